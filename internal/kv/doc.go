@@ -1,0 +1,11 @@
+// Package kv holds the words every other package speaks: revisions, ranges,
+// key/values, events and batches.
+//
+// Read [Batch] first. All values are immutable once built and may be shared
+// between goroutines without a lock. Nothing here has a clock, a goroutine or
+// a logger.
+//
+// A [KeyValue] keeps the bytes of its wire form, which are those of etcd's
+// mvccpb.KeyValue, and its key and value are slices of them: what is encoded
+// once serves the state, the window and every stream of both APIs.
+package kv

@@ -1,0 +1,61 @@
+package kv
+
+import (
+	"time"
+)
+
+// Revision is etcd's clock: it grows by one with every change of the store.
+// The first change has revision 2; 0 means "none".
+type Revision int64
+
+// EventType says what happened to a key. The values are etcd's.
+type EventType uint8
+
+// The types of events.
+const (
+	Put    EventType = 0
+	Delete EventType = 1
+)
+
+// String returns PUT or DELETE.
+func (t EventType) String() string {
+	if t == Delete {
+		return "DELETE"
+	}
+	return "PUT"
+}
+
+// Event is one change of one key.
+type Event struct {
+	Type EventType
+	// KV is the key after the change. Of a Delete only Key and ModRevision
+	// mean something.
+	KV *KeyValue
+	// Prev is the key before the change; nil when there was none, or when it
+	// is not known.
+	Prev *KeyValue
+}
+
+// Batch is all events of one revision in one range, in etcd's order. It is
+// never split.
+type Batch struct {
+	Revision Revision
+	Events   []Event
+	// Received is when this process had the batch in full. It bounds the
+	// window in time and measures latency.
+	Received time.Time
+}
+
+// Size returns the bytes that the batch holds: those of its events, with
+// their previous values, and the bookkeeping.
+func (b *Batch) Size() int {
+	n := 64
+	for i := range b.Events {
+		e := &b.Events[i]
+		n += 24 + e.KV.Size()
+		if e.Prev != nil {
+			n += e.Prev.Size()
+		}
+	}
+	return n
+}

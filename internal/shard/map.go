@@ -1,0 +1,61 @@
+package shard
+
+import (
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// ID names a shard. It is never used again once the shard is gone. 0 is none.
+type ID uint64
+
+// NodeID is a node's name.
+type NodeID string
+
+// Shard is one range of keys and the nodes that serve it.
+type Shard struct {
+	ID    ID
+	Range kv.Range
+	// Epoch grows with every change of Replicas.
+	Epoch uint64
+	// Replicas are the nodes that have the shard, in order of preference. The
+	// first is the owner: the one that watches etcd.
+	Replicas []NodeID
+}
+
+// Owner returns the node that watches etcd for the shard, or "".
+func (s *Shard) Owner() NodeID {
+	if len(s.Replicas) == 0 {
+		return ""
+	}
+	return s.Replicas[0]
+}
+
+// Spec is what the operator asked for when the cluster was founded.
+type Spec struct {
+	// Ranges are the parts of the key space that are served, ordered and
+	// disjoint.
+	Ranges []kv.Range
+	// Shards is how many shards to cut them into, as far as the keys allow.
+	Shards int
+	// Replicas is how many nodes should have each shard.
+	Replicas int
+}
+
+// Map is how the key space is cut and who serves what.
+//
+// Invariants (see Validate): shards are ordered by key and disjoint; together
+// they cover Spec.Ranges and nothing else; IDs are unique and below NextID; a
+// shard's replicas are distinct.
+type Map struct {
+	// ClusterID is a UUID made when the cluster was founded.
+	ClusterID string
+	// EtcdClusterID is the etcd cluster that is served.
+	EtcdClusterID uint64
+	// Lineage is the history all revisions belong to. It starts at 1.
+	Lineage uint64
+	// Version grows by one with every change.
+	Version uint64
+	// NextID is the ID of the next new shard.
+	NextID ID
+	Spec   Spec
+	Shards []Shard
+}

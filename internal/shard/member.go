@@ -1,0 +1,39 @@
+package shard
+
+import "time"
+
+// State is what gossip thinks of a member.
+type State uint8
+
+// The states of a member.
+const (
+	Alive State = iota + 1
+	Suspect
+	Dead
+	Left
+)
+
+// Member is one node as gossip shows it.
+type Member struct {
+	// Name is the node's name, unique in the cluster.
+	Name NodeID
+	// UUID is the node's incarnation, kept in its data directory. With Name it
+	// identifies a raft server: a node that lost its disk is another one.
+	UUID string
+	// Addresses, each host:port as others reach it.
+	ClientAddress, PeerAddress, RaftAddress, HTTPAddress, GossipAddress string
+	// Zone is the node's failure domain; empty: none.
+	Zone string
+	// Version is the software's.
+	Version string
+	// ClusterID is the cluster the node belongs to; empty while it knows none.
+	ClusterID string
+	// BootstrapExpect is how many voters the node waits for when it founds a
+	// cluster.
+	BootstrapExpect int
+	// Draining: the node asks not to be given shards.
+	Draining bool
+	// State is what gossip thinks, and Since when it began to.
+	State State
+	Since time.Time
+}
