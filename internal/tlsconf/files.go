@@ -1,0 +1,74 @@
+package tlsconf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Files are the PEM files of one side of a connection. Cert and Key come
+// together or not at all. The zero Files means: no TLS.
+type Files struct {
+	// Cert is our certificate, followed by its intermediates.
+	Cert string
+	// Key is the certificate's private key, not encrypted.
+	Key string
+	// CA holds the certificates that the other side's must come from.
+	CA string
+}
+
+// Names are the flags that Files were given with. They appear in errors only.
+type Names struct {
+	Cert, Key, CA string
+}
+
+// IsZero reports whether no file is named.
+func (f Files) IsZero() bool { return f == Files{} }
+
+// Validate names everything that is wrong with f without reading contents: a
+// certificate without key or the other way round, and files that cannot be
+// opened.
+func (f Files) Validate(n Names) error {
+	var errs []error
+	switch {
+	case f.Cert != "" && f.Key == "":
+		errs = append(errs, fmt.Errorf("--%s is given but --%s is not: they go together", n.Cert, n.Key))
+	case f.Cert == "" && f.Key != "":
+		errs = append(errs, fmt.Errorf("--%s is given but --%s is not: they go together", n.Key, n.Cert))
+	}
+	for _, x := range []struct{ flag, file string }{{n.Cert, f.Cert}, {n.Key, f.Key}, {n.CA, f.CA}} {
+		if x.file != "" {
+			errs = append(errs, Readable(x.flag, x.file))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Readable reports, as an error that names the flag, that file cannot be
+// opened or is a directory.
+func Readable(flag, file string) error {
+	f, err := os.Open(file) //nolint:gosec // The operator names the file.
+	if err != nil {
+		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
+	}
+	defer f.Close() //nolint:errcheck // Nothing was written.
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
+	}
+	if info.IsDir() {
+		return fmt.Errorf("--%s: %s is a directory, not a file", flag, file)
+	}
+	return nil
+}
+
+// cause drops the operation and path of a path error: the message around it
+// says both better.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
