@@ -1,0 +1,108 @@
+package check
+
+import "github.com/shardwatch/shardwatch/internal/kv"
+
+// Checker judges one watcher by every promise while it runs, and keeps only
+// what the history has not reached yet.
+type Checker struct {
+	watch    Watch
+	promises []promise
+	pending  []Op
+	// Events judged so far.
+	events int
+	reach  kv.Revision
+	ended  bool
+	broken []Violation
+	more   int // violations beyond broken
+}
+
+// maxViolations bounds what a Checker keeps of a watcher that goes wrong.
+const maxViolations = 20
+
+// NewChecker returns a checker for one watcher.
+func NewChecker(w Watch) *Checker { return &Checker{watch: w, promises: promises()} }
+
+// Watch returns what the watcher asked for.
+func (c *Checker) Watch() Watch { return c.watch }
+
+// Feed takes the next thing the watcher saw. The checker keeps what op points
+// to until it has judged it.
+func (c *Checker) Feed(op Op) {
+	switch op.Kind {
+	case OpBatch, OpProgress, OpState:
+		c.reach = max(c.reach, op.Revision)
+	case OpCreated:
+		if c.watch.Start == 0 {
+			c.reach = max(c.reach, op.Revision)
+		}
+	case OpEnded:
+		c.ended = true
+	}
+	c.pending = append(c.pending, op)
+}
+
+// Judge judges everything fed that lies within the history, in order.
+func (c *Checker) Judge(h *History) { c.judgeUpTo(h, h.Head()) }
+
+func (c *Checker) judgeUpTo(h *History, head kv.Revision) {
+	n := 0
+	for n < len(c.pending) && c.pending[n].Revision <= head {
+		op := &c.pending[n]
+		var out []Violation
+		for _, p := range c.promises {
+			out = p.step(h, &c.watch, op, out)
+		}
+		c.keep(out)
+		if op.Kind == OpBatch {
+			c.events += len(op.Events)
+		}
+		n++
+	}
+	rest := copy(c.pending, c.pending[n:])
+	clear(c.pending[rest:])
+	c.pending = c.pending[:rest]
+	if rest == 0 && cap(c.pending) > 1024 {
+		c.pending = nil
+	}
+}
+
+// Finish judges the rest, and that the watcher has everything up to until.
+// The history must have reached until and all that the watcher can have seen.
+// More may be fed afterwards.
+func (c *Checker) Finish(h *History, until kv.Revision) {
+	c.judgeUpTo(h, 1<<62) // what lies beyond the history now is wrong
+	var out []Violation
+	for _, p := range c.promises {
+		out = p.finish(h, &c.watch, until, out)
+	}
+	c.keep(out)
+}
+
+func (c *Checker) keep(out []Violation) {
+	room := min(len(out), maxViolations-len(c.broken))
+	c.broken = append(c.broken, out[:room]...)
+	c.more += len(out) - room
+}
+
+// Reached returns the newest revision the watcher was told it has.
+func (c *Checker) Reached() kv.Revision { return c.reach }
+
+// Complete reports whether the watcher has everything up to until, as far as
+// its range is touched by it. The history must have reached until.
+func (c *Checker) Complete(h *History, until kv.Revision) bool {
+	if c.reach >= until {
+		return true
+	}
+	return len(h.Touching(c.watch.Range, max(c.reach, c.watch.Start-1), until)) == 0
+}
+
+// Ended reports whether the watch has ended.
+func (c *Checker) Ended() bool { return c.ended }
+
+// Events returns how many events have been judged.
+func (c *Checker) Events() int { return c.events }
+
+// Violations returns the first violations, and how many there were in all.
+func (c *Checker) Violations() (first []Violation, all int) {
+	return c.broken, len(c.broken) + c.more
+}

@@ -1,0 +1,20 @@
+// Package check holds the promises of a watch, one checker each, and compares
+// what watchers and readers saw with what happened in etcd.
+//
+// Read [History] first: it is the truth, every batch by revision. What one
+// watcher saw is a sequence of [Op]. Each promise is a function of the two:
+// [Ordered], [Unique], [Reliable], [Atomic], [Resumable], [Bookmarkable],
+// [PreviousValues], [Filtered] and [ExactStates], named as etcd's robustness
+// tests name them where they have the same promise. [EqualState] and
+// [Read.Check] do the same for states and reads. All return [Violation]
+// values, each a text that says who, which revision, which key, what was
+// expected and what came.
+//
+// A long run holds too much to keep: a [Checker] is fed one Op at a time,
+// judges it by every promise as soon as the history reaches it, and forgets
+// it. Values are compared by their hash.
+//
+// A History may be appended to and read by many goroutines; everything else
+// belongs to one goroutine at a time. Nothing here has a clock, starts a
+// goroutine or writes a log.
+package check

@@ -1,0 +1,41 @@
+package check
+
+import "github.com/shardwatch/shardwatch/internal/kv"
+
+// previousValues needs no memory: the history knows what was before.
+type previousValues struct{}
+
+func (previousValues) step(h *History, w *Watch, op *Op, out []Violation) []Violation {
+	if op.Kind != OpBatch {
+		return out
+	}
+	truth := finder{events: h.Events(w.Range, op.Revision)}
+	for _, e := range op.Events {
+		i, ok := truth.find(e.KV.Key)
+		if !ok {
+			continue // not an event at all: reliable tells
+		}
+		var want *Item
+		if w.Prev {
+			want = truth.events[i].Prev
+		}
+		if (want == nil) != (e.Prev == nil) || (want != nil && *want != *e.Prev) {
+			out = append(out, Violation{
+				Promise: PromisePrevious, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key,
+				Expected: previous(want), Got: previous(e.Prev),
+			})
+		}
+	}
+	return out
+}
+
+func (previousValues) finish(_ *History, _ *Watch, _ kv.Revision, out []Violation) []Violation {
+	return out
+}
+
+func previous(i *Item) string {
+	if i == nil {
+		return "no previous value"
+	}
+	return "previous value " + i.String()
+}

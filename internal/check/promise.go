@@ -1,0 +1,69 @@
+package check
+
+import "github.com/shardwatch/shardwatch/internal/kv"
+
+// promise judges one watcher by one promise, one Op at a time. It is asked
+// about an Op only when the history has reached the Op's revision.
+type promise interface {
+	// step judges the next Op and appends what is wrong to out.
+	step(h *History, w *Watch, op *Op, out []Violation) []Violation
+	// finish judges what must have come by the revision until, and may be
+	// followed by further steps.
+	finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation
+}
+
+// promises returns a fresh judge for each promise.
+func promises() []promise {
+	return []promise{
+		&ordered{}, &unique{}, &reliable{}, &atomic{}, &resumable{}, &bookmarkable{},
+		&previousValues{}, &filtered{}, &exactStates{},
+	}
+}
+
+// Watches judges one watcher by every promise.
+func Watches(h *History, s Seen) []Violation { return judge(h, s, promises()...) }
+
+// Ordered: revisions never go back, and the events of one come in etcd's
+// order.
+func Ordered(h *History, s Seen) []Violation { return judge(h, s, &ordered{}) }
+
+// Unique: no event comes twice.
+func Unique(h *History, s Seen) []Violation { return judge(h, s, &unique{}) }
+
+// Reliable: no event is missing between the start and the newest one, or
+// s.Until, and each is what happened.
+func Reliable(h *History, s Seen) []Violation { return judge(h, s, &reliable{}) }
+
+// Atomic: all events of a revision come at once, in one batch.
+func Atomic(h *History, s Seen) []Violation { return judge(h, s, &atomic{}) }
+
+// Resumable: behind a break the watch goes on with the first event it had not
+// delivered.
+func Resumable(h *History, s Seen) []Violation { return judge(h, s, &resumable{}) }
+
+// Bookmarkable: once progress says R, everything up to R has come, and
+// nothing up to R comes any more.
+func Bookmarkable(h *History, s Seen) []Violation { return judge(h, s, &bookmarkable{}) }
+
+// PreviousValues: a watch that asked for previous values gets each event with
+// the key as it was before, or with none when it was not there.
+func PreviousValues(h *History, s Seen) []Violation { return judge(h, s, &previousValues{}) }
+
+// Filtered: every event lies in the range that was asked for.
+func Filtered(h *History, s Seen) []Violation { return judge(h, s, &filtered{}) }
+
+// ExactStates: a state is that of its revision, whole.
+func ExactStates(h *History, s Seen) []Violation { return judge(h, s, &exactStates{}) }
+
+func judge(h *History, s Seen, ps ...promise) []Violation {
+	var out []Violation
+	for _, p := range ps {
+		for i := range s.Ops {
+			out = p.step(h, &s.Watch, &s.Ops[i], out)
+		}
+		if s.Until > 0 {
+			out = p.finish(h, &s.Watch, s.Until, out)
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Watch is what a watcher asked for.
+type Watch struct {
+	// Name tells the watcher from others, for people.
+	Name  string
+	Range kv.Range
+	// Start is the first revision asked for; 0: the watcher starts where its
+	// first OpCreated or OpState says.
+	Start kv.Revision
+	// Prev: the watcher asked for previous values.
+	Prev bool
+}
+
+// OpKind says what an Op is.
+type OpKind uint8
+
+// The kinds of what a watcher sees.
+const (
+	// OpCreated: everything after Revision will be delivered.
+	OpCreated OpKind = iota + 1
+	// OpBatch: Events of Revision.
+	OpBatch
+	// OpProgress: everything up to Revision has been delivered.
+	OpProgress
+	// OpState: Items are the whole state of the range at Revision, and the
+	// position moves there.
+	OpState
+	// OpResumed: the watch was broken and goes on, on Node; Revision is the
+	// first that was asked for.
+	OpResumed
+	// OpEnded: the watch has ended; nothing comes behind it.
+	OpEnded
+)
+
+// String returns the kind for people.
+func (k OpKind) String() string {
+	switch k {
+	case OpCreated:
+		return "created"
+	case OpBatch:
+		return "batch"
+	case OpProgress:
+		return "progress"
+	case OpState:
+		return "state"
+	case OpResumed:
+		return "resumed"
+	case OpEnded:
+		return "ended"
+	}
+	return fmt.Sprintf("OpKind(%d)", k)
+}
+
+// Op is one thing that a watcher saw.
+type Op struct {
+	Kind     OpKind
+	Revision kv.Revision
+	Events   []Event
+	Items    []Item
+	Node     string
+}
+
+// Seen is what one watcher asked for and saw.
+type Seen struct {
+	Watch
+	Ops []Op
+	// Until is a revision that the watcher was given the time to reach; every
+	// event up to it must be there. 0: nothing is known.
+	Until kv.Revision
+}

@@ -1,0 +1,50 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Promise names what was broken.
+type Promise string
+
+// The promises.
+const (
+	PromiseOrdered      Promise = "ordered"
+	PromiseUnique       Promise = "unique"
+	PromiseReliable     Promise = "reliable"
+	PromiseAtomic       Promise = "atomic"
+	PromiseResumable    Promise = "resumable"
+	PromiseBookmarkable Promise = "bookmarkable"
+	PromisePrevious     Promise = "previous values"
+	PromiseFiltered     Promise = "filtered"
+	PromiseExact        Promise = "exact state"
+	PromiseLinearizable Promise = "linearizable read"
+	PromiseFresh        Promise = "bounded staleness"
+	PromiseEqual        Promise = "equal to etcd"
+)
+
+// Violation is one broken promise, with all one needs to look it up.
+type Violation struct {
+	Promise Promise
+	// Watcher is who saw it: a watcher, a reader or a mirror.
+	Watcher string
+	// Revision is where; 0: it is about no revision in particular.
+	Revision kv.Revision
+	// Key is the key it is about; may be empty.
+	Key           string
+	Expected, Got string
+}
+
+// String returns the violation in one line.
+func (v Violation) String() string {
+	s := fmt.Sprintf("%s: %s", v.Promise, v.Watcher)
+	if v.Revision != 0 {
+		s += fmt.Sprintf(" at revision %d", v.Revision)
+	}
+	if v.Key != "" {
+		s += fmt.Sprintf(" key %q", v.Key)
+	}
+	return fmt.Sprintf("%s: expected %s, got %s", s, v.Expected, v.Got)
+}
