@@ -1,0 +1,102 @@
+package cache
+
+import (
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// freshness knows how old the data may be. A node that is cut from etcd looks
+// healthy to everybody; only this tells. See Age.
+type freshness struct {
+	mu      sync.Mutex
+	known   bool          // guarded by mu
+	freshAt time.Duration // guarded by mu; since the cache's start
+	reach   kv.Revision   // guarded by mu; the newest progress
+	// Observations of etcd that progress has not reached yet: the oldest, so
+	// that one is reached even when progress always lags, and the newest.
+	oldest, newest *observation // guarded by mu
+}
+
+// observation: at that time, etcd was at that revision.
+type observation struct {
+	at       time.Duration
+	revision kv.Revision
+}
+
+// confirm notes that the data is not older than at.
+func (f *freshness) confirm(at time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.confirmLocked(at)
+}
+
+func (f *freshness) confirmLocked(at time.Duration) {
+	if !f.known || at > f.freshAt {
+		f.known, f.freshAt = true, at
+	}
+}
+
+// reached notes progress.
+func (f *freshness) reached(progress kv.Revision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reach = progress
+	if f.oldest != nil && f.oldest.revision <= progress {
+		f.confirmLocked(f.oldest.at)
+		f.oldest, f.newest = f.newest, nil
+	}
+	if f.oldest != nil && f.oldest.revision <= progress {
+		f.confirmLocked(f.oldest.at)
+		f.oldest = nil
+	}
+}
+
+// observe notes that etcd was at revision at that time. It reports whether
+// progress has to catch up first.
+func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if revision <= f.reach {
+		f.confirmLocked(at)
+		return false
+	}
+	o := &observation{at: at, revision: revision}
+	if f.oldest == nil {
+		f.oldest = o
+	} else {
+		f.newest = o
+	}
+	return true
+}
+
+// Observe tells the cache that etcd, read linearizably after the time at, was
+// at revision. Once the cache has everything up to it, the data is as fresh as
+// that; the source is asked to get there.
+func (c *Cache) Observe(at time.Time, revision kv.Revision) {
+	if c.freshness.observe(at.Sub(c.start), revision) {
+		c.demand(revision)
+	}
+}
+
+// Age returns how old the data may be, and false while that is not known.
+func (c *Cache) Age() (time.Duration, bool) {
+	c.freshness.mu.Lock()
+	defer c.freshness.mu.Unlock()
+	if !c.freshness.known {
+		return 0, false
+	}
+	return max(0, time.Since(c.start)-c.freshness.freshAt), true
+}
+
+// FreshAt returns the time as of which the data is known to be fresh; zero
+// when it is not known.
+func (c *Cache) FreshAt() time.Time {
+	c.freshness.mu.Lock()
+	defer c.freshness.mu.Unlock()
+	if !c.freshness.known {
+		return time.Time{}
+	}
+	return c.start.Add(c.freshness.freshAt)
+}

@@ -1,0 +1,194 @@
+package cache
+
+import (
+	"math/rand/v2"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// index finds the watchers whose range holds a key: single keys in a map,
+// ranges in a tree over the distinct ranges. Watchers of the same range share
+// an entry. Not safe for concurrent use.
+type index struct {
+	single map[string]*watchers
+	ranges *node
+	byKey  map[kv.Range]*watchers // the entries of the tree
+	count  int
+}
+
+// watchers are those of one range. A watcher knows its place in the list, so
+// that it leaves in O(1).
+type watchers struct {
+	r    kv.Range
+	list []*Watcher
+}
+
+func (x *index) add(w *Watcher) {
+	var e *watchers
+	if w.single {
+		if x.single == nil {
+			x.single = make(map[string]*watchers)
+		}
+		if e = x.single[w.r.Start]; e == nil {
+			e = &watchers{r: w.r}
+			x.single[w.r.Start] = e
+		}
+	} else {
+		if x.byKey == nil {
+			x.byKey = make(map[kv.Range]*watchers)
+		}
+		if e = x.byKey[w.r]; e == nil {
+			e = &watchers{r: w.r}
+			x.byKey[w.r] = e
+			x.ranges = x.ranges.insert(&node{entry: e, maxEnd: w.r.End, priority: rand.Uint32()})
+		}
+	}
+	w.entry, w.place = e, len(e.list)
+	e.list = append(e.list, w)
+	x.count++
+}
+
+func (x *index) remove(w *Watcher) {
+	e := w.entry
+	if e == nil {
+		return
+	}
+	last := len(e.list) - 1
+	e.list[w.place] = e.list[last]
+	e.list[w.place].place = w.place
+	e.list[last] = nil
+	e.list = e.list[:last]
+	w.entry = nil
+	x.count--
+	if len(e.list) > 0 {
+		return
+	}
+	if w.single {
+		delete(x.single, e.r.Start)
+		return
+	}
+	delete(x.byKey, e.r)
+	x.ranges = x.ranges.remove(e.r)
+}
+
+// find calls fn for the watchers of every range that holds key.
+func (x *index) find(key []byte, fn func(*watchers)) {
+	if e := x.single[string(key)]; e != nil {
+		fn(e)
+	}
+	x.ranges.stab(key, fn)
+}
+
+// all calls fn for every list of watchers.
+func (x *index) all(fn func(*watchers)) {
+	for _, e := range x.single {
+		fn(e)
+	}
+	for _, e := range x.byKey {
+		fn(e)
+	}
+}
+
+// node is a node of an interval tree: a treap ordered by (start, end), each
+// node knowing the greatest end below it. See Cormen et al., Introduction to
+// Algorithms, chapter 14.3, and Seidel and Aragon, "Randomized search trees"
+// (1996).
+type node struct {
+	entry       *watchers
+	maxEnd      string // "" is the end of the key space
+	priority    uint32
+	left, right *node
+}
+
+// endBelow reports whether end a lies before end b.
+func endBelow(a, b string) bool { return a != "" && (b == "" || a < b) }
+
+func rangeBelow(a, b kv.Range) bool {
+	if a.Start != b.Start {
+		return a.Start < b.Start
+	}
+	return endBelow(a.End, b.End)
+}
+
+func (n *node) update() {
+	n.maxEnd = n.entry.r.End
+	for _, c := range [...]*node{n.left, n.right} {
+		if c != nil && endBelow(n.maxEnd, c.maxEnd) {
+			n.maxEnd = c.maxEnd
+		}
+	}
+}
+
+func (n *node) rotateRight() *node {
+	l := n.left
+	n.left, l.right = l.right, n
+	n.update()
+	l.update()
+	return l
+}
+
+func (n *node) rotateLeft() *node {
+	r := n.right
+	n.right, r.left = r.left, n
+	n.update()
+	r.update()
+	return r
+}
+
+func (n *node) insert(m *node) *node {
+	if n == nil {
+		return m
+	}
+	if rangeBelow(m.entry.r, n.entry.r) {
+		n.left = n.left.insert(m)
+		if n.left.priority > n.priority {
+			return n.rotateRight()
+		}
+	} else {
+		n.right = n.right.insert(m)
+		if n.right.priority > n.priority {
+			return n.rotateLeft()
+		}
+	}
+	n.update()
+	return n
+}
+
+func (n *node) remove(r kv.Range) *node {
+	switch {
+	case n == nil:
+		return nil
+	case rangeBelow(r, n.entry.r):
+		n.left = n.left.remove(r)
+	case rangeBelow(n.entry.r, r):
+		n.right = n.right.remove(r)
+	case n.left == nil:
+		return n.right
+	case n.right == nil:
+		return n.left
+	case n.left.priority > n.right.priority:
+		n = n.rotateRight()
+		n.right = n.right.remove(r)
+	default:
+		n = n.rotateLeft()
+		n.left = n.left.remove(r)
+	}
+	n.update()
+	return n
+}
+
+func (n *node) stab(key []byte, fn func(*watchers)) {
+	for n != nil {
+		if n.maxEnd != "" && string(key) >= n.maxEnd {
+			return
+		}
+		n.left.stab(key, fn)
+		if string(key) < n.entry.r.Start {
+			return // everything to the right starts behind key too
+		}
+		if n.entry.r.End == "" || string(key) < n.entry.r.End {
+			fn(n.entry)
+		}
+		n = n.right
+	}
+}

@@ -1,0 +1,54 @@
+package cache
+
+import (
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Status is what an operator asks about a cache.
+type Status struct {
+	Ready           bool
+	Progress, Floor kv.Revision
+	// Age is how old the data may be, when AgeKnown.
+	Age      time.Duration
+	AgeKnown bool
+	// Keys and StateBytes are what the state holds.
+	Keys       int
+	StateBytes int64
+	// WindowBatches, WindowBytes and WindowSpan are what the window holds; the
+	// span is the time between its oldest batch and now.
+	WindowBatches int64
+	WindowBytes   int64
+	WindowSpan    time.Duration
+	Watchers      int
+	// Batches and Events were applied since the start; Late ones came twice
+	// and were dropped; Resets counts how often the state was loaded again.
+	Batches, Events, Late, Resets int64
+}
+
+// Status returns the cache's state.
+func (c *Cache) Status() Status {
+	v := c.view.Load()
+	s := Status{
+		Ready: v.ready && !v.retired, Progress: v.progress, Floor: v.win.floor,
+		StateBytes:    c.counters.stateBytes.Load(),
+		WindowBatches: int64(v.win.next - v.win.first), //nolint:gosec // a count of batches in memory
+		Batches:       c.counters.batches.Load(), Events: c.counters.events.Load(),
+		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(),
+	}
+	s.Age, s.AgeKnown = c.Age()
+	if v.root != nil {
+		s.Keys = v.root.Len()
+	}
+	for _, seg := range v.win.segments {
+		s.WindowBytes += seg.size.Load()
+	}
+	if v.win.next > v.win.first {
+		s.WindowSpan = time.Since(v.win.at(v.win.first).Received)
+	}
+	c.mu.Lock()
+	s.Watchers = c.index.count
+	c.mu.Unlock()
+	return s
+}

@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// ErrRetired says that the cache no longer serves its range: the shard was
+// split or moved, or the node stops. The position stays good: ask the router
+// for another watcher from there.
+var ErrRetired = errors.New("the shard is no longer served here")
+
+// Waker is told that a watcher has something to read, or something to be told.
+// Wake must not block and must not call back into the cache.
+type Waker interface{ Wake() }
+
+// Watcher is a position in a cache's window. One goroutine at a time may use
+// it; Close may be called from any.
+//
+// It is idle or active. Active, its reader owns the position. Idle, everything
+// the cache has matched is behind it, and the writer moves it straight to the
+// next batch that touches its range, makes it active and calls Wake. So an
+// idle watcher never falls behind the floor, and batches that do not concern
+// it cost nothing.
+type Watcher struct {
+	c      *Cache
+	r      kv.Range
+	single bool
+	from   kv.Revision // nothing below it is delivered
+	waker  Waker
+
+	// state is the position (sequence number of the next batch to look at)
+	// shifted left by one, and the idle bit.
+	state atomic.Uint64
+
+	entry *watchers // guarded by c.mu
+	place int       // guarded by c.mu
+}
+
+const idleBit = 1
+
+// Watch returns a watcher of r from revision from on, which may lie in the
+// future. r must lie in the cache's range. It fails with a *kv.CompactedError
+// when from is below the floor, with ErrRetired, and with ErrNotReady.
+//
+// The watcher starts active: call Next without waiting for Wake.
+func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, error) {
+	w := &Watcher{c: c, r: r, single: r.IsSingle(), from: from, waker: waker}
+	// Into the index before the view is read: what is appended from here on
+	// either is in the view or finds the watcher.
+	c.mu.Lock()
+	c.index.add(w)
+	c.mu.Unlock()
+	v := c.view.Load()
+	var err error
+	switch {
+	case v.retired:
+		err = ErrRetired
+	case !v.ready:
+		err = ErrNotReady
+	case from < v.win.floor:
+		err = &kv.CompactedError{Requested: from, Floor: v.win.floor}
+	default:
+		w.state.Store(v.win.seek(from) << 1)
+		return w, nil
+	}
+	w.Close()
+	return nil, err
+}
+
+// Close ends the watcher. It may be called twice.
+func (w *Watcher) Close() {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.c.index.remove(w)
+}
+
+// Range returns what is watched.
+func (w *Watcher) Range() kv.Range { return w.r }
+
+// Next returns the next revision that has events in the range, with those
+// events appended to dst, and moves the position past it. It does not block:
+// revision 0 means that there is nothing now and that Wake will be called.
+//
+// A watcher that has fallen behind the floor gets a *kv.CompactedError; when
+// the cache stops, ErrRetired.
+func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
+	state := w.state.Load()
+	if state&idleBit != 0 {
+		return 0, dst, nil
+	}
+	for pos := state >> 1; ; {
+		v := w.c.view.Load()
+		if v.retired {
+			return 0, dst, ErrRetired
+		}
+		if pos < v.win.first {
+			return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
+		}
+		for pos < v.win.next {
+			e := v.win.at(pos)
+			pos++
+			if e.Revision < w.from {
+				continue
+			}
+			n := len(dst)
+			if dst = e.match(w.r, w.single, dst); len(dst) > n {
+				w.from = e.Revision + 1
+				w.state.Store(pos << 1)
+				return e.Revision, dst, nil
+			}
+		}
+		idle := pos<<1 | idleBit
+		w.state.Store(idle)
+		// The writer publishes, then looks for idle watchers; we go idle, then
+		// look at what is published. One of the two sees the other.
+		if v = w.c.view.Load(); v.win.next == pos && !v.retired {
+			return 0, dst, nil
+		}
+		if !w.state.CompareAndSwap(idle, pos<<1) {
+			return 0, dst, nil // woken in between: Wake is on its way
+		}
+	}
+}
+
+// Progress returns the revision up to which everything in the range has been
+// returned by Next.
+func (w *Watcher) Progress() kv.Revision {
+	// settled before state: what was matched up to settled has already made
+	// the watcher active, unless the reader has consumed it since.
+	settled := w.c.settled.Load().progress
+	state := w.state.Load()
+	before := w.from - 1 // the caller wants nothing below from
+	if state&idleBit != 0 {
+		return max(settled, before)
+	}
+	v := w.c.view.Load()
+	switch pos := state >> 1; {
+	case pos >= v.win.next:
+		return max(v.progress, before)
+	case pos < v.win.first:
+		return before // Next will tell
+	default:
+		return max(v.win.at(pos).Revision-1, before)
+	}
+}
+
+// WakeAt has the waker called once the cache has everything up to revision,
+// and asks the source to get there soon, even when the range is quiet.
+func (w *Watcher) WakeAt(revision kv.Revision) {
+	w.c.wakeAt(revision, w.waker)
+}
+
+// wakeFor makes an idle watcher active at the batch with number seq. It
+// reports whether its waker must be called. For the writer only.
+func (w *Watcher) wakeFor(seq uint64) bool {
+	state := w.state.Load()
+	return state&idleBit != 0 && w.state.CompareAndSwap(state, seq<<1)
+}
+
+// rouse makes an idle watcher active where it is, so that Next can tell it
+// what happened. For the writer only.
+func (w *Watcher) rouse() bool {
+	state := w.state.Load()
+	return state&idleBit != 0 && w.state.CompareAndSwap(state, state&^idleBit)
+}

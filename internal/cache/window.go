@@ -1,0 +1,181 @@
+package cache
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A window is the newest batches of a range, oldest first, each with a
+// sequence number. It is kept in segments; a segment's batches are written
+// once, by the one writer, and become visible to readers only through a view
+// published afterwards. Old batches leave by whole segments, so a reader that
+// holds an old view pins a bounded amount.
+//
+// Invariants: revisions strictly increase; sequence numbers increase by one;
+// floor <= the first batch's revision.
+type window struct {
+	maxBytes int64
+	maxAge   time.Duration
+
+	segments []*segment  // owned by the writer; replaced, never changed in place
+	next     uint64      // sequence number of the next batch
+	floor    kv.Revision // the oldest revision a watch may start from
+	bytes    int64
+}
+
+// segmentBatches bounds a segment in number, segmentShare in bytes: it closes
+// at that part of the window's bytes, so that dropping one drops little.
+const (
+	segmentBatches = 256
+	segmentShare   = 32
+)
+
+type segment struct {
+	first   uint64       // sequence number of batches[0]
+	n       int          // owned by the writer
+	size    atomic.Int64 // bytes; written by the writer alone
+	batches [segmentBatches]entry
+}
+
+// entry is a batch in the window.
+type entry struct {
+	*kv.Batch
+	// byKey orders the events by key when there are many, so that a watcher of
+	// one key need not look at all of them. Nil: look at all.
+	byKey []int32
+}
+
+// manyEvents is the number from which a batch gets an order by key.
+const manyEvents = 16
+
+func newEntry(b *kv.Batch) entry {
+	e := entry{Batch: b}
+	if len(b.Events) < manyEvents {
+		return e
+	}
+	e.byKey = make([]int32, len(b.Events))
+	for i := range e.byKey {
+		e.byKey[i] = int32(i) //nolint:gosec // etcd bounds a revision's events far below
+	}
+	slices.SortFunc(e.byKey, func(x, y int32) int {
+		return bytes.Compare(b.Events[x].KV.Key(), b.Events[y].KV.Key())
+	})
+	return e
+}
+
+// match appends the events of the batch that lie in r to dst, in etcd's order.
+func (e entry) match(r kv.Range, single bool, dst []*kv.Event) []*kv.Event {
+	if single && e.byKey != nil {
+		at := sort.Search(len(e.byKey), func(i int) bool {
+			return string(e.Events[e.byKey[i]].KV.Key()) >= r.Start
+		})
+		// One revision changes a key once: etcd refuses duplicate keys in a
+		// transaction.
+		if at < len(e.byKey) {
+			if ev := &e.Events[e.byKey[at]]; string(ev.KV.Key()) == r.Start {
+				dst = append(dst, ev)
+			}
+		}
+		return dst
+	}
+	for i := range e.Events {
+		if ev := &e.Events[i]; r.ContainsBytes(ev.KV.Key()) {
+			dst = append(dst, ev)
+		}
+	}
+	return dst
+}
+
+// reset empties the window. Every sequence number given out before lies below
+// the new first one, so that no watcher can mistake the gap for nothing.
+func (w *window) reset(floor kv.Revision) {
+	w.segments, w.bytes, w.floor = nil, 0, floor
+	w.next++
+}
+
+// append adds a batch. Its revision must be above all before.
+func (w *window) append(b *kv.Batch) entry {
+	size := int64(b.Size())
+	var last *segment
+	if len(w.segments) > 0 {
+		last = w.segments[len(w.segments)-1]
+	}
+	if last == nil || last.n == segmentBatches || (last.n > 0 && last.size.Load()+size > w.maxBytes/segmentShare) {
+		last = &segment{first: w.next}
+		w.segments = append(w.segments[:len(w.segments):len(w.segments)], last)
+	}
+	e := newEntry(b)
+	last.batches[last.n] = e
+	last.n++
+	last.size.Add(size)
+	w.bytes += size
+	w.next++
+	return e
+}
+
+// evict drops the oldest segments while the window is over its bounds. The
+// newest segment stays: it holds at most a 32nd of the bytes, or one batch.
+func (w *window) evict(now time.Time) {
+	drop := 0
+	for drop < len(w.segments)-1 {
+		s := w.segments[drop]
+		last := s.batches[s.n-1]
+		if w.bytes <= w.maxBytes && now.Sub(last.Received) <= w.maxAge {
+			break
+		}
+		w.bytes -= s.size.Load()
+		w.floor = last.Revision + 1
+		drop++
+	}
+	if drop > 0 {
+		w.segments = append([]*segment(nil), w.segments[drop:]...)
+	}
+}
+
+// view returns the window as it is now, for readers.
+func (w *window) view() windowView {
+	first := w.next
+	if len(w.segments) > 0 {
+		first = w.segments[0].first
+	}
+	return windowView{segments: w.segments, first: first, next: w.next, floor: w.floor}
+}
+
+// windowView is a window at one moment. Readers must not look at batches at or
+// behind next.
+type windowView struct {
+	segments    []*segment
+	first, next uint64
+	floor       kv.Revision
+}
+
+// at returns the batch with the sequence number, which must lie in
+// [first, next).
+func (v *windowView) at(seq uint64) entry {
+	s := v.segments[v.segment(seq)]
+	return s.batches[seq-s.first]
+}
+
+// segment returns the index of the segment that holds seq.
+func (v *windowView) segment(seq uint64) int {
+	// Almost every reader is at the end.
+	if n := len(v.segments); n > 0 && seq >= v.segments[n-1].first {
+		return n - 1
+	}
+	return sort.Search(len(v.segments), func(i int) bool { return v.segments[i].first > seq }) - 1
+}
+
+// seek returns the sequence number of the first batch at or above revision,
+// or next when there is none.
+func (v *windowView) seek(revision kv.Revision) uint64 {
+	n := v.next - v.first
+	at := sort.Search(int(n), func(i int) bool { //nolint:gosec // a count of batches in memory
+		return v.at(v.first+uint64(i)).Revision >= revision //nolint:gosec // as above
+	})
+	return v.first + uint64(at) //nolint:gosec // as above
+}
