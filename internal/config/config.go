@@ -1,0 +1,156 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
+)
+
+// Config is everything that can be set about one node.
+type Config struct {
+	// Name is unique in the cluster and stays with the data directory.
+	Name string
+	// DataDir keeps the node's identity, the raft log and the shard map.
+	DataDir string
+	// Zone is the node's failure domain; empty: none.
+	Zone string
+	// Etcd is the store that is served.
+	Etcd Etcd
+
+	// Listen are the addresses that the node listens on.
+	Listen Listen
+	// Advertise is the host under which others reach this node. Empty: see
+	// Advertised.
+	Advertise string
+
+	// Join are the gossip addresses of other nodes, host[:port]. A DNS name
+	// stands for all its addresses.
+	Join []string
+	// BootstrapExpect is how many nodes found the cluster together and become
+	// its voters: 1, 3 or 5. 0: the node only joins.
+	BootstrapExpect int
+
+	// Prefixes are the parts of the key space that are served. Empty: all.
+	Prefixes []string
+	// Shards is how many shards to cut them into when the cluster is founded.
+	Shards int
+	// Replicas is how many nodes have each shard; fewer when there are fewer
+	// nodes.
+	Replicas int
+
+	// WindowBytes and WindowTime bound the window of each shard.
+	WindowBytes Size
+	WindowTime  time.Duration
+	// MaxStaleness is the greatest age of what a read is answered from when it
+	// names no bound of its own. 0: any age.
+	MaxStaleness time.Duration
+
+	// Limits are what one client may ask for.
+	Limits Limits
+
+	// ClientTLS secures the client port. Its CA makes client certificates
+	// required.
+	ClientTLS tlsconf.Files
+	// PeerTLS secures the peer and raft ports, both sides of each connection.
+	// All three files or none.
+	PeerTLS tlsconf.Files
+	// GossipKeyFile holds the key that encrypts gossip. Empty: gossip is in the
+	// clear.
+	GossipKeyFile string
+
+	LogLevel slog.Level
+	// LogFormat is FormatText or FormatJSON.
+	LogFormat string
+	// DrainTimeout bounds the time from SIGTERM to the exit.
+	DrainTimeout time.Duration
+}
+
+// Etcd says how to reach etcd.
+type Etcd struct {
+	// Endpoints are URLs or host:port. Without a scheme, TLS is used when TLS
+	// names a file.
+	Endpoints []string
+	// TLS: CA verifies etcd, Cert and Key prove who we are.
+	TLS tlsconf.Files
+	// User and PasswordFile are for an etcd with authentication. Both or none.
+	User, PasswordFile string
+}
+
+// Listen are host:port; an empty host means all addresses of the machine.
+type Listen struct {
+	// Client serves both APIs, Peer the other nodes, Raft the voters, HTTP
+	// health and metrics. Gossip is TCP and UDP.
+	Client, Peer, Raft, Gossip, HTTP string
+}
+
+// Limits bound what one client can cost.
+type Limits struct {
+	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
+	WatchesPerStream int
+	// StreamsPerConnection: a stream more waits until another ends (HTTP/2).
+	StreamsPerConnection int
+	// MessageBytes is the greatest request that is read.
+	MessageBytes Size
+}
+
+// The log formats.
+const (
+	FormatText = "text"
+	FormatJSON = "json"
+)
+
+// The names of the TLS flags, for errors of package tlsconf.
+var (
+	etcdTLSNames   = tlsconf.Names{Cert: "etcd-cert", Key: "etcd-key", CA: "etcd-ca"}
+	clientTLSNames = tlsconf.Names{Cert: "tls-cert", Key: "tls-key", CA: "tls-client-ca"}
+	peerTLSNames   = tlsconf.Names{Cert: "peer-tls-cert", Key: "peer-tls-key", CA: "peer-tls-ca"}
+)
+
+// Defaults returns the settings of a node of which nothing is set. Name and
+// DataDir have no default here.
+func Defaults() Config {
+	return Config{
+		Etcd: Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
+		Listen: Listen{
+			Client: ":7400",
+			Peer:   ":7401",
+			Raft:   ":7402",
+			Gossip: ":7946",
+			HTTP:   ":7480",
+		},
+		Shards:      16,
+		Replicas:    3,
+		WindowBytes: 64 * MiB,
+		WindowTime:  10 * time.Minute,
+		Limits: Limits{
+			WatchesPerStream:     100_000,
+			StreamsPerConnection: 1_000,
+			MessageBytes:         2 * MiB,
+		},
+		LogLevel:     slog.LevelInfo,
+		LogFormat:    FormatText,
+		DrainTimeout: 30 * time.Second,
+	}
+}
+
+// EtcdTLS reads the certificates for connections to etcd. It returns nil when
+// none are set.
+func (c Config) EtcdTLS() (*tlsconf.Material, error) { return material(c.Etcd.TLS, etcdTLSNames) }
+
+// ClientMaterial reads the certificates of the client port. It returns nil
+// when the port speaks plain text.
+func (c Config) ClientMaterial() (*tlsconf.Material, error) {
+	return material(c.ClientTLS, clientTLSNames)
+}
+
+// PeerMaterial reads the certificates of the peer and raft ports. It returns
+// nil when they speak plain text.
+func (c Config) PeerMaterial() (*tlsconf.Material, error) { return material(c.PeerTLS, peerTLSNames) }
+
+func material(f tlsconf.Files, n tlsconf.Names) (*tlsconf.Material, error) {
+	if f.IsZero() {
+		return nil, nil
+	}
+	return tlsconf.Load(f, n)
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// Dev is a cluster in one process on loopback, with an etcd of its own.
+type Dev struct {
+	// Nodes is how many cache nodes there are.
+	Nodes int
+	// Demo keeps a small workload running under /demo/.
+	Demo bool
+	// DataDir keeps etcd's and the nodes' data. Empty: a temporary directory,
+	// removed at the end.
+	DataDir string
+	// EtcdPort is etcd's client port; its peer port is the next one.
+	EtcdPort int
+	// ClientPort and HTTPPort are the first node's. Each further node's are
+	// devStride higher. A node's peer, raft and gossip ports follow its client
+	// port.
+	ClientPort, HTTPPort int
+	// Shards and Replicas are as in Config.
+	Shards, Replicas int
+}
+
+// devStride is the distance between the ports of two nodes.
+const devStride = 10
+
+const maxDevNodes = 50
+
+// DevDefaults returns the settings of a cluster of which nothing is set.
+func DevDefaults() Dev {
+	d := Defaults()
+	return Dev{
+		Nodes:      3,
+		EtcdPort:   2379,
+		ClientPort: 7400,
+		HTTPPort:   7480,
+		Shards:     d.Shards,
+		Replicas:   d.Replicas,
+	}
+}
+
+// Flags adds every setting of d to fs, with d's values as defaults.
+func (d *Dev) Flags(fs *pflag.FlagSet) {
+	fs.IntVar(&d.Nodes, "nodes", d.Nodes, "`number` of cache nodes")
+	fs.BoolVar(&d.Demo, "demo", d.Demo, "keep a small workload running under /demo/")
+	fs.StringVar(&d.DataDir, "data-dir", d.DataDir, "`directory` that keeps the data (default: a temporary one, removed at the end)")
+	fs.IntVar(&d.EtcdPort, "etcd-port", d.EtcdPort, "etcd's client `port`; the next one is its peer port")
+	fs.IntVar(&d.ClientPort, "client-port", d.ClientPort, fmt.Sprintf("the first node's client `port`; the next three are its peer, raft and gossip ports; each further node's are %d higher", devStride))
+	fs.IntVar(&d.HTTPPort, "http-port", d.HTTPPort, fmt.Sprintf("the first node's HTTP `port`; each further node's is %d higher", devStride))
+	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards")
+	fs.IntVar(&d.Replicas, "replicas", d.Replicas, "`number` of nodes that have each shard; fewer when there are fewer nodes")
+}
+
+// Port is one port that a dev cluster listens on.
+type Port struct {
+	// Flag moves it.
+	Flag string
+	// Use says whose it is, such as "node-2 raft".
+	Use string
+	// Number is the port on 127.0.0.1.
+	Number int
+}
+
+// Ports are all ports of the cluster, etcd's first.
+func (d Dev) Ports() []Port {
+	ports := []Port{
+		{"etcd-port", "etcd clients", d.EtcdPort},
+		{"etcd-port", "etcd peers", d.EtcdPort + 1},
+	}
+	for i := range d.Nodes {
+		name, client := devName(i), d.ClientPort+i*devStride
+		ports = append(
+			ports,
+			Port{"client-port", name + " clients", client},
+			Port{"client-port", name + " peers", client + 1},
+			Port{"client-port", name + " raft", client + 2},
+			Port{"client-port", name + " gossip", client + 3},
+			Port{"http-port", name + " HTTP", d.HTTPPort + i*devStride},
+		)
+	}
+	return ports
+}
+
+// Validate names every mistake at once, each with its flag. It opens no socket.
+func (d Dev) Validate() error {
+	var m mistakes
+	if d.Nodes < 1 || d.Nodes > maxDevNodes {
+		m.addf("--nodes %d: use 1 to %d", d.Nodes, maxDevNodes)
+		return errors.Join(append(m, d.validateNode())...)
+	}
+	used, wrong := map[int]Port{}, map[string]bool{}
+	for _, p := range d.Ports() {
+		if p.Number < 1 || p.Number > 65535 {
+			if !wrong[p.Flag] {
+				m.addf("--%s: port %d (%s) is not between 1 and 65535", p.Flag, p.Number, p.Use)
+			}
+			wrong[p.Flag] = true
+			continue
+		}
+		if q, ok := used[p.Number]; ok {
+			m.addf("--%s and --%s: port %d would be used by %s and by %s", q.Flag, p.Flag, p.Number, q.Use, p.Use)
+		}
+		used[p.Number] = p
+	}
+	return errors.Join(append(m, d.validateNode())...)
+}
+
+// validateNode checks what is passed on to every node.
+func (d Dev) validateNode() error {
+	var m mistakes
+	Config{Shards: d.Shards, Replicas: d.Replicas}.validateKeys(&m)
+	return errors.Join(m...)
+}
+
+// Node returns the settings of node i, from 0, with its data under dir. d is
+// valid.
+func (d Dev) Node(i int, dir string) Config {
+	client := d.ClientPort + i*devStride
+	c := Defaults()
+	c.Name = devName(i)
+	c.DataDir = filepath.Join(dir, c.Name)
+	c.Etcd.Endpoints = []string{d.EtcdEndpoint()}
+	c.Listen = Listen{
+		Client: onLoopback(client),
+		Peer:   onLoopback(client + 1),
+		Raft:   onLoopback(client + 2),
+		Gossip: onLoopback(client + 3),
+		HTTP:   onLoopback(d.HTTPPort + i*devStride),
+	}
+	if i > 0 {
+		c.Join = []string{onLoopback(d.ClientPort + 3)}
+	}
+	if voters := d.voters(); i < voters {
+		c.BootstrapExpect = voters
+	}
+	c.Shards = d.Shards
+	c.Replicas = min(d.Replicas, d.Nodes)
+	return c
+}
+
+// EtcdEndpoint is where clients reach the cluster's etcd.
+func (d Dev) EtcdEndpoint() string { return "http://" + onLoopback(d.EtcdPort) }
+
+// voters is how many nodes found the cluster: the most of 1, 3 and 5 that
+// there are, but no more than 3 of fewer than 7 nodes.
+func (d Dev) voters() int {
+	switch {
+	case d.Nodes >= 7:
+		return 5
+	case d.Nodes >= 3:
+		return 3
+	}
+	return 1
+}
+
+func devName(i int) string { return fmt.Sprintf("node-%d", i+1) }
+
+func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags adds every setting of c to fs, with c's values as defaults. This is
+// the one list of settings: what is not here can be set nowhere.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Name, "name", c.Name, "the node's `name`, unique in the cluster (default: the hostname)")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` for identity, raft log and shard map; required")
+	fs.StringVar(&c.Zone, "zone", c.Zone, "failure `domain`; replicas of a shard are kept apart by it")
+
+	fs.StringSliceVar(&c.Etcd.Endpoints, "etcd", c.Etcd.Endpoints, "etcd `endpoints`, comma separated or repeated")
+	fs.StringVar(&c.Etcd.TLS.CA, "etcd-ca", "", "CA `file` that verifies etcd")
+	fs.StringVar(&c.Etcd.TLS.Cert, "etcd-cert", "", "certificate `file` shown to etcd")
+	fs.StringVar(&c.Etcd.TLS.Key, "etcd-key", "", "private key `file` of --etcd-cert")
+	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user`, where etcd has authentication on")
+	fs.StringVar(&c.Etcd.PasswordFile, "etcd-password-file", "", "`file` with the password of --etcd-user")
+
+	fs.StringVar(&c.Listen.Client, "listen", c.Listen.Client, "`address` for clients")
+	fs.StringVar(&c.Listen.Peer, "peer-listen", c.Listen.Peer, "`address` for other nodes")
+	fs.StringVar(&c.Listen.Raft, "raft-listen", c.Listen.Raft, "`address` for raft")
+	fs.StringVar(&c.Listen.Gossip, "gossip-listen", c.Listen.Gossip, "`address` for gossip, TCP and UDP")
+	fs.StringVar(&c.Listen.HTTP, "http-listen", c.Listen.HTTP, "`address` for /healthz, /readyz and /metrics")
+	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
+
+	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; a DNS name stands for all its addresses; repeatable")
+	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
+
+	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys)")
+	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into")
+	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard")
+
+	fs.Var(&c.WindowBytes, "window-bytes", "most bytes of recent events that a shard keeps")
+	fs.DurationVar(&c.WindowTime, "window-time", c.WindowTime, "longest time that a shard keeps an event")
+	fs.DurationVar(&c.MaxStaleness, "max-staleness", 0, "greatest age of the data for reads that name no bound; 0: any")
+
+	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
+	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
+	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
+
+	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
+	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")
+	fs.StringVar(&c.ClientTLS.CA, "tls-client-ca", "", "CA `file`; clients must then show a certificate of it")
+	fs.StringVar(&c.PeerTLS.Cert, "peer-tls-cert", "", "certificate `file` between nodes (peer and raft ports)")
+	fs.StringVar(&c.PeerTLS.Key, "peer-tls-key", "", "private key `file` of --peer-tls-cert")
+	fs.StringVar(&c.PeerTLS.CA, "peer-tls-ca", "", "CA `file` that all nodes' certificates come from")
+	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with the gossip key: 16, 24 or 32 bytes in base64")
+
+	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
+	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
+	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
+}
+
+// level is slog.Level as a flag.
+type level slog.Level
+
+func (l *level) Set(text string) error {
+	for _, known := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(text, known.String()) {
+			*l = level(known)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a level: use debug, info, warn or error", text)
+}
+
+func (l *level) String() string { return strings.ToLower(slog.Level(*l).String()) }
+
+func (l *level) Type() string { return "level" }

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// EnvPrefix starts the name of every environment variable that is read.
+const EnvPrefix = "CACHENODE_"
+
+// FileFlag is the flag that names the configuration file. It has no place in
+// the file itself.
+const FileFlag = "config"
+
+// Env returns the environment variable of a flag: CACHENODE_DATA_DIR for
+// data-dir.
+func Env(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Layered is where the settings came from.
+type Layered struct {
+	// Source of each setting that is not a default: "--name", "CACHENODE_NAME"
+	// or "node.yaml:3".
+	Source map[string]string
+	// Unknown are variables that start with EnvPrefix and set nothing, sorted.
+	// They are not refused: Kubernetes makes such names from Services.
+	Unknown []string
+}
+
+// Layer completes fs, which has parsed the command line, from the environment
+// (as os.Environ returns it) and from the YAML file that its FileFlag names. A
+// flag wins over the environment, the environment over the file, the file over
+// the default; a list is replaced as a whole. A variable that is set to nothing
+// counts as not set.
+//
+// The error names everything that cannot be read, each with its place.
+func Layer(fs *pflag.FlagSet, environ []string) (Layered, error) {
+	l := Layered{Source: map[string]string{}}
+	fs.Visit(func(f *pflag.Flag) { l.Source[f.Name] = "--" + f.Name })
+
+	var errs []error
+	names := append(settings(fs), FileFlag)
+	for _, variable := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || value == "" {
+			continue
+		}
+		i := slices.IndexFunc(names, func(flag string) bool { return Env(flag) == name })
+		if i < 0 {
+			l.Unknown = append(l.Unknown, name)
+			continue
+		}
+		errs = append(errs, l.set(fs, entry{flag: names[i], value: value, place: name}))
+	}
+
+	if f := fs.Lookup(FileFlag); f != nil && f.Value.String() != "" {
+		errs = append(errs, l.file(fs, f.Value.String()))
+	}
+	return l, errors.Join(errs...)
+}
+
+// file sets what the file at path sets and nothing above it has set.
+func (l *Layered) file(fs *pflag.FlagSet, path string) error {
+	data, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
+	if err != nil {
+		return fmt.Errorf("--%s: %w", FileFlag, err)
+	}
+	entries, err := parseFile(path, data, fs)
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, l.set(fs, e))
+	}
+	return errors.Join(errs...)
+}
+
+// set gives a flag its value, unless it has been set before.
+func (l *Layered) set(fs *pflag.FlagSet, e entry) error {
+	if _, done := l.Source[e.flag]; done {
+		return nil
+	}
+	l.Source[e.flag] = e.place
+	f := fs.Lookup(e.flag)
+	f.Changed = true
+	if list, ok := f.Value.(pflag.SliceValue); ok && e.list != nil {
+		return list.Replace(e.list)
+	}
+	if err := f.Value.Set(e.value); err != nil {
+		return fmt.Errorf("%s: %s: %w", e.place, e.flag, plain(err, e.value))
+	}
+	return nil
+}
+
+// plain turns strconv's words, which name Go functions, into a reader's.
+func plain(err error, value string) error {
+	if strings.HasPrefix(err.Error(), "strconv.") {
+		return fmt.Errorf("%q is not a whole number", value)
+	}
+	if strings.HasPrefix(err.Error(), "time: ") {
+		return fmt.Errorf("%q is not a duration: write one such as 10m or 1.5s", value)
+	}
+	return err
+}
+
+// settings are the names of the flags that can be set everywhere, sorted: all
+// but FileFlag and cobra's help.
+func settings(fs *pflag.FlagSet) (names []string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Name != FileFlag && f.Name != "help" {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}

@@ -1,0 +1,310 @@
+package config
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
+)
+
+// The bounds of what can be set.
+const (
+	maxShards      = 4096
+	maxNameBytes   = 63 // a DNS label: names become host names in Kubernetes
+	minWindowBytes = MiB
+	minWindowTime  = time.Second
+	minMessage     = 1536 * KiB // etcd's largest request by default
+	maxMessage     = GiB
+)
+
+// mistakes collects what is wrong.
+type mistakes []error
+
+func (m *mistakes) addf(format string, args ...any) { *m = append(*m, fmt.Errorf(format, args...)) }
+
+func (m *mistakes) add(err error) { *m = append(*m, err) }
+
+// Validate names every mistake at once, each with its flag. It looks whether
+// the files that are named can be opened, and opens no socket.
+func (c Config) Validate() error {
+	var m mistakes
+	c.validateIdentity(&m)
+	c.validateAddresses(&m)
+	c.validateEtcd(&m)
+	c.validateKeys(&m)
+	c.validateBounds(&m)
+	c.validateSecurity(&m)
+	return errors.Join(m...)
+}
+
+func (c Config) validateIdentity(m *mistakes) {
+	switch {
+	case c.Name == "":
+		m.addf("--name is empty: give the node a name that stays with its data")
+	case len(c.Name) > maxNameBytes:
+		m.addf("--name has %d bytes: at most %d", len(c.Name), maxNameBytes)
+	case strings.Trim(c.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "":
+		m.addf("--name %q: use letters, digits, '-', '_' and '.' only", c.Name)
+	}
+	switch info, err := os.Stat(c.DataDir); {
+	case c.DataDir == "":
+		m.addf("--data-dir is required: name a directory that outlives the process; it is made when it is not there")
+	case err == nil && !info.IsDir():
+		m.addf("--data-dir %s is not a directory", c.DataDir)
+	}
+	switch c.BootstrapExpect {
+	case 0:
+		if len(c.Join) == 0 {
+			m.addf("nothing to join and nothing to found: give --join (a node of the cluster) or --bootstrap-expect (1 for a new cluster of one node)")
+		}
+	case 1, 3, 5:
+	default:
+		m.addf("--bootstrap-expect %d: use 1, 3 or 5 (an even number of voters survives no more losses than one less), or 0 to join a cluster that exists", c.BootstrapExpect)
+	}
+	if c.LogFormat != FormatText && c.LogFormat != FormatJSON {
+		m.addf("--log-format %q: use %s or %s", c.LogFormat, FormatText, FormatJSON)
+	}
+}
+
+// listener is one address with its flag.
+type listener struct {
+	flag, address string
+}
+
+func (c Config) listeners() []listener {
+	return []listener{
+		{"listen", c.Listen.Client},
+		{"peer-listen", c.Listen.Peer},
+		{"raft-listen", c.Listen.Raft},
+		{"gossip-listen", c.Listen.Gossip},
+		{"http-listen", c.Listen.HTTP},
+	}
+}
+
+func (c Config) validateAddresses(m *mistakes) {
+	type taken struct{ flag, host string }
+	ports := map[int][]taken{}
+	for _, l := range c.listeners() {
+		host, port, err := splitAddress(l.address)
+		if err != nil {
+			m.addf("--%s %q: %w", l.flag, l.address, err)
+			continue
+		}
+		for _, t := range ports[port] {
+			if t.host == host || anyHost(t.host) || anyHost(host) {
+				m.addf("--%s and --%s both use port %d", t.flag, l.flag, port)
+			}
+		}
+		ports[port] = append(ports[port], taken{l.flag, host})
+	}
+	if a := c.Advertise; a != "" {
+		switch {
+		case anyHost(a):
+			m.addf("--advertise %s: others cannot dial \"any address\"; give one of this machine's", a)
+		case strings.ContainsAny(a, "/ ") || (strings.Contains(a, ":") && !isIP(a)):
+			m.addf("--advertise %q: want a host alone; the ports are those of the listeners", a)
+		}
+	}
+	for _, j := range c.Join {
+		if host, port, err := net.SplitHostPort(j); err == nil && host != "" && validPort(port) {
+			continue
+		}
+		if j == "" || strings.ContainsAny(j, "/ ") || (strings.Contains(j, ":") && !isIP(j)) {
+			m.addf("--join %q: want host or host:port", j)
+		}
+	}
+}
+
+// splitAddress takes host:port apart. Port 0 is refused: nobody could be told
+// where to find us before we listen.
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil || strings.ContainsAny(host, "/ ") {
+		return "", 0, errors.New("want host:port, or :port for all addresses")
+	}
+	if !validPort(text) {
+		return "", 0, errors.New("the port must be a number from 1 to 65535")
+	}
+	port, err = strconv.Atoi(text)
+	return host, port, err
+}
+
+func validPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+func isIP(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func anyHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || (err == nil && ip.IsUnspecified())
+}
+
+func (c Config) validateEtcd(m *mistakes) {
+	if len(c.Etcd.Endpoints) == 0 {
+		m.addf("--etcd is empty: name at least one endpoint")
+	}
+	schemes := map[string]bool{}
+	for _, e := range c.Etcd.Endpoints {
+		if !strings.Contains(e, "://") {
+			if _, _, err := splitAddress(e); err != nil || strings.HasPrefix(e, ":") {
+				m.addf("--etcd %q: want a URL (http://host:2379, https://…) or host:port", e)
+			}
+			continue
+		}
+		u, err := url.Parse(e)
+		switch {
+		case err == nil && u.User != nil:
+			m.addf("--etcd %s: no user or password in the URL; use --etcd-user and --etcd-password-file", u.Redacted())
+		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+			m.addf("--etcd %q: want a URL (http://host:2379, https://…) or host:port", e)
+		case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+			m.addf("--etcd %q: want nothing behind the port", e)
+		}
+		if err == nil {
+			schemes[u.Scheme] = true
+		}
+	}
+	if schemes["http"] && schemes["https"] {
+		m.addf("--etcd mixes http:// and https://: use one for all endpoints")
+	}
+	if schemes["http"] && !c.Etcd.TLS.IsZero() {
+		m.addf("--etcd has http:// endpoints, but --etcd-ca, --etcd-cert or --etcd-key is given: write https://, or leave the files out")
+	}
+	m.add(c.Etcd.TLS.Validate(etcdTLSNames))
+	switch {
+	case c.Etcd.User != "" && c.Etcd.PasswordFile == "":
+		m.addf("--etcd-user is given but --etcd-password-file is not: they go together")
+	case c.Etcd.User == "" && c.Etcd.PasswordFile != "":
+		m.addf("--etcd-password-file is given but --etcd-user is not: they go together")
+	}
+	if c.Etcd.PasswordFile != "" {
+		m.add(tlsconf.Readable("etcd-password-file", c.Etcd.PasswordFile))
+	}
+}
+
+func (c Config) validateKeys(m *mistakes) {
+	for i, p := range c.Prefixes {
+		if p == "" {
+			m.addf("--prefix \"\" means all keys: leave --prefix out for that")
+			continue
+		}
+		for _, q := range c.Prefixes[:i] {
+			switch {
+			case p == q:
+				m.addf("--prefix %q is given twice", p)
+			case q != "" && kv.Prefix(p).Overlaps(kv.Prefix(q)):
+				m.addf("--prefix %q and --prefix %q overlap: keep the shorter one", q, p)
+			}
+		}
+	}
+	switch {
+	case c.Shards < 1 || c.Shards > maxShards:
+		m.addf("--shards %d: use 1 to %d", c.Shards, maxShards)
+	case c.Shards < len(c.Prefixes):
+		m.addf("--shards (%d) is below the number of --prefix (%d): each prefix needs a shard", c.Shards, len(c.Prefixes))
+	}
+	if c.Replicas < 1 {
+		m.addf("--replicas %d: a shard needs at least one", c.Replicas)
+	}
+}
+
+func (c Config) validateBounds(m *mistakes) {
+	if c.WindowBytes < minWindowBytes {
+		m.addf("--window-bytes %s: at least %s", c.WindowBytes, minWindowBytes)
+	}
+	if c.WindowTime < minWindowTime {
+		m.addf("--window-time %s: at least %s", c.WindowTime, minWindowTime)
+	}
+	if c.MaxStaleness < 0 {
+		m.addf("--max-staleness %s: cannot be negative; 0 means any age", c.MaxStaleness)
+	}
+	if c.DrainTimeout <= 0 {
+		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)
+	}
+	if c.Limits.WatchesPerStream < 1 {
+		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
+	}
+	if n := c.Limits.StreamsPerConnection; n < 1 || int64(n) > 1<<31-1 {
+		m.addf("--max-streams-per-connection %d: use 1 to %d (HTTP/2's limit)", n, 1<<31-1)
+	}
+	if b := c.Limits.MessageBytes; b < minMessage || b > maxMessage {
+		m.addf("--max-message-bytes %s: use %s (etcd's largest request) to %s", b, minMessage, maxMessage)
+	}
+}
+
+func (c Config) validateSecurity(m *mistakes) {
+	m.add(c.ClientTLS.Validate(clientTLSNames))
+	if c.ClientTLS.CA != "" && c.ClientTLS.Cert == "" && c.ClientTLS.Key == "" {
+		m.addf("--tls-client-ca is given without --tls-cert and --tls-key: a port without TLS cannot ask for certificates")
+	}
+	m.add(c.PeerTLS.Validate(peerTLSNames))
+	if p := c.PeerTLS; !p.IsZero() && (p.CA == "" || (p.Cert == "" && p.Key == "")) {
+		m.addf("--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together: nodes prove themselves to each other both ways")
+	}
+	if c.GossipKeyFile != "" {
+		_, err := c.GossipKey()
+		m.add(err)
+	}
+}
+
+// GossipKey reads the key that encrypts gossip: 16, 24 or 32 bytes. It is nil
+// when no file is named.
+func (c Config) GossipKey() ([]byte, error) {
+	if c.GossipKeyFile == "" {
+		return nil, nil
+	}
+	if err := tlsconf.Readable("gossip-key-file", c.GossipKeyFile); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(c.GossipKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--gossip-key-file: %w", err)
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || !slices.Contains([]int{16, 24, 32}, len(key)) {
+		return nil, fmt.Errorf("--gossip-key-file: %s does not hold 16, 24 or 32 bytes in base64: make one with `openssl rand -base64 32`", c.GossipKeyFile)
+	}
+	return key, nil
+}
+
+// Warnings are what is allowed and still worth a word, each with its flag. c
+// is valid.
+func (c Config) Warnings() []string {
+	var w []string
+	if e := c.BootstrapExpect; e > 0 && c.Replicas > e {
+		w = append(w, fmt.Sprintf("--replicas (%d) is above --bootstrap-expect (%d): shards have fewer replicas until more nodes join", c.Replicas, e))
+	}
+	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
+		w = append(w, fmt.Sprintf("--bootstrap-expect is %d and --join names nobody: this node waits until the others join it", c.BootstrapExpect))
+	}
+	if host, _, err := splitAddress(c.Listen.Client); err == nil && c.ClientTLS.IsZero() && !loopback(host) {
+		w = append(w, fmt.Sprintf("--listen %s without --tls-cert: anybody who reaches the port can read every key", c.Listen.Client))
+	}
+	if host, _, err := splitAddress(c.Listen.Peer); err == nil && c.PeerTLS.IsZero() && !loopback(host) {
+		w = append(w, fmt.Sprintf("--peer-listen %s without --peer-tls-cert: anybody who reaches the port can read every key and change the shard map", c.Listen.Peer))
+	}
+	if host, _, err := splitAddress(c.Listen.Gossip); err == nil && c.GossipKeyFile == "" && !loopback(host) {
+		w = append(w, fmt.Sprintf("--gossip-listen %s without --gossip-key-file: anybody who reaches the port can declare nodes dead", c.Listen.Gossip))
+	}
+	return w
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && ip.IsLoopback())
+}

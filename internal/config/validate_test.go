@@ -1,0 +1,290 @@
+package config_test
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+func valid(t *testing.T) config.Config {
+	t.Helper()
+	c := config.Defaults()
+	c.Name = "a"
+	c.DataDir = filepath.Join(t.TempDir(), "not-yet-there")
+	c.BootstrapExpect = 1
+	return c
+}
+
+func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		want   []string
+	}{
+		"nothing set": {
+			func(c *config.Config) { *c = config.Defaults() },
+			[]string{"--name is empty", "--data-dir is required", "nothing to join and nothing to found: give --join"},
+		},
+		"names": {func(c *config.Config) { c.Name = "a b" }, []string{`--name "a b": use letters`}},
+		"a long name": {
+			func(c *config.Config) { c.Name = strings.Repeat("x", 64) },
+			[]string{"--name has 64 bytes: at most 63"},
+		},
+		"data dir is a file": {func(c *config.Config) { c.DataDir = file }, []string{"--data-dir " + file + " is not a directory"}},
+		"an even number of voters": {
+			func(c *config.Config) { c.BootstrapExpect = 2 },
+			[]string{"--bootstrap-expect 2: use 1, 3 or 5"},
+		},
+		"ports": {
+			func(c *config.Config) {
+				c.Listen.Peer = ":7400"
+				c.Listen.Raft = "127.0.0.1:7480"
+				c.Listen.Gossip = "7946"
+				c.Listen.Client = "127.0.0.1:7400"
+			},
+			[]string{
+				"--listen and --peer-listen both use port 7400",
+				"--raft-listen and --http-listen both use port 7480",
+				`--gossip-listen "7946": want host:port`,
+			},
+		},
+		"port numbers": {
+			func(c *config.Config) { c.Listen.Client, c.Listen.HTTP = ":0", ":70000" },
+			[]string{`--listen ":0": the port must be`, `--http-listen ":70000": the port must be`},
+		},
+		"advertise any": {func(c *config.Config) { c.Advertise = "0.0.0.0" }, []string{"--advertise 0.0.0.0: others cannot dial"}},
+		"advertise with a port": {
+			func(c *config.Config) { c.Advertise = "host:7400" },
+			[]string{`--advertise "host:7400": want a host alone`},
+		},
+		"join": {
+			func(c *config.Config) { c.Join = []string{"http://a", "a:b", ""} },
+			[]string{`--join "http://a"`, `--join "a:b"`, `--join ""`},
+		},
+		"etcd": {
+			func(c *config.Config) {
+				c.Etcd.Endpoints = []string{"http://a:1", "https://b:2", "ftp://c", "d", "http://u:secret@e:1", "http://f:1/x"}
+				c.Etcd.TLS.CA = file
+				c.Etcd.User = "root"
+			},
+			[]string{
+				`--etcd "ftp://c": want a URL`, `--etcd "d": want a URL`, "--etcd http://u:xxxxx@e:1: no user",
+				`--etcd "http://f:1/x": want nothing behind the port`, "--etcd mixes http:// and https://",
+				"--etcd has http:// endpoints, but --etcd-ca",
+				"--etcd-user is given but --etcd-password-file is not",
+			},
+		},
+		"no etcd": {func(c *config.Config) { c.Etcd.Endpoints = nil }, []string{"--etcd is empty"}},
+		"etcd files": {
+			func(c *config.Config) {
+				c.Etcd.Endpoints = []string{"a:1"}
+				c.Etcd.TLS.Cert = file
+				c.Etcd.PasswordFile = dir + "/gone"
+			},
+			[]string{
+				"--etcd-cert is given but --etcd-key is not", "--etcd-password-file is given but --etcd-user is not",
+				"--etcd-password-file: " + dir + "/gone: no such file",
+			},
+		},
+		"prefixes": {
+			func(c *config.Config) { c.Prefixes = []string{"/a/", "/b/", "/a/b/", "/b/", ""} },
+			[]string{`--prefix "/a/" and --prefix "/a/b/" overlap`, `--prefix "/b/" is given twice`, `--prefix "" means all keys`},
+		},
+		"fewer shards than prefixes": {
+			func(c *config.Config) { c.Prefixes, c.Shards = []string{"/a/", "/b/", "/c/"}, 2 },
+			[]string{"--shards (2) is below the number of --prefix (3)"},
+		},
+		"numbers": {
+			func(c *config.Config) {
+				c.Shards, c.Replicas = 5000, 0
+				c.WindowBytes, c.WindowTime, c.MaxStaleness, c.DrainTimeout = 10, time.Millisecond, -1, 0
+				c.Limits = config.Limits{WatchesPerStream: 0, StreamsPerConnection: -1, MessageBytes: config.MiB}
+				c.LogFormat = "xml"
+			},
+			[]string{
+				"--shards 5000: use 1 to 4096", "--replicas 0", "--window-bytes 10B: at least 1MiB", "--window-time 1ms: at least 1s",
+				"--max-staleness -1ns", "--drain-timeout 0s", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
+				"--max-message-bytes 1MiB: use 1536KiB", `--log-format "xml"`,
+			},
+		},
+		"half TLS": {
+			func(c *config.Config) { c.ClientTLS.CA, c.PeerTLS.Cert, c.PeerTLS.Key = file, file, file },
+			[]string{"--tls-client-ca is given without --tls-cert", "--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together"},
+		},
+		"TLS files": {
+			func(c *config.Config) { c.ClientTLS.Cert, c.PeerTLS.CA = dir+"/c", dir+"/d" },
+			[]string{"--tls-cert is given but --tls-key is not", "--tls-cert: " + dir + "/c: no such file", "--peer-tls-ca: " + dir + "/d: no such file", "--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together"},
+		},
+		"gossip key": {func(c *config.Config) { c.GossipKeyFile = file }, []string{"--gossip-key-file: " + file + " does not hold 16, 24 or 32 bytes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := valid(t)
+			c.change(&cfg)
+			err := cfg.Validate()
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("no %q in:\n%v", want, err)
+				}
+			}
+			if got := strings.Count(err.Error(), "\n") + 1; got != len(c.want) {
+				t.Errorf("%d mistakes, want %d:\n%v", got, len(c.want), err)
+			}
+		})
+	}
+}
+
+func TestValidateAccepts(t *testing.T) {
+	for name, change := range map[string]func(*config.Config){
+		"the defaults":           func(*config.Config) {},
+		"a joining node":         func(c *config.Config) { c.BootstrapExpect, c.Join = 0, []string{"a", "b:1", "::1", "[::1]:7946"} },
+		"one port, two hosts":    func(c *config.Config) { c.Listen.Client, c.Listen.Peer = "127.0.0.1:7400", "127.0.0.2:7400" },
+		"bare etcd endpoints":    func(c *config.Config) { c.Etcd.Endpoints = []string{"a:1", "[::1]:2379"} },
+		"prefixes side by side":  func(c *config.Config) { c.Prefixes = []string{"/a/", "/b/", "/ab/"} },
+		"an advertised IPv6":     func(c *config.Config) { c.Advertise = "fd00::1" },
+		"etcd over https":        func(c *config.Config) { c.Etcd.Endpoints = []string{"https://a:1/"} },
+		"a data dir that exists": func(c *config.Config) { c.DataDir = "." },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := valid(t)
+			change(&c)
+			if err := c.Validate(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	c := valid(t)
+	c.Replicas, c.BootstrapExpect = 5, 3
+	got := strings.Join(c.Warnings(), "\n")
+	for _, want := range []string{
+		"--replicas (5) is above --bootstrap-expect (3)", "this node waits until the others join it",
+		"--listen :7400 without --tls-cert", "--peer-listen :7401 without", "--gossip-listen :7946 without",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+	quiet := config.DevDefaults().Node(1, "d")
+	if w := quiet.Warnings(); len(w) != 0 {
+		t.Errorf("a node on loopback warns: %v", w)
+	}
+}
+
+func TestGossipKey(t *testing.T) {
+	c := valid(t)
+	c.GossipKeyFile = filepath.Join(t.TempDir(), "key")
+	key := []byte("0123456789abcdef")
+	if err := os.WriteFile(c.GossipKeyFile, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.GossipKey(); err != nil || string(got) != string(key) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAdvertised(t *testing.T) {
+	ip := netip.MustParseAddr
+	private, public, six, home, link := ip("10.1.2.3"), ip("192.0.2.7"), ip("fd00::1"), ip("127.0.0.1"), ip("169.254.1.1")
+	for name, c := range map[string]struct {
+		advertise, listen string
+		local             []netip.Addr
+		want              string
+	}{
+		"a private address first":       {"", ":7400", []netip.Addr{home, link, six, public, private}, "10.1.2.3:7400"},
+		"a public one before IPv6":      {"", "0.0.0.0:7400", []netip.Addr{six, public}, "192.0.2.7:7400"},
+		"IPv6":                          {"", "[::]:7400", []netip.Addr{home, six}, "[fd00::1]:7400"},
+		"what the listener is bound to": {"", "127.0.0.1:7400", []netip.Addr{private}, "127.0.0.1:7400"},
+		"what the operator says":        {"node.example", "127.0.0.1:7400", nil, "node.example:7400"},
+		"nothing that others reach":     {"", ":7400", []netip.Addr{home, link}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := valid(t)
+			cfg.Advertise, cfg.Listen.Client = c.advertise, c.listen
+			for _, l := range []*string{&cfg.Listen.Peer, &cfg.Listen.Raft, &cfg.Listen.Gossip, &cfg.Listen.HTTP} {
+				*l = "127.0.0.1" + *l
+			}
+			got, err := cfg.Advertised(c.local)
+			if got.Client != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("got %q, %v; want %q", got.Client, err, c.want)
+			}
+			if err == nil && c.advertise == "" && got.Gossip != "127.0.0.1:7946" {
+				t.Errorf("gossip %q", got.Gossip)
+			}
+		})
+	}
+}
+
+func TestDevNodesAreValidAndFindEachOther(t *testing.T) {
+	for _, nodes := range []int{1, 2, 3, 5, 7} {
+		d := config.DevDefaults()
+		d.Nodes = nodes
+		if err := d.Validate(); err != nil {
+			t.Fatalf("%d nodes: %v", nodes, err)
+		}
+		dir := t.TempDir()
+		voters := 0
+		for i := range nodes {
+			c := d.Node(i, dir)
+			if err := c.Validate(); err != nil {
+				t.Errorf("%d nodes, node %d: %v", nodes, i, err)
+			}
+			if c.BootstrapExpect > 0 {
+				voters++
+				if c.BootstrapExpect > nodes {
+					t.Errorf("%d nodes wait for %d voters", nodes, c.BootstrapExpect)
+				}
+			}
+			if i > 0 && !slices.Contains(c.Join, d.Node(0, dir).Listen.Gossip) {
+				t.Errorf("node %d joins %v", i, c.Join)
+			}
+			if c.Replicas > nodes {
+				t.Errorf("%d nodes, %d replicas", nodes, c.Replicas)
+			}
+		}
+		if want := d.Node(0, dir).BootstrapExpect; voters != want {
+			t.Errorf("%d nodes: %d expect %d", nodes, voters, want)
+		}
+	}
+	if c := config.DevDefaults().Node(2, "d"); c.Listen.Client != "127.0.0.1:7420" || c.Listen.HTTP != "127.0.0.1:7500" {
+		t.Errorf("node-3 listens on %+v", c.Listen)
+	}
+}
+
+func TestDevValidateNamesEveryMistakeAtOnce(t *testing.T) {
+	d := config.DevDefaults()
+	d.Nodes, d.Shards, d.EtcdPort = 9, 0, 0
+	err := d.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"--etcd-port: port 0", "--shards 0",
+		"--http-port and --client-port: port 7480 would be used by node-1 HTTP and by node-9 clients",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in:\n%v", want, err)
+		}
+	}
+	if err := (config.Dev{Replicas: 1, Shards: 1}).Validate(); err == nil || !strings.Contains(err.Error(), "--nodes 0") {
+		t.Errorf("no nodes: %v", err)
+	}
+}
