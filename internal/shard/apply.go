@@ -1,0 +1,137 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Apply returns the map that c makes of m; m is nil before the cluster is
+// founded, and is never changed. Every change adds one to the version.
+//
+// It refuses with an error that wraps [ErrRefused]: a [StaleError] when c was
+// made for another version, or one of the sentinels beside it. It is
+// deterministic, today and in later versions: voters replay old commands.
+func Apply(m *Map, c Command) (*Map, error) {
+	var current uint64
+	if m != nil {
+		current = m.Version
+	}
+	_, founding := c.Change.(Found)
+	switch {
+	case c.Change == nil:
+		return nil, fmt.Errorf("%w: command without a change", ErrInvalid)
+	case founding && m != nil:
+		return nil, ErrFounded
+	case !founding && m == nil:
+		return nil, ErrNotFounded
+	case c.IfVersion != current:
+		return nil, &StaleError{IfVersion: c.IfVersion, Current: current}
+	}
+	next, err := c.Change.apply(m)
+	if err != nil {
+		return nil, err
+	}
+	next.Version = current + 1
+	if err := next.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return next, nil
+}
+
+func (f Found) apply(*Map) (*Map, error) {
+	m := &Map{ClusterID: f.ClusterID, EtcdClusterID: f.EtcdClusterID, Lineage: 1, NextID: 1, Spec: f.Spec}
+	cuts := f.Cuts
+	for _, r := range f.Spec.Ranges {
+		n := 0
+		for n < len(cuts) && r.Contains(cuts[n]) {
+			n++
+		}
+		parts, err := cut(r, cuts[:n])
+		if err != nil {
+			return nil, err
+		}
+		cuts = cuts[n:]
+		for _, p := range parts {
+			m.Shards = append(m.Shards, Shard{ID: m.NextID, Range: p, Epoch: 1})
+			m.NextID++
+		}
+	}
+	if len(cuts) > 0 {
+		return nil, fmt.Errorf("%w: cut %q is out of order or lies in no served range", ErrInvalid, cuts[0])
+	}
+	if len(f.Replicas) > 0 && len(f.Replicas) != len(m.Shards) {
+		return nil, fmt.Errorf("%w: replicas for %d shards, the cuts make %d", ErrInvalid, len(f.Replicas), len(m.Shards))
+	}
+	for i, r := range f.Replicas {
+		m.Shards[i].Replicas = r
+	}
+	return m.Clone(), nil // the command's slices stay the caller's
+}
+
+func (a Assign) apply(m *Map) (*Map, error) {
+	if len(a.Moves) == 0 {
+		return nil, fmt.Errorf("%w: no moves", ErrInvalid)
+	}
+	next := m.Clone()
+	moved := make(map[ID]bool, len(a.Moves))
+	at := make(map[ID]int, len(next.Shards))
+	for i := range next.Shards {
+		at[next.Shards[i].ID] = i
+	}
+	for _, mv := range a.Moves {
+		i, ok := at[mv.Shard]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("move shard %d: %w", mv.Shard, ErrUnknownShard)
+		case moved[mv.Shard]:
+			return nil, fmt.Errorf("%w: shard %d is moved twice", ErrInvalid, mv.Shard)
+		case len(mv.Replicas) == 0:
+			return nil, fmt.Errorf("%w: shard %d would lose its last replica", ErrInvalid, mv.Shard)
+		}
+		moved[mv.Shard] = true
+		s := &next.Shards[i]
+		if !slices.Equal(s.Replicas, mv.Replicas) {
+			s.Replicas = slices.Clone(mv.Replicas)
+			s.Epoch++
+		}
+	}
+	return next, nil
+}
+
+func (c Split) apply(m *Map) (*Map, error) {
+	i := slices.IndexFunc(m.Shards, func(s Shard) bool { return s.ID == c.Shard })
+	if i < 0 {
+		return nil, fmt.Errorf("split shard %d: %w", c.Shard, ErrUnknownShard)
+	}
+	if len(c.At) == 0 {
+		return nil, fmt.Errorf("%w: split shard %d: no cuts", ErrInvalid, c.Shard)
+	}
+	next := m.Clone()
+	parent := next.Shards[i]
+	parts, err := cut(parent.Range, c.At)
+	if err != nil {
+		return nil, fmt.Errorf("split shard %d: %w", c.Shard, err)
+	}
+	children := make([]Shard, 0, len(parts))
+	for _, p := range parts {
+		children = append(children, Shard{ID: next.NextID, Range: p, Epoch: 1, Replicas: slices.Clone(parent.Replicas)})
+		next.NextID++
+	}
+	next.Shards = slices.Replace(next.Shards, i, i+1, children...)
+	return next, nil
+}
+
+// cut returns the parts of r between the cuts.
+func cut(r kv.Range, at []string) ([]kv.Range, error) {
+	parts := make([]kv.Range, 0, len(at)+1)
+	for _, c := range at {
+		if c <= r.Start || !r.Contains(c) {
+			return nil, fmt.Errorf("%w: cut %q does not lie inside %v", ErrInvalid, c, r)
+		}
+		parts = append(parts, kv.Range{Start: r.Start, End: c})
+		r.Start = c
+	}
+	return append(parts, r), nil
+}

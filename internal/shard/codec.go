@@ -1,0 +1,228 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Level is the newest feature level this software writes and understands. It
+// grows when a command or a map gains a meaning that older versions would
+// miss. It is the first byte of every encoding; 0 is never used.
+const Level = 1
+
+// What follows the level is JSON, with keys as bytes: etcd's need not be
+// UTF-8, and JSON strings would change them. Unknown fields are refused, for
+// they too mean that the writer knew more than we do.
+
+type wireRange struct {
+	Start []byte `json:"start,omitempty"`
+	End   []byte `json:"end,omitempty"`
+}
+
+type wireSpec struct {
+	Ranges   []wireRange `json:"ranges"`
+	Shards   int         `json:"shards"`
+	Replicas int         `json:"replicas"`
+}
+
+type wireShard struct {
+	ID       ID        `json:"id"`
+	Range    wireRange `json:"range"`
+	Epoch    uint64    `json:"epoch"`
+	Replicas []NodeID  `json:"replicas,omitempty"`
+}
+
+type wireMap struct {
+	ClusterID     string      `json:"cluster_id"`
+	EtcdClusterID uint64      `json:"etcd_cluster_id"`
+	Lineage       uint64      `json:"lineage"`
+	Version       uint64      `json:"version"`
+	NextID        ID          `json:"next_id"`
+	Spec          wireSpec    `json:"spec"`
+	Shards        []wireShard `json:"shards"`
+}
+
+type wireCommand struct {
+	RequestID string      `json:"request_id"`
+	IfVersion uint64      `json:"if_version"`
+	Found     *wireFound  `json:"found,omitempty"`
+	Assign    *wireAssign `json:"assign,omitempty"`
+	Split     *wireSplit  `json:"split,omitempty"`
+}
+
+type wireFound struct {
+	ClusterID     string     `json:"cluster_id"`
+	EtcdClusterID uint64     `json:"etcd_cluster_id"`
+	Spec          wireSpec   `json:"spec"`
+	Cuts          [][]byte   `json:"cuts,omitempty"`
+	Replicas      [][]NodeID `json:"replicas,omitempty"`
+}
+
+type wireAssign struct {
+	Moves []wireMove `json:"moves"`
+}
+
+type wireMove struct {
+	Shard    ID       `json:"shard"`
+	Replicas []NodeID `json:"replicas"`
+}
+
+type wireSplit struct {
+	Shard ID       `json:"shard"`
+	At    [][]byte `json:"at"`
+}
+
+// EncodeMap returns the map in its stable form: what the map file, raft's
+// snapshots and the peers' streams hold. Equal maps give equal bytes.
+func EncodeMap(m *Map) ([]byte, error) {
+	w := wireMap{
+		ClusterID: m.ClusterID, EtcdClusterID: m.EtcdClusterID, Lineage: m.Lineage,
+		Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
+	}
+	for _, s := range m.Shards {
+		w.Shards = append(w.Shards, wireShard{ID: s.ID, Range: toWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
+	}
+	return encode(w)
+}
+
+// DecodeMap reads what EncodeMap wrote, and validates it. It fails with
+// [ErrNewer] or [ErrMalformed].
+func DecodeMap(b []byte) (*Map, error) {
+	var w wireMap
+	if err := decode(b, &w); err != nil {
+		return nil, fmt.Errorf("decode shard map: %w", err)
+	}
+	m := &Map{
+		ClusterID: w.ClusterID, EtcdClusterID: w.EtcdClusterID, Lineage: w.Lineage,
+		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec),
+	}
+	for _, s := range w.Shards {
+		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
+	}
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("decode shard map: %w: %w", ErrMalformed, err)
+	}
+	return m, nil
+}
+
+// EncodeCommand returns the command in its stable form: that of the raft log.
+func EncodeCommand(c Command) ([]byte, error) {
+	w := wireCommand{RequestID: c.RequestID, IfVersion: c.IfVersion}
+	switch x := c.Change.(type) {
+	case Found:
+		w.Found = &wireFound{
+			ClusterID: x.ClusterID, EtcdClusterID: x.EtcdClusterID, Spec: toWireSpec(x.Spec),
+			Cuts: toBytes(x.Cuts), Replicas: x.Replicas,
+		}
+	case Assign:
+		w.Assign = &wireAssign{}
+		for _, m := range x.Moves {
+			w.Assign.Moves = append(w.Assign.Moves, wireMove(m))
+		}
+	case Split:
+		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At)}
+	default:
+		return nil, fmt.Errorf("encode command: %w: change %T", ErrMalformed, c.Change)
+	}
+	return encode(w)
+}
+
+// DecodeCommand reads what EncodeCommand wrote. It fails with [ErrNewer] or
+// [ErrMalformed]. Whether the command makes sense is for [Apply] to say.
+func DecodeCommand(b []byte) (Command, error) {
+	var w wireCommand
+	if err := decode(b, &w); err != nil {
+		return Command{}, fmt.Errorf("decode command: %w", err)
+	}
+	c := Command{RequestID: w.RequestID, IfVersion: w.IfVersion}
+	n := 0
+	if x := w.Found; x != nil {
+		n++
+		c.Change = Found{
+			ClusterID: x.ClusterID, EtcdClusterID: x.EtcdClusterID, Spec: fromWireSpec(x.Spec),
+			Cuts: toStrings(x.Cuts), Replicas: x.Replicas,
+		}
+	}
+	if w.Assign != nil {
+		n++
+		var a Assign
+		for _, m := range w.Assign.Moves {
+			a.Moves = append(a.Moves, Move(m))
+		}
+		c.Change = a
+	}
+	if w.Split != nil {
+		n++
+		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At)}
+	}
+	if n != 1 {
+		return Command{}, fmt.Errorf("decode command: %w: %d changes", ErrMalformed, n)
+	}
+	return c, nil
+}
+
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append([]byte{Level}, b...), nil
+}
+
+func decode(b []byte, v any) error {
+	if len(b) == 0 || b[0] == 0 {
+		return fmt.Errorf("%w: no feature level", ErrMalformed)
+	}
+	if b[0] > Level {
+		return fmt.Errorf("feature level %d, this version knows %d: %w", b[0], Level, ErrNewer)
+	}
+	d := json.NewDecoder(bytes.NewReader(b[1:]))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: more behind the end", ErrMalformed)
+	}
+	return nil
+}
+
+func toWireRange(r kv.Range) wireRange   { return wireRange{Start: []byte(r.Start), End: []byte(r.End)} }
+func fromWireRange(w wireRange) kv.Range { return kv.Range{Start: string(w.Start), End: string(w.End)} }
+
+func toWireSpec(s Spec) wireSpec {
+	w := wireSpec{Shards: s.Shards, Replicas: s.Replicas}
+	for _, r := range s.Ranges {
+		w.Ranges = append(w.Ranges, toWireRange(r))
+	}
+	return w
+}
+
+func fromWireSpec(w wireSpec) Spec {
+	s := Spec{Shards: w.Shards, Replicas: w.Replicas}
+	for _, r := range w.Ranges {
+		s.Ranges = append(s.Ranges, fromWireRange(r))
+	}
+	return s
+}
+
+func toBytes(ss []string) [][]byte {
+	var out [][]byte
+	for _, s := range ss {
+		out = append(out, []byte(s))
+	}
+	return out
+}
+
+func toStrings(bs [][]byte) []string {
+	var out []string
+	for _, b := range bs {
+		out = append(out, string(b))
+	}
+	return out
+}

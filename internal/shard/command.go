@@ -1,0 +1,59 @@
+package shard
+
+// Command is one change of the shard map, as the voters agree on it.
+//
+// It is compare-and-swap on the map's version, and it carries the name of the
+// request: whoever proposed it and does not know how it ended may propose the
+// same again.
+type Command struct {
+	// RequestID is a UUID, the same in every repetition.
+	RequestID string
+	// IfVersion is the version of the map the command was made for; 0: there
+	// is none yet.
+	IfVersion uint64
+	// Change is what to do: a [Found], an [Assign] or a [Split].
+	Change Change
+}
+
+// Change is what a command does: [Found], [Assign] or [Split].
+//
+// A change holds decisions, never the input of one. The planner may differ
+// between versions of the software, and what the voters replay must not.
+type Change interface {
+	apply(m *Map) (*Map, error)
+}
+
+// Found makes the first map.
+type Found struct {
+	// ClusterID is the new cluster's UUID.
+	ClusterID string
+	// EtcdClusterID is the etcd cluster that is served.
+	EtcdClusterID uint64
+	// Spec is what the operator asked for.
+	Spec Spec
+	// Cuts are where the served ranges are cut, in order, each inside a range
+	// and not at its start.
+	Cuts []string
+	// Replicas are those of the shards, in key order; or empty: nobody has
+	// any shard yet.
+	Replicas [][]NodeID
+}
+
+// Assign gives shards new replicas, several at once.
+type Assign struct {
+	Moves []Move
+}
+
+// Move is one shard's new replicas, in order of preference. At least one.
+type Move struct {
+	Shard    ID
+	Replicas []NodeID
+}
+
+// Split cuts a shard in len(At)+1 parts. The parts are new shards with new
+// IDs and epoch 1, on the replicas of the old one.
+type Split struct {
+	Shard ID
+	// At are the cuts, in order, each inside the shard and not at its start.
+	At []string
+}

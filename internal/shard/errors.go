@@ -1,0 +1,45 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrRefused is wrapped by every error of [Apply] that is an answer: the
+// command was understood and changes nothing, now or when repeated.
+var ErrRefused = errors.New("change of the shard map refused")
+
+// Reasons to refuse a command. All wrap [ErrRefused].
+var (
+	// ErrFounded: the cluster is founded already.
+	ErrFounded = fmt.Errorf("%w: the cluster is founded already", ErrRefused)
+	// ErrNotFounded: there is no map to change yet.
+	ErrNotFounded = fmt.Errorf("%w: the cluster is not founded yet", ErrRefused)
+	// ErrUnknownShard: the command names a shard the map does not have.
+	ErrUnknownShard = fmt.Errorf("%w: no such shard", ErrRefused)
+	// ErrInvalid: the command, or the map it would make, breaks a rule.
+	ErrInvalid = fmt.Errorf("%w: invalid", ErrRefused)
+)
+
+// StaleError says that a command was made for another version of the map. It
+// wraps [ErrRefused]; look at the current map and decide again.
+type StaleError struct {
+	IfVersion, Current uint64
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%v: made for map version %d, the current one is %d", ErrRefused, e.IfVersion, e.Current)
+}
+
+// Unwrap returns ErrRefused.
+func (e *StaleError) Unwrap() error { return ErrRefused }
+
+// Errors of decoding.
+var (
+	// ErrMalformed says that bytes are not an encoded command or map.
+	ErrMalformed = errors.New("malformed shard map or command")
+	// ErrNewer says that bytes were written by a newer version. A node that
+	// meets them in the raft log must stop: to pass over a command that others
+	// apply would make its map another one.
+	ErrNewer = errors.New("written by a newer version of this software: upgrade this node")
+)

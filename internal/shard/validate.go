@@ -1,0 +1,117 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Validate returns every mistake in the specification, joined.
+func (s *Spec) Validate() error {
+	var errs []error
+	if len(s.Ranges) == 0 {
+		errs = append(errs, errors.New("spec: no range to serve"))
+	}
+	for i, r := range s.Ranges {
+		if r.End != "" && r.End <= r.Start {
+			errs = append(errs, fmt.Errorf("spec: range %v is empty", r))
+		}
+		if i > 0 && !before(s.Ranges[i-1], r) {
+			errs = append(errs, fmt.Errorf("spec: range %v overlaps or precedes %v", r, s.Ranges[i-1]))
+		}
+	}
+	if s.Shards < 1 {
+		errs = append(errs, fmt.Errorf("spec: %d shards; at least 1 is needed", s.Shards))
+	}
+	if s.Replicas < 1 {
+		errs = append(errs, fmt.Errorf("spec: %d replicas; at least 1 is needed", s.Replicas))
+	}
+	return errors.Join(errs...)
+}
+
+// before reports whether all of a lies below all of b.
+func before(a, b kv.Range) bool { return a.End != "" && a.End <= b.Start }
+
+// Validate returns every breach of the map's invariants, joined.
+func (m *Map) Validate() error {
+	errs := []error{m.Spec.Validate()}
+	if m.ClusterID == "" {
+		errs = append(errs, errors.New("map: no cluster ID"))
+	}
+	if m.Lineage == 0 {
+		errs = append(errs, errors.New("map: no lineage"))
+	}
+	if m.Version == 0 {
+		errs = append(errs, errors.New("map: version 0"))
+	}
+	seen := make(map[ID]bool, len(m.Shards))
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		switch {
+		case s.ID == 0 || s.ID >= m.NextID:
+			errs = append(errs, fmt.Errorf("shard %d: ID is not in [1, %d)", s.ID, m.NextID))
+		case seen[s.ID]:
+			errs = append(errs, fmt.Errorf("shard %d: ID is used twice", s.ID))
+		}
+		seen[s.ID] = true
+		if s.Epoch == 0 {
+			errs = append(errs, fmt.Errorf("shard %d: epoch 0", s.ID))
+		}
+		errs = append(errs, validateReplicas(s.ID, s.Replicas))
+	}
+	errs = append(errs, m.validateCover())
+	return errors.Join(errs...)
+}
+
+// validateReplicas allows an empty list: a cluster may be founded before any
+// node can take a shard.
+func validateReplicas(id ID, replicas []NodeID) error {
+	var errs []error
+	for i, n := range replicas {
+		if n == "" || !utf8.ValidString(string(n)) {
+			errs = append(errs, fmt.Errorf("shard %d: node name %q is empty or not UTF-8", id, n))
+		}
+		for _, o := range replicas[:i] {
+			if o == n {
+				errs = append(errs, fmt.Errorf("shard %d: node %q is named twice", id, n))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validateCover walks shards and served ranges side by side: each range must
+// be tiled by shards without hole or overlap, and nothing may lie outside.
+func (m *Map) validateCover() error {
+	i := 0
+	for _, r := range m.Spec.Ranges {
+		at := r.Start
+		for {
+			if i == len(m.Shards) {
+				return fmt.Errorf("map: hole in %v from %q on", r, at)
+			}
+			s := m.Shards[i].Range
+			switch {
+			case s.Start < at:
+				return fmt.Errorf("shard %d: %v overlaps what lies before it, or lies outside the served ranges", m.Shards[i].ID, s)
+			case s.Start > at:
+				return fmt.Errorf("map: hole from %q to %q", at, s.Start)
+			case s.End != "" && s.End <= s.Start:
+				return fmt.Errorf("shard %d: %v is empty", m.Shards[i].ID, s)
+			case !r.Covers(s):
+				return fmt.Errorf("shard %d: %v reaches out of %v", m.Shards[i].ID, s, r)
+			}
+			i++
+			if s.End == r.End {
+				break
+			}
+			at = s.End
+		}
+	}
+	if i < len(m.Shards) {
+		return fmt.Errorf("shard %d: %v lies outside the served ranges", m.Shards[i].ID, m.Shards[i].Range)
+	}
+	return nil
+}
