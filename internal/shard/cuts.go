@@ -1,0 +1,227 @@
+package shard
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// minKeys is how many keys a part must hold before it is cut off. A cut stays
+// (shards are not merged on their own), so the first few keys of an empty etcd
+// shall not decide where all others go.
+const minKeys = 4
+
+// Cuts returns where to cut ranges so that about n parts with about equal
+// numbers of keys come out; the starts of ranges count as cuts already, so at
+// most n-len(ranges) are returned. Keys come in ascending order; those outside
+// the ranges are passed over.
+//
+// A cut is where a directory starts (a prefix of a key that ends in '/') when
+// there is one within a quarter part of the ideal place, the highest in the
+// tree first; otherwise a whole key. No cut equals a range's start, and on
+// both sides of each there is a key. No keys: no cuts.
+func Cuts(keys iter.Seq[string], ranges []kv.Range, n int) []string {
+	c := NewCutter(ranges, n)
+	for k := range keys {
+		c.Add(k)
+	}
+	return c.Cuts()
+}
+
+// Cutter is [Cuts] for keys that come in pages. It keeps a bounded number of
+// them, however many there are: positions are exact to a 64th of a part.
+type Cutter struct {
+	n      int
+	ranges []kv.Range
+	stats  []keyStats
+	at     int // the range of the newest key
+}
+
+// NewCutter returns a Cutter for ordered, disjoint ranges and n parts.
+func NewCutter(ranges []kv.Range, n int) *Cutter {
+	c := &Cutter{n: n, ranges: ranges, stats: make([]keyStats, len(ranges))}
+	for i := range c.stats {
+		c.stats[i] = keyStats{stride: 1, limit: max(1024, 128*n)}
+	}
+	return c
+}
+
+// Add counts one key. Keys come in ascending order.
+func (c *Cutter) Add(key string) {
+	for c.at < len(c.ranges) && c.ranges[c.at].End != "" && key >= c.ranges[c.at].End {
+		c.at++
+	}
+	if c.at < len(c.ranges) && c.ranges[c.at].Contains(key) {
+		c.stats[c.at].add(key, c.ranges[c.at].Start)
+	}
+}
+
+// Cuts returns the cuts for the keys so far.
+func (c *Cutter) Cuts() []string {
+	weights, most := make([]int, len(c.stats)), make([]int, len(c.stats))
+	for i := range c.stats {
+		weights[i], most[i] = c.stats[i].count, c.stats[i].count/minKeys
+	}
+	var cuts []string
+	for i, parts := range apportion(weights, most, c.n) {
+		cuts = append(cuts, c.stats[i].cuts(parts)...)
+	}
+	return cuts
+}
+
+// apportion gives n parts to the weights in proportion (highest quotient
+// first): each at least one, and none more than its most.
+func apportion(weights, most []int, n int) []int {
+	parts := make([]int, len(weights))
+	for i := range parts {
+		parts[i] = 1
+	}
+	for range n - len(parts) {
+		best := -1
+		for i := range parts {
+			if parts[i] < most[i] && (best < 0 || weights[i]*parts[best] > weights[best]*parts[i]) {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		parts[best]++
+	}
+	return parts
+}
+
+// keyStats is what is kept of one range's keys: a bucket for every stride of
+// them. When there are too many buckets, the stride doubles.
+type keyStats struct {
+	count, stride, limit int
+	prev                 string
+	buckets              []keyBucket
+}
+
+type keyBucket struct {
+	first mark // the bucket's first key
+	dir   mark // the start of a directory, the highest in the tree; or none
+}
+
+// mark is a possible cut.
+type mark struct {
+	key   string // "": none
+	index int    // how many keys lie before it
+	depth int    // slashes in it
+}
+
+func (s *keyStats) add(key, start string) {
+	i := s.count
+	s.count++
+	if i%s.stride == 0 {
+		if len(s.buckets) == s.limit {
+			s.thin()
+		}
+		if i%s.stride == 0 { // still, after thinning
+			s.buckets = append(s.buckets, keyBucket{first: mark{key: strings.Clone(key), index: i}})
+		}
+	}
+	if dir := directory(s.prev, key); i > 0 && dir > start {
+		b := &s.buckets[len(s.buckets)-1]
+		m := mark{index: i, depth: strings.Count(dir, "/")}
+		if b.dir.key == "" || m.depth < b.dir.depth {
+			m.key = strings.Clone(dir)
+			b.dir = m
+		}
+	}
+	s.prev = key
+}
+
+// thin joins buckets in pairs.
+func (s *keyStats) thin() {
+	half := s.buckets[:0]
+	for i := 0; i < len(s.buckets); i += 2 {
+		b := s.buckets[i]
+		if i+1 < len(s.buckets) {
+			if o := s.buckets[i+1].dir; o.key != "" && (b.dir.key == "" || o.depth < b.dir.depth) {
+				b.dir = o
+			}
+		}
+		half = append(half, b)
+	}
+	clear(s.buckets[len(half):])
+	s.buckets, s.stride = half, s.stride*2
+}
+
+// directory returns the shortest prefix of key that ends in '/' and that prev,
+// the key before it, does not share; "" when there is none.
+func directory(prev, key string) string {
+	common := 0
+	for common < len(prev) && common < len(key) && prev[common] == key[common] {
+		common++
+	}
+	if i := strings.IndexByte(key[common:], '/'); i >= 0 {
+		return key[:common+i+1]
+	}
+	return ""
+}
+
+func (s *keyStats) cuts(parts int) []string {
+	var cuts []string
+	last := 0 // index of the newest cut
+	for p := 1; p < parts; p++ {
+		target := s.count * p / parts
+		if m := s.nearest(target, s.count/parts/4); m.index > last {
+			cuts, last = append(cuts, m.key), m.index
+		}
+	}
+	return cuts
+}
+
+// nearest returns the best mark within slack keys of target.
+func (s *keyStats) nearest(target, slack int) mark {
+	var dir, key mark
+	closer := func(a, b mark) bool { return abs(a.index-target) < abs(b.index-target) }
+	for i := max(0, (target-slack)/s.stride-1); i < len(s.buckets) && i <= (target+slack)/s.stride+1; i++ {
+		b := s.buckets[i]
+		if d := b.dir; d.key != "" && abs(d.index-target) <= slack &&
+			(dir.key == "" || d.depth < dir.depth || (d.depth == dir.depth && closer(d, dir))) {
+			dir = d
+		}
+		if b.first.index > 0 && (key.key == "" || closer(b.first, key)) {
+			key = b.first
+		}
+	}
+	if dir.key != "" {
+		return dir
+	}
+	return key
+}
+
+func abs(i int) int { return max(i, -i) }
+
+// Splits returns the splits that bring the map nearer to Spec.Shards, given
+// where its ranges should be cut (see [Cuts]): none when there are enough
+// shards, or when every cut is made already.
+func Splits(m *Map, cuts []string) []Split {
+	inside := make([][]string, len(m.Shards))
+	weights, most := make([]int, len(m.Shards)), make([]int, len(m.Shards))
+	for i := range m.Shards {
+		r := m.Shards[i].Range
+		for _, c := range cuts {
+			if c > r.Start && r.Contains(c) {
+				inside[i] = append(inside[i], c)
+			}
+		}
+		weights[i] = len(inside[i]) + 1
+		most[i] = weights[i]
+	}
+	var splits []Split
+	for i, parts := range apportion(weights, most, m.Spec.Shards) {
+		var at []string
+		for p := 1; p < parts; p++ { // evenly among the cuts there are
+			at = append(at, inside[i][p*weights[i]/parts-1])
+		}
+		if len(at) > 0 {
+			splits = append(splits, Split{Shard: m.Shards[i].ID, At: at})
+		}
+	}
+	return splits
+}
