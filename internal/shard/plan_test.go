@@ -1,0 +1,248 @@
+package shard_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func nodes(n int) (out []shard.Member) {
+	for i := range n {
+		out = append(out, shard.Member{Name: shard.NodeID(fmt.Sprintf("node-%02d", i)), State: shard.Alive})
+	}
+	return out
+}
+
+func withShards(t *testing.T, n, replicas int) *shard.Map {
+	t.Helper()
+	return found(t, spec(n, replicas), numbered("%06d", n)[1:]...)
+}
+
+func apply(t *testing.T, m *shard.Map, moves []shard.Move) *shard.Map {
+	t.Helper()
+	next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: moves}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// settle applies plans until there is nothing left to plan, two at most.
+func settle(t *testing.T, m *shard.Map, members []shard.Member) *shard.Map {
+	t.Helper()
+	for range 2 {
+		moves := shard.Plan(m, members)
+		if len(moves) == 0 {
+			return m
+		}
+		m = apply(t, m, moves)
+	}
+	if moves := shard.Plan(m, members); len(moves) > 0 {
+		t.Fatalf("two plans were not enough: %+v", moves)
+	}
+	return m
+}
+
+func TestPlanStep(t *testing.T) {
+	ms := nodes(4)
+	m := settle(t, withShards(t, 1, 3), ms)
+	r := m.Shards[0].Replicas // the order the hash gives
+	rest := shard.NodeID("")
+	for _, n := range ms {
+		if !slices.Contains(r, n.Name) {
+			rest = n.Name
+		}
+	}
+	set := func(f func(*shard.Member), names ...shard.NodeID) []shard.Member {
+		out := slices.Clone(ms)
+		for i := range out {
+			if slices.Contains(names, out[i].Name) {
+				f(&out[i])
+			}
+		}
+		return out
+	}
+	dead := func(m *shard.Member) { m.State = shard.Dead }
+	drain := func(m *shard.Member) { m.Draining = true }
+	for _, c := range []struct {
+		name    string
+		members []shard.Member
+		now     []shard.NodeID
+		want    []shard.NodeID // nil: no move
+	}{
+		{"at rest", ms, r, nil},
+		{"suspect moves nothing", set(func(m *shard.Member) { m.State = shard.Suspect }, r...), r, nil},
+		{"owner dies", set(dead, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
+		{"owner left", set(func(m *shard.Member) { m.State = shard.Left }, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
+		{"owner drains", set(drain, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
+		{"two die", set(dead, r[0], r[1]), r, []shard.NodeID{r[2], rest}},
+		{"owner is back: behind the others first", ms, []shard.NodeID{r[1], r[2], rest}, []shard.NodeID{r[1], r[2], r[0]}},
+		{"then owner again", ms, []shard.NodeID{r[1], r[2], r[0]}, r},
+		{"the only live replica stays one step longer", ms, []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
+		{"so does a draining one", set(drain, rest), []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
+		{"all drain: all stay", set(drain, "node-00", "node-01", "node-02", "node-03"), r, nil},
+		{"nobody left", set(dead, "node-00", "node-01", "node-02", "node-03"), r, nil},
+		{"all replicas dead", set(dead, r...), r, []shard.NodeID{rest}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			at := m.Clone()
+			at.Shards[0].Replicas = c.now
+			var want []shard.Move
+			if c.want != nil {
+				want = []shard.Move{{Shard: 1, Replicas: c.want}}
+			}
+			if got := shard.Plan(at, c.members); !reflect.DeepEqual(got, want) {
+				t.Errorf("from %v: %+v, want %+v", c.now, got, want)
+			}
+		})
+	}
+}
+
+func TestPlanKeepsZonesApart(t *testing.T) {
+	ms := nodes(9)
+	for i := range ms {
+		ms[i].Zone = fmt.Sprint("zone-", i%3)
+	}
+	zone := map[shard.NodeID]string{}
+	for _, n := range ms {
+		zone[n.Name] = n.Zone
+	}
+	for _, replicas := range []int{3, 5} {
+		for _, s := range settle(t, withShards(t, 200, replicas), ms).Shards {
+			count := map[string]int{}
+			for _, n := range s.Replicas {
+				count[zone[n]]++
+			}
+			if len(s.Replicas) != replicas || len(count) != 3 {
+				t.Errorf("shard %d on %v: zones %v", s.ID, s.Replicas, count)
+			}
+			for z, c := range count {
+				if c > (replicas+2)/3 {
+					t.Errorf("shard %d has %d replicas in %s", s.ID, c, z)
+				}
+			}
+		}
+	}
+}
+
+// Nodes come and go at random. After each change, once settled: only shards
+// that had a node that went, or have one that came, are other than before;
+// the same members give the same map by any way; and the load is even.
+func TestPlanMovesLittle(t *testing.T) {
+	rng := newRand(t)
+	const shards, replicas = 256, 3
+	ms := nodes(10)
+	m := settle(t, withShards(t, shards, replicas), ms)
+	for range 40 {
+		i := rng.IntN(len(ms))
+		next := slices.Clone(ms)
+		if next[i].State == shard.Alive {
+			next[i].State = shard.Dead
+		} else {
+			next[i].State = shard.Alive
+		}
+		var live []shard.Member
+		for _, n := range next {
+			if n.State == shard.Alive {
+				live = append(live, n)
+			}
+		}
+		if len(live) < 5 {
+			continue
+		}
+		after := settle(t, m, shuffled(rng, next))
+		fresh := settle(t, withShards(t, shards, replicas), live)
+		load := map[shard.NodeID]int{}
+		for j := range after.Shards {
+			was, is := m.Shards[j].Replicas, after.Shards[j].Replicas
+			if !slices.Equal(was, is) && !slices.Contains(was, ms[i].Name) && !slices.Contains(is, ms[i].Name) {
+				t.Fatalf("%s changed, and shard %d moved from %v to %v", ms[i].Name, after.Shards[j].ID, was, is)
+			}
+			if !slices.Equal(is, fresh.Shards[j].Replicas) {
+				t.Fatalf("shard %d: %v, from scratch %v", after.Shards[j].ID, is, fresh.Shards[j].Replicas)
+			}
+			for _, n := range is {
+				load[n]++
+			}
+		}
+		mean := shards * replicas / len(live)
+		for n, l := range load {
+			if l > mean*8/5 || l < mean*2/5 {
+				t.Errorf("%s has %d replicas, the mean is %d", n, l, mean)
+			}
+		}
+		ms, m = next, after
+	}
+}
+
+// A single step never leaves all live replicas, and never lets somebody who
+// does not have the shard own it while another has it.
+func TestPlanStepKeepsWarmReplica(t *testing.T) {
+	rng := newRand(t)
+	ms := nodes(8)
+	m := settle(t, withShards(t, 64, 3), ms)
+	for range 200 {
+		for i := range ms {
+			ms[i].State = []shard.State{shard.Alive, shard.Alive, shard.Suspect, shard.Dead, shard.Left}[rng.IntN(5)]
+			ms[i].Draining = rng.IntN(4) == 0
+			ms[i].Zone = []string{"", "a", "b"}[rng.IntN(3)]
+		}
+		live := map[shard.NodeID]bool{}
+		for _, n := range ms {
+			live[n.Name] = n.State == shard.Alive || n.State == shard.Suspect
+		}
+		moves := shard.Plan(m, ms)
+		for _, mv := range moves {
+			s, _ := m.Shard(mv.Shard)
+			had := slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return live[n] })
+			if had && (!slices.Contains(s.Replicas, mv.Replicas[0]) || !live[mv.Replicas[0]]) {
+				t.Fatalf("shard %d from %v to %v with %v alive", mv.Shard, s.Replicas, mv.Replicas, live)
+			}
+		}
+		if len(moves) > 0 {
+			m = apply(t, m, moves)
+		}
+	}
+}
+
+func TestPlace(t *testing.T) {
+	ms := nodes(5)
+	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moves := shard.Plan(m, ms); len(moves) > 0 {
+		t.Errorf("a fresh map wants moves: %+v", moves)
+	}
+}
+
+func shuffled(rng *rand.Rand, ms []shard.Member) []shard.Member {
+	out := slices.Clone(ms)
+	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+func BenchmarkPlan(b *testing.B) {
+	ms := nodes(100)
+	cuts := numbered("%06d", 10_000)[1:]
+	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(10_000, 3), Cuts: cuts}, ms)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: f})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ms[0].State = shard.Dead
+	for b.Loop() {
+		shard.Plan(m, ms)
+	}
+}
