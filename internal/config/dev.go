@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -27,12 +28,15 @@ type Dev struct {
 	ClientPort, HTTPPort int
 	// Shards and Replicas are as in Config.
 	Shards, Replicas int
+	// LogLevel is the least level that is logged.
+	LogLevel slog.Level
 }
 
-// devStride is the distance between the ports of two nodes.
-const devStride = 10
-
-const maxDevNodes = 50
+const (
+	// devStride is the distance between the ports of two nodes.
+	devStride   = 10
+	maxDevNodes = 50
+)
 
 // DevDefaults returns the settings of a cluster of which nothing is set.
 func DevDefaults() Dev {
@@ -44,6 +48,7 @@ func DevDefaults() Dev {
 		HTTPPort:   7480,
 		Shards:     d.Shards,
 		Replicas:   d.Replicas,
+		LogLevel:   slog.LevelWarn,
 	}
 }
 
@@ -57,6 +62,7 @@ func (d *Dev) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.HTTPPort, "http-port", d.HTTPPort, fmt.Sprintf("the first node's HTTP `port`; each further node's is %d higher", devStride))
 	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards")
 	fs.IntVar(&d.Replicas, "replicas", d.Replicas, "`number` of nodes that have each shard; fewer when there are fewer nodes")
+	fs.Var((*level)(&d.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 }
 
 // Port is one port that a dev cluster listens on.
@@ -143,6 +149,7 @@ func (d Dev) Node(i int, dir string) Config {
 	}
 	c.Shards = d.Shards
 	c.Replicas = min(d.Replicas, d.Nodes)
+	c.LogLevel = d.LogLevel
 	return c
 }
 

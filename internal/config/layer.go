@@ -90,7 +90,9 @@ func (l *Layered) set(fs *pflag.FlagSet, e entry) error {
 	if list, ok := f.Value.(pflag.SliceValue); ok && e.list != nil {
 		return list.Replace(e.list)
 	}
+	before := f.Value.String()
 	if err := f.Value.Set(e.value); err != nil {
+		_ = f.Value.Set(before) // pflag stores a zero: one mistake would be named as two
 		return fmt.Errorf("%s: %s: %w", e.place, e.flag, plain(err, e.value))
 	}
 	return nil
@@ -107,8 +109,8 @@ func plain(err error, value string) error {
 	return err
 }
 
-// settings are the names of the flags that can be set everywhere, sorted: all
-// but FileFlag and cobra's help.
+// settings are the names of the flags that can be set everywhere, in the order
+// of fs: all but FileFlag and the help flag.
 func settings(fs *pflag.FlagSet) (names []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Name != FileFlag && f.Name != "help" {

@@ -113,7 +113,7 @@ listen: {port: 1}
 config: other.yaml
 prefix: [{a: b}]
 `
-	_, _, l, err := read(t, nil, []string{"CACHENODE_REPLICAS=three", "CACHENODE_LOG_LEVEL=loud", "CACHENODE_PORT=tcp://1.2.3.4"}, file)
+	c, _, l, err := read(t, nil, []string{"CACHENODE_REPLICAS=three", "CACHENODE_LOG_LEVEL=loud", "CACHENODE_PORT=tcp://1.2.3.4"}, file)
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -134,6 +134,9 @@ prefix: [{a: b}]
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}
+	}
+	if want := config.Defaults().Replicas; c.Replicas != want {
+		t.Errorf("what could not be read left %d replicas, want the default, %d", c.Replicas, want)
 	}
 	if want := []string{"CACHENODE_PORT"}; !slices.Equal(l.Unknown, want) {
 		t.Errorf("unknown variables %v, want %v", l.Unknown, want)

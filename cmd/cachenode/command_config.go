@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+func newConfigCommand(p process) *cobra.Command {
+	s := newSettings(p)
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the configuration that 'run' would use",
+		Long: `Show the configuration that 'cachenode run' would use with the same flags,
+environment and file: as YAML that --config reads, each setting that is not the
+default with its source. Passwords and keys are in files of their own and are
+not shown.
+
+` + settingsHelp + `
+
+Exit codes: 0 the configuration is good, 2 it is not: the mistakes are on
+standard error.`,
+		Example: `  # Check a file before it is rolled out
+  cachenode config --config node.yaml
+
+  # Begin a file
+  cachenode config --data-dir /var/lib/shardwatch --bootstrap-expect 3 > node.yaml`,
+		Args: noArgs,
+	}
+	s.flags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l, err := s.read(cmd)
+		return errors.Join(config.Print(p.stdout, cmd.Flags(), l), err)
+	}
+	return cmd
+}

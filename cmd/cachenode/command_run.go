@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+const settingsHelp = `Every flag can also be set in the environment, as CACHENODE_ and the flag's name
+in capitals (CACHENODE_DATA_DIR for --data-dir, lists comma separated), and in a
+YAML file named by --config, under the flag's name. A flag wins over the
+environment, the environment over the file, the file over the default.
+'cachenode config' shows what comes out, and from where.`
+
+func newRunCommand(p process) *cobra.Command {
+	s := newSettings(p)
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run one cache node",
+		Long: `Run one cache node until it is told to stop.
+
+SIGTERM or SIGINT drains the node: it hands its shards to others, tells its
+watchers where to go on and leaves the cluster, within --drain-timeout. A second
+signal exits at once.
+
+` + settingsHelp + `
+
+Exit codes: 0 drained, 1 failed, 2 wrong flags or configuration, 130 the second
+signal.`,
+		Example: `  # A cluster of one
+  cachenode run --data-dir /var/lib/shardwatch --bootstrap-expect 1
+
+  # One of three founders; the other two are started alike
+  cachenode run --data-dir /var/lib/shardwatch --etcd https://etcd-0:2379,https://etcd-1:2379 \
+    --etcd-ca /etc/shardwatch/etcd-ca.pem --bootstrap-expect 3 --join cachenode.internal
+
+  # One more node for a cluster that exists, serving two prefixes
+  cachenode run --data-dir /var/lib/shardwatch --join node-1:7946 --prefix /pods/ --prefix /nodes/
+
+  # The same from a file
+  cachenode run --config /etc/shardwatch/node.yaml`,
+		Args: noArgs,
+	}
+	s.flags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if _, err := s.read(cmd); err != nil {
+			return err
+		}
+		log := newLogger(p.stderr, s.cfg.LogLevel, s.cfg.LogFormat)
+		for _, w := range s.cfg.Warnings() {
+			log.Warn(w)
+		}
+		return runNode(cmd.Context(), s.cfg, log)
+	}
+	return cmd
+}
+
+// settings are a node's configuration on its way in.
+type settings struct {
+	process process
+	cfg     config.Config
+}
+
+func newSettings(p process) *settings { return &settings{process: p, cfg: config.Defaults()} }
+
+// flags adds the settings to cmd, with what a shell can complete.
+func (s *settings) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	s.cfg.Flags(fs)
+	fs.String(config.FileFlag, "", "YAML `file` with settings, under the names of these flags")
+	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
+	completeWith(cmd, "log-format", config.FormatText, config.FormatJSON)
+	completeWith(cmd, "bootstrap-expect", "0", "1", "3", "5")
+	cobra.CheckErr(cmd.MarkFlagDirname("data-dir"))
+	cobra.CheckErr(cmd.MarkFlagFilename(config.FileFlag, "yaml", "yml"))
+}
+
+// read completes cfg from all layers and validates it. Every mistake is in the
+// error; what was understood is in cfg all the same.
+func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
+	l, err := config.Layer(cmd.Flags(), s.process.environ)
+	if s.cfg.Name == "" {
+		host, hostErr := s.process.hostname()
+		if hostErr != nil {
+			err = errors.Join(err, fmt.Errorf("--name is empty, and so is the hostname: %w", hostErr))
+		}
+		s.cfg.Name, l.Source["name"] = host, "hostname"
+	}
+	for _, name := range l.Unknown {
+		cmd.PrintErrf("cachenode: %s sets nothing: there is no such setting\n", name)
+	}
+	if err := errors.Join(err, s.cfg.Validate()); err != nil {
+		return l, &usageError{cmd.CommandPath(), err}
+	}
+	return l, nil
+}
+
+func completeWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// usageError says that the command line or the configuration is wrong: nothing
+// was begun.
+type usageError struct {
+	// command is what to ask --help of.
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+// report is what a person reads when the command ends with err: mistakes in its
+// use as a line or a list, anything else as it is.
+func report(err error) string {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		return fmt.Sprintf("cachenode: %s\n", err)
+	}
+	var out strings.Builder
+	lines := strings.Split(usage.Error(), "\n")
+	if len(lines) == 1 {
+		fmt.Fprintf(&out, "cachenode: %s\n", lines[0])
+	} else {
+		fmt.Fprintf(&out, "cachenode: %d mistakes:\n", len(lines))
+		for _, l := range lines {
+			fmt.Fprintf(&out, "  - %s\n", l)
+		}
+	}
+	fmt.Fprintf(&out, "See '%s --help'.\n", usage.command)
+	return out.String()
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+// helpWidth is where --help breaks its lines, in columns.
+const helpWidth = 100
+
+func newRoot(p process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cachenode",
+		Short: "A cache node between etcd and many watchers",
+		Long: `cachenode keeps a replicated cache of etcd, and serves any number of watches and
+lists from memory. etcd sees each key range watched once.
+
+Start with a cluster that needs nothing else:
+
+  cachenode dev --demo`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SuggestionsMinimumDistance = 2 // knownCommand asks for them, cobra would set it too late
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{cmd.CommandPath(), config.ExplainFlagError(cmd.Flags(), err)}
+	})
+	usage := strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpWidth))
+	root.SetUsageTemplate(usage)
+	root.AddCommand(newRunCommand(p), newDevCommand(p), newConfigCommand(p), newVersionCommand())
+	return root
+}
+
+// knownCommand refuses what is not the name of a command.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &usageError{cmd.CommandPath(), errors.New(message)}
+}
+
+// noArgs refuses arguments that are not flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: everything is set by flags", args[0])}
+}

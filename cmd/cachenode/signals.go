@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// cancelOnSignal returns a context that ends with the first signal: time to
+// shut down in order. The second calls exit with code 130: somebody does not
+// want to wait. stop ends both and returns when nothing is left behind.
+func cancelOnSignal(parent context.Context, signals <-chan os.Signal, exit func(code int)) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 1; ; n++ {
+			select {
+			case s := <-signals:
+				if n > 1 {
+					exit(exitForced)
+					return
+				}
+				cancel(fmt.Errorf("received %s", s))
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		close(quit)
+		<-done
+		cancel(nil)
+	}
+}
