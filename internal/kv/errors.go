@@ -1,6 +1,10 @@
 package kv
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // CompactedError says that a watch or read asked for history that is gone.
 type CompactedError struct {
@@ -23,4 +27,81 @@ type FutureError struct {
 
 func (e *FutureError) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
+}
+
+// LineageError says that a revision belongs to another history: etcd was
+// restored from a backup, or the position is of another cluster.
+type LineageError struct {
+	Requested, Current uint64
+}
+
+func (e *LineageError) Error() string {
+	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
+}
+
+// InvalidError says which part of a request is wrong, and how.
+type InvalidError struct {
+	Field  string
+	Reason string
+}
+
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
+
+// NotServedError says that keys outside of what the cluster serves were asked
+// for.
+type NotServedError struct {
+	Range  Range
+	Served []Range
+}
+
+func (e *NotServedError) Error() string {
+	served := make([]string, len(e.Served))
+	for i, r := range e.Served {
+		served[i] = r.String()
+	}
+	return fmt.Sprintf("%v is not served: this cluster serves %s (see --prefix of cachenode run)", e.Range, strings.Join(served, ", "))
+}
+
+// NotHereError says that this node has no replica of a shard, and who has.
+type NotHereError struct {
+	Shard     uint64
+	Epoch     uint64
+	Endpoints []string
+}
+
+func (e *NotHereError) Error() string {
+	return fmt.Sprintf("shard %d is not on this node; ask %s", e.Shard, strings.Join(e.Endpoints, ", "))
+}
+
+// Unavailable names why a node cannot answer now.
+type Unavailable string
+
+// The reasons for an UnavailableError.
+const (
+	NotReady        Unavailable = "NOT_READY"        // the shard is still being loaded
+	Stale           Unavailable = "STALE"            // the data is older than the read allows
+	EtcdUnavailable Unavailable = "ETCD_UNAVAILABLE" // etcd does not answer
+	Draining        Unavailable = "DRAINING"         // the node goes away
+)
+
+// UnavailableError says that the node cannot answer now: later, or another
+// one, may.
+type UnavailableError struct {
+	Why        Unavailable
+	Detail     string
+	RetryAfter time.Duration
+}
+
+func (e *UnavailableError) Error() string { return e.Detail }
+
+// LimitError says which bound was reached.
+type LimitError struct {
+	Limit      string // the name of the flag or setting
+	Max        int64
+	Detail     string
+	RetryAfter time.Duration
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s: the limit is %d (%s)", e.Detail, e.Max, e.Limit)
 }

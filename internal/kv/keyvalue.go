@@ -242,3 +242,21 @@ func DecodeEvent(b []byte) (Event, error) {
 	}
 	return e, nil
 }
+
+// AppendEventHead appends what stands before the key/value's encoding in the
+// event's wire form. With the encodings themselves and AppendPrevHead it makes
+// the same bytes as AppendEvent, without copying them.
+func AppendEventHead(b []byte, e *Event) []byte {
+	if e.Type != Put {
+		b = append(b, fieldEventType<<3, byte(e.Type))
+	}
+	b = append(b, fieldEventKV<<3|2)
+	return protowire.AppendVarint(b, uint64(len(e.KV.enc)))
+}
+
+// AppendPrevHead appends what stands before the previous value's encoding in
+// an event's wire form.
+func AppendPrevHead(b []byte, prev *KeyValue) []byte {
+	b = append(b, fieldEventPrev<<3|2)
+	return protowire.AppendVarint(b, uint64(len(prev.enc)))
+}

@@ -631,6 +631,89 @@ func (x *ProposeResponse) GetMapVersion() uint64 {
 	return 0
 }
 
+// FollowMapRequest asks for the shard map and its changes.
+type FollowMapRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowMapRequest) Reset() {
+	*x = FollowMapRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowMapRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowMapRequest) ProtoMessage() {}
+
+func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowMapRequest.ProtoReflect.Descriptor instead.
+func (*FollowMapRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+// FollowMapResponse is the shard map at one version.
+type FollowMapResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The map, encoded as in a node's map file.
+	Map           []byte `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowMapResponse) Reset() {
+	*x = FollowMapResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowMapResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowMapResponse) ProtoMessage() {}
+
+func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowMapResponse.ProtoReflect.Descriptor instead.
+func (*FollowMapResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FollowMapResponse) GetMap() []byte {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
@@ -677,9 +760,13 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
 	"\vmap_version\x18\x01 \x01(\x04R\n" +
-	"mapVersion2\xb6\x01\n" +
+	"mapVersion\"\x12\n" +
+	"\x10FollowMapRequest\"%\n" +
+	"\x11FollowMapResponse\x12\x10\n" +
+	"\x03map\x18\x01 \x01(\fR\x03map2\x92\x02\n" +
 	"\vPeerService\x12S\n" +
-	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12R\n" +
+	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12Z\n" +
+	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
 	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
@@ -694,7 +781,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),       // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),      // 1: shardwatch.peer.v1.FollowResponse
@@ -704,24 +791,28 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*Heartbeat)(nil),           // 5: shardwatch.peer.v1.Heartbeat
 	(*ProposeRequest)(nil),      // 6: shardwatch.peer.v1.ProposeRequest
 	(*ProposeResponse)(nil),     // 7: shardwatch.peer.v1.ProposeResponse
-	(*v1.Event)(nil),            // 8: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),         // 9: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
+	(*FollowMapRequest)(nil),    // 8: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),   // 9: shardwatch.peer.v1.FollowMapResponse
+	(*v1.Event)(nil),            // 10: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),         // 11: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
 	3,  // 1: shardwatch.peer.v1.FollowResponse.state:type_name -> shardwatch.peer.v1.StateChunk
 	4,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	5,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
-	8,  // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	9,  // 5: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
-	10, // 6: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	10, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	11, // 5: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	12, // 6: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
 	0,  // 7: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	6,  // 8: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	1,  // 9: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	7,  // 10: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
+	8,  // 8: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	6,  // 9: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	1,  // 10: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 11: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	7,  // 12: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -744,7 +835,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

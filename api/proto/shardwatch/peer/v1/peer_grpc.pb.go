@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PeerService_Follow_FullMethodName  = "/shardwatch.peer.v1.PeerService/Follow"
-	PeerService_Propose_FullMethodName = "/shardwatch.peer.v1.PeerService/Propose"
+	PeerService_Follow_FullMethodName    = "/shardwatch.peer.v1.PeerService/Follow"
+	PeerService_FollowMap_FullMethodName = "/shardwatch.peer.v1.PeerService/FollowMap"
+	PeerService_Propose_FullMethodName   = "/shardwatch.peer.v1.PeerService/Propose"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -33,6 +34,8 @@ type PeerServiceClient interface {
 	// Follow streams one shard: the state or the window, then whole revisions,
 	// progress, age, and a heartbeat at least every 500 ms.
 	Follow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowRequest, FollowResponse], error)
+	// FollowMap streams the shard map, now and whenever it changes.
+	FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error)
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*ProposeResponse, error)
@@ -59,6 +62,25 @@ func (c *peerServiceClient) Follow(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_FollowClient = grpc.BidiStreamingClient[FollowRequest, FollowResponse]
 
+func (c *peerServiceClient) FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[1], PeerService_FollowMap_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowMapRequest, FollowMapResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_FollowMapClient = grpc.ServerStreamingClient[FollowMapResponse]
+
 func (c *peerServiceClient) Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*ProposeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ProposeResponse)
@@ -79,6 +101,8 @@ type PeerServiceServer interface {
 	// Follow streams one shard: the state or the window, then whole revisions,
 	// progress, age, and a heartbeat at least every 500 ms.
 	Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error
+	// FollowMap streams the shard map, now and whenever it changes.
+	FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(context.Context, *ProposeRequest) (*ProposeResponse, error)
@@ -94,6 +118,9 @@ type UnimplementedPeerServiceServer struct{}
 
 func (UnimplementedPeerServiceServer) Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error {
 	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedPeerServiceServer) FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowMap not implemented")
 }
 func (UnimplementedPeerServiceServer) Propose(context.Context, *ProposeRequest) (*ProposeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Propose not implemented")
@@ -125,6 +152,17 @@ func _PeerService_Follow_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_FollowServer = grpc.BidiStreamingServer[FollowRequest, FollowResponse]
+
+func _PeerService_FollowMap_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowMapRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServiceServer).FollowMap(m, &grpc.GenericServerStream[FollowMapRequest, FollowMapResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_FollowMapServer = grpc.ServerStreamingServer[FollowMapResponse]
 
 func _PeerService_Propose_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ProposeRequest)
@@ -162,6 +200,11 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _PeerService_Follow_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "FollowMap",
+			Handler:       _PeerService_FollowMap_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "shardwatch/peer/v1/peer.proto",

@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Field numbers of the API's hot messages. They are written here a second time
+// because these are encoded without reflection, from bytes that are shared by
+// all who receive them; a test holds them against the generated code.
+const (
+	watchID       = 1 // WatchResponse.watch_id
+	watchRevision = 3 // WatchResponse.revision
+	watchFragment = 4 // WatchResponse.fragment
+	watchSync     = 7 // WatchResponse.sync
+
+	followState    = 2 // FollowResponse.state
+	followRevision = 5 // FollowResponse.revision
+	followFragment = 6 // FollowResponse.fragment
+	followHistory  = 7 // FollowResponse.history
+
+	syncKind     = 1 // Sync.kind
+	syncBegin    = 2 // Sync.begin
+	syncEnd      = 3 // Sync.end
+	syncRevision = 4 // Sync.revision
+
+	listRevision = 1 // ListResponse.revision
+	listLineage  = 2 // ListResponse.lineage
+	listToken    = 3 // ListResponse.next_page_token
+
+	// items is the field of events and key/values in all of them.
+	items = 11
+)
+
+// sharedFrom is the size from which the bytes of a key/value are handed to the
+// transport as they are; below, copying them is cheaper than one more buffer.
+const sharedFrom = 1024
+
+// message is a message being built: runs of small things in pooled buffers,
+// big shared bytes between them.
+type message struct {
+	out mem.BufferSlice
+	cur *[]byte
+}
+
+var pool = mem.DefaultBufferPool()
+
+// room returns the current buffer, empty or not, with room for n more bytes.
+func (m *message) room(n int) *[]byte {
+	if m.cur != nil && cap(*m.cur)-len(*m.cur) < n {
+		m.flush()
+	}
+	if m.cur == nil {
+		m.cur = pool.Get(max(n, 4096))
+		*m.cur = (*m.cur)[:0]
+	}
+	return m.cur
+}
+
+func (m *message) flush() {
+	if m.cur != nil && len(*m.cur) > 0 {
+		m.out = append(m.out, mem.NewBuffer(m.cur, pool))
+		m.cur = nil
+	}
+}
+
+func (m *message) shared(b []byte) {
+	if len(b) < sharedFrom {
+		buf := m.room(len(b))
+		*buf = append(*buf, b...)
+		return
+	}
+	m.flush()
+	m.out = append(m.out, mem.SliceBuffer(b))
+}
+
+func (m *message) varint(field protowire.Number, v uint64) {
+	if v == 0 {
+		return
+	}
+	buf := m.room(2 * protowire.SizeVarint(1<<63))
+	*buf = protowire.AppendTag(*buf, field, protowire.VarintType)
+	*buf = protowire.AppendVarint(*buf, v)
+}
+
+func (m *message) flag(field protowire.Number, v bool) {
+	if v {
+		m.varint(field, 1)
+	}
+}
+
+// header appends the tag and length of a bytes field whose content follows.
+func (m *message) header(field protowire.Number, size int) {
+	buf := m.room(2 * protowire.SizeVarint(1<<63))
+	*buf = protowire.AppendTag(*buf, field, protowire.BytesType)
+	*buf = protowire.AppendVarint(*buf, uint64(size)) //nolint:gosec // a length
+}
+
+func (m *message) event(e *kv.Event, withPrev bool) {
+	size := kv.EventSize(e, withPrev)
+	m.header(items, size)
+	if size < sharedFrom {
+		buf := m.room(size)
+		*buf = kv.AppendEvent(*buf, e, withPrev)
+		return
+	}
+	buf := m.room(16)
+	*buf = kv.AppendEventHead(*buf, e)
+	m.shared(e.KV.Encoded())
+	if withPrev && e.Prev != nil {
+		buf = m.room(16)
+		*buf = kv.AppendPrevHead(*buf, e.Prev)
+		m.shared(e.Prev.Encoded())
+	}
+}
+
+func (m *message) keyValues(list []*kv.KeyValue) {
+	for _, item := range list {
+		m.header(items, len(item.Encoded()))
+		m.shared(item.Encoded())
+	}
+}
+
+func (m *message) done() *Encoded {
+	m.flush()
+	if m.cur != nil {
+		pool.Put(m.cur)
+	}
+	return &Encoded{Buffers: m.out}
+}
+
+// keyValuesSize returns the bytes that keyValues appends.
+func keyValuesSize(list []*kv.KeyValue) int {
+	n := 0
+	for _, item := range list {
+		n += 1 + protowire.SizeBytes(len(item.Encoded()))
+	}
+	return n
+}
+
+// WatchEvents encodes a shardwatch.v1.WatchResponse with events.
+func WatchEvents(id int64, revision kv.Revision, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
+	var m message
+	m.varint(watchID, uint64(id))             //nolint:gosec // proto's int64
+	m.varint(watchRevision, uint64(revision)) //nolint:gosec // proto's int64
+	m.flag(watchFragment, fragment)
+	for _, e := range events {
+		m.event(e, withPrev)
+	}
+	return m.done()
+}
+
+// Sync is a part of a unit; see shardwatch.v1.Sync.
+type Sync struct {
+	Kind       int32
+	Begin, End bool
+	Revision   kv.Revision
+	KVs        []*kv.KeyValue
+}
+
+// WatchSync encodes a shardwatch.v1.WatchResponse with a part of a unit.
+func WatchSync(id int64, s Sync) *Encoded {
+	var m message
+	m.varint(watchID, uint64(id)) //nolint:gosec // proto's int64
+	size := keyValuesSize(s.KVs)
+	var head message
+	head.varint(syncKind, uint64(s.Kind)) //nolint:gosec // an enum of ours
+	head.flag(syncBegin, s.Begin)
+	head.flag(syncEnd, s.End)
+	head.varint(syncRevision, uint64(s.Revision)) //nolint:gosec // proto's int64
+	h := head.done()
+	m.header(watchSync, size+h.Buffers.Len())
+	m.shared(h.Buffers.Materialize())
+	h.Buffers.Free()
+	m.keyValues(s.KVs)
+	return m.done()
+}
+
+// ListChunk encodes a shardwatch.v1.ListResponse.
+func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue, nextPage []byte) *Encoded {
+	var m message
+	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
+	m.varint(listLineage, lineage)
+	if len(nextPage) > 0 {
+		m.header(listToken, len(nextPage))
+		m.shared(nextPage)
+	}
+	m.keyValues(list)
+	return m.done()
+}
+
+// FollowEvents encodes a shardwatch.peer.v1.FollowResponse with events.
+func FollowEvents(revision kv.Revision, fragment, history bool, events []*kv.Event, withPrev bool) *Encoded {
+	var m message
+	m.varint(followRevision, uint64(revision)) //nolint:gosec // proto's int64
+	m.flag(followFragment, fragment)
+	m.flag(followHistory, history)
+	for _, e := range events {
+		m.event(e, withPrev)
+	}
+	return m.done()
+}
+
+// FollowState encodes a shardwatch.peer.v1.FollowResponse with a part of the
+// state.
+func FollowState(list []*kv.KeyValue) *Encoded {
+	var m message
+	m.header(followState, keyValuesSize(list))
+	m.keyValues(list)
+	return m.done()
+}
+
+// Fragments cuts the events of one revision into runs of about max bytes each,
+// so that no message outgrows what receivers accept, and calls fn for each.
+// It stops at fn's first error.
+func Fragments(events []*kv.Event, withPrev bool, limit int, fn func(run []*kv.Event, more bool) error) error {
+	start, size := 0, 0
+	for i, e := range events {
+		n := kv.EventSize(e, withPrev)
+		if i > start && size+n > limit {
+			if err := fn(events[start:i], true); err != nil {
+				return err
+			}
+			start, size = i, 0
+		}
+		size += n
+	}
+	return fn(events[start:], false)
+}

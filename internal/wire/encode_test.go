@@ -1,0 +1,115 @@
+package wire_test
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+func bytesOf(t *testing.T, e *wire.Encoded) []byte {
+	t.Helper()
+	b, err := wire.NewCodec().Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
+	return b.Materialize()
+}
+
+// item returns a key/value of about size bytes: below, at and above the size
+// from which bytes are shared.
+func item(key string, size int, mod kv.Revision) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: bytes.Repeat([]byte{'v'}, size), CreateRevision: 2, ModRevision: mod, Version: 3})
+}
+
+// What is encoded by hand is what the generated code reads, for small and
+// shared values alike.
+func TestHandEncodingIsTheAPI(t *testing.T) {
+	for _, size := range []int{0, 10, 1000, 1024, 5000, 200000} {
+		put := &kv.Event{KV: item("/a", size, 9), Prev: item("/a", size+1, 5)}
+		del := &kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte("/b"), ModRevision: 9}), Prev: item("/b", size, 4)}
+		events := []*kv.Event{put, del}
+		for _, prev := range []bool{false, true} {
+			var w shardwatchv1.WatchResponse
+			if err := proto.Unmarshal(bytesOf(t, wire.WatchEvents(7, 9, true, events, prev)), &w); err != nil {
+				t.Fatal(err)
+			}
+			if w.GetWatchId() != 7 || w.GetRevision() != 9 || !w.GetFragment() || w.GetDetail() != nil {
+				t.Fatalf("response %v", &w)
+			}
+			checkEvents(t, w.GetEvents(), prev, size)
+			var f peerv1.FollowResponse
+			if err := proto.Unmarshal(bytesOf(t, wire.FollowEvents(9, true, true, events, prev)), &f); err != nil {
+				t.Fatal(err)
+			}
+			if f.GetRevision() != 9 || !f.GetFragment() || !f.GetHistory() || f.GetPart() != nil {
+				t.Fatalf("follow %v", &f)
+			}
+			checkEvents(t, f.GetEvents(), prev, size)
+		}
+		list := []*kv.KeyValue{put.KV, item("/z", size, 3)}
+		var l shardwatchv1.ListResponse
+		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, 2, list, []byte("token"))), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.GetRevision() != 11 || l.GetLineage() != 2 || string(l.GetNextPageToken()) != "token" || len(l.GetKvs()) != 2 || len(l.GetKvs()[1].GetValue()) != size {
+			t.Fatalf("list %v", &l)
+		}
+		var s shardwatchv1.WatchResponse
+		if err := proto.Unmarshal(bytesOf(t, wire.WatchSync(3, wire.Sync{Kind: 1, Begin: true, End: true, Revision: 12, KVs: list})), &s); err != nil {
+			t.Fatal(err)
+		}
+		if y := s.GetSync(); s.GetWatchId() != 3 || y.GetKind() != shardwatchv1.SyncKind_SYNC_KIND_STATE || !y.GetBegin() || !y.GetEnd() || y.GetRevision() != 12 || len(y.GetKvs()) != 2 {
+			t.Fatalf("sync %v", &s)
+		}
+		var c peerv1.FollowResponse
+		if err := proto.Unmarshal(bytesOf(t, wire.FollowState(list)), &c); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.GetState().GetKvs()) != 2 || string(c.GetState().GetKvs()[1].GetKey()) != "/z" {
+			t.Fatalf("state %v", &c)
+		}
+	}
+}
+
+func checkEvents(t *testing.T, got []*shardwatchv1.Event, prev bool, size int) {
+	t.Helper()
+	if len(got) != 2 || got[0].GetType() != shardwatchv1.EventType_PUT || got[1].GetType() != shardwatchv1.EventType_DELETE ||
+		len(got[0].GetKv().GetValue()) != size || (got[0].GetPrevKv() != nil) != prev || (got[1].GetPrevKv() != nil) != prev {
+		t.Fatalf("events %v", got)
+	}
+	if prev && (len(got[0].GetPrevKv().GetValue()) != size+1 || got[1].GetPrevKv().GetModRevision() != 4) {
+		t.Fatalf("previous values %v", got)
+	}
+}
+
+func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
+	var events []*kv.Event
+	for i := range 100 {
+		events = append(events, &kv.Event{KV: item(string(rune('a'+i%26)), i*10, kv.Revision(i))})
+	}
+	for _, limit := range []int{1, 500, 5000, 1 << 30} {
+		var all []*kv.Event
+		last := false
+		if err := wire.Fragments(events, false, limit, func(run []*kv.Event, more bool) error {
+			if last || len(run) == 0 {
+				t.Fatal("a run behind the last one, or an empty one")
+			}
+			all, last = append(all, run...), !more
+			return nil
+		}); err != nil || !last || len(all) != len(events) {
+			t.Fatalf("limit %d: %d events, last %v, %v", limit, len(all), last, err)
+		}
+		for i := range all {
+			if all[i] != events[i] {
+				t.Fatalf("limit %d: order lost at %d", limit, i)
+			}
+		}
+	}
+}

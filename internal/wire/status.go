@@ -1,0 +1,176 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Domain is the domain of every google.rpc.ErrorInfo we send.
+const Domain = "shardwatch.dev"
+
+// Reasons of google.rpc.ErrorInfo, as cache.proto documents them, beside those
+// of kv.Unavailable.
+const (
+	reasonCompacted = "COMPACTED"
+	reasonFuture    = "FUTURE_REVISION"
+	reasonInvalid   = "INVALID_REQUEST"
+	reasonLineage   = "WRONG_LINEAGE"
+	reasonNotServed = "RANGE_NOT_SERVED"
+	reasonNotHere   = "NOT_HERE"
+	reasonLimit     = "LIMIT"
+)
+
+// Status returns the gRPC error for err: the code and details that cache.proto
+// promises. An error that already is a gRPC status stays as it is (etcd's own,
+// passed through). nil stays nil.
+func Status(err error) error {
+	if err == nil {
+		return nil
+	}
+	var (
+		compacted   *kv.CompactedError
+		future      *kv.FutureError
+		lineage     *kv.LineageError
+		invalid     *kv.InvalidError
+		notServed   *kv.NotServedError
+		notHere     *kv.NotHereError
+		unavailable *kv.UnavailableError
+		limit       *kv.LimitError
+	)
+	switch {
+	case errors.As(err, &compacted):
+		return build(codes.OutOfRange, err, reasonCompacted, 0,
+			"requested", revision(compacted.Requested), "floor", revision(compacted.Floor))
+	case errors.As(err, &future):
+		return build(codes.OutOfRange, err, reasonFuture, 0,
+			"requested", revision(future.Requested), "current", revision(future.Current))
+	case errors.As(err, &lineage):
+		return build(codes.FailedPrecondition, err, reasonLineage, 0,
+			"requested", number(lineage.Requested), "current", number(lineage.Current))
+	case errors.As(err, &invalid):
+		return build(codes.InvalidArgument, err, reasonInvalid, 0, "field", invalid.Field, "reason", invalid.Reason)
+	case errors.As(err, &notServed):
+		return build(codes.FailedPrecondition, err, reasonNotServed, 0)
+	case errors.As(err, &notHere):
+		return build(codes.Unavailable, err, reasonNotHere, time.Millisecond,
+			"shard", number(notHere.Shard), "epoch", number(notHere.Epoch), "endpoints", strings.Join(notHere.Endpoints, ","))
+	case errors.As(err, &unavailable):
+		return build(codes.Unavailable, err, string(unavailable.Why), unavailable.RetryAfter)
+	case errors.As(err, &limit):
+		return build(codes.ResourceExhausted, err, reasonLimit, limit.RetryAfter,
+			"limit", limit.Limit, "max", strconv.FormatInt(limit.Max, 10), "detail", limit.Detail)
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Err()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+func build(code codes.Code, err error, reason string, retry time.Duration, pairs ...string) error {
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reason}
+	for i := 0; i < len(pairs); i += 2 {
+		if info.Metadata == nil {
+			info.Metadata = make(map[string]string, len(pairs)/2)
+		}
+		info.Metadata[pairs[i]] = pairs[i+1]
+	}
+	details := []protoadapt.MessageV1{info}
+	if retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
+	}
+	s := status.New(code, err.Error())
+	if with, err := s.WithDetails(details...); err == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+func revision(r kv.Revision) string { return strconv.FormatInt(int64(r), 10) }
+func number(n uint64) string        { return strconv.FormatUint(n, 10) }
+
+// Error returns the error that Status was given, as far as the status tells:
+// what one node says, another one understands. Other errors come back as they
+// are.
+func Error(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	var info *errdetails.ErrorInfo
+	var retry time.Duration
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			if d.GetDomain() == Domain {
+				info = d
+			}
+		case *errdetails.RetryInfo:
+			retry = d.GetRetryDelay().AsDuration()
+		}
+	}
+	if info == nil {
+		return err
+	}
+	m := info.GetMetadata()
+	rev := func(key string) kv.Revision {
+		n, _ := strconv.ParseInt(m[key], 10, 64)
+		return kv.Revision(n)
+	}
+	num := func(key string) uint64 {
+		n, _ := strconv.ParseUint(m[key], 10, 64)
+		return n
+	}
+	switch info.GetReason() {
+	case reasonCompacted:
+		return &kv.CompactedError{Requested: rev("requested"), Floor: rev("floor")}
+	case reasonFuture:
+		return &kv.FutureError{Requested: rev("requested"), Current: rev("current")}
+	case reasonLineage:
+		return &kv.LineageError{Requested: num("requested"), Current: num("current")}
+	case reasonInvalid:
+		return &kv.InvalidError{Field: m["field"], Reason: m["reason"]}
+	case reasonNotHere:
+		var endpoints []string
+		if m["endpoints"] != "" {
+			endpoints = strings.Split(m["endpoints"], ",")
+		}
+		return &kv.NotHereError{Shard: num("shard"), Epoch: num("epoch"), Endpoints: endpoints}
+	case string(kv.NotReady), string(kv.Stale), string(kv.EtcdUnavailable), string(kv.Draining):
+		return &kv.UnavailableError{Why: kv.Unavailable(info.GetReason()), Detail: s.Message(), RetryAfter: retry}
+	case reasonLimit:
+		n, _ := strconv.ParseInt(m["max"], 10, 64)
+		return &kv.LimitError{Limit: m["limit"], Max: n, Detail: m["detail"], RetryAfter: retry}
+	}
+	return err
+}
+
+// IsUnavailable reports whether err, as it came from another process, says
+// that it or the way to it is away.
+func IsUnavailable(err error) bool {
+	return status.Code(err) == codes.Unavailable
+}
+
+// IsUnimplemented reports whether the other side does not know the call.
+func IsUnimplemented(err error) bool {
+	return status.Code(err) == codes.Unimplemented
+}
+
+// Unimplemented returns an error that says what is not offered, and why.
+func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }

@@ -1,0 +1,63 @@
+package wire_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Every error that crosses a floor goes over the wire and comes back equal.
+func TestEveryErrorThereAndBack(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{&kv.CompactedError{Requested: 3, Floor: 9}, codes.OutOfRange},
+		{&kv.FutureError{Requested: 30, Current: 9}, codes.OutOfRange},
+		{&kv.LineageError{Requested: 1, Current: 2}, codes.FailedPrecondition},
+		{&kv.InvalidError{Field: "range_end", Reason: "lies before key"}, codes.InvalidArgument},
+		{&kv.NotHereError{Shard: 4, Epoch: 7, Endpoints: []string{"a:1", "b:2"}}, codes.Unavailable},
+		{&kv.UnavailableError{Why: kv.Stale, Detail: "data is 7s old", RetryAfter: time.Second}, codes.Unavailable},
+		{&kv.UnavailableError{Why: kv.NotReady, Detail: "loading", RetryAfter: time.Second}, codes.Unavailable},
+		{&kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "away", RetryAfter: time.Second}, codes.Unavailable},
+		{&kv.UnavailableError{Why: kv.Draining, Detail: "bye", RetryAfter: time.Second}, codes.Unavailable},
+		{&kv.LimitError{Limit: "--max-watches-per-stream", Max: 5, Detail: "too many watches", RetryAfter: time.Second}, codes.ResourceExhausted},
+	} {
+		over := wire.Status(fmt.Errorf("shard 3: %w", c.err))
+		if status.Code(over) != c.code {
+			t.Errorf("%T: code %v, want %v", c.err, status.Code(over), c.code)
+		}
+		back := wire.Error(over)
+		if u, ok := back.(*kv.UnavailableError); ok { // the wrapped text travels
+			u.Detail = c.err.(*kv.UnavailableError).Detail
+		}
+		if !reflect.DeepEqual(back, c.err) {
+			t.Errorf("%T came back as %#v", c.err, back)
+		}
+	}
+	if got := status.Code(wire.Status(&kv.NotServedError{Range: kv.Single("a")})); got != codes.FailedPrecondition {
+		t.Errorf("NotServed: %v", got)
+	}
+	if got := status.Code(wire.Status(context.DeadlineExceeded)); got != codes.DeadlineExceeded {
+		t.Errorf("deadline: %v", got)
+	}
+	if got := status.Code(wire.Status(errors.New("x"))); got != codes.Internal {
+		t.Errorf("unknown: %v", got)
+	}
+	theirs := status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+	if got := wire.Status(theirs); got.Error() != theirs.Error() {
+		t.Errorf("etcd's own status: %v", got)
+	}
+	if wire.Status(nil) != nil || wire.Error(nil) != nil {
+		t.Error("nil is not nil")
+	}
+}
