@@ -202,6 +202,7 @@ func (c *Cache) follow(ctx context.Context) error {
 		case kv.UpdateReady:
 			if !l.resumed {
 				c.load(l.tree, l.batches, l.floor, l.revision)
+				req.From = l.revision + 1 // what begins after this is a resume
 			}
 			l = loading{}
 		case kv.UpdateBatch:
@@ -232,6 +233,7 @@ func (c *Cache) load(t *tree, batches []*kv.Batch, floor, revision kv.Revision) 
 	}
 	c.tree = t
 	c.roots.clear()
+	before := c.win.next
 	c.win.reset(floor)
 	var changed kv.Revision
 	for _, b := range batches {
@@ -248,7 +250,7 @@ func (c *Cache) load(t *tree, batches []*kv.Batch, floor, revision kv.Revision) 
 	c.counters.stateBytes.Store(bytes)
 	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: revision, ready: true}
 	c.view.Store(v)
-	c.wakeAll()
+	c.wakeAll(before) // below the new window: they have a gap
 	c.settle(v)
 	select {
 	case <-c.ready:
@@ -337,12 +339,12 @@ func (c *Cache) wakeMatching(b *kv.Batch, seq uint64) {
 	c.callWoken()
 }
 
-// wakeAll wakes every idle watcher, to be told something.
-func (c *Cache) wakeAll() {
+// wakeAll wakes every idle watcher at position seq, to be told something.
+func (c *Cache) wakeAll(seq uint64) {
 	c.mu.Lock()
 	c.index.all(func(e *watchers) {
 		for _, w := range e.list {
-			if w.rouse() {
+			if w.wakeFor(seq) {
 				c.woken = append(c.woken, w)
 			}
 		}
@@ -385,7 +387,7 @@ func (c *Cache) retire() {
 	v := *c.view.Load()
 	v.retired = true
 	c.view.Store(&v)
-	c.wakeAll()
+	c.wakeAll(v.win.next) // at its end: idle, they have seen everything
 	c.settle(&v)
 }
 

@@ -153,16 +153,11 @@ func (w *Watcher) WakeAt(revision kv.Revision) {
 	w.c.wakeAt(revision, w.waker)
 }
 
-// wakeFor makes an idle watcher active at the batch with number seq. It
-// reports whether its waker must be called. For the writer only.
+// wakeFor makes an idle watcher active at the batch with number seq; there
+// need not be one yet. It reports whether its waker must be called. For the
+// writer only.
 func (w *Watcher) wakeFor(seq uint64) bool {
 	state := w.state.Load()
 	return state&idleBit != 0 && w.state.CompareAndSwap(state, seq<<1)
 }
 
-// rouse makes an idle watcher active where it is, so that Next can tell it
-// what happened. For the writer only.
-func (w *Watcher) rouse() bool {
-	state := w.state.Load()
-	return state&idleBit != 0 && w.state.CompareAndSwap(state, state&^idleBit)
-}

@@ -1,0 +1,16 @@
+// Package replica brings a shard's events from other nodes, and chooses whom
+// to take them from.
+//
+// [Peer] is one other node as a source. [Failover] is the source that a
+// replica's cache really has: the nodes before it in the shard map's order,
+// then etcd itself. When one is lost the next takes over from the first
+// revision that is missing; the cache notices nothing but a pause.
+//
+//	owner     : etcd
+//	replica 1 : owner, else etcd
+//	replica 2 : owner, else replica 1 (while that reads etcd itself), else etcd
+//
+// Nobody is asked before changing over: two sources bring the same events, so
+// a change that was not needed is harmless, and the number of watches at etcd
+// stays below shards × replicas.
+package replica

@@ -1,0 +1,309 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Source is what a candidate is; see cache.Source.
+type Source interface {
+	Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error]
+}
+
+// Candidate is one way to a shard's events.
+type Candidate struct {
+	// Name is the node's, or "etcd".
+	Name string
+	// Direct: this is etcd itself.
+	Direct bool
+	Source Source
+}
+
+// Etcd is the name of the direct candidate.
+const Etcd = "etcd"
+
+// Failover follows the best of several sources and changes over when it is
+// lost, or when a better one is back.
+type Failover struct {
+	// Candidates returns those of this moment, best first. It must not block.
+	Candidates func() []Candidate
+	// Warm returns nodes that may have the state and the window already, for a
+	// cache that has nothing; best first.
+	Warm   func() []Candidate
+	Logger *slog.Logger
+
+	mu      sync.Mutex
+	current string                  // guarded by mu; "" while none
+	direct  bool                    // guarded by mu
+	recheck context.CancelCauseFunc // guarded by mu; ends the current one
+	changed chan struct{}           // guarded by mu; closed when current changes
+}
+
+// Pauses of a Failover.
+const (
+	scoutEvery = 500 * time.Millisecond // looks for a better candidate
+	shortPause = 20 * time.Millisecond  // after a round in which nobody would do
+	longPause  = time.Second            // the longest such
+	// patience is how long a cache that has nothing waits for a peer that
+	// answers but is not ready itself, before it asks etcd for the whole state.
+	patience = 10 * time.Second
+)
+
+var errBetter = errors.New("a better source is back")
+
+// Current returns the name of the source in use ("" while there is none), and
+// whether it is etcd itself.
+func (f *Failover) Current() (name string, direct bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current, f.direct
+}
+
+// Changed is closed when Current changes.
+func (f *Failover) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
+}
+
+func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.recheck = recheck
+	if f.current == name && f.direct == direct {
+		return
+	}
+	f.current, f.direct = name, direct
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
+// Change leaves the current source, so that the best one is chosen anew.
+func (f *Failover) Change(cause error) {
+	f.mu.Lock()
+	recheck := f.recheck
+	f.mu.Unlock()
+	if recheck != nil {
+		recheck(cause)
+	}
+}
+
+// Follow implements the cache's Source. It fails only with a
+// *kv.CompactedError, when no candidate has what is missing.
+func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		r := &run{f: f, req: req, yield: yield, began: time.Now()}
+		defer f.set("", false, nil)
+		if req.From == 0 && !r.warm(ctx) {
+			return
+		}
+		pause := shortPause
+		for ctx.Err() == nil {
+			before := r.updates
+			if !r.round(ctx) {
+				return
+			}
+			if r.updates > before {
+				pause = shortPause
+			}
+			select {
+			case <-time.After(pause/2 + rand.N(pause)):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, longPause)
+		}
+	}
+}
+
+// run is one call of Follow.
+type run struct {
+	f       *Failover
+	req     kv.FollowRequest
+	yield   func(kv.Update, error) bool
+	began   time.Time
+	updates int
+	quiet   bool // the trouble was logged
+}
+
+// warm tries to take state and window from a node that has them. It reports
+// false when the consumer does not want more.
+func (r *run) warm(ctx context.Context) bool {
+	for _, c := range r.f.Warm() {
+		more, ready := true, false
+		var revision kv.Revision
+		for u, err := range c.Source.Follow(ctx, r.req) {
+			if err != nil {
+				r.f.Logger.Debug("not taking the state from this node", "node", c.Name, "range", r.req.Range, "error", err)
+				break
+			}
+			if u.Kind == kv.UpdateBegin {
+				revision = u.Revision
+			}
+			ready = u.Kind == kv.UpdateReady
+			if more = r.yield(u, nil); !more || ready {
+				break
+			}
+		}
+		switch {
+		case !more || ctx.Err() != nil:
+			return false
+		case ready:
+			r.f.Logger.Info("took state and window from a peer", "node", c.Name, "range", r.req.Range, "revision", revision)
+			r.req.From = revision + 1
+			return true
+		}
+	}
+	return true
+}
+
+// round tries the candidates in order and follows the first that will do,
+// until it is lost. It reports false when Follow must end.
+func (r *run) round(ctx context.Context) bool {
+	var compacted *kv.CompactedError
+	tried := 0
+	for _, c := range r.f.Candidates() {
+		if ctx.Err() != nil {
+			return false
+		}
+		tried++
+		more, got, err := r.one(ctx, c)
+		if !more {
+			return false
+		}
+		if got {
+			// It worked for a while: start again with the best.
+			if err != nil && !errors.Is(err, errBetter) {
+				r.f.Logger.Info("source lost, changing over", "source", c.Name, "range", r.req.Range, "next_revision", r.req.From, "error", err)
+			}
+			return true
+		}
+		var gone *kv.CompactedError
+		if errors.As(err, &gone) && (compacted == nil || c.Direct) {
+			compacted = gone
+		}
+		if err != nil && !r.quiet {
+			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
+		}
+		if r.req.From == 0 && notReady(err) && time.Since(r.began) < patience {
+			// It lives and is loading: wait for it rather than have every
+			// replica list the same keys at etcd.
+			return true
+		}
+	}
+	if compacted != nil && r.req.From > 0 {
+		r.yield(kv.Update{}, compacted)
+		return false
+	}
+	return true
+}
+
+func notReady(err error) bool {
+	var unavailable *kv.UnavailableError
+	var elsewhere *kv.NotHereError // its map is older than ours, for the moment
+	return errors.As(err, &elsewhere) || (errors.As(err, &unavailable) && unavailable.Why == kv.NotReady)
+}
+
+// one follows c until it is lost. It reports whether the consumer wants more,
+// and whether c brought anything.
+func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var scout sync.WaitGroup
+	defer scout.Wait()
+	defer cancel(nil)
+	more = true
+	resuming, begun := r.req.From > 0, kv.Revision(0)
+	for u, e := range c.Source.Follow(ctx, r.req) {
+		if e != nil {
+			err = e
+			break
+		}
+		if !got {
+			got = true
+			r.f.set(c.Name, c.Direct, cancel)
+			r.quiet = false
+			scout.Go(func() { r.scout(ctx, c, cancel) })
+		}
+		switch u.Kind {
+		case kv.UpdateBegin:
+			if resuming {
+				continue // the consumer has all before it: nothing begins for it
+			}
+			begun = u.Revision
+		case kv.UpdateReady:
+			if resuming {
+				continue
+			}
+			r.req.From = begun + 1
+			r.updates++
+		case kv.UpdateBatch:
+			r.req.From = max(r.req.From, u.Batch.Revision+1)
+			r.updates++
+		case kv.UpdateProgress:
+			r.req.From = max(r.req.From, u.Revision+1)
+			r.updates++
+		}
+		if more = r.yield(u, nil); !more {
+			break
+		}
+	}
+	if got {
+		r.f.set("", false, nil)
+	}
+	if cause := context.Cause(ctx); err == nil && cause != nil {
+		err = cause
+	}
+	return more, got, err
+}
+
+// scout looks for a better candidate than c and ends c when there is one, or
+// when c is none any more.
+func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseFunc) {
+	tick := time.NewTicker(scoutEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		better, found := 0, false
+		candidates := r.f.Candidates()
+		for better = range candidates {
+			if candidates[better].Name == c.Name {
+				found = true
+				break
+			}
+		}
+		if !found {
+			leave(errBetter)
+			return
+		}
+		for _, b := range candidates[:better] {
+			if probe(ctx, b, r.req.Range, r.req.Lineage) {
+				r.f.Logger.Info("a better source is back, changing over", "source", b.Name, "left", c.Name, "range", r.req.Range)
+				leave(errBetter)
+				return
+			}
+		}
+	}
+}
+
+// probe reports whether the candidate would serve the range.
+func probe(ctx context.Context, c Candidate, rng kv.Range, lineage uint64) bool {
+	p, ok := c.Source.(interface {
+		Probe(ctx context.Context, r kv.Range, lineage uint64) error
+	})
+	return !ok || p.Probe(ctx, rng, lineage) == nil
+}

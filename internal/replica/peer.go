@@ -1,0 +1,196 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Silence is how long a peer's stream may say nothing before it counts as
+// lost. Peers send a sign of life every Heartbeat.
+const (
+	Heartbeat = 500 * time.Millisecond
+	Silence   = 1500 * time.Millisecond
+)
+
+// ErrSilent says that a peer stopped talking without closing the stream: it
+// is paused, or cut off.
+var ErrSilent = errors.New("the peer has been silent for too long")
+
+// Peer is another node as the source of one shard.
+type Peer struct {
+	// Conn leads to the node's peer port.
+	Conn grpc.ClientConnInterface
+	// Shard is the shard, Self this node's name.
+	Shard shard.ID
+	Self  shard.NodeID
+	// Stateless asks for the window without the state, and for previous values
+	// with each event: for a relay.
+	Stateless bool
+	// RequireDirect takes the peer only while it reads etcd itself.
+	RequireDirect bool
+}
+
+// Follow implements the cache's Source. The error is ErrSilent, or what the
+// peer said, as wire.Error returns it.
+func (p *Peer) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		if err := p.follow(ctx, req, func(u kv.Update) bool { return yield(u, nil) }); err != nil && ctx.Err() == nil {
+			yield(kv.Update{}, err)
+		}
+	}
+}
+
+// follow returns nil when yield did not want more.
+func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.Update) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var sender sync.WaitGroup
+	defer sender.Wait()
+	defer cancel(nil)
+
+	// The watchdog runs only while we wait for the peer, not while the
+	// consumer works.
+	watchdog := time.AfterFunc(Silence, func() { cancel(ErrSilent) })
+	defer watchdog.Stop()
+	failed := func(err error) error {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+			return cause
+		}
+		return wire.Error(err)
+	}
+
+	stream, err := peerv1.NewPeerServiceClient(p.Conn).Follow(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	key, end := req.Range.Etcd()
+	if err := stream.Send(&peerv1.FollowRequest{
+		ShardId: uint64(p.Shard), Key: key, RangeEnd: end,
+		FromRevision: int64(req.From), Lineage: req.Lineage,
+		WantState: req.From == 0 && !p.Stateless, WantHistory: req.From == 0,
+		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect,
+	}); err != nil {
+		// The reason comes with Recv.
+		_ = err
+	}
+	sender.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case revision := <-req.Want:
+				if stream.Send(&peerv1.FollowRequest{WantProgress: int64(revision)}) != nil {
+					return
+				}
+			}
+		}
+	})
+
+	var assembling kv.Batch
+	for {
+		watchdog.Reset(Silence)
+		m, err := stream.Recv()
+		watchdog.Stop()
+		if err != nil {
+			return failed(err)
+		}
+		now := time.Now()
+		u, complete, err := decode(m, &assembling, now)
+		if err != nil {
+			return fmt.Errorf("peer's stream of shard %d: %w", p.Shard, err)
+		}
+		if complete && !yield(u) {
+			return nil
+		}
+	}
+}
+
+// decode returns the update that m is, or adds m to the revision that is being
+// assembled and reports false.
+func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.Update, bool, error) {
+	switch part := m.GetPart().(type) {
+	case *peerv1.FollowResponse_Begin:
+		return kv.Update{Kind: kv.UpdateBegin, Revision: kv.Revision(part.Begin.GetRevision()), Floor: kv.Revision(part.Begin.GetFloor())}, true, nil
+	case *peerv1.FollowResponse_State:
+		u := kv.Update{Kind: kv.UpdateState, KVs: make([]*kv.KeyValue, 0, len(part.State.GetKvs()))}
+		for _, item := range part.State.GetKvs() {
+			u.KVs = append(u.KVs, keyValue(item))
+		}
+		return u, true, nil
+	case *peerv1.FollowResponse_End:
+		return kv.Update{Kind: kv.UpdateReady}, true, nil
+	case *peerv1.FollowResponse_Heartbeat:
+		u := kv.Update{Kind: kv.UpdateProgress, Revision: kv.Revision(part.Heartbeat.GetProgress())}
+		if part.Heartbeat.GetAgeKnown() {
+			// The time on the way is not counted: at most the stream's delay.
+			u.FreshAt = now.Add(-part.Heartbeat.GetAge().AsDuration())
+		}
+		return u, true, nil
+	}
+	revision := kv.Revision(m.GetRevision())
+	if assembling.Revision != 0 && assembling.Revision != revision {
+		return kv.Update{}, false, fmt.Errorf("revision %d in the middle of revision %d", revision, assembling.Revision)
+	}
+	assembling.Revision = revision
+	for _, e := range m.GetEvents() {
+		if len(e.GetKv().GetKey()) == 0 {
+			return kv.Update{}, false, fmt.Errorf("revision %d: %w: event without a key", revision, kv.ErrMalformed)
+		}
+		event := kv.Event{Type: kv.EventType(e.GetType()), KV: keyValue(e.GetKv())} //nolint:gosec // two values
+		if e.GetPrevKv() != nil {
+			event.Prev = keyValue(e.GetPrevKv())
+		}
+		assembling.Events = append(assembling.Events, event)
+	}
+	if m.GetFragment() {
+		return kv.Update{}, false, nil
+	}
+	u := kv.Update{Kind: kv.UpdateBatch, Revision: revision, Batch: *assembling}
+	u.Batch.Received = now
+	if m.GetHistory() {
+		u.Kind = kv.UpdateHistory
+	}
+	*assembling = kv.Batch{}
+	return u, true, nil
+}
+
+func keyValue(m *shardwatchv1.KeyValue) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{
+		Key: m.GetKey(), Value: m.GetValue(),
+		CreateRevision: kv.Revision(m.GetCreateRevision()), ModRevision: kv.Revision(m.GetModRevision()),
+		Version: m.GetVersion(), Lease: m.GetLease(),
+	})
+}
+
+// Probe asks whether the peer would serve the range now.
+func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, Silence)
+	defer cancel()
+	stream, err := peerv1.NewPeerServiceClient(p.Conn).Follow(ctx)
+	if err != nil {
+		return wire.Error(err)
+	}
+	key, end := r.Etcd()
+	if err := stream.Send(&peerv1.FollowRequest{
+		ShardId: uint64(p.Shard), Key: key, RangeEnd: end, FromRevision: math.MaxInt64, Lineage: lineage,
+		Node: string(p.Self), RequireDirect: p.RequireDirect,
+	}); err != nil {
+		_ = err // the reason comes with Recv
+	}
+	if _, err := stream.Recv(); err != nil {
+		return wire.Error(err)
+	}
+	return nil
+}
