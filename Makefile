@@ -1,0 +1,70 @@
+# Every target works in a clean clone with Go, git and a C compiler (for -race).
+# Tools are pinned in tools/*/go.mod and built by tools/pinned when first used.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# What breaking changes of the API are looked for against: the newest release,
+# or, before the first one, the commit that brought the API.
+AGAINST ?= $(shell git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || git log --diff-filter=A --format=%H -- buf.yaml | tail -n 1)
+
+.PHONY: help
+help: ## Show the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build cachenode and cachectl into bin/
+	go build -o bin/ ./cmd/...
+
+.PHONY: dev
+dev: ## Run a three-node cluster with its own etcd and a demo workload
+	go run ./cmd/cachenode dev --demo
+
+.PHONY: test
+test: ## Run all tests
+	go test ./...
+
+.PHONY: race
+race: ## Run the tests with the race detector, without the longest ones
+	go test -race -short ./...
+
+.PHONY: bench
+bench: ## Run the benchmarks of the cache; compare runs with benchstat
+	go test -run '^$$' -bench . -benchmem ./internal/cache
+
+.PHONY: chaos
+chaos: ## Kill and stop real nodes under load (ARGS="-cycles 20")
+	go test -v -count 1 -timeout 0 -run Chaos ./test/chaos $(if $(ARGS),-args $(ARGS))
+
+.PHONY: check
+check: ## What CI runs
+	.ci/run
+
+.PHONY: lint
+lint: ## Check the code (reasons: .golangci.yml)
+	"$$(tools/pinned golangci-lint)" run ./...
+
+.PHONY: fmt
+fmt: ## Format the code
+	"$$(tools/pinned golangci-lint)" fmt ./...
+
+.PHONY: generate
+generate: ## Generate Go from api/proto
+	tools/generate
+
+.PHONY: generate-check
+generate-check: ## Fail when generated code is not what its sources say
+	tools/generate --check
+
+.PHONY: proto-lint
+proto-lint: ## Check the style of api/proto
+	"$$(tools/pinned buf)" lint
+	"$$(tools/pinned buf)" format --diff --exit-code
+
+.PHONY: proto-breaking
+proto-breaking: ## Look for breaking changes of the API (AGAINST=a commit or tag)
+	"$$(tools/pinned buf)" breaking --against '.git#ref=$(AGAINST)'
+
+.PHONY: clean
+clean: ## Remove what was built here
+	rm -rf bin dist
