@@ -160,4 +160,3 @@ func (w *Watcher) wakeFor(seq uint64) bool {
 	state := w.state.Load()
 	return state&idleBit != 0 && w.state.CompareAndSwap(state, seq<<1)
 }
-

@@ -1,0 +1,140 @@
+package cache
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// apply adds one revision.
+func (c *Cache) apply(b *kv.Batch) {
+	old := c.view.Load()
+	if b.Revision <= old.progress {
+		// Two sources at a change-over may both bring it. Never twice.
+		c.counters.late.Add(1)
+		return
+	}
+	var replaced, grown int64
+	if !c.cfg.Stateless {
+		for i := range b.Events {
+			e := &b.Events[i]
+			var prev *kv.KeyValue
+			if e.Type == kv.Delete {
+				prev, _ = c.tree.Delete(e.KV)
+			} else {
+				prev, _ = c.tree.Set(e.KV)
+				grown += int64(e.KV.Size())
+			}
+			e.Prev = prev
+			replaced += rootOverhead
+			if prev != nil {
+				replaced += int64(prev.Size())
+				grown -= int64(prev.Size())
+			}
+		}
+		c.counters.stateBytes.Add(grown)
+		c.roots.push(old.changed, old.root, replaced, b.Received)
+	}
+	c.counters.batches.Add(1)
+	c.counters.events.Add(int64(len(b.Events)))
+
+	seq := c.win.next
+	c.win.append(b)
+	c.win.evict(b.Received)
+	v := &view{win: c.win.view(), root: old.root, changed: b.Revision, progress: b.Revision, ready: true}
+	if !c.cfg.Stateless {
+		v.root = c.tree.Copy()
+	}
+	c.view.Store(v)
+	c.wakeMatching(b, seq)
+	c.settle(v)
+}
+
+// advance notes progress.
+func (c *Cache) advance(revision kv.Revision) {
+	old := c.view.Load()
+	now := time.Now()
+	if now.Sub(c.trimmed) > time.Second {
+		c.trimmed = now
+		c.win.evict(now)
+		c.roots.trim(now)
+	} else if revision <= old.progress {
+		return
+	}
+	v := *old
+	v.win = c.win.view()
+	v.progress = max(old.progress, revision)
+	c.view.Store(&v)
+	c.settle(&v)
+}
+
+// wakeMatching wakes the idle watchers whose range the batch touches.
+func (c *Cache) wakeMatching(b *kv.Batch, seq uint64) {
+	c.mu.Lock()
+	if c.index.count > 0 {
+		for i := range b.Events {
+			c.index.find(b.Events[i].KV.Key(), func(e *watchers) {
+				for _, w := range e.list {
+					if w.wakeFor(seq) {
+						c.woken = append(c.woken, w)
+					}
+				}
+			})
+		}
+	}
+	c.mu.Unlock()
+	c.callWoken()
+}
+
+// wakeAll wakes every idle watcher at position seq, to be told something.
+func (c *Cache) wakeAll(seq uint64) {
+	c.mu.Lock()
+	c.index.all(func(e *watchers) {
+		for _, w := range e.list {
+			if w.wakeFor(seq) {
+				c.woken = append(c.woken, w)
+			}
+		}
+	})
+	c.mu.Unlock()
+	c.callWoken()
+}
+
+// callWoken calls the wakers outside the lock.
+func (c *Cache) callWoken() {
+	for i, w := range c.woken {
+		w.waker.Wake()
+		c.woken[i] = nil
+	}
+	c.woken = c.woken[:0]
+	if cap(c.woken) > 1<<16 {
+		c.woken = nil
+	}
+}
+
+// settle says that everybody concerned by v has been woken, and wakes those
+// who wait for its progress.
+func (c *Cache) settle(v *view) {
+	c.settled.Store(v)
+	c.freshness.reached(v.progress)
+	for {
+		c.mu.Lock()
+		if len(c.waiting) == 0 || (c.waiting[0].revision > v.progress && !v.retired) {
+			c.mu.Unlock()
+			return
+		}
+		w := heap.Pop(&c.waiting).(*waiter) //nolint:forcetypeassert // ours alone
+		c.mu.Unlock()
+		w.waker.Wake()
+	}
+}
+
+// retire ends the cache. What it holds stays readable for Split.
+func (c *Cache) retire() {
+	v := *c.view.Load()
+	v.retired = true
+	c.view.Store(&v)
+	c.wakeAll(v.win.next) // at its end: idle, they have seen everything
+	c.settle(&v)
+}

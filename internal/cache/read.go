@@ -1,0 +1,38 @@
+package cache
+
+import (
+	"context"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// At returns the state at exactly revision, or at the cache's progress when it
+// is 0. It waits for progress when the revision is ahead; it fails with a
+// *kv.CompactedError when the revision is no longer kept, with ErrRetired,
+// ErrNotReady, and the context's error.
+func (c *Cache) At(ctx context.Context, revision kv.Revision) (*Snapshot, error) {
+	if c.view.Load().progress < revision {
+		if err := c.WaitProgress(ctx, revision); err != nil {
+			return nil, err
+		}
+	}
+	v := c.view.Load()
+	switch {
+	case v.retired:
+		return nil, ErrRetired
+	case !v.ready || c.cfg.Stateless:
+		return nil, ErrNotReady
+	case revision == 0:
+		return &Snapshot{Revision: v.progress, root: v.root}, nil
+	case v.changed <= revision:
+		return &Snapshot{Revision: revision, root: v.root}, nil
+	}
+	root, oldest := c.roots.at(revision)
+	if root == nil {
+		if oldest == 0 {
+			oldest = v.changed
+		}
+		return nil, &kv.CompactedError{Requested: revision, Floor: oldest}
+	}
+	return &Snapshot{Revision: revision, root: root}, nil
+}
