@@ -52,7 +52,7 @@ func Readable(flag, file string) error {
 	if err != nil {
 		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
 	}
-	defer f.Close() //nolint:errcheck // Nothing was written.
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
