@@ -1,0 +1,264 @@
+// Package shardwatch_test holds the rules of the house: which package may
+// import which, and who is the door to which library. The picture is in
+// docs/architecture.md.
+package shardwatch_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/shardwatch/shardwatch"
+
+// pkg is one package as `go list` shows it: paths inside the module without
+// the module's own.
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// floors are the packages from the ground up. A package may import those on
+// the floors below its own, and none beside or above it.
+func floors() [][]string {
+	return [][]string{
+		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry"},
+		{"internal/shard", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/wire"},
+		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
+		{"internal/cache"},
+		{"internal/router"},
+		{"internal/server"},
+		{"internal/node"},
+		{"internal/devetcd", "internal/sim"},
+		{"cmd/cachenode"},
+	}
+}
+
+// beside are packages that stand outside the floors, each with all it may
+// import of the module. An entry that ends in "/..." is a folder with all below
+// it.
+func beside() map[string][]string {
+	return map[string][]string{
+		"api/...": {"api/..."},
+		// The public client shares nothing with the servers but the API.
+		"client":            {"api/..."},
+		"client/...":        {"client", "client/...", "api/..."},
+		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/version"},
+		"internal/etcdtest": {"internal/kv"},
+		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
+		"bench/...":         {"bench/...", "client", "client/...", "api/...", "internal/..."},
+	}
+}
+
+// mayUseAPI reports whether packages on a floor may use the generated API:
+// internal/wire and what is above it.
+func mayUseAPI(floor int) bool { return floor >= floorOf("internal/wire") }
+
+// door says that only some packages may import a library.
+type door struct {
+	library string
+	// only are the packages that may, besides those in test/ and bench/.
+	only []string
+	// tests: test files may import it anywhere.
+	tests bool
+}
+
+func doors() []door {
+	return []door{
+		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd", "internal/etcdtest", "internal/devetcd"}, true},
+		{"go.etcd.io/etcd/server/v3", []string{"internal/etcdtest", "internal/devetcd"}, true},
+		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false},
+		{"github.com/hashicorp/raft", []string{"internal/placement"}, false},
+		{"github.com/hashicorp/raft-boltdb", []string{"internal/placement"}, false},
+		{"google.golang.org/grpc/codes", []string{"internal/wire", "client", "client/...", "api/..."}, true},
+		{"google.golang.org/grpc/status", []string{"internal/wire", "client", "client/...", "api/..."}, true},
+		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false},
+	}
+}
+
+// TestHouse compares what the packages import with the picture.
+func TestHouse(t *testing.T) {
+	for _, p := range list(t) {
+		for _, broken := range breaks(p) {
+			t.Error(broken)
+		}
+	}
+}
+
+// breaks returns a sentence for each rule that p breaks.
+func breaks(p pkg) (sentences []string) {
+	name := inside(p.ImportPath)
+	if known(name) == "" {
+		return []string{fmt.Sprintf("%s has no place in the house: give it a floor in house_test.go and in docs/architecture.md", name)}
+	}
+	inTests := slices.Concat(p.TestImports, p.XTestImports)
+	for _, imported := range p.Imports {
+		if why := wrongFloor(name, inside(imported)); why != "" {
+			sentences = append(sentences, why)
+		}
+	}
+	for _, d := range doors() {
+		if match("test/...", name) || match("bench/...", name) || slices.ContainsFunc(d.only, func(o string) bool { return match(o, name) }) {
+			continue
+		}
+		imports := p.Imports
+		if !d.tests {
+			imports = slices.Concat(imports, inTests)
+		}
+		for _, imported := range imports {
+			if imported == d.library || strings.HasPrefix(imported, d.library+"/") {
+				sentences = append(sentences, fmt.Sprintf("%s imports %s: only %s may, one door per library", name, imported, strings.Join(d.only, ", ")))
+			}
+		}
+	}
+	return sentences
+}
+
+// wrongFloor says why name may not import imported, a package of the module or
+// not, or returns "".
+func wrongFloor(name, imported string) string {
+	if !ours(imported) {
+		return ""
+	}
+	if allowed, ok := beside()[known(name)]; ok {
+		if slices.ContainsFunc(allowed, func(a string) bool { return match(a, imported) }) {
+			return ""
+		}
+		return fmt.Sprintf("%s imports %s: it may import %s only", name, imported, strings.Join(allowed, ", "))
+	}
+	from, to := floorOf(name), floorOf(imported)
+	switch {
+	case match("api/...", imported):
+		if mayUseAPI(from) {
+			return ""
+		}
+		return fmt.Sprintf("%s imports %s: the wire's types are known from internal/wire upwards only", name, imported)
+	case imported == "client" && (name == "cmd/cachenode" || name == "internal/sim"):
+		return "" // the demo and the simulation have clients of their own
+	case to < 0:
+		return fmt.Sprintf("%s imports %s: that stands outside the floors and is not for the servers", name, imported)
+	case to == from:
+		return fmt.Sprintf("%s imports %s: both are on one floor; imports go down, never sideways", name, imported)
+	case to > from:
+		return fmt.Sprintf("%s imports %s: imports go down, never up", name, imported)
+	}
+	return ""
+}
+
+// known returns the entry of floors or beside that name falls under, or "".
+func known(name string) string {
+	if floorOf(name) >= 0 {
+		return name
+	}
+	if name == "" { // the root: this test
+		return "test/..."
+	}
+	best := ""
+	for entry := range beside() {
+		if match(entry, name) && len(entry) > len(best) {
+			best = entry
+		}
+	}
+	return best
+}
+
+// floorOf returns the floor of a package, from 0, or -1 when it has none.
+func floorOf(name string) int {
+	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, name) })
+}
+
+func match(entry, name string) bool {
+	folder, all := strings.CutSuffix(entry, "/...")
+	return entry == name || (all && strings.HasPrefix(name, folder+"/"))
+}
+
+// ours reports whether a path, as inside returns it, is one of the module.
+func ours(p string) bool {
+	first, _, _ := strings.Cut(p, "/")
+	return slices.Contains([]string{"api", "bench", "client", "cmd", "internal", "test"}, first)
+}
+
+// inside drops the module's path.
+func inside(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
+
+// list returns the packages of the module.
+func list(t *testing.T) (pkgs []pkg) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// A rule that cannot fail holds nothing.
+func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
+	in := func(name string, imports ...string) pkg {
+		for i, p := range imports {
+			if ours(p) {
+				imports[i] = path.Join(module, p)
+			}
+		}
+		return pkg{ImportPath: path.Join(module, name), Imports: imports}
+	}
+	inTest := func(name string, imports ...string) pkg {
+		p := in(name)
+		p.TestImports = imports
+		return p
+	}
+	for name, c := range map[string]struct {
+		p    pkg
+		want string // "": nothing is broken
+	}{
+		"down":                       {in("internal/cache", "internal/kv", "context"), ""},
+		"up":                         {in("internal/kv", "internal/cache"), "internal/kv imports internal/cache: imports go down, never up"},
+		"sideways":                   {in("internal/etcd", "internal/replica"), "internal/etcd imports internal/replica: both are on one floor"},
+		"into itself by a subfolder": {in("internal/etcd/sub", "internal/kv"), "internal/etcd/sub has no place in the house"},
+		"an unknown package":         {in("internal/util"), "internal/util has no place in the house"},
+		"the API below the wire":     {in("internal/shard", "api/proto/shardwatch/v1"), "the wire's types are known from internal/wire upwards only"},
+		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
+		"the client in a server":     {in("internal/server", "client"), "internal/server imports client: that stands outside the floors"},
+		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
+		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/... only"},
+		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
+		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
+		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd"},
+		"a package of etcd's":        {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one door per library"},
+		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
+		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
+		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/placement may"},
+		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, client, client/..., api/... may"},
+		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
+		"cobra":                      {in("internal/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl may"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := strings.Join(breaks(c.p), "\n")
+			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
