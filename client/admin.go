@@ -1,0 +1,203 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// ReplicaSource says where a replica gets its events from.
+type ReplicaSource int
+
+// The sources of a replica. The values are those of the API.
+const (
+	SourceNone ReplicaSource = 0
+	SourceEtcd ReplicaSource = 1
+	SourcePeer ReplicaSource = 2
+)
+
+// String returns the source in small letters.
+func (s ReplicaSource) String() string {
+	switch s {
+	case SourceEtcd:
+		return "etcd"
+	case SourcePeer:
+		return "peer"
+	case SourceNone:
+	}
+	return "none"
+}
+
+// ReplicaStatus is a node's copy of one shard.
+type ReplicaStatus struct {
+	Shard  uint64
+	Node   string
+	Ready  bool
+	Source ReplicaSource
+	// SourceNode is the node the events come from, with SourcePeer.
+	SourceNode string
+	// Progress: everything up to this revision is there.
+	Progress int64
+	// Floor is the oldest revision a watch may start from.
+	Floor int64
+	// Age is how old the data may be.
+	Age                                          time.Duration
+	Keys, StateBytes, WindowBatches, WindowBytes int64
+	// WindowSpan is the time between the window's oldest batch and now.
+	WindowSpan time.Duration
+	Watchers   int64
+	// Relay: a window without state, kept for clients of the node.
+	Relay bool
+}
+
+// NodeStatus is a node's own account of itself.
+type NodeStatus struct {
+	Self                Member
+	ClusterID           string
+	Lineage, MapVersion uint64
+	EtcdClusterID       string
+	// EtcdRevision is etcd's revision as the node saw it last, EtcdAge ago.
+	EtcdRevision int64
+	EtcdAge      time.Duration
+	// NotReady is empty when the node serves; otherwise what it waits for.
+	NotReady             []string
+	Watches, Connections int64
+	Uptime               time.Duration
+	Replicas             []ReplicaStatus
+}
+
+// MemberStatus is a member and its answer.
+type MemberStatus struct {
+	Member Member
+	// Status is nil when the member gave no answer; Error says why.
+	Status *NodeStatus
+	Error  string
+}
+
+// ClusterStatus is every member's status, and the map of the node that asked
+// them.
+type ClusterStatus struct {
+	Map     ShardMap
+	Members []MemberStatus
+}
+
+// Members returns the members as the gossip of the node that answers sees
+// them, ordered by name.
+func (c *Client) Members(ctx context.Context) ([]Member, error) {
+	var out []Member
+	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
+		r, err := pb.NewClusterServiceClient(n.conn).ListMembers(ctx, &pb.ListMembersRequest{})
+		out = membersFrom(r.GetMembers())
+		return err //nolint:wrapcheck // judged and wrapped by read
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	return out, nil
+}
+
+// ShardMap returns the newest shard map that the client has seen. It waits for
+// the first one.
+func (c *Client) ShardMap(ctx context.Context) (ShardMap, error) {
+	if t := c.topology.Load(); t != nil {
+		return t.shards, nil
+	}
+	var out ShardMap
+	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := pb.NewClusterServiceClient(n.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+		if err != nil {
+			return err //nolint:wrapcheck // judged and wrapped by read
+		}
+		r, err := stream.Recv()
+		out = shardMapFrom(r.GetMap())
+		return err //nolint:wrapcheck // judged and wrapped by read
+	})
+	if err != nil {
+		return ShardMap{}, fmt.Errorf("shard map: %w", err)
+	}
+	return out, nil
+}
+
+// Status asks the node at one address, or any node when it is empty, about
+// itself.
+func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error) {
+	var out NodeStatus
+	ask := func(ctx context.Context, n *node) error {
+		r, err := pb.NewClusterServiceClient(n.conn).Status(ctx, &pb.StatusRequest{})
+		out = nodeStatusFrom(r)
+		return err //nolint:wrapcheck // wrapped below
+	}
+	if address == "" {
+		if err := c.read(ctx, Range{}, 0, ask); err != nil {
+			return NodeStatus{}, fmt.Errorf("status: %w", err)
+		}
+		return out, nil
+	}
+	n, err := c.node(address)
+	if err == nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errSlow)
+		defer cancel()
+		err = ask(ctx, n)
+	}
+	if err != nil {
+		return NodeStatus{}, fmt.Errorf("status of %s: %w", address, judge(err).err)
+	}
+	return out, nil
+}
+
+// ClusterStatus asks any node for the status of every member. A member that
+// does not answer within wait (0: the node's default, 2 s; at most 30 s) is
+// returned with an error.
+func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (ClusterStatus, error) {
+	var out ClusterStatus
+	req := &pb.ClusterStatusRequest{}
+	if wait > 0 {
+		req.Timeout = durationpb.New(wait)
+	}
+	err := c.read(ctx, Range{}, wait, func(ctx context.Context, n *node) error {
+		r, err := pb.NewAdminServiceClient(n.conn).ClusterStatus(ctx, req)
+		if err != nil {
+			return err //nolint:wrapcheck // judged and wrapped by read
+		}
+		out = ClusterStatus{Map: shardMapFrom(r.GetMap())}
+		for _, m := range r.GetMembers() {
+			ms := MemberStatus{Member: memberFrom(m.GetMember()), Error: m.GetError()}
+			if m.GetStatus() != nil {
+				s := nodeStatusFrom(m.GetStatus())
+				ms.Status = &s
+			}
+			out.Members = append(out.Members, ms)
+		}
+		return nil
+	})
+	if err != nil {
+		return ClusterStatus{}, fmt.Errorf("cluster status: %w", err)
+	}
+	return out, nil
+}
+
+func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
+	out := NodeStatus{
+		Self: memberFrom(r.GetSelf()), ClusterID: r.GetClusterId(),
+		Lineage: r.GetLineage(), MapVersion: r.GetMapVersion(),
+		EtcdClusterID: r.GetEtcdClusterId(), EtcdRevision: r.GetEtcdRevision(), EtcdAge: r.GetEtcdAge().AsDuration(),
+		NotReady: r.GetNotReady(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
+	}
+	for _, p := range r.GetReplicas() {
+		out.Replicas = append(out.Replicas, ReplicaStatus{
+			Shard: p.GetShardId(), Node: p.GetNode(), Ready: p.GetReady(),
+			Source: ReplicaSource(p.GetSource()), SourceNode: p.GetSourceNode(),
+			Progress: p.GetProgress(), Floor: p.GetFloor(), Age: p.GetAge().AsDuration(),
+			Keys: p.GetKeys(), StateBytes: p.GetStateBytes(),
+			WindowBatches: p.GetWindowBatches(), WindowBytes: p.GetWindowBytes(), WindowSpan: p.GetWindowSpan().AsDuration(),
+			Watchers: p.GetWatchers(), Relay: p.GetRelay(),
+		})
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// attempts goes through the nodes that may serve a range, for one read.
+type attempts struct {
+	c        *Client
+	rng      Range
+	addr     string // of the attempt
+	avoid    string
+	hints    []string
+	failures int
+	deadline time.Time
+}
+
+// attempts starts a read. It waits until the map is known, or cannot be had.
+func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
+	select {
+	case <-c.first:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
+	return &attempts{c: c, rng: r, deadline: time.Now().Add(c.cfg.RetryFor)}, nil
+}
+
+// node returns the connection for the next attempt.
+func (a *attempts) node() (*node, error) {
+	a.addr = a.c.pick(a.rng, a.hints, a.avoid)
+	a.hints = nil
+	return a.c.node(a.addr)
+}
+
+// worked says that the node answered.
+func (a *attempts) worked() {
+	a.c.praise(a.addr)
+	a.avoid, a.failures, a.deadline = "", 0, time.Now().Add(a.c.cfg.RetryFor)
+}
+
+// failed waits for the next attempt. It returns the error for the caller when
+// there is none.
+func (a *attempts) failed(ctx context.Context, err error) error {
+	switch {
+	case a.c.ctx.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w (last answer, of %s: %s)", ErrUnavailable, context.Cause(ctx), a.addr, brief(err))
+	}
+	v := judge(err)
+	if v.penalise {
+		a.c.penalise(a.addr, 0)
+	}
+	if !v.retry {
+		return v.err
+	}
+	a.failures++
+	a.avoid, a.hints = a.addr, v.hints
+	d := max(backoff(a.failures), spread(v.after))
+	if time.Now().Add(d).After(a.deadline) {
+		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
+	}
+	if !sleep(ctx, d) {
+		return fmt.Errorf("%w: %w (last answer, of %s: %s)", ErrUnavailable, context.Cause(ctx), a.addr, brief(err))
+	}
+	return nil
+}
+
+// read asks node after node until one answers. An attempt may take
+// Config.AttemptTimeout, and extra.
+func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask func(context.Context, *node) error) error {
+	a, err := c.attempts(ctx, r)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := a.node()
+		if err == nil {
+			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout+extra)
+			err = ask(attempt, n)
+			cancel()
+		}
+		if err == nil {
+			a.worked()
+			return nil
+		}
+		if err := a.failed(ctx, err); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client is a program's door to a cluster. One is enough for a program: its
+// watches share connections and streams. Close it when done.
+type Client struct {
+	cfg  Config
+	seed string // decides which of several equal nodes this client prefers
+	born time.Time
+
+	ctx    context.Context // ends with Close; for what outlives a call
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // every goroutine and timer of the client
+
+	topology atomic.Pointer[topology]
+	first    chan struct{} // closed by follow: the map is known, or the first try failed
+
+	// The order of locks: Watcher.mu, then mu, then stream.mu.
+	mu        sync.Mutex
+	closed    bool                  // guarded by mu
+	nodes     map[string]*node      // by address; guarded by mu
+	penalties penalties             // guarded by mu
+	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
+
+	resumes atomic.Int64
+}
+
+// New returns a client of the cluster that the endpoints belong to. It
+// connects in the background: an error is about the configuration alone.
+func New(cfg Config) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	cfg.Endpoints = slices.Clone(cfg.Endpoints)
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Client{
+		cfg: cfg, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(), //nolint:gosec // spreads load, hides nothing
+		ctx: ctx, cancel: cancel,
+		first: make(chan struct{}),
+		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
+	}
+	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
+		if score(c.seed, a) > score(c.seed, b) {
+			return -1
+		}
+		return 1
+	})
+	c.wg.Go(c.follow)
+	return c, nil
+}
+
+// Close ends all watchers, mirrors and calls and closes all connections. It
+// returns when nothing of the client runs any more, always nil, and may be
+// called twice.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	watchers := make([]*Watcher, 0, len(c.watchers))
+	for w := range c.watchers {
+		watchers = append(watchers, w)
+	}
+	nodes := make([]*node, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		nodes = append(nodes, n)
+	}
+	clear(c.nodes)
+	c.mu.Unlock()
+	for _, w := range watchers {
+		w.end(ErrClosed)
+	}
+	c.cancel()
+	for _, n := range nodes {
+		_ = n.conn.Close()
+	}
+	c.wg.Wait()
+	return nil
+}
+
+// spawn runs f in a goroutine that Close waits for; false when the client is
+// closed.
+func (c *Client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(f)
+	return true
+}
+
+// Stats are the client's figures.
+type Stats struct {
+	// Connections is the number of nodes connected to, or being dialled.
+	Connections int
+	// Streams is the number of watch streams.
+	Streams int
+	// Watchers is the number of watchers that have not ended.
+	Watchers int
+	// Resumes counts the times a watcher went on at a node, the same one or
+	// another, after it had been started before.
+	Resumes int64
+}
+
+// Stats returns the client's figures as they are now.
+func (c *Client) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Stats{Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load()}
+	for _, n := range c.nodes {
+		s.Streams += len(n.streams)
+	}
+	return s
+}
+
+// pick returns the address to ask about r: one of hints, else a member by the
+// map, else an endpoint. Those in the penalty box, and avoid, come last.
+func (c *Client) pick(r Range, hints []string, avoid string) string {
+	addrs := slices.Concat(hints, c.topology.Load().candidates(r, c.seed), c.cfg.Endpoints)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.penalties.choose(addrs, avoid, time.Now())
+}
+
+// node returns the connection to an address, a new one when there is none.
+func (c *Client) node(addr string) (*node, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodeLocked(addr)
+}
+
+func (c *Client) nodeLocked(addr string) (*node, error) {
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if n := c.nodes[addr]; n != nil {
+		return n, nil
+	}
+	conn, err := dial(c.cfg, addr)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{addr: addr, conn: conn}
+	c.nodes[addr] = n
+	return n, nil
+}
+
+// join puts a watch on a stream to addr that has room, a new one when none
+// has. The caller holds w.mu.
+func (c *Client) join(w *Watcher, addr string) (*stream, int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.nodeLocked(addr)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range n.streams {
+		if id, ok := s.add(w); ok {
+			return s, id, nil
+		}
+	}
+	s := newStream(c, n)
+	id, _ := s.add(w) // a new stream is neither full nor dead
+	n.streams = append(n.streams, s)
+	c.wg.Go(func() { s.run(c.ctx) })
+	return s, id, nil
+}
+
+// leave takes a stream that ended off its node.
+func (c *Client) leave(s *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.node.streams = slices.DeleteFunc(s.node.streams, func(o *stream) bool { return o == s })
+}
+
+// penalise puts a node into the penalty box.
+func (c *Client) penalise(addr string, atLeast time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.penalties.add(addr, time.Now(), atLeast)
+}
+
+// praise takes a node out of the penalty box.
+func (c *Client) praise(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.penalties.clear(addr)
+}
+
+// drop closes the connection to a node, and with it all that uses it.
+func (c *Client) drop(n *node) {
+	c.mu.Lock()
+	if c.nodes[n.addr] == n {
+		delete(c.nodes, n.addr)
+	}
+	c.mu.Unlock()
+	_ = n.conn.Close()
+}
+
+// forget drops connections that nobody watches through and that lead to
+// nodes the cluster no longer has.
+func (c *Client) forget(t *topology) {
+	known := map[string]bool{}
+	for _, m := range t.members {
+		if m.State != MemberDead && m.State != MemberLeft {
+			known[m.ClientAddress] = true
+		}
+	}
+	for _, e := range c.cfg.Endpoints {
+		known[e] = true
+	}
+	c.mu.Lock()
+	var gone []*node
+	for addr, n := range c.nodes {
+		if !known[addr] && len(n.streams) == 0 {
+			gone = append(gone, n)
+		}
+	}
+	c.mu.Unlock()
+	for _, n := range gone {
+		c.drop(n)
+	}
+}

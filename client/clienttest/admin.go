@@ -1,0 +1,147 @@
+package clienttest
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+type clusterServer struct {
+	pb.UnimplementedClusterServiceServer
+	n *Node
+}
+
+func (s *clusterServer) WatchShardMap(_ *pb.WatchShardMapRequest, stream pb.ClusterService_WatchShardMapServer) error {
+	c := s.n.c
+	for sent := uint64(0); ; {
+		c.mu.Lock()
+		m, members, changed := c.shardMap, c.membersLocked(), c.changed
+		c.mu.Unlock()
+		if m.GetVersion() > sent {
+			sent = m.GetVersion()
+			if err := stream.Send(&pb.WatchShardMapResponse{Map: m, Members: members}); err != nil {
+				return err //nolint:wrapcheck // gRPC's own
+			}
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (s *clusterServer) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.ListMembersResponse, error) {
+	s.n.c.mu.Lock()
+	defer s.n.c.mu.Unlock()
+	return &pb.ListMembersResponse{Members: s.n.c.membersLocked()}, nil
+}
+
+func (s *clusterServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return s.n.status(), nil
+}
+
+// status returns figures that depend on the history alone, and so are the
+// same in every run.
+func (n *Node) status() *pb.StatusResponse {
+	self := n.member()
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	head := n.c.hist.revision()
+	visible := n.visible(head)
+	out := &pb.StatusResponse{
+		Self: self, ClusterId: n.c.shardMap.GetClusterId(), Lineage: n.c.lineage, MapVersion: n.c.shardMap.GetVersion(),
+		EtcdClusterId: "cdf818194e3a8c32", EtcdRevision: head, EtcdAge: durationpb.New(40 * time.Millisecond),
+		Watches: n.waiting.Load(), Connections: 1, Uptime: durationpb.New(90 * time.Minute),
+	}
+	self.Leader = n == n.c.nodes[0]
+	for _, s := range n.c.shardMap.GetShards() {
+		for i, name := range s.GetReplicas() {
+			if name != n.Name {
+				continue
+			}
+			start, end, _ := span(s.GetKey(), s.GetRangeEnd())
+			if start == "\x00" {
+				start = ""
+			}
+			r := &pb.ReplicaStatus{
+				ShardId: s.GetId(), Node: n.Name, Ready: true, Source: pb.ReplicaSource_REPLICA_SOURCE_ETCD,
+				Progress: visible, Floor: max(n.c.hist.floor, 2), Age: durationpb.New(40 * time.Millisecond),
+				WindowSpan: durationpb.New(10 * time.Minute),
+			}
+			if i > 0 {
+				r.Source, r.SourceNode = pb.ReplicaSource_REPLICA_SOURCE_PEER, s.GetReplicas()[0]
+			}
+			for _, kv := range n.c.hist.state(visible, start, end) {
+				r.Keys++
+				r.StateBytes += int64(len(kv.GetKey()) + len(kv.GetValue()))
+			}
+			for rev := r.GetFloor(); rev <= visible; rev++ {
+				if events := n.c.hist.events(rev, start, end, false); len(events) > 0 {
+					r.WindowBatches++
+					for _, e := range events {
+						r.WindowBytes += int64(len(e.GetKv().GetKey()) + len(e.GetKv().GetValue()))
+					}
+				}
+			}
+			out.Replicas = append(out.Replicas, r)
+		}
+	}
+	return out
+}
+
+type adminServer struct {
+	pb.UnimplementedAdminServiceServer
+	n *Node
+}
+
+func (s *adminServer) ClusterStatus(context.Context, *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
+	c := s.n.c
+	c.mu.Lock()
+	out := &pb.ClusterStatusResponse{Map: c.shardMap}
+	c.mu.Unlock()
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		up := n.server != nil
+		n.mu.Unlock()
+		m := &pb.MemberStatus{Member: n.member()}
+		if up {
+			m.Status = n.status()
+			m.Member = m.GetStatus().GetSelf()
+		} else {
+			m.Member.State, m.Error = pb.MemberState_MEMBER_STATE_DEAD, "connection refused"
+		}
+		out.Members = append(out.Members, m)
+	}
+	return out, nil
+}
+
+type kvServer struct {
+	etcdserverpb.UnimplementedKVServer
+	n *Node
+}
+
+func (s *kvServer) Put(_ context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
+	rev := s.n.c.Put(string(r.GetKey()), string(r.GetValue()))
+	return &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{Revision: rev}}, nil
+}
+
+func (s *kvServer) DeleteRange(_ context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error) {
+	start, end, ok := span(r.GetKey(), r.GetRangeEnd())
+	if !ok {
+		start, end = "", "\x00"
+	}
+	s.n.c.mu.Lock()
+	var ops []Op
+	for _, kv := range s.n.c.hist.state(s.n.c.hist.revision(), start, end) {
+		ops = append(ops, Op{Key: string(kv.GetKey()), Delete: true})
+	}
+	rev := s.n.c.hist.apply(ops)
+	s.n.c.broadcastLocked()
+	s.n.c.mu.Unlock()
+	return &etcdserverpb.DeleteRangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: rev}, Deleted: int64(len(ops))}, nil
+}

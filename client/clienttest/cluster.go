@@ -1,0 +1,210 @@
+package clienttest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Config says what cluster to make. The zero value of a field stands for its
+// default.
+type Config struct {
+	// Nodes is their number. Default 3.
+	Nodes int
+	// Cuts are the keys at which the key space is cut into shards. Default:
+	// one shard.
+	Cuts []string
+	// Replicas is how many nodes have each shard. Default: all.
+	Replicas int
+	// FragmentEvents is how many events a response carries at most; 0: all.
+	FragmentEvents int
+	// ChunkKeys is how many keys a chunk of a state or list carries at most;
+	// 0: all.
+	ChunkKeys int
+}
+
+// Cluster is some nodes over one history.
+type Cluster struct {
+	cfg Config
+
+	watches, lists atomic.Int64
+
+	mu       sync.Mutex
+	hist     history       // guarded by mu
+	lineage  uint64        // guarded by mu
+	shardMap *pb.ShardMap  // immutable; replaced under mu
+	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
+	nodes    []*Node
+}
+
+// Start starts a cluster on free ports of 127.0.0.1.
+func Start(cfg Config) (*Cluster, error) {
+	if cfg.Nodes == 0 {
+		cfg.Nodes = 3
+	}
+	if cfg.Replicas == 0 || cfg.Replicas > cfg.Nodes {
+		cfg.Replicas = cfg.Nodes
+	}
+	c := &Cluster{cfg: cfg, lineage: 1, hist: history{keys: map[string]*pb.KeyValue{}}, changed: make(chan struct{})}
+	for i := range cfg.Nodes {
+		c.nodes = append(c.nodes, &Node{Name: fmt.Sprintf("n%d", i+1), c: c})
+	}
+	c.shardMap = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: "clienttest"}
+	cuts := append([]string{"\x00"}, cfg.Cuts...)
+	for i, start := range cuts {
+		s := &pb.Shard{Id: uint64(i) + 1, Key: []byte(start), RangeEnd: []byte{0}, Epoch: 1}
+		if i+1 < len(cuts) {
+			s.RangeEnd = []byte(cuts[i+1])
+		}
+		for r := range cfg.Replicas {
+			s.Replicas = append(s.Replicas, c.nodes[(i+r)%cfg.Nodes].Name)
+		}
+		c.shardMap.Shards = append(c.shardMap.Shards, s)
+	}
+	for _, n := range c.nodes {
+		if err := n.Restart(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// Close kills all nodes.
+func (c *Cluster) Close() error {
+	for _, n := range c.nodes {
+		n.Kill()
+	}
+	return nil
+}
+
+// Endpoints returns the addresses of all nodes.
+func (c *Cluster) Endpoints() []string {
+	out := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		out[i] = n.Addr()
+	}
+	return out
+}
+
+// Nodes returns the nodes n1, n2, … in order.
+func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
+
+// Node returns a node by its name, nil when there is none.
+func (c *Cluster) Node(name string) *Node {
+	for _, n := range c.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Put changes a key and returns the revision.
+func (c *Cluster) Put(key, value string) int64 { return c.Txn(Op{Key: key, Value: value}) }
+
+// Delete deletes keys in one revision and returns it.
+func (c *Cluster) Delete(keys ...string) int64 {
+	ops := make([]Op, len(keys))
+	for i, k := range keys {
+		ops[i] = Op{Key: k, Delete: true}
+	}
+	return c.Txn(ops...)
+}
+
+// Txn makes one revision of several changes and returns it.
+func (c *Cluster) Txn(ops ...Op) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.broadcastLocked()
+	return c.hist.apply(ops)
+}
+
+// Compact makes all revisions below floor unavailable.
+func (c *Cluster) Compact(floor int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hist.floor = floor
+}
+
+// Restore takes the cluster back to an earlier revision, as a new lineage.
+// Running watches end with REASON_LINEAGE.
+func (c *Cluster) Restore(revision int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.hist.batches[:revision-1]
+	c.hist = history{keys: map[string]*pb.KeyValue{}, batches: slices.Clone(old)}
+	for _, kv := range c.hist.state(revision, "", "") {
+		c.hist.keys[string(kv.GetKey())] = kv
+	}
+	c.lineage++
+	m := c.cloneMapLocked()
+	m.Lineage = c.lineage
+	c.shardMap = m
+	c.broadcastLocked()
+}
+
+// SetReplicas gives a shard to other nodes, by name.
+func (c *Cluster) SetReplicas(shard uint64, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.cloneMapLocked()
+	for i, s := range m.Shards {
+		if s.GetId() == shard {
+			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch() + 1, Replicas: names}
+		}
+	}
+	c.shardMap = m
+	c.broadcastLocked()
+}
+
+// Revision returns the newest revision.
+func (c *Cluster) Revision() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hist.revision()
+}
+
+// History returns all batches so far.
+func (c *Cluster) History() []Batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.hist.batches)
+}
+
+// Watches returns how many watches have been started, at all nodes.
+func (c *Cluster) Watches() int64 { return c.watches.Load() }
+
+// Lists returns how many lists and states have been begun, at all nodes.
+func (c *Cluster) Lists() int64 { return c.lists.Load() }
+
+func (c *Cluster) cloneMapLocked() *pb.ShardMap {
+	old := c.shardMap
+	return &pb.ShardMap{
+		Lineage: old.GetLineage(), Version: old.GetVersion() + 1, ClusterId: old.GetClusterId(), Shards: slices.Clone(old.GetShards()),
+	}
+}
+
+func (c *Cluster) broadcastLocked() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *Cluster) broadcast() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broadcastLocked()
+}
+
+func (c *Cluster) membersLocked() []*pb.Member {
+	out := make([]*pb.Member, 0, len(c.nodes))
+	for i, n := range c.nodes {
+		m := n.member()
+		m.Leader = i == 0
+		out = append(out, m)
+	}
+	return out
+}

@@ -1,0 +1,253 @@
+package clienttest
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Node is one node of a cluster.
+type Node struct {
+	Name string
+	c    *Cluster
+	gate gate
+
+	cut     atomic.Int64 // responses until the streams break; 0: never
+	waiting atomic.Int64 // open watches
+
+	mu       sync.Mutex
+	addr     string       // kept over restarts; guarded by mu
+	server   *grpc.Server // nil: killed; guarded by mu
+	served   chan struct{}
+	draining bool      // guarded by mu
+	held     int64     // the newest revision it has; 0: all; guarded by mu
+	refusal  *pb.Ended // answer to new watches; nil: start them; guarded by mu
+	notHere  []string  // who has what it has not; nil: it has everything; guarded by mu
+}
+
+// Addr returns host:port. It stays the same when the node is restarted.
+func (n *Node) Addr() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addr
+}
+
+// Restart starts the node if it is not running, as new: awake, not draining.
+func (n *Node) Restart() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server != nil {
+		return nil
+	}
+	addr := n.addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	var l net.Listener
+	var err error
+	for range 50 { // the port may be in use for a moment by a connection that is going away
+		if l, err = net.Listen("tcp", addr); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	n.addr = l.Addr().String()
+	n.draining, n.held, n.refusal, n.notHere = false, 0, nil, nil
+	n.cut.Store(0)
+	n.gate.open()
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(1 << 20))
+	pb.RegisterCacheServiceServer(s, &cacheServer{n: n})
+	pb.RegisterClusterServiceServer(s, &clusterServer{n: n})
+	pb.RegisterAdminServiceServer(s, &adminServer{n: n})
+	etcdserverpb.RegisterKVServer(s, &kvServer{n: n})
+	n.server = s
+	served := make(chan struct{})
+	n.served = served
+	go func() {
+		defer close(served)
+		_ = s.Serve(&gatedListener{Listener: l, gate: &n.gate})
+	}()
+	return nil
+}
+
+// Kill ends the node at once: its connections are cut, its port refuses.
+func (n *Node) Kill() {
+	n.mu.Lock()
+	s, served := n.server, n.served
+	n.server = nil
+	n.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.Stop()
+	<-served
+}
+
+// Stall stops the node as SIGSTOP does: it accepts connections and answers
+// nothing.
+func (n *Node) Stall() { n.gate.close() }
+
+// Continue is the end of Stall.
+func (n *Node) Continue() { n.gate.open() }
+
+// Drain ends the node's watches with REASON_DRAINING, and refuses new ones.
+func (n *Node) Drain() {
+	n.mu.Lock()
+	n.draining = true
+	n.mu.Unlock()
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	n.c.shardMap = n.c.cloneMapLocked()
+	n.c.broadcastLocked()
+}
+
+// Hold makes the node lag: it gets nothing behind the given revision. 0 ends
+// it.
+func (n *Node) Hold(revision int64) {
+	n.mu.Lock()
+	n.held = revision
+	n.mu.Unlock()
+	n.c.broadcast()
+}
+
+// RefuseWatches answers every new watch with e; nil ends it.
+func (n *Node) RefuseWatches(e *pb.Ended) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refusal = e
+}
+
+// NotHere answers reads with NOT_HERE, naming who to ask. None ends it.
+func (n *Node) NotHere(endpoints ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.notHere = endpoints
+}
+
+// CutAfter breaks the stream that sends the node's n-th response from now on,
+// instead of sending it. Responses with events, chunks of states and of lists
+// count.
+func (n *Node) CutAfter(responses int64) { n.cut.Store(responses) }
+
+// Watches returns how many watches are open at the node.
+func (n *Node) Watches() int64 { return n.waiting.Load() }
+
+// cutNow counts a response down; true: break the stream instead.
+func (n *Node) cutNow() bool {
+	for {
+		left := n.cut.Load()
+		if left == 0 {
+			return false
+		}
+		if n.cut.CompareAndSwap(left, left-1) {
+			return left == 1
+		}
+	}
+}
+
+func (n *Node) isDraining() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.draining
+}
+
+// visible returns the newest revision the node has.
+func (n *Node) visible(head int64) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held > 0 {
+		return min(n.held, head)
+	}
+	return head
+}
+
+func (n *Node) member() *pb.Member {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &pb.Member{
+		Name: n.Name, Uuid: "uuid-" + n.Name, ClientAddress: n.addr, State: pb.MemberState_MEMBER_STATE_ALIVE,
+		Voter: true, Draining: n.draining, Version: "test",
+	}
+}
+
+// gate stops all that goes through it while it is closed.
+type gate struct {
+	mu   sync.Mutex
+	shut chan struct{} // nil: open
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut == nil {
+		g.shut = make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	}
+}
+
+func (g *gate) pass(abort <-chan struct{}) {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut == nil {
+		return
+	}
+	select {
+	case <-shut:
+	case <-abort:
+	}
+}
+
+type gatedListener struct {
+	net.Listener
+	gate *gate
+}
+
+func (l *gatedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // stands for the listener
+	}
+	return &gatedConn{Conn: c, gate: l.gate, closed: make(chan struct{})}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	gate   *gate
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *gatedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.gate.pass(c.closed)
+	return n, err //nolint:wrapcheck // stands for the connection
+}
+
+func (c *gatedConn) Write(b []byte) (int, error) {
+	c.gate.pass(c.closed)
+	return c.Conn.Write(b) //nolint:wrapcheck // stands for the connection
+}
+
+func (c *gatedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close() //nolint:wrapcheck // stands for the connection
+}

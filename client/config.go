@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Config says how to reach a cluster. The zero value of a field other than
+// Endpoints stands for its default.
+type Config struct {
+	// Endpoints are host:port of some nodes, at least one. The others are
+	// learned. A name may resolve to several addresses.
+	Endpoints []string
+	// TLS is used for every connection; nil: no TLS.
+	TLS *tls.Config
+	// Dialer opens connections; nil: TCP.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+	// DialOptions are added to those of the client.
+	DialOptions []grpc.DialOption
+	// Logger hears when the cluster is lost and found again; nil: nobody.
+	Logger *slog.Logger
+	// Silence is how long a node may say nothing before its watches move to
+	// another one. Nodes are asked for a sign of life three times as often.
+	// Default 1.5 s, at least 300 ms.
+	Silence time.Duration
+	// AttemptTimeout is how long one node may take to answer a read, or to
+	// send the next chunk of a list. Default 4 s.
+	AttemptTimeout time.Duration
+	// RetryFor is how long a read is tried at one node after the other.
+	// Default 10 s. The context may end it earlier.
+	RetryFor time.Duration
+	// Buffer is how many bytes a watcher holds for a consumer that does not
+	// keep up, besides one unit (a revision, a state), which may be of any
+	// size. Default 4 MiB.
+	Buffer int
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Silence == 0 {
+		c.Silence = 1500 * time.Millisecond
+	}
+	if c.AttemptTimeout == 0 {
+		c.AttemptTimeout = 4 * time.Second
+	}
+	if c.RetryFor == 0 {
+		c.RetryFor = 10 * time.Second
+	}
+	if c.Buffer == 0 {
+		c.Buffer = 4 << 20
+	}
+	return c
+}
+
+// Validate names every mistake in the configuration at once.
+func (c Config) Validate() error {
+	var errs []error
+	if len(c.Endpoints) == 0 {
+		errs = append(errs, errors.New("no endpoints: name the host:port of at least one node"))
+	}
+	for _, e := range c.Endpoints {
+		if _, port, err := net.SplitHostPort(e); err != nil || port == "" {
+			errs = append(errs, fmt.Errorf("endpoint %q is not host:port", e))
+		}
+	}
+	if c.Silence != 0 && c.Silence < 300*time.Millisecond {
+		errs = append(errs, fmt.Errorf("silence (%v) must be at least 300ms: nodes give a sign of life every 100ms at most", c.Silence))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"attempt timeout", c.AttemptTimeout}, {"retry for", c.RetryFor}} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s (%v) must not be negative", d.name, d.value))
+		}
+	}
+	if c.Buffer < 0 {
+		errs = append(errs, fmt.Errorf("buffer (%d bytes) must not be negative", c.Buffer))
+	}
+	return errors.Join(errs...)
+}

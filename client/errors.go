@@ -1,0 +1,58 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+)
+
+// CompactedError says that the history a watch or read needs is gone.
+type CompactedError struct {
+	// Requested is the revision asked for.
+	Requested int64
+	// Floor is the oldest revision that can be asked for; 0 when the server
+	// did not tell.
+	Floor int64
+}
+
+func (e *CompactedError) Error() string {
+	return fmt.Sprintf("revision %d is gone, the oldest that can be asked for is %d: read the state again "+
+		"(client.WithState, or List and watch from its revision plus one)", e.Requested, e.Floor)
+}
+
+// FutureRevisionError says that a read asked for a revision that does not
+// exist yet.
+type FutureRevisionError struct {
+	Requested, Current int64
+}
+
+func (e *FutureRevisionError) Error() string {
+	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
+}
+
+var (
+	// ErrLineage says that a revision or token belongs to another history:
+	// etcd was restored from a backup, or replaced. Nothing learned before
+	// holds.
+	ErrLineage = errors.New("the revision belongs to another history of etcd (restored or replaced): " +
+		"forget what you know and read the state again (client.WithState)")
+	// ErrInvalid says that a request was wrong; the error says how. Trying
+	// again does not help.
+	ErrInvalid = errors.New("invalid request")
+	// ErrUnavailable says that no node could answer in time.
+	ErrUnavailable = errors.New("no node could answer")
+	// ErrClosed says that the client, watcher or mirror was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// The reasons why a node is given up.
+var (
+	errSilent   = errors.New("node is silent")
+	errIdle     = errors.New("no watches left")
+	errProtocol = errors.New("node broke the protocol")
+	errNoStart  = errors.New("node did not start the watch in time")
+	errFull     = errors.New("consumer did not keep up")
+	errEnded    = errors.New("node ended the stream")
+	errRefused  = errors.New("connection refused or broken")
+	errSlow     = errors.New("node did not answer in time")
+	errLags     = errors.New("node has not caught up to the list's revision")
+)

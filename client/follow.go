@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// probeEvery is how long the map may be quiet before its node is asked
+// whether it is still there: a map that does not change sends nothing.
+const probeEvery = 5 * time.Second
+
+// follow keeps the topology until the client is closed, at one node after the
+// other.
+func (c *Client) follow() {
+	var failures int
+	var avoid string
+	opened := sync.OnceFunc(func() { c.open() })
+	defer opened()
+	lost := false
+	for c.ctx.Err() == nil {
+		addr := c.pick(Range{}, nil, avoid)
+		got := false
+		began := time.Now()
+		err := c.followAt(addr, func() {
+			got = true
+			if lost {
+				lost = false
+				c.cfg.Logger.Info("cluster found again", "node", addr)
+			}
+			opened()
+		})
+		if c.ctx.Err() != nil {
+			return
+		}
+		if got && time.Since(began) > settled {
+			failures = 0
+		}
+		failures++
+		v := judge(err)
+		if v.penalise || errors.Is(err, errSilent) {
+			c.penalise(addr, 0)
+		}
+		if failures == len(c.cfg.Endpoints)+2 && !lost {
+			lost = true
+			c.cfg.Logger.Warn("no node answers; trying on", "endpoints", c.cfg.Endpoints, "last_error", brief(err))
+		}
+		opened()
+		avoid = addr
+		if !sleep(c.ctx, max(backoff(failures), spread(v.after))) {
+			return
+		}
+	}
+}
+
+// open lets those go that wait for the first map.
+func (c *Client) open() {
+	close(c.first)
+	c.mu.Lock()
+	watchers := make([]*Watcher, 0, len(c.watchers))
+	for w := range c.watchers {
+		watchers = append(watchers, w)
+	}
+	c.mu.Unlock()
+	for _, w := range watchers {
+		w.place()
+	}
+}
+
+// followAt keeps the topology from one node, until that fails; got is called
+// for every answer.
+func (c *Client) followAt(addr string, got func()) error {
+	n, err := c.node(addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	cluster := pb.NewClusterServiceClient(n.conn)
+
+	var heard atomic.Int64 // ns since c.born; 0: nothing yet
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer cancel(nil)
+	g.Go(func() {
+		began := time.Now()
+		for sleep(ctx, min(c.cfg.Silence, probeEvery)) {
+			at := heard.Load()
+			if at == 0 {
+				if time.Since(began) > c.cfg.Silence {
+					cancel(errSilent)
+				}
+				continue
+			}
+			if time.Since(c.born)-time.Duration(at) < probeEvery {
+				continue
+			}
+			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
+			_, err := cluster.ListMembers(probe, &pb.ListMembersRequest{})
+			done()
+			if err != nil {
+				cancel(errSilent)
+				return
+			}
+			heard.Store(int64(time.Since(c.born)))
+		}
+	})
+
+	stream, err := cluster.WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+	for err == nil {
+		var r *pb.WatchShardMapResponse
+		if r, err = stream.Recv(); err == nil {
+			heard.Store(int64(time.Since(c.born)))
+			c.learn(topologyFrom(r))
+			c.praise(addr)
+			got()
+		}
+	}
+	if errors.Is(context.Cause(ctx), errSilent) {
+		c.drop(n)
+		return fmt.Errorf("%s: %w", addr, errSilent)
+	}
+	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
+}
+
+// learn takes a topology over, unless its map is older than the one known: a
+// node that was asleep may still have it.
+func (c *Client) learn(t *topology) {
+	old := c.topology.Load()
+	if old != nil && old.shards.ClusterID == t.shards.ClusterID && t.shards.Version < old.shards.Version {
+		return
+	}
+	c.topology.Store(t)
+	c.forget(t)
+}

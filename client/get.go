@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// GetResult is one key, or that it does not exist, at a revision.
+type GetResult struct {
+	// KV is nil when the key does not exist.
+	KV *KeyValue
+	// Revision is that at which the key was read.
+	Revision int64
+	// Lineage is the history the revision belongs to.
+	Lineage uint64
+}
+
+// Get reads one key. A key that does not exist is no error. It tries one node
+// after the other for Config.RetryFor, then fails with [ErrUnavailable].
+func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetResult, error) {
+	r := Key(key)
+	if err := r.validate(); err != nil {
+		return GetResult{}, fmt.Errorf("get: %w", err)
+	}
+	var o readOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	req := &pb.GetRequest{Key: []byte(key), Revision: o.revision, Consistency: o.consistency()}
+	if o.maxStaleness > 0 {
+		req.MaxStaleness = durationpb.New(o.maxStaleness)
+	}
+	var out GetResult
+	err := c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
+		resp, err := pb.NewCacheServiceClient(n.conn).Get(ctx, req)
+		if err != nil {
+			return err //nolint:wrapcheck // judged and wrapped by read
+		}
+		out = GetResult{Revision: resp.GetRevision(), Lineage: resp.GetLineage()}
+		if resp.GetKv() != nil {
+			kv := keyValueFrom(resp.GetKv())
+			out.KV = &kv
+		}
+		return nil
+	})
+	if err != nil {
+		return GetResult{}, fmt.Errorf("get %q: %w", key, err)
+	}
+	return out, nil
+}
+
+func (o *readOptions) consistency() pb.Consistency {
+	switch {
+	case o.revision != 0 || o.page != nil:
+		return pb.Consistency_CONSISTENCY_UNSPECIFIED
+	case o.serializable:
+		return pb.Consistency_CONSISTENCY_SERIALIZABLE
+	}
+	return pb.Consistency_CONSISTENCY_LINEARIZABLE
+}

@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Listing is a list of a range at one revision, read as it arrives. It serves
+// one goroutine.
+type Listing struct {
+	c   *Client
+	ctx context.Context //nolint:containedctx // of the call that the iterator continues
+	rng Range
+	o   readOptions
+
+	revision int64
+	lineage  uint64
+	last     string // the last key yielded; "": none
+	nextPage []byte
+}
+
+// List lists a range in key order, all at one revision. Nothing is read until
+// [Listing.All] is ranged over. A list that breaks goes on at another node, at
+// the same revision, behind the last key.
+func (c *Client) List(ctx context.Context, r Range, opts ...ReadOption) *Listing {
+	l := &Listing{c: c, ctx: ctx, rng: r}
+	for _, o := range opts {
+		o(&l.o)
+	}
+	return l
+}
+
+// Revision returns the revision of the list; 0 before the first key, or the
+// end, has arrived.
+func (l *Listing) Revision() int64 { return l.revision }
+
+// Lineage returns the history the revision belongs to.
+func (l *Listing) Lineage() uint64 { return l.lineage }
+
+// NextPage returns what [Page] needs to go on, once [Listing.All] has ended
+// and [Limit] cut the list; nil when there is nothing more.
+func (l *Listing) NextPage() []byte { return l.nextPage }
+
+// All yields the keys, and at most one error, the last. It may be ranged over
+// once.
+func (l *Listing) All() iter.Seq2[KeyValue, error] {
+	return func(yield func(KeyValue, error) bool) {
+		if err := l.run(yield); err != nil {
+			yield(KeyValue{}, fmt.Errorf("list %v: %w", l.rng, err))
+		}
+	}
+}
+
+// errStop says that the consumer has left the loop.
+var errStop = errors.New("stop")
+
+func (l *Listing) run(yield func(KeyValue, error) bool) error {
+	if err := l.rng.validate(); err != nil {
+		return err
+	}
+	if l.o.limit < 0 {
+		return fmt.Errorf("%w: limit %d is negative", ErrInvalid, l.o.limit)
+	}
+	a, err := l.c.attempts(l.ctx, l.rng)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := a.node()
+		if err == nil {
+			err = l.attempt(n, a, yield)
+		}
+		var future *FutureRevisionError
+		switch {
+		case err == nil || errors.Is(err, errStop):
+			return nil
+		case l.revision != 0 && errors.As(judge(err).err, &future):
+			// The list was there at another node: this one lags.
+			err = errLags
+		}
+		if err := a.failed(l.ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt reads from one node what is missing.
+func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool) error {
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	defer cancel(nil)
+	// Only the wait for the node counts, not the consumer's time.
+	patience := time.AfterFunc(l.c.cfg.AttemptTimeout, func() { cancel(errSilent) })
+	defer patience.Stop()
+	failed := func(err error) error {
+		if errors.Is(context.Cause(ctx), errSilent) {
+			return errSlow
+		}
+		return err
+	}
+	stream, err := pb.NewCacheServiceClient(n.conn).List(ctx, l.request())
+	if err != nil {
+		return failed(err)
+	}
+	for {
+		r, more, err := receive(stream)
+		if err != nil {
+			return failed(err)
+		}
+		if !more {
+			return nil
+		}
+		patience.Stop()
+		a.worked()
+		if l.revision == 0 {
+			l.revision, l.lineage = r.GetRevision(), r.GetLineage()
+		} else if r.GetRevision() != l.revision || r.GetLineage() != l.lineage {
+			return fmt.Errorf("%w: began at revision %d, went on at %d", ErrLineage, l.revision, r.GetRevision())
+		}
+		l.nextPage = r.GetNextPageToken()
+		for _, p := range r.GetKvs() {
+			if kv := keyValueFrom(p); string(kv.Key) > l.last { // others were yielded before it broke
+				l.last = string(kv.Key)
+				if !yield(kv, nil) {
+					return errStop
+				}
+			}
+		}
+		patience.Reset(l.c.cfg.AttemptTimeout)
+	}
+}
+
+// request asks for what is missing. A page that broke is asked for again whole,
+// as its token, and the next one, belong to the range as it was; the keys that
+// were yielded are skipped. Without a limit the range starts behind them.
+func (l *Listing) request() *pb.ListRequest {
+	r := l.rng
+	req := &pb.ListRequest{
+		Consistency: l.o.consistency(), Revision: l.o.revision,
+		Limit: l.o.limit, PageToken: l.o.page, KeysOnly: l.o.keysOnly,
+	}
+	if l.o.maxStaleness > 0 {
+		req.MaxStaleness = durationpb.New(l.o.maxStaleness)
+	}
+	if l.revision != 0 && l.o.page == nil {
+		req.Revision = l.revision
+		req.Consistency, req.MaxStaleness = pb.Consistency_CONSISTENCY_UNSPECIFIED, nil
+	}
+	if l.last != "" && l.o.limit == 0 {
+		r.Start = l.last + "\x00"
+		req.Revision, req.PageToken = l.revision, nil
+	}
+	req.Key, req.RangeEnd = r.wire()
+	return req
+}

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// maxMessage bounds a message from a node. An event with its previous
+	// value is up to twice etcd's request limit (1.5 MiB).
+	maxMessage = 16 << 20
+	// maxWatches bounds the watches of one stream; more open another one.
+	maxWatches = 1000
+)
+
+// node is the connection to one address.
+type node struct {
+	addr string
+	conn *grpc.ClientConn
+
+	streams []*stream // guarded by Client.mu
+}
+
+// dial builds the connection; nothing is sent yet.
+func dial(cfg Config, addr string) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		creds = credentials.NewTLS(cfg.TLS.Clone())
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           grpcbackoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	}
+	target := addr
+	if cfg.Dialer != nil {
+		opts = append(opts, grpc.WithContextDialer(cfg.Dialer))
+		target = "passthrough:///" + addr
+	}
+	conn, err := grpc.NewClient(target, append(opts, cfg.DialOptions...)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+// connected waits until the connection stands. It fails when the first
+// attempt does, or when ctx ends.
+func (n *node) connected(ctx context.Context) error {
+	for {
+		state := n.conn.GetState()
+		switch state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return fmt.Errorf("connect to %s: %w", n.addr, errRefused)
+		case connectivity.Idle:
+			n.conn.Connect()
+		case connectivity.Connecting:
+		}
+		if !n.conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("connect to %s: %w", n.addr, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package client
+
+import "time"
+
+// WatchOption changes what [Client.Watch] delivers.
+type WatchOption func(*watchOptions)
+
+type watchOptions struct {
+	from     int64
+	lineage  uint64
+	token    []byte
+	state    bool
+	prevKV   bool
+	progress bool
+	buffer   int
+	onResume func(Resume)
+}
+
+// FromRevision starts at a revision, which is the first one delivered. It may
+// lie in the future. Without it, and without [WithState] or [FromToken], a
+// watch starts at the revision etcd has when the request arrives.
+func FromRevision(revision int64) WatchOption { return func(o *watchOptions) { o.from = revision } }
+
+// WithLineage, with [FromRevision], names the history in which the revision
+// was learned (of an [Update], a [Listing] or a [GetResult]): if etcd has
+// another one by now, the watch ends with [ErrLineage].
+func WithLineage(lineage uint64) WatchOption { return func(o *watchOptions) { o.lineage = lineage } }
+
+// FromToken goes on behind a position that a server gave out as an opaque
+// token, for the same range.
+func FromToken(token []byte) WatchOption { return func(o *watchOptions) { o.token = token } }
+
+// WithState delivers the state of the range first, then the events behind it.
+func WithState() WatchOption { return func(o *watchOptions) { o.state = true } }
+
+// WithPrevKV delivers the key's previous value with each event.
+func WithPrevKV() WatchOption { return func(o *watchOptions) { o.prevKV = true } }
+
+// WithProgress delivers progress too: that everything up to a revision has
+// been delivered, a few times per second, though nothing changed. What is
+// waiting for the consumer is merged.
+func WithProgress() WatchOption { return func(o *watchOptions) { o.progress = true } }
+
+// WithBuffer sets the watcher's buffer in bytes; see [Config.Buffer].
+func WithBuffer(bytes int) WatchOption { return func(o *watchOptions) { o.buffer = bytes } }
+
+// OnResume is called whenever the watch goes on at a node after it had been
+// started before. It is called one at a time and must not block: it holds up
+// all watches of the node.
+func OnResume(f func(Resume)) WatchOption { return func(o *watchOptions) { o.onResume = f } }
+
+// Resume says that a watch goes on at a node.
+type Resume struct {
+	// From and To are the names of the nodes; they may be equal.
+	From, To string
+	// Reason is why it left From.
+	Reason error
+	// Revision is the position: everything up to it had been received.
+	Revision int64
+}
+
+// ReadOption changes what [Client.Get] and [Client.List] return.
+type ReadOption func(*readOptions)
+
+type readOptions struct {
+	revision     int64
+	serializable bool
+	maxStaleness time.Duration
+	limit        int64
+	page         []byte
+	keysOnly     bool
+}
+
+// AtRevision reads at an exact revision. Older revisions are kept for a short
+// time only: [*CompactedError] says how far back.
+func AtRevision(revision int64) ReadOption { return func(o *readOptions) { o.revision = revision } }
+
+// Serializable reads what the node has, if it is not older than maxStaleness
+// (0: the node's own bound). It needs no etcd. Without it a read sees every
+// write that was acknowledged before it.
+func Serializable(maxStaleness time.Duration) ReadOption {
+	return func(o *readOptions) { o.serializable, o.maxStaleness = true, maxStaleness }
+}
+
+// Limit cuts a list after so many keys; [Listing.NextPage] goes on behind it.
+// [Client.Get] ignores it.
+func Limit(keys int64) ReadOption { return func(o *readOptions) { o.limit = keys } }
+
+// Page goes on behind an earlier page of the same range, at that page's
+// revision. [Client.Get] ignores it.
+func Page(token []byte) ReadOption { return func(o *readOptions) { o.page = token } }
+
+// KeysOnly leaves the values out of a list. [Client.Get] ignores it.
+func KeysOnly() ReadOption { return func(o *readOptions) { o.keysOnly = true } }

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"time"
+)
+
+const (
+	penaltyBase = time.Second
+	penaltyMax  = 10 * time.Second
+	// drainPenalty is how long a node that said it goes away is left alone,
+	// if nobody heard from it again.
+	drainPenalty = 5 * time.Second
+)
+
+// penalty is a node's time in the penalty box: it is asked only when nobody
+// else is left.
+type penalty struct {
+	failures int
+	until    time.Time
+}
+
+// penalties is the box, by address. The zero value is empty. It is a value
+// without a clock: the caller locks, and brings the time.
+type penalties struct {
+	box map[string]penalty
+}
+
+// add puts an address into the box, longer with every failure in a row and
+// for atLeast.
+func (p *penalties) add(addr string, now time.Time, atLeast time.Duration) {
+	if p.box == nil {
+		p.box = map[string]penalty{}
+	}
+	b := p.box[addr]
+	b.failures++
+	d := penaltyMax
+	if b.failures < 5 {
+		d = min(penaltyBase<<(b.failures-1), penaltyMax)
+	}
+	b.until = now.Add(max(d, atLeast))
+	p.box[addr] = b
+}
+
+// clear says that an address works.
+func (p *penalties) clear(addr string) { delete(p.box, addr) }
+
+// choose returns the best of addrs: the first that is neither in the box nor
+// to be avoided; else the first that is to be avoided; else the one that
+// leaves the box first. Empty when addrs is.
+func (p *penalties) choose(addrs []string, avoid string, now time.Time) string {
+	var second, last string
+	var soonest time.Time
+	for _, a := range addrs {
+		b, boxed := p.box[a]
+		switch {
+		case boxed && now.Before(b.until):
+			if last == "" || b.until.Before(soonest) {
+				last, soonest = a, b.until
+			}
+		case a == avoid:
+			second = a
+		default:
+			return a
+		}
+	}
+	if second != "" {
+		return second
+	}
+	return last
+}

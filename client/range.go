@@ -1,0 +1,91 @@
+package client
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Range is a set of keys in byte order: those k with Start <= k < End, or
+// every k >= Start when End is empty. The zero Range is the whole key space.
+// [Key], [Prefix] and [Between] build the usual ones.
+type Range struct {
+	Start string
+	End   string
+}
+
+// Key returns the range that holds one key.
+func Key(key string) Range { return Range{Start: key, End: key + "\x00"} }
+
+// Prefix returns the range of all keys that begin with prefix. Of an empty
+// prefix that is the whole key space.
+func Prefix(prefix string) Range {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			return Range{Start: prefix, End: prefix[:i] + string([]byte{prefix[i] + 1})}
+		}
+	}
+	return Range{Start: prefix}
+}
+
+// Between returns the range of all keys from start on and below end. An empty
+// end means the end of the key space.
+func Between(start, end string) Range { return Range{Start: start, End: end} }
+
+// Contains says whether the range holds key.
+func (r Range) Contains(key string) bool { return key >= r.Start && (r.End == "" || key < r.End) }
+
+// String writes the range for people: one key as itself, others as [a, b).
+func (r Range) String() string {
+	switch r.End {
+	case r.Start + "\x00":
+		return strconv.Quote(r.Start)
+	case "":
+		return fmt.Sprintf("[%q, ∞)", r.Start)
+	}
+	return fmt.Sprintf("[%q, %q)", r.Start, r.End)
+}
+
+func (r Range) overlaps(o Range) bool {
+	return (r.End == "" || o.Start < r.End) && (o.End == "" || r.Start < o.End)
+}
+
+func (r Range) validate() error {
+	switch {
+	case r == Key(""):
+		return fmt.Errorf("%w: key is empty: name a key, or watch the whole key space with the zero Range", ErrInvalid)
+	case r.End != "" && r.End <= r.Start:
+		return fmt.Errorf("%w: range end %q does not lie behind its start %q", ErrInvalid, r.End, r.Start)
+	}
+	return nil
+}
+
+// wire returns the range as etcd writes it: an empty end for a single key,
+// "\x00" for an open end, and "\x00" for the lowest key.
+func (r Range) wire() (key, end []byte) {
+	key = []byte(r.Start)
+	if r.Start == "" {
+		key = []byte{0}
+	}
+	switch r.End {
+	case r.Start + "\x00":
+		return key, nil
+	case "":
+		return key, []byte{0}
+	}
+	return key, []byte(r.End)
+}
+
+// rangeFromWire reads what [Range.wire] writes.
+func rangeFromWire(key, end []byte) Range {
+	r := Range{Start: string(key), End: string(end)}
+	switch {
+	case len(end) == 0:
+		r.End = r.Start + "\x00"
+	case r.End == "\x00":
+		r.End = ""
+	}
+	if r.Start == "\x00" && len(end) > 0 {
+		r.Start = "" // no key lies below "\x00"
+	}
+	return r
+}

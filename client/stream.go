@@ -1,0 +1,256 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// stream is one Watch stream to one node, shared by many watchers. It lives
+// from its first watch to its last, or until it breaks; then every watcher on
+// it is placed anew.
+type stream struct {
+	c     *Client
+	node  *node
+	heard atomic.Int64 // when something arrived last, ns since Client.born
+
+	wake   chan struct{} // capacity 1: there is something to send
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	dead    bool                 // takes no watches any more; guarded by mu
+	watches map[int64]*Watcher   // guarded by mu
+	pending map[int64]*startWait // not created yet; guarded by mu
+	lastID  int64                // guarded by mu
+	out     []*pb.WatchRequest   // to be sent; guarded by mu
+	askedAt time.Time            // last RequestProgress; guarded by mu
+}
+
+// startWait is a watch that has been asked for and has not started.
+type startWait struct{ since time.Time }
+
+// startTimeout is how long a node that is alive may take to start a watch.
+const startTimeout = 5 * time.Second
+
+func newStream(c *Client, n *node) *stream {
+	s := &stream{
+		c: c, node: n, wake: make(chan struct{}, 1),
+		watches: map[int64]*Watcher{}, pending: map[int64]*startWait{},
+		out: []*pb.WatchRequest{{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{
+			ProgressInterval: durationpb.New(max(c.cfg.Silence/3, 100*time.Millisecond)),
+		}}}},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	return s
+}
+
+// add puts a watch on the stream; false when the stream is full or dead. The
+// caller holds w.mu.
+func (s *stream) add(w *Watcher) (int64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead || len(s.watches) >= maxWatches {
+		return 0, false
+	}
+	s.lastID++
+	create := w.asm.begin()
+	create.WatchId = s.lastID
+	s.watches[s.lastID] = w
+	s.pending[s.lastID] = &startWait{since: time.Now()}
+	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
+	return s.lastID, true
+}
+
+// remove takes a watch off the stream. With tell, the node is told to end it.
+// The last one ends the stream.
+func (s *stream) remove(id int64, tell bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[id] == nil {
+		return
+	}
+	delete(s.watches, id)
+	delete(s.pending, id)
+	if len(s.watches) == 0 {
+		s.dead = true
+		s.cancel(errIdle)
+		return
+	}
+	if tell {
+		s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Cancel{Cancel: &pb.CancelWatch{WatchId: id}}})
+	}
+}
+
+// started says that the node has started a watch.
+func (s *stream) started(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, id)
+}
+
+// askProgress asks the node for progress, at most every 100 ms.
+func (s *stream) askProgress() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.askedAt) >= 100*time.Millisecond {
+		s.askedAt = now
+		s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Progress{Progress: &pb.RequestProgress{}}})
+	}
+}
+
+func (s *stream) sendLocked(r *pb.WatchRequest) {
+	s.out = append(s.out, r)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run serves the stream until it ends, and sends its watchers elsewhere.
+func (s *stream) run(ctx context.Context) {
+	err := s.serve()
+	s.mu.Lock()
+	s.dead = true
+	watches := s.watches
+	s.watches, s.out = nil, nil
+	s.mu.Unlock()
+	s.c.leave(s)
+	if len(watches) == 0 || ctx.Err() != nil {
+		return
+	}
+	v := judge(err)
+	if errors.Is(err, errSilent) {
+		s.c.penalise(s.node.addr, 0)
+		s.c.drop(s.node)
+	} else if v.penalise || errors.Is(err, errEnded) {
+		s.c.penalise(s.node.addr, 0)
+	}
+	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
+	for id, w := range watches {
+		w.lost(s, id, err, v)
+	}
+}
+
+// serve opens the stream and hands out what arrives. It returns why it ended.
+func (s *stream) serve() error {
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer s.cancel(nil)
+	s.heardNow()
+	g.Go(s.listen)
+	rpc, err := pb.NewCacheServiceClient(s.node.conn).Watch(s.ctx)
+	if err == nil {
+		g.Go(func() { s.send(rpc) })
+		for {
+			var r *pb.WatchResponse
+			if r, err = rpc.Recv(); err != nil {
+				break
+			}
+			s.heardNow()
+			s.handle(r)
+		}
+	}
+	switch cause := context.Cause(s.ctx); {
+	case cause != nil:
+		return fmt.Errorf("%s: %w", s.node.addr, cause)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: %w", s.node.addr, errEnded)
+	}
+	return fmt.Errorf("%s: watch: %w", s.node.addr, err)
+}
+
+// send sends what is asked for, in order.
+func (s *stream) send(rpc pb.CacheService_WatchClient) {
+	for {
+		s.mu.Lock()
+		out := s.out
+		s.out = nil
+		s.mu.Unlock()
+		for _, r := range out {
+			if rpc.Send(r) != nil {
+				return // Recv tells why
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-rpc.Context().Done():
+			return
+		}
+	}
+}
+
+// listen ends the stream when the node is silent for too long, and the wait
+// of a watch that the node does not start.
+func (s *stream) listen() {
+	for sleep(s.ctx, s.c.cfg.Silence/6) {
+		if time.Since(s.c.born)-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
+			s.cancel(errSilent)
+			return
+		}
+		for id, w := range s.overdue() {
+			w.lost(s, id, fmt.Errorf("%s: %w", s.node.addr, errNoStart), verdict{})
+		}
+	}
+}
+
+// overdue returns the watches whose start has been waited for too long.
+func (s *stream) overdue() map[int64]*Watcher {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out map[int64]*Watcher
+	for id, p := range s.pending {
+		if time.Since(p.since) > startTimeout {
+			if out == nil {
+				out = map[int64]*Watcher{}
+			}
+			out[id] = s.watches[id]
+		}
+	}
+	return out
+}
+
+func (s *stream) heardNow() { s.heard.Store(int64(time.Since(s.c.born))) }
+
+// handle hands a response to the watchers it is about. It never waits for a
+// consumer.
+func (s *stream) handle(r *pb.WatchResponse) {
+	for id, w := range s.about(r) {
+		w.handle(s, id, r)
+	}
+}
+
+// about returns the watchers that a response is about, by watch ID.
+func (s *stream) about(r *pb.WatchResponse) map[int64]*Watcher {
+	ids := r.GetWatchIds()
+	if r.GetWatchId() != 0 {
+		ids = []int64{r.GetWatchId()}
+	} else if p := r.GetProgress(); p != nil && len(ids) == 0 {
+		ids = p.GetWatchIds()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[int64]*Watcher, max(len(ids), 1))
+	if len(ids) == 0 && r.GetProgress() != nil { // of the whole stream
+		for id, w := range s.watches {
+			if s.pending[id] == nil {
+				out[id] = w
+			}
+		}
+		return out
+	}
+	for _, id := range ids {
+		if w := s.watches[id]; w != nil {
+			out[id] = w
+		}
+	}
+	return out
+}

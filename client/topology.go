@@ -1,0 +1,166 @@
+package client
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// MemberState is what gossip thinks of a member. The values are those of the
+// API.
+type MemberState int
+
+// The states of a member.
+const (
+	MemberAlive   MemberState = 1
+	MemberSuspect MemberState = 2
+	MemberDead    MemberState = 3
+	MemberLeft    MemberState = 4
+)
+
+// String returns the state in small letters.
+func (s MemberState) String() string {
+	switch s {
+	case MemberAlive:
+		return "alive"
+	case MemberSuspect:
+		return "suspect"
+	case MemberDead:
+		return "dead"
+	case MemberLeft:
+		return "left"
+	}
+	return "unknown"
+}
+
+// Member is one node of the cluster.
+type Member struct {
+	Name, UUID string
+	// ClientAddress, PeerAddress and HTTPAddress are host:port.
+	ClientAddress, PeerAddress, HTTPAddress string
+	State                                   MemberState
+	Voter, Leader, Draining                 bool
+	Zone, Version                           string
+}
+
+// Shard is one range of keys and the nodes that serve it.
+type Shard struct {
+	ID    uint64
+	Range Range
+	Epoch uint64
+	// Replicas are names of members; the first is the owner.
+	Replicas []string
+}
+
+// Owner returns the name of the node that watches etcd for the shard; empty
+// when there is none.
+func (s Shard) Owner() string {
+	if len(s.Replicas) == 0 {
+		return ""
+	}
+	return s.Replicas[0]
+}
+
+// ShardMap is how the key space is cut and who serves what.
+type ShardMap struct {
+	Lineage, Version uint64
+	ClusterID        string
+	// Shards are ordered by key and disjoint.
+	Shards []Shard
+}
+
+// topology is a map and the members at one time. It is immutable.
+type topology struct {
+	shards  ShardMap
+	members []Member
+}
+
+// candidates returns the addresses of the members that may serve r, best
+// first: those that have most of its shards before others, and among equals
+// an order of its own for every seed, so that clients spread and each keeps to
+// few nodes. Members that are suspect or drain come last; those that are gone
+// not at all.
+func (t *topology) candidates(r Range, seed string) []string {
+	if t == nil {
+		return nil
+	}
+	has := map[string]int{}
+	for _, s := range t.shards.Shards {
+		if s.Range.overlaps(r) {
+			for _, name := range s.Replicas {
+				has[name]++
+			}
+		}
+	}
+	type candidate struct {
+		addr        string
+		worse, have int
+		score       uint64
+	}
+	var cs []candidate
+	for _, m := range t.members {
+		if m.ClientAddress == "" || m.State == MemberDead || m.State == MemberLeft {
+			continue
+		}
+		c := candidate{addr: m.ClientAddress, have: has[m.Name], score: score(seed, m.Name)}
+		if m.Draining || m.State == MemberSuspect {
+			c.worse = 1
+		}
+		cs = append(cs, c)
+	}
+	slices.SortFunc(cs, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.worse, b.worse), cmp.Compare(b.have, a.have), cmp.Compare(b.score, a.score))
+	})
+	addrs := make([]string, len(cs))
+	for i, c := range cs {
+		addrs[i] = c.addr
+	}
+	return addrs
+}
+
+// score is rendezvous hashing: the order of the names by score is random for
+// every seed, and does not change when other names come or go.
+func score(seed, name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(seed))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write([]byte(name))
+	x := h.Sum64() // FNV alone leaves similar names similar: mix as splitmix64 does
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func topologyFrom(r *pb.WatchShardMapResponse) *topology {
+	return &topology{shards: shardMapFrom(r.GetMap()), members: membersFrom(r.GetMembers())}
+}
+
+func shardMapFrom(m *pb.ShardMap) ShardMap {
+	out := ShardMap{Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId()}
+	for _, s := range m.GetShards() {
+		out.Shards = append(out.Shards, Shard{
+			ID: s.GetId(), Range: rangeFromWire(s.GetKey(), s.GetRangeEnd()), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(),
+		})
+	}
+	return out
+}
+
+func membersFrom(ms []*pb.Member) []Member {
+	out := make([]Member, 0, len(ms))
+	for _, m := range ms {
+		out = append(out, memberFrom(m))
+	}
+	return out
+}
+
+func memberFrom(m *pb.Member) Member {
+	return Member{
+		Name: m.GetName(), UUID: m.GetUuid(),
+		ClientAddress: m.GetClientAddress(), PeerAddress: m.GetPeerAddress(), HTTPAddress: m.GetHttpAddress(),
+		State: MemberState(m.GetState()),
+		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(),
+		Zone: m.GetZone(), Version: m.GetVersion(),
+	}
+}

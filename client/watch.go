@@ -1,0 +1,471 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Watcher is a watch of one range: a position that lives on one node after
+// another. Read it with [Watcher.Next] or [Watcher.Updates] from one
+// goroutine at a time, and close it, or end its context, when done.
+type Watcher struct {
+	c       *Client
+	opts    watchOptions
+	started chan struct{} // closed by handle, with the first start
+	wake    chan struct{} // capacity 1: the queue or err has changed
+	stop    func() bool   // detaches from the context
+
+	mu       sync.Mutex // guards all below
+	asm      assembler
+	queue    []Update
+	bytes    int     // of queue
+	read     int64   // the revision the consumer has
+	on       *stream // nil: nowhere
+	id       int64   // of the watch on the stream
+	paused   bool    // the queue was full; placed again when it is empty
+	timer    *time.Timer
+	failures int       // attempts in a row that failed
+	since    time.Time // when the node started the watch
+	avoid    string    // address where it did not go well
+	hints    []string  // addresses named by the last node
+	nodeName string    // the node that started it last
+	reason   error     // why it left that node
+	resumes  int
+	err      error // why it ended; nil while it lives
+}
+
+// Watch follows a range. It returns at once; the watch starts in the
+// background, and goes on at one node after the other until ctx ends or the
+// watcher is closed. What is wrong with the request is returned by
+// [Watcher.Next].
+func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watcher {
+	w := &Watcher{
+		c: c, started: make(chan struct{}), wake: make(chan struct{}, 1),
+		opts: watchOptions{buffer: c.cfg.Buffer},
+		stop: func() bool { return true },
+	}
+	for _, o := range opts {
+		o(&w.opts)
+	}
+	w.asm = assembler{rng: r, prevKV: w.opts.prevKV, wantState: w.opts.state, token: w.opts.token, lineage: w.opts.lineage}
+	if w.opts.from > 0 {
+		w.asm.positioned, w.asm.position = true, w.opts.from-1
+	}
+	if err := errors.Join(r.validate(), w.opts.validate()); err != nil {
+		w.err = fmt.Errorf("watch %v: %w", r, err)
+		return w
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		w.err = ErrClosed
+		return w
+	}
+	c.watchers[w] = struct{}{}
+	c.mu.Unlock()
+	w.setStop(context.AfterFunc(ctx, func() { w.end(context.Cause(ctx)) }))
+	select {
+	case <-c.first:
+		w.place()
+	default: // open closes first and then places all watchers, this one among them
+	}
+	return w
+}
+
+func (o *watchOptions) validate() error {
+	n := 0
+	for _, set := range []bool{o.from != 0, o.token != nil, o.state} {
+		if set {
+			n++
+		}
+	}
+	var errs []error
+	if n > 1 {
+		errs = append(errs, fmt.Errorf("%w: FromRevision, FromToken and WithState exclude each other", ErrInvalid))
+	}
+	if o.from < 0 {
+		errs = append(errs, fmt.Errorf("%w: start revision %d is negative", ErrInvalid, o.from))
+	}
+	if o.buffer <= 0 {
+		errs = append(errs, fmt.Errorf("%w: a buffer of %d bytes holds nothing", ErrInvalid, o.buffer))
+	}
+	return errors.Join(errs...)
+}
+
+// Next returns the next update. It waits for one until ctx ends, which does
+// not end the watch. Once the watch has ended, and what had arrived before has
+// been returned, it returns why: the cause of the watch's context,
+// [ErrClosed], [*CompactedError], [ErrLineage] or [ErrInvalid].
+func (w *Watcher) Next(ctx context.Context) (Update, error) {
+	for {
+		u, ok, err := w.take()
+		if ok || err != nil {
+			return u, err
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return Update{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Updates returns the updates one after the other, and, unless the watcher
+// was closed, at last why the watch ended. Leaving the loop does not end the
+// watch.
+func (w *Watcher) Updates() iter.Seq2[Update, error] {
+	return func(yield func(Update, error) bool) {
+		for {
+			u, err := w.Next(context.Background())
+			if errors.Is(err, ErrClosed) || !yield(u, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// take takes the next update off the queue.
+func (w *Watcher) take() (Update, bool, error) {
+	w.mu.Lock()
+	if len(w.queue) == 0 {
+		defer w.mu.Unlock()
+		return Update{}, false, w.err
+	}
+	u := w.queue[0]
+	w.queue[0] = Update{} // lets go of its bytes
+	w.queue = w.queue[1:]
+	w.bytes -= u.size()
+	w.read = u.Revision
+	again := w.paused && len(w.queue) == 0
+	if again {
+		w.paused = false
+	}
+	if len(w.queue) == 0 {
+		w.queue = nil
+	}
+	w.mu.Unlock()
+	if again {
+		w.place()
+	}
+	return u, true, nil
+}
+
+// Close ends the watch and lets go of what it holds. It may be called twice.
+func (w *Watcher) Close() { w.end(ErrClosed) }
+
+// Started is closed once a node has started the watch for the first time: what
+// is written from then on will be delivered.
+func (w *Watcher) Started() <-chan struct{} { return w.started }
+
+// Revision returns the revision up to which everything has been read by the
+// consumer, or was not asked for; 0 when the watch has not started. A watch
+// that goes on elsewhere starts at the revision behind it.
+func (w *Watcher) Revision() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 && w.asm.positioned {
+		return w.asm.position
+	}
+	return w.read
+}
+
+// Lineage returns the history that the watcher's revisions belong to; 0 when
+// it has not started.
+func (w *Watcher) Lineage() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asm.lineage
+}
+
+// WatcherStats are a watcher's figures.
+type WatcherStats struct {
+	// Node is the name of the node that serves the watch, or served it last.
+	Node string
+	// Attached: a node serves the watch now. Otherwise one is being looked
+	// for, or the consumer does not keep up.
+	Attached bool
+	// Resumes counts the times it went on after its first start.
+	Resumes int
+	// Updates and Bytes wait for the consumer.
+	Updates, Bytes int
+}
+
+// Stats returns the watcher's figures as they are now.
+func (w *Watcher) Stats() WatcherStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return WatcherStats{
+		Node: w.nodeName, Attached: w.on != nil && w.asm.created, Resumes: w.resumes,
+		Updates: len(w.queue), Bytes: w.bytes,
+	}
+}
+
+// RequestProgress asks the node for progress now rather than at its interval;
+// see [WithProgress]. It does nothing while no node serves the watch.
+func (w *Watcher) RequestProgress() {
+	w.mu.Lock()
+	s := w.on
+	w.mu.Unlock()
+	if s != nil {
+		s.askProgress()
+	}
+}
+
+// setStop keeps what detaches the watcher from its context.
+func (w *Watcher) setStop(stop func() bool) {
+	w.mu.Lock()
+	ended := w.err != nil
+	w.stop = stop
+	w.mu.Unlock()
+	if ended {
+		stop()
+	}
+}
+
+// place puts the watch on a stream, if it lives and is on none.
+func (w *Watcher) place() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.placeLocked()
+}
+
+func (w *Watcher) placeLocked() {
+	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
+		return
+	}
+	addr := w.c.pick(w.asm.rng, w.hints, w.avoid)
+	w.hints = nil
+	s, id, err := w.c.join(w, addr)
+	if err != nil {
+		if !errors.Is(err, ErrClosed) { // Close ends all watchers
+			w.c.penalise(addr, 0)
+			w.retryLocked(0)
+		}
+		return
+	}
+	w.on, w.id = s, id
+}
+
+// retryLocked places the watch anew after its next backoff, and not before
+// atLeast.
+func (w *Watcher) retryLocked(atLeast time.Duration) {
+	if w.err != nil || w.timer != nil {
+		return
+	}
+	w.failures++
+	d := max(backoff(w.failures), spread(atLeast))
+	if d == 0 {
+		w.placeLocked()
+		return
+	}
+	// The client's Close ends every watcher before it waits: until then the
+	// group may grow.
+	w.c.wg.Add(1)
+	w.timer = time.AfterFunc(d, func() {
+		defer w.c.wg.Done()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.timer = nil
+		w.placeLocked()
+	})
+}
+
+// detachLocked takes the watch off its stream.
+func (w *Watcher) detachLocked(reason error, tell bool) {
+	if w.on == nil {
+		return
+	}
+	if w.asm.created && time.Since(w.since) > settled {
+		w.failures = 0
+	}
+	if w.asm.created || w.reason == nil {
+		w.reason = reason
+	}
+	w.avoid = w.on.node.addr
+	w.on.remove(w.id, tell)
+	w.on, w.id = nil, 0
+}
+
+// lost says that a stream, or the watch on it, came to nothing.
+func (w *Watcher) lost(s *stream, id int64, err error, v verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on != s || w.id != id {
+		return
+	}
+	w.detachLocked(err, true)
+	w.hints = v.hints
+	w.retryLocked(v.after)
+}
+
+// end ends the watch for good. What has arrived can still be read, unless the
+// watcher was closed.
+func (w *Watcher) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endLocked(err)
+	if errors.Is(err, ErrClosed) {
+		w.queue, w.bytes = nil, 0
+	}
+}
+
+func (w *Watcher) endLocked(err error) {
+	if w.err != nil {
+		return
+	}
+	w.detachLocked(err, true)
+	w.err = err
+	if w.timer != nil && w.timer.Stop() {
+		w.c.wg.Done()
+	}
+	w.timer = nil
+	w.stop()
+	w.c.mu.Lock()
+	delete(w.c.watchers, w)
+	w.c.mu.Unlock()
+	w.signal()
+}
+
+// signal wakes the consumer.
+func (w *Watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// handle takes a response of the watch id on stream s.
+func (w *Watcher) handle(s *stream, id int64, r *pb.WatchResponse) {
+	w.mu.Lock()
+	if w.on != s || w.id != id {
+		w.mu.Unlock()
+		return
+	}
+	var resumed *Resume
+	switch {
+	case r.GetCreated() != nil:
+		resumed = w.createdLocked(r.GetCreated())
+	case r.GetEnded() != nil:
+		w.endedLocked(r.GetEnded())
+	default:
+		w.stepLocked(r)
+	}
+	w.mu.Unlock()
+	if resumed != nil {
+		w.c.resumes.Add(1)
+		if w.opts.onResume != nil {
+			w.opts.onResume(*resumed)
+		}
+	}
+}
+
+func (w *Watcher) createdLocked(c *pb.Created) *Resume {
+	fresh := !w.asm.positioned && !w.asm.wantState
+	if err := w.asm.start(c); err != nil {
+		if errors.Is(err, ErrLineage) {
+			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, ErrLineage))
+			return nil
+		}
+		w.brokenLocked(err)
+		return nil
+	}
+	w.on.started(w.id)
+	w.c.praise(w.on.node.addr)
+	name := c.GetNode()
+	if name == "" {
+		name = w.on.node.addr
+	}
+	w.since, w.avoid = time.Now(), ""
+	var resumed *Resume
+	select {
+	case <-w.started:
+		w.resumes++
+		resumed = &Resume{From: w.nodeName, To: name, Reason: w.reason, Revision: w.asm.position}
+	default:
+		close(w.started)
+	}
+	w.nodeName, w.reason = name, nil
+	if fresh {
+		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage})
+	}
+	return resumed
+}
+
+// brokenLocked leaves a node that does not keep to the protocol.
+func (w *Watcher) brokenLocked(err error) {
+	w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
+	w.detachLocked(err, true)
+	w.retryLocked(backoffBase)
+}
+
+func (w *Watcher) endedLocked(e *pb.Ended) {
+	because := func(err error) error { return fmt.Errorf("watch %v: %w", w.asm.rng, err) }
+	switch e.GetReason() {
+	case pb.EndReason_END_REASON_INVALID:
+		w.endLocked(because(fmt.Errorf("%w: %s", ErrInvalid, e.GetMessage())))
+		return
+	case pb.EndReason_END_REASON_COMPACTED:
+		if !w.asm.wantState { // else it is about the state's revision: the next one will do
+			w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: e.GetFloor()}))
+			return
+		}
+	case pb.EndReason_END_REASON_LINEAGE:
+		if !w.asm.wantState {
+			w.endLocked(because(ErrLineage))
+			return
+		}
+	case pb.EndReason_END_REASON_DRAINING:
+		w.c.penalise(w.on.node.addr, drainPenalty)
+	}
+	hints := e.GetEndpoints()
+	w.detachLocked(fmt.Errorf("%s ended the watch: %s", w.on.node.addr, e.GetMessage()), false)
+	w.hints = hints
+	w.retryLocked(e.GetRetryAfter().AsDuration())
+}
+
+func (w *Watcher) stepLocked(r *pb.WatchResponse) {
+	u, whole, err := w.asm.step(r)
+	switch {
+	case err != nil:
+		w.brokenLocked(err)
+	case !whole:
+		if len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer {
+			w.pauseLocked()
+		}
+	default:
+		w.pushLocked(u)
+	}
+}
+
+// pushLocked puts an update on the queue. When it does not fit, the watch
+// leaves the stream with the update, and resumes once the queue is empty.
+func (w *Watcher) pushLocked(u Update) {
+	if u.Kind == KindProgress {
+		if !w.opts.progress {
+			return
+		}
+		if n := len(w.queue); n > 0 && w.queue[n-1].Kind == KindProgress {
+			w.queue[n-1] = u
+			return
+		}
+	}
+	w.queue = append(w.queue, u)
+	w.bytes += u.size()
+	if len(w.queue) > 1 && w.bytes > w.opts.buffer {
+		w.pauseLocked()
+	}
+	w.signal()
+}
+
+func (w *Watcher) pauseLocked() {
+	w.paused = true
+	w.detachLocked(errFull, true)
+	w.avoid = "" // it is not the node's fault
+	w.failures = 0
+}
