@@ -1,0 +1,214 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Node is one cache node, a process of its own.
+type Node struct {
+	Name string
+	// Client, HTTP and the others are host:port.
+	Client, peer, raft, gossip, HTTP string
+
+	proc *process
+}
+
+// Cluster is the cache nodes of a run. It belongs to one goroutine.
+type Cluster struct {
+	Nodes []*Node
+}
+
+// newCluster describes n nodes over an etcd and starts none.
+func newCluster(bin, dir, etcdEndpoint string, n, shards, replicas int) (*Cluster, error) {
+	const each = 5
+	addrs, err := freePorts(n * each)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{}
+	for i := range n {
+		a := addrs[i*each:]
+		c.Nodes = append(c.Nodes, &Node{
+			Name: "node-" + strconv.Itoa(i+1), Client: a[0], peer: a[1], raft: a[2], gossip: a[3], HTTP: a[4],
+		})
+	}
+	for _, node := range c.Nodes {
+		args := []string{
+			"run", "--name", node.Name, "--data-dir", filepath.Join(dir, node.Name), "--etcd", etcdEndpoint,
+			"--listen", node.Client, "--peer-listen", node.peer, "--raft-listen", node.raft,
+			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
+			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(shards), "--replicas", strconv.Itoa(replicas),
+		}
+		for _, other := range c.Nodes {
+			if other != node {
+				args = append(args, "--join", other.gossip)
+			}
+		}
+		node.proc = &process{name: node.Name, bin: bin, args: args, log: filepath.Join(dir, node.Name+".log")}
+	}
+	return c, nil
+}
+
+// Start starts the nodes that do not run.
+func (c *Cluster) Start() error {
+	for _, n := range c.Nodes {
+		if on, _ := n.proc.running(); !on {
+			if err := n.Start(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Start starts the node, on the data it had.
+func (n *Node) Start() error { return n.proc.start() }
+
+// Kill ends the node with SIGKILL and returns once it is gone.
+func (n *Node) Kill() error { return n.proc.kill() }
+
+// Pause stops the node with SIGSTOP: its sockets stay open, nobody answers.
+func (n *Node) Pause() error { return n.proc.signal(syscall.SIGSTOP) }
+
+// Continue wakes a paused node.
+func (n *Node) Continue() error { return n.proc.signal(syscall.SIGCONT) }
+
+// Terminate asks the node to leave, as an operator would.
+func (n *Node) Terminate() error { return n.proc.signal(syscall.SIGTERM) }
+
+// Ready returns nil when the node says it is ready, and else its reasons.
+func (n *Node) Ready(ctx context.Context) error {
+	if on, err := n.proc.running(); !on {
+		return fmt.Errorf("%s does not run: %v", n.Name, err) //nolint:errorlint // how it ended, for people
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if resp.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return fmt.Errorf("%s is not ready: %s", n.Name, strings.TrimSpace(string(why)))
+	}
+	return nil
+}
+
+// WaitReady waits until all nodes are ready.
+func (c *Cluster) WaitReady(ctx context.Context, within time.Duration) error {
+	return poll(ctx, within, "all nodes to be ready", func() error {
+		for _, n := range c.Nodes {
+			if err := n.Ready(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Endpoints returns the addresses for clients.
+func (c *Cluster) Endpoints() []string {
+	var out []string
+	for _, n := range c.Nodes {
+		out = append(out, n.Client)
+	}
+	return out
+}
+
+// Metrics returns what the node counts.
+func (n *Node) Metrics(ctx context.Context) (samples, error) {
+	return scrape(ctx, "http://"+n.HTTP+"/metrics")
+}
+
+// shardMap asks the nodes, one after the other, for the map.
+func (c *Cluster) shardMap(ctx context.Context) (*pb.ShardMap, error) {
+	var errs []error
+	for _, n := range c.Nodes {
+		m, err := n.shardMap(ctx)
+		if err == nil {
+			return m, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("read the shard map: %w", errors.Join(errs...))
+}
+
+func (n *Node) shardMap(ctx context.Context) (*pb.ShardMap, error) {
+	conn, err := n.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	stream, err := pb.NewClusterServiceClient(conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+	if err != nil {
+		return nil, err
+	}
+	r, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return r.GetMap(), nil
+}
+
+// dial connects to the node and to no other.
+func (n *Node) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient(n.Client, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+}
+
+// Owners returns the nodes, the one that owns most shards first, leaving out
+// those in skip.
+func (c *Cluster) Owners(ctx context.Context, skip ...*Node) ([]*Node, error) {
+	m, err := c.shardMap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owned := map[string]int{}
+	for _, s := range m.GetShards() {
+		if r := s.GetReplicas(); len(r) > 0 {
+			owned[r[0]]++
+		}
+	}
+	nodes := slices.Clone(c.Nodes)
+	nodes = slices.DeleteFunc(nodes, func(n *Node) bool { return slices.Contains(skip, n) })
+	slices.SortStableFunc(nodes, func(a, b *Node) int { return owned[b.Name] - owned[a.Name] })
+	return nodes, nil
+}
+
+// stop kills all nodes.
+func (c *Cluster) stop() {
+	for _, n := range c.Nodes {
+		_ = n.Kill()
+	}
+}
+
+// logs returns the end of every node's log, for a report of a failure.
+func (c *Cluster) logs(bytes int64) string {
+	var b strings.Builder
+	for _, n := range c.Nodes {
+		fmt.Fprintf(&b, "--- %s (%s)\n%s\n", n.Name, n.proc.log, n.proc.tail(bytes))
+	}
+	return b.String()
+}

@@ -1,0 +1,69 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Fault is one way to break the system.
+type Fault interface {
+	// Name is what --faults calls it.
+	Name() string
+	// About says in a sentence what it does.
+	About() string
+	// Strike breaks something and mends it. It returns once everything runs
+	// again; whether it is ready is the cycle's to wait for. An error voids
+	// the run: it says that the scene could not be set, or that something did
+	// not happen which has to.
+	Strike(ctx context.Context, s *Scene) error
+}
+
+// Faults returns all faults by name.
+func Faults() map[string]Fault {
+	out := map[string]Fault{}
+	for _, f := range []Fault{killOwner{}, pauseOwner{}, loseQuorum{}} {
+		out[f.Name()] = f
+	}
+	return out
+}
+
+// FaultNames returns the names of all faults, in order.
+func FaultNames() []string { return slices.Sorted(maps.Keys(Faults())) }
+
+// Scene is what a fault finds.
+type Scene struct {
+	Cluster *Cluster
+	// Away is how long a node is dead before it is started again, and Asleep
+	// how long a paused one sleeps.
+	Away, Asleep time.Duration
+	// Seed is another one for every cycle.
+	Seed uint64
+	// Say tells the one who watches the run what happens.
+	Say func(format string, args ...any)
+
+	keys    keyspace
+	acked   *ackLog
+	crowd   *crowd
+	answers *answers
+	last    *Node // the last victim
+}
+
+// Victim returns the node that owns most shards, not the same one twice in
+// turn.
+func (s *Scene) Victim(ctx context.Context) (*Node, error) {
+	nodes, err := s.Cluster.Owners(ctx, s.last)
+	if err != nil {
+		return nil, fmt.Errorf("find a victim: %w", err)
+	}
+	s.last = nodes[0]
+	return s.last, nil
+}
+
+// WatchesGoOn waits until every watcher has everything that is acknowledged
+// by now.
+func (s *Scene) WatchesGoOn(ctx context.Context, within time.Duration) error {
+	return s.crowd.reach(ctx, s.acked.newest(), within)
+}

@@ -1,0 +1,48 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// mirror is a client's local copy of a range, compared with etcd whenever the
+// writes pause.
+type mirror struct {
+	name string
+	r    kv.Range
+	m    *client.Mirror
+}
+
+// newMirrors starts a mirror of everything and one of a prefix.
+func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror {
+	var out []*mirror
+	for _, r := range []kv.Range{kv.Prefix("/"), kv.Prefix(keys.prefix(0))} {
+		out = append(out, &mirror{
+			name: fmt.Sprintf("mirror of %v", r), r: r,
+			m: c.Mirror(ctx, client.Between(r.Start, r.End)),
+		})
+	}
+	return out
+}
+
+// judge waits until the mirror has rev and compares it with etcd's state.
+func (m *mirror) judge(ctx context.Context, h *check.History, rev int64, within time.Duration) []check.Violation {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := m.m.WaitFor(ctx, rev); err != nil {
+		return []check.Violation{{
+			Promise: check.PromiseEqual, Watcher: m.name, Revision: kv.Revision(rev),
+			Expected: "to get there", Got: fmt.Sprintf("revision %d: %v", m.m.Revision(), err),
+		}}
+	}
+	var got []check.Item
+	for k := range m.m.All() {
+		got = append(got, itemFrom(&k))
+	}
+	return check.EqualState(m.name, kv.Revision(rev), h.State(m.r, kv.Revision(rev)), got)
+}

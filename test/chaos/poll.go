@@ -1,0 +1,42 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// poll calls f until it succeeds, and fails with f's last error when it does
+// not within the given time.
+func poll(ctx context.Context, within time.Duration, what string, f func() error) error {
+	deadline, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.Done():
+			if ctx.Err() != nil {
+				return fmt.Errorf("wait for %s: %w", what, ctx.Err())
+			}
+			return fmt.Errorf("waited %v for %s: %w", within, what, err)
+		}
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,296 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// patience is how long anything that must happen may take. It is a bound for
+// tests that hang, not a promise: those are in the report.
+const patience = 90 * time.Second
+
+// Run builds and starts everything, runs the cycles and returns what came of
+// them. Violations are in the report; an error says that the run itself could
+// not go on, and comes with the report of what was done before.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	if err := cfg.Validate(); err != nil {
+		return Report{}, fmt.Errorf("chaos: %w", err)
+	}
+	if cfg.Say == nil {
+		cfg.Say = func(string, ...any) {}
+	}
+	r := &run{cfg: cfg, keys: keyspace{cfg.Prefixes, cfg.Keys}, truth: newTruth(), report: newReport(cfg)}
+	err := r.run(ctx)
+	r.report.finish()
+	if err != nil {
+		r.report.Error = err.Error()
+	}
+	return r.report, err
+}
+
+// run is one run.
+type run struct {
+	cfg      Config
+	keys     keyspace
+	etcd     *etcd
+	requests *requestLog
+	cluster  *Cluster
+	load     *workload
+	truth    *truth
+	crowd    *crowd
+	mirrors  []*mirror
+	answers  answers
+	scene    *Scene
+	report   Report
+
+	watchesAtEtcd atomic.Int64 // the most seen since the last look
+}
+
+func (r *run) run(ctx context.Context) (err error) {
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	defer r.etcd.close()
+	defer r.cluster.stop()
+	defer func() { err = errors.Join(err, r.crowd.close()) }()
+
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	background := func(f func() error) {
+		g.Go(func() error {
+			if err := f(); err != nil && ctx.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
+	background(func() error { return r.truth.run(ctx, r.etcd.client) })
+	background(func() error { return r.crowd.run(ctx) })
+	background(func() error { return r.sample(ctx) })
+	g.Go(func() error {
+		defer cancel()
+		return r.cycles(ctx)
+	})
+	return g.Wait()
+}
+
+// start brings everything up to the point where watchers can watch.
+func (r *run) start(ctx context.Context) (err error) {
+	say, cfg := r.cfg.Say, r.cfg
+	say("building cachenode and etcd")
+	node, err := build(ctx, cfg.Dir, "cachenode", cachenodePackage)
+	if err != nil {
+		return err
+	}
+	store, err := build(ctx, cfg.Dir, "etcd", etcdPackage)
+	if err != nil {
+		return err
+	}
+	say("starting etcd with %d keys under %d prefixes", cfg.Prefixes*cfg.Keys, cfg.Prefixes)
+	if r.etcd, err = startEtcd(ctx, store, cfg.Dir); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			r.etcd.close()
+		}
+	}()
+	r.requests = &requestLog{path: r.etcd.proc.log}
+	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed}
+	if err := r.load.load(ctx); err != nil {
+		return err
+	}
+	say("starting %d nodes with %d shards, %d replicas each", cfg.Nodes, cfg.Shards, cfg.Replicas)
+	if r.cluster, err = newCluster(node, cfg.Dir, r.etcd.endpoint, cfg.Nodes, cfg.Shards, cfg.Replicas); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, r.cluster.logs(2000))
+			r.cluster.stop()
+		}
+	}()
+	if err := r.cluster.Start(); err != nil {
+		return err
+	}
+	if err := r.cluster.WaitReady(ctx, patience); err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32)) //nolint:gosec // reproducible
+	ws := wishes(cfg.Watches, cfg.Mix, r.keys, kv.Revision(r.load.acked.newest()), rng)
+	r.crowd, err = newCrowd(r.cluster.Endpoints(), cfg.Clients, ws, r.truth)
+	return err
+}
+
+// cycles runs the cycles and repeats those that are void.
+func (r *run) cycles(ctx context.Context) error {
+	r.mirrors = newMirrors(ctx, r.crowd.clients[0], r.keys)
+	r.cfg.Say("starting %d watches over %d clients", r.cfg.Watches, r.cfg.Clients)
+	if err := r.crowd.reach(ctx, r.load.acked.newest(), patience); err != nil {
+		return r.withLogs(err)
+	}
+	r.scene = &Scene{
+		Cluster: r.cluster, Away: r.cfg.Away, Asleep: r.cfg.Asleep, Say: r.cfg.Say,
+		keys: r.keys, acked: &r.load.acked, crowd: r.crowd, answers: &r.answers,
+	}
+	known := Faults()
+	for done, tries := 0, 0; done < r.cfg.Cycles; tries++ {
+		if tries >= 3*r.cfg.Cycles {
+			return fmt.Errorf("%d of %d cycles were void: the machine does not reach %d writes/s", tries-done, tries, r.cfg.MinRate)
+		}
+		name := r.cfg.Faults[done%len(r.cfg.Faults)]
+		r.scene.Seed = r.cfg.Seed + uint64(tries) //nolint:gosec // a small number
+		c, err := r.cycle(ctx, known[name])
+		c.Number = len(r.report.Cycles) + 1
+		r.report.add(c)
+		r.cfg.Say("cycle %d/%d: %s", done+1, r.cfg.Cycles, c)
+		if err != nil {
+			return r.withLogs(err)
+		}
+		if c.Void == "" {
+			done++
+		}
+	}
+	return nil
+}
+
+// cycle writes, strikes, waits until all is well, and judges.
+func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
+	c = Cycle{Fault: f.Name()}
+	if _, err := r.requests.next(); err != nil {
+		return c, err
+	}
+	r.watchesAtEtcd.Store(0)
+	began, writes := time.Now(), r.load.writes.Load()
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- r.load.run(ctx, stop) }()
+	strike := func() error {
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+		r.crowd.take(&gaps{}) // measure from here
+		if err := f.Strike(ctx, r.scene); err != nil {
+			return fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		if err := r.cluster.WaitReady(ctx, patience); err != nil {
+			return err
+		}
+		if err := r.crowd.reach(ctx, r.load.acked.newest(), patience); err != nil {
+			return err
+		}
+		return pause(ctx, r.cfg.Duration-time.Since(began))
+	}
+	err = strike()
+	close(stop)
+	err = errors.Join(err, <-stopped)
+	c.Seconds = time.Since(began).Seconds()
+	c.WritesPerSecond = float64(r.load.writes.Load()-writes) / c.Seconds
+	if r.scene.last != nil {
+		c.Node = r.scene.last.Name
+	}
+	if err != nil {
+		var first []check.Violation
+		first, c.Violations = r.crowd.violations()
+		r.report.note(first)
+		return c, err
+	}
+	if c.WritesPerSecond < float64(r.cfg.MinRate) {
+		c.Void = fmt.Sprintf("%.0f writes/s, fewer than %d", c.WritesPerSecond, r.cfg.MinRate)
+	}
+	return c, r.judge(ctx, &c)
+}
+
+// judge waits until all have etcd's revision and checks what was seen. Void
+// cycles are judged as well: a violation is one at any rate.
+func (r *run) judge(ctx context.Context, c *Cycle) error {
+	rev, err := r.etcd.revision(ctx)
+	if err != nil {
+		return err
+	}
+	late := r.crowd.reach(ctx, rev, patience)
+	if err := r.truth.reach(ctx, rev, patience); err != nil {
+		return err // without the truth there is nothing to judge by
+	}
+	_, before := r.crowd.violations()
+	r.crowd.finish(rev)
+	first, all := r.crowd.violations()
+	c.Violations = all - before
+	r.report.note(first)
+
+	c.Events = r.crowd.take(&c.gaps)
+	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
+	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
+	counts, err := r.requests.next()
+	if err != nil {
+		return err
+	}
+	c.ListsAtEtcd, c.ListSample = counts.Lists, counts.Sample
+
+	broken := r.compare(ctx, rev)
+	read, refused, stale := r.answers.judge(r.truth.history)
+	c.Reads, c.Refused = read, refused
+	broken = append(broken, stale...)
+	c.Violations += len(broken)
+	r.report.note(broken)
+	return late
+}
+
+// compare holds mirrors and nodes against etcd's state at rev.
+func (r *run) compare(ctx context.Context, rev int64) (broken []check.Violation) {
+	for _, m := range r.mirrors {
+		broken = append(broken, m.judge(ctx, r.truth.history, rev, patience)...)
+	}
+	for _, n := range r.cluster.Nodes {
+		answer, err := r.everything(ctx, n)
+		if err != nil { // after the fault has healed there is no excuse
+			broken = append(broken, check.Violation{
+				Promise: check.PromiseEqual, Watcher: "list of everything at " + n.Name, Revision: kv.Revision(rev),
+				Expected: "an answer", Got: err.Error(),
+			})
+			continue
+		}
+		r.answers.add(answer, nil)
+	}
+	return broken
+}
+
+// everything lists all keys at one node.
+func (r *run) everything(ctx context.Context, n *Node) (check.Read, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reader, err := newReader(n, &r.load.acked)
+	if err != nil {
+		return check.Read{}, err
+	}
+	defer reader.close()
+	return reader.ask(ctx, question{r: kv.Prefix("/")})
+}
+
+// sample looks at etcd all the time for the most watches it has.
+func (r *run) sample(ctx context.Context) error {
+	for {
+		m, err := r.etcd.metrics(ctx)
+		if err != nil {
+			return err
+		}
+		n := int64(m.sum("etcd_debugging_mvcc_watcher_total"))
+		for old := r.watchesAtEtcd.Load(); n > old && !r.watchesAtEtcd.CompareAndSwap(old, n); old = r.watchesAtEtcd.Load() {
+		}
+		if err := pause(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *run) withLogs(err error) error {
+	return fmt.Errorf("%w\n%s", err, r.cluster.logs(3000))
+}
