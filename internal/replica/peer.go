@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
-	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -126,7 +125,7 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.U
 	case *peerv1.FollowResponse_State:
 		u := kv.Update{Kind: kv.UpdateState, KVs: make([]*kv.KeyValue, 0, len(part.State.GetKvs()))}
 		for _, item := range part.State.GetKvs() {
-			u.KVs = append(u.KVs, keyValue(item))
+			u.KVs = append(u.KVs, wire.KeyValue(item))
 		}
 		return u, true, nil
 	case *peerv1.FollowResponse_End:
@@ -148,9 +147,9 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.U
 		if len(e.GetKv().GetKey()) == 0 {
 			return kv.Update{}, false, fmt.Errorf("revision %d: %w: event without a key", revision, kv.ErrMalformed)
 		}
-		event := kv.Event{Type: kv.EventType(e.GetType()), KV: keyValue(e.GetKv())} //nolint:gosec // two values
+		event := kv.Event{Type: kv.EventType(e.GetType()), KV: wire.KeyValue(e.GetKv())} //nolint:gosec // two values
 		if e.GetPrevKv() != nil {
-			event.Prev = keyValue(e.GetPrevKv())
+			event.Prev = wire.KeyValue(e.GetPrevKv())
 		}
 		assembling.Events = append(assembling.Events, event)
 	}
@@ -164,14 +163,6 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.U
 	}
 	*assembling = kv.Batch{}
 	return u, true, nil
-}
-
-func keyValue(m *shardwatchv1.KeyValue) *kv.KeyValue {
-	return kv.NewKeyValue(kv.Fields{
-		Key: m.GetKey(), Value: m.GetValue(),
-		CreateRevision: kv.Revision(m.GetCreateRevision()), ModRevision: kv.Revision(m.GetModRevision()),
-		Version: m.GetVersion(), Lease: m.GetLease(),
-	})
 }
 
 // Probe asks whether the peer would serve the range now.

@@ -1,0 +1,301 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// ReadRequest says what to read.
+type ReadRequest struct {
+	Range kv.Range
+	// Revision is the exact revision; 0: as Serializable says.
+	Revision kv.Revision
+	// Serializable reads what is here if it is not older than MaxStaleness (0:
+	// the router's default); otherwise the read sees every write that etcd
+	// acknowledged before the call.
+	Serializable bool
+	MaxStaleness time.Duration
+	// Local refuses to ask other nodes: the caller is one.
+	Local bool
+}
+
+// Reading is a list at one revision, not yet read.
+type Reading struct {
+	// Revision is that of the list.
+	Revision kv.Revision
+	// Lineage is the history it belongs to.
+	Lineage uint64
+
+	r     *Router
+	req   ReadRequest
+	parts []part
+}
+
+// part is one shard's share.
+type part struct {
+	shard    shard.Shard
+	rng      kv.Range
+	snapshot *cache.Snapshot // nil: on another node
+}
+
+// Read fixes the revision and the state of every shard that is here. It fails
+// with a *kv.CompactedError, *kv.FutureError, *kv.NotServedError,
+// *kv.NotHereError or *kv.UnavailableError.
+func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
+	began := time.Now()
+	m, shards, err := r.parts(req.Range)
+	if err != nil {
+		return nil, err
+	}
+	out := &Reading{r: r, req: req, Lineage: m.Lineage, Revision: req.Revision}
+	homes := make([]*cache.Cache, len(shards))
+	away := 0
+	for i := range shards {
+		if homes[i] = r.cfg.Shards.Replica(shards[i].ID); homes[i] == nil || !ready(homes[i]) {
+			if req.Local {
+				return nil, r.notHere(&shards[i])
+			}
+			homes[i] = nil
+			away++
+		}
+	}
+	switch {
+	case req.Revision > 0:
+		if err := r.notFuture(ctx, req.Revision, homes); err != nil {
+			return nil, err
+		}
+	case !req.Serializable, away == len(shards) && len(shards) > 1:
+		if out.Revision, err = r.Now(ctx); err != nil {
+			return nil, err
+		}
+	case away == len(shards):
+		// One shard, on another node: that node chooses.
+	default:
+		if out.Revision, err = r.presentRevision(req, homes, shards); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
+	defer cancel()
+	for i := range shards {
+		s := shards[i]
+		p := part{shard: s}
+		p.rng, _ = s.Range.Intersect(req.Range)
+		if homes[i] != nil {
+			if p.snapshot, err = homes[i].At(ctx, out.Revision); err != nil {
+				if errors.Is(err, context.DeadlineExceeded) {
+					return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second,
+						Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond))}
+				}
+				return nil, soon(&s, err)
+			}
+		}
+		out.parts = append(out.parts, p)
+	}
+	return out, nil
+}
+
+func ready(c *cache.Cache) bool {
+	select {
+	case <-c.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// notFuture fails when revision does not exist yet.
+func (r *Router) notFuture(ctx context.Context, revision kv.Revision, homes []*cache.Cache) error {
+	for _, c := range homes {
+		if c != nil && c.Progress() >= revision {
+			return nil
+		}
+	}
+	now, err := r.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if revision > now {
+		return &kv.FutureError{Requested: revision, Current: now}
+	}
+	return nil
+}
+
+// presentRevision returns the newest revision that all shards here have, if
+// none is older than the request allows.
+func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards []shard.Shard) (kv.Revision, error) {
+	bound := req.MaxStaleness
+	if bound == 0 {
+		bound = r.cfg.MaxStaleness
+	}
+	var revision kv.Revision
+	for i, c := range homes {
+		if c == nil {
+			continue
+		}
+		if age, known := c.Age(); !known || age > bound {
+			detail := fmt.Sprintf("shard %d: how old the data is is not known yet", shards[i].ID)
+			if known {
+				detail = fmt.Sprintf("shard %d: the data may be %v old, the read allows %v", shards[i].ID, age.Round(time.Millisecond), bound)
+			}
+			return 0, &kv.UnavailableError{Why: kv.Stale, RetryAfter: time.Second, Detail: detail}
+		}
+		if p := c.Progress(); revision == 0 || p < revision {
+			revision = p
+		}
+	}
+	return revision, nil
+}
+
+// Options narrow what Each returns.
+type Options struct {
+	// From skips the keys below it; "" none.
+	From string
+	// Limit is how many keys at most; 0: all.
+	Limit int64
+	// KeysOnly lets other nodes leave the values out.
+	KeysOnly bool
+	// ChunkBytes is the size of the chunks, about.
+	ChunkBytes int
+}
+
+// Each calls fn with the keys in order, in chunks. fn must not keep the slice.
+// When it returns, Revision is known even if another node chose it.
+func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) error) error {
+	left := o.Limit
+	for i := range g.parts {
+		p := &g.parts[i]
+		rng := p.rng
+		if o.From != "" {
+			var some bool
+			if rng, some = rng.Intersect(kv.Range{Start: o.From}); !some {
+				continue
+			}
+		}
+		count := func(chunk []*kv.KeyValue) error {
+			left -= int64(len(chunk))
+			return fn(chunk)
+		}
+		var err error
+		if p.snapshot != nil {
+			err = local(p.snapshot, rng, left, o, count)
+		} else {
+			err = g.remote(ctx, p, rng, left, o, count)
+		}
+		if err != nil {
+			return err
+		}
+		if o.Limit > 0 && left <= 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// local reads a part that is here; limit 0 is none.
+func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) (err error) {
+	var chunk []*kv.KeyValue
+	size, n := 0, int64(0)
+	flush := func() bool {
+		if len(chunk) > 0 {
+			err = fn(chunk)
+			chunk, size = chunk[:0], 0
+		}
+		return err == nil
+	}
+	s.Ascend(rng, func(item *kv.KeyValue) bool {
+		if o.KeysOnly {
+			item = kv.NewKeyValue(kv.Fields{Key: item.Key(), CreateRevision: item.CreateRevision(),
+				ModRevision: item.ModRevision(), Version: item.Version(), Lease: item.Lease()})
+		}
+		chunk = append(chunk, item)
+		size += len(item.Encoded())
+		n++
+		if limit > 0 && n == limit {
+			return false
+		}
+		return size < o.ChunkBytes || flush()
+	})
+	if err == nil {
+		flush()
+	}
+	return err
+}
+
+// remote reads a part on the first of its nodes that will do. Once one has
+// begun to answer, its failure is the read's.
+func (g *Reading) remote(ctx context.Context, p *part, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
+	key, end := rng.Etcd()
+	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Revision: int64(g.Revision), Limit: limit, KeysOnly: o.KeysOnly}
+	if g.Revision == 0 {
+		req.Consistency = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE
+		if g.req.MaxStaleness > 0 {
+			req.MaxStaleness = durationpb.New(g.req.MaxStaleness)
+		}
+	}
+	var last error
+	for _, node := range p.shard.Replicas {
+		if node == g.r.cfg.Self {
+			continue
+		}
+		begun, err := g.ask(ctx, node, req, fn)
+		if err == nil || begun {
+			return err
+		}
+		last = err
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if last == nil {
+		last = &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d has no node that can answer", p.shard.ID)}
+	}
+	return last
+}
+
+func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func([]*kv.KeyValue) error) (begun bool, err error) {
+	conn, err := g.r.cfg.Shards.Conn(node)
+	if err != nil {
+		return false, fmt.Errorf("node %s: %w", node, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := shardwatchv1.NewCacheServiceClient(conn).List(ctx, req)
+	if err != nil {
+		return false, fmt.Errorf("node %s: %w", node, wire.Error(err))
+	}
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return begun, nil
+		case err != nil:
+			return begun, fmt.Errorf("node %s: %w", node, wire.Error(err))
+		}
+		begun = true
+		if g.Revision == 0 {
+			g.Revision = kv.Revision(m.GetRevision())
+		}
+		if len(m.GetKvs()) == 0 {
+			continue
+		}
+		chunk := make([]*kv.KeyValue, 0, len(m.GetKvs()))
+		for _, item := range m.GetKvs() {
+			chunk = append(chunk, wire.KeyValue(item))
+		}
+		if err := fn(chunk); err != nil {
+			return true, err
+		}
+	}
+}

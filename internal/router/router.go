@@ -1,0 +1,189 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Shards is what the node offers. All methods may be called from any
+// goroutine.
+type Shards interface {
+	// Map returns the shard map; nil while it is not known.
+	Map() *shard.Map
+	// Replica returns this node's copy of a shard, or nil.
+	Replica(id shard.ID) *cache.Cache
+	// Relay returns a running, ready relay of a shard that is not here, and a
+	// function that gives it back.
+	Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error)
+	// Conn returns a connection to another node's peer port.
+	Conn(node shard.NodeID) (grpc.ClientConnInterface, error)
+	// Endpoints returns where clients reach the nodes, without this one.
+	Endpoints(nodes []shard.NodeID) []string
+}
+
+// Clock tells etcd's revision.
+type Clock interface {
+	// Revision returns etcd's current revision by a linearizable read that
+	// begins after the call.
+	Revision(ctx context.Context) (kv.Revision, error)
+}
+
+// Config is what a Router needs.
+type Config struct {
+	Shards Shards
+	Clock  Clock
+	Self   shard.NodeID
+	// MaxStaleness is the age at which serializable reads that name none
+	// refuse data.
+	MaxStaleness time.Duration
+	Logger       *slog.Logger
+}
+
+// Bounds of waiting.
+const (
+	// clockTimeout bounds the fetch of etcd's revision.
+	clockTimeout = 3 * time.Second
+	// progressTimeout bounds a read's wait for a shard.
+	progressTimeout = 3 * time.Second
+	// homelessTimeout is how long a watch looks for a new home before it is
+	// told to go elsewhere.
+	homelessTimeout = 5 * time.Second
+	// homelessRetry is how often it looks when nothing has changed.
+	homelessRetry = 250 * time.Millisecond
+	// movers bounds how many watches look at a time.
+	movers = 16
+)
+
+// Router finds shards. Create it with New; it serves at once, and Run moves
+// watches whose shards move.
+type Router struct {
+	cfg  Config
+	kick chan struct{}
+
+	mu       sync.Mutex
+	homeless map[*Watch]struct{} // guarded by mu
+}
+
+// New returns a Router.
+func New(cfg Config) *Router {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Router{cfg: cfg, kick: make(chan struct{}, 1), homeless: make(map[*Watch]struct{})}
+}
+
+// Kick says that the shard map or the caches have changed.
+func (r *Router) Kick() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run finds new homes for watches until ctx ends.
+func (r *Router) Run(ctx context.Context) error {
+	retry := time.NewTicker(homelessRetry)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.kick:
+		case <-retry.C:
+		}
+		r.mu.Lock()
+		looking := make([]*Watch, 0, len(r.homeless))
+		for w := range r.homeless {
+			looking = append(looking, w)
+		}
+		r.mu.Unlock()
+		var g errgroup.Group
+		g.SetLimit(movers)
+		for _, w := range looking {
+			g.Go(func() error {
+				if w.settle(ctx) {
+					r.mu.Lock()
+					delete(r.homeless, w)
+					r.mu.Unlock()
+					w.waker.Wake()
+				}
+				return nil
+			})
+		}
+		_ = g.Wait() // settle reports to the watch
+	}
+}
+
+// Now returns etcd's revision, read after the call. It fails with a
+// *kv.UnavailableError.
+func (r *Router) Now(ctx context.Context) (kv.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	revision, err := r.cfg.Clock.Revision(ctx)
+	if err != nil {
+		return 0, &kv.UnavailableError{Why: kv.EtcdUnavailable, RetryAfter: time.Second,
+			Detail: fmt.Sprintf("etcd's current revision cannot be had: %v", err)}
+	}
+	return revision, nil
+}
+
+// Lineage returns the history that the cluster is at, and the cluster's ID;
+// 0 and "" while that is not known.
+func (r *Router) Lineage() (lineage uint64, clusterID string) {
+	m := r.cfg.Shards.Map()
+	if m == nil {
+		return 0, ""
+	}
+	return m.Lineage, m.ClusterID
+}
+
+// parts returns the shards that a range touches, or why it cannot be served.
+func (r *Router) parts(rng kv.Range) (*shard.Map, []shard.Shard, error) {
+	m := r.cfg.Shards.Map()
+	if m == nil {
+		return nil, nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second,
+			Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)"}
+	}
+	if !m.Covers(rng) {
+		return nil, nil, &kv.NotServedError{Range: rng, Served: m.Spec.Ranges}
+	}
+	return m, m.Overlapping(rng), nil
+}
+
+// Elsewhere returns the client endpoints of other nodes that have the first
+// shard of a range, best first.
+func (r *Router) Elsewhere(rng kv.Range) []string {
+	m := r.cfg.Shards.Map()
+	if m == nil {
+		return nil
+	}
+	shards := m.Overlapping(rng)
+	if len(shards) == 0 {
+		return nil
+	}
+	return r.cfg.Shards.Endpoints(shards[0].Replicas)
+}
+
+// notHere says who has the shard.
+func (r *Router) notHere(s *shard.Shard) error {
+	return &kv.NotHereError{Shard: uint64(s.ID), Epoch: s.Epoch, Endpoints: r.cfg.Shards.Endpoints(s.Replicas)}
+}
+
+// soon is what a cache's ErrNotReady and ErrRetired mean to a client.
+func soon(s *shard.Shard, err error) error {
+	if errors.Is(err, cache.ErrNotReady) || errors.Is(err, cache.ErrRetired) {
+		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 100 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %v", s.ID, err)}
+	}
+	return err
+}
