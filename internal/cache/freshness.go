@@ -76,7 +76,7 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 // that; the source is asked to get there.
 func (c *Cache) Observe(at time.Time, revision kv.Revision) {
 	if c.freshness.observe(at.Sub(c.start), revision) {
-		c.demand(revision)
+		c.Demand(revision)
 	}
 }
 

@@ -3,6 +3,7 @@ package cache
 import (
 	"container/heap"
 	"context"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -13,7 +14,9 @@ type waiters []*waiter
 type waiter struct {
 	revision kv.Revision
 	waker    Waker
-	place    int // in the heap; -1: not in it
+	place    int      // in the heap; -1: not in it
+	owner    *Watcher // whose it is, to go with it; may be nil
+	next     *waiter  // of the same owner
 }
 
 func (h waiters) Len() int           { return len(h) }
@@ -37,20 +40,28 @@ func (h *waiters) Pop() any {
 	return w
 }
 
-// wakeAt registers waker; see Watcher.WakeAt.
-func (c *Cache) wakeAt(revision kv.Revision, waker Waker) *waiter {
-	w := &waiter{revision: revision, waker: waker, place: -1}
+// wakeAt registers waker, for owner when that is not nil; see Watcher.WakeAt.
+// An owner waits once for each revision, and for nothing once it is closed:
+// so the waiters are bounded though nobody may ever reach their revision.
+func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waiter {
+	w := &waiter{revision: revision, waker: waker, place: -1, owner: owner}
 	c.mu.Lock()
 	// Under the lock that the writer takes after it has settled: it either
 	// finds the waiter or had settled before this.
-	if v := c.settled.Load(); v.progress >= revision || v.retired {
+	if v := c.settled.Load(); v.retired || v.ready && v.progress >= revision {
 		c.mu.Unlock()
 		waker.Wake()
 		return w
 	}
+	if owner != nil {
+		if owner.entry == nil || owner.waitsLocked(revision) {
+			c.mu.Unlock()
+			return w
+		}
+		w.next, owner.waits = owner.waits, w
+	}
 	heap.Push(&c.waiting, w)
 	c.mu.Unlock()
-	c.demand(revision)
 	return w
 }
 
@@ -58,14 +69,48 @@ func (c *Cache) wakeAt(revision kv.Revision, waker Waker) *waiter {
 func (c *Cache) forget(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.place >= 0 {
-		heap.Remove(&c.waiting, w.place)
+	c.forgetLocked(w)
+}
+
+func (c *Cache) forgetLocked(w *waiter) {
+	if w.place < 0 {
+		return
+	}
+	heap.Remove(&c.waiting, w.place)
+	if w.owner == nil {
+		return
+	}
+	for at := &w.owner.waits; *at != nil; at = &(*at).next {
+		if *at == w {
+			*at = w.next
+			return
+		}
 	}
 }
 
-// demand tells the source that progress of revision is wanted. It does not
-// block; the source sees the highest wish.
-func (c *Cache) demand(revision kv.Revision) {
+// demandEvery is the least time between two reminders of the source.
+const demandEvery = 100 * time.Millisecond
+
+// demandAgain reminds the source of the nearest revision that somebody waits
+// for: a source that was lost takes the wishes it has heard with it.
+func (c *Cache) demandAgain() {
+	c.mu.Lock()
+	var revision kv.Revision
+	if len(c.waiting) > 0 {
+		revision = c.waiting[0].revision
+	}
+	c.mu.Unlock()
+	if revision > 0 {
+		c.demand(revision)
+	}
+}
+
+// Demand tells the source that progress of revision is wanted soon. It does
+// not block; the source sees the highest wish.
+func (c *Cache) Demand(revision kv.Revision) {
+	if c.view.Load().progress >= revision {
+		return
+	}
 	for {
 		select {
 		case c.want <- revision:
@@ -92,7 +137,8 @@ func (w chanWaker) Wake() {
 }
 
 // WaitProgress waits until the cache has everything up to revision. It fails
-// with the context's error, with ErrRetired, and with ErrNotReady.
+// with the context's error and with ErrRetired. A cache that is still being
+// loaded is waited for.
 func (c *Cache) WaitProgress(ctx context.Context, revision kv.Revision) error {
 	for {
 		v := c.view.Load()
@@ -103,7 +149,7 @@ func (c *Cache) WaitProgress(ctx context.Context, revision kv.Revision) error {
 			return nil
 		}
 		wake := make(chanWaker, 1)
-		w := c.wakeAt(revision, wake)
+		w := c.wakeAt(revision, wake, nil)
 		select {
 		case <-wake:
 		case <-ctx.Done():

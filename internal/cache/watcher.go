@@ -25,18 +25,19 @@ type Waker interface{ Wake() }
 // idle watcher never falls behind the floor, and batches that do not concern
 // it cost nothing.
 type Watcher struct {
-	c      *Cache
-	r      kv.Range
-	single bool
-	from   kv.Revision // nothing below it is delivered
-	waker  Waker
+	c     *Cache
+	r     kv.Range
+	from  kv.Revision // nothing below it is delivered; owned by the reader
+	waker Waker
 
 	// state is the position (sequence number of the next batch to look at)
 	// shifted left by one, and the idle bit.
 	state atomic.Uint64
 
-	entry *watchers // guarded by c.mu
-	place int       // guarded by c.mu
+	entry  *watchers // guarded by c.mu; nil once closed
+	waits  *waiter   // guarded by c.mu; see WakeAt
+	place  int32     // guarded by c.mu; in entry's list
+	single bool
 }
 
 const idleBit = 1
@@ -70,11 +71,25 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 	return nil, err
 }
 
-// Close ends the watcher. It may be called twice.
+// Close ends the watcher. It may be called twice. A Wake that is on its way
+// may still arrive.
 func (w *Watcher) Close() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	w.c.index.remove(w)
+	for w.waits != nil {
+		w.c.forgetLocked(w.waits)
+	}
+}
+
+// waitsLocked reports whether w already waits for revision.
+func (w *Watcher) waitsLocked(revision kv.Revision) bool {
+	for at := w.waits; at != nil; at = at.next {
+		if at.revision == revision {
+			return true
+		}
+	}
+	return false
 }
 
 // Range returns what is watched.
@@ -85,7 +100,8 @@ func (w *Watcher) Range() kv.Range { return w.r }
 // revision 0 means that there is nothing now and that Wake will be called.
 //
 // A watcher that has fallen behind the floor gets a *kv.CompactedError; when
-// the cache stops, ErrRetired.
+// the cache stops, ErrRetired. After either, Progress()+1 is where another
+// watcher may go on.
 func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	state := w.state.Load()
 	if state&idleBit != 0 {
@@ -97,7 +113,10 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			return 0, dst, ErrRetired
 		}
 		if pos < v.win.first {
-			return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
+			if w.from < v.win.floor {
+				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
+			}
+			pos = v.win.seek(w.from) // what is gone lies below from: nothing is missed
 		}
 		for pos < v.win.next {
 			e := v.win.at(pos)
@@ -126,31 +145,34 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 }
 
 // Progress returns the revision up to which everything in the range has been
-// returned by Next.
+// returned by Next. It never goes back. A watcher from a revision in the
+// future starts with the one before it, for it wants nothing below.
+//
+// It moves past batches that do not concern the watcher when Next does.
 func (w *Watcher) Progress() kv.Revision {
 	// settled before state: what was matched up to settled has already made
 	// the watcher active, unless the reader has consumed it since.
-	settled := w.c.settled.Load().progress
-	state := w.state.Load()
-	before := w.from - 1 // the caller wants nothing below from
-	if state&idleBit != 0 {
-		return max(settled, before)
+	progress := w.c.settled.Load().progress
+	if state := w.state.Load(); state&idleBit == 0 {
+		v := w.c.view.Load()
+		switch pos := state >> 1; {
+		case pos >= v.win.next:
+			progress = v.progress
+		case pos < v.win.first:
+			progress = 0 // Next will tell
+		default:
+			progress = v.win.at(pos).Revision - 1
+		}
 	}
-	v := w.c.view.Load()
-	switch pos := state >> 1; {
-	case pos >= v.win.next:
-		return max(v.progress, before)
-	case pos < v.win.first:
-		return before // Next will tell
-	default:
-		return max(v.win.at(pos).Revision-1, before)
-	}
+	w.from = max(w.from, progress+1)
+	return w.from - 1
 }
 
 // WakeAt has the waker called once the cache has everything up to revision,
-// and asks the source to get there soon, even when the range is quiet.
+// and asks the source to get there soon, even when the range is quiet. Closing
+// the watcher takes it back.
 func (w *Watcher) WakeAt(revision kv.Revision) {
-	w.c.wakeAt(revision, w.waker)
+	w.c.wakeAt(revision, w.waker, w)
 }
 
 // wakeFor makes an idle watcher active at the batch with number seq; there
