@@ -1,0 +1,67 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// NameTakenError says that a live node with another address has our name.
+type NameTakenError struct {
+	Name    shard.NodeID
+	Address string // the other's gossip address
+	UUID    string // the other's
+	SameID  bool   // the other has our UUID, too
+	For     time.Duration
+}
+
+func (e *NameTakenError) Error() string {
+	s := fmt.Sprintf("the name %q is taken by the node at %s, alive for %s since we came; give each node its own --name", e.Name, e.Address, e.For.Round(time.Second))
+	if e.SameID {
+		s += " and its own --data-dir: the other one has our UUID, so its data directory is a copy of ours"
+	}
+	return s
+}
+
+// conflict follows one quarrel about our name. It is a value: claims and times
+// go in, the verdict comes out.
+type conflict struct {
+	limit time.Duration // how long it may last
+	pause time.Duration // a longer silence ends it
+	since time.Time     // zero: there is none
+	last  time.Time
+	other meta
+}
+
+// claimed takes the news that other has our name, at another address. It
+// returns an error when we are the newcomer and it has lasted too long.
+//
+// The newcomer is the one who started later; the greater UUID decides a tie.
+// Both sides come to the same result, as far as their clocks agree.
+func (c *conflict) claimed(now time.Time, self, other meta) error {
+	if !newcomer(self, other) {
+		return nil
+	}
+	if c.since.IsZero() || now.Sub(c.last) > c.pause || other.GossipAddress != c.other.GossipAddress {
+		c.since = now
+	}
+	c.last, c.other = now, other
+	if now.Sub(c.since) < c.limit {
+		return nil
+	}
+	return &NameTakenError{
+		Name: self.Name, Address: other.GossipAddress, UUID: other.UUID,
+		SameID: other.UUID == self.UUID, For: now.Sub(c.since),
+	}
+}
+
+// settled takes the news that others accept us under our name.
+func (c *conflict) settled() { c.since = time.Time{} }
+
+func newcomer(self, other meta) bool {
+	if !self.started.Equal(other.started) {
+		return self.started.After(other.started)
+	}
+	return self.UUID > other.UUID
+}
