@@ -1,0 +1,204 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// ClusterMismatchError says that a node of another cluster was met.
+type ClusterMismatchError struct {
+	Member       shard.NodeID
+	Address      string
+	Ours, Theirs string // cluster IDs
+}
+
+func (e *ClusterMismatchError) Error() string {
+	return fmt.Sprintf("the node %q at %s belongs to cluster %s, we belong to %s: refused; check --join, and --data-dir if this node was meant for the other cluster", e.Member, e.Address, e.Theirs, e.Ours)
+}
+
+// standing is what the others think of our claim to our name.
+type standing struct {
+	// In the current round of joining: how many lists had us under our
+	// address, under that of an older node, and how many had anybody else.
+	accepted, elsewhere, company int
+	// refused: in the last round that said anything, nobody accepted us.
+	refused bool
+	// holder is who has our name instead.
+	holder string
+}
+
+// delegate is Membership as memberlist calls it, often under memberlist's own
+// lock: it must not call memberlist, nor wait.
+type delegate Membership
+
+func (d *delegate) m() *Membership { return (*Membership)(d) }
+
+// NodeMeta returns our metadata.
+func (d *delegate) NodeMeta(int) []byte {
+	m := d.m()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	host := ""
+	if self := m.selfLocked(); self.GossipAddress != "" {
+		host, _, _ = splitAddress(self.GossipAddress)
+	}
+	b, err := encodeMeta(m.self, host)
+	if err != nil {
+		// Validate and SetClusterID see to it that it fits.
+		m.log.Error("cannot encode our metadata", "error", err)
+		return nil
+	}
+	return b
+}
+
+// NotifyMsg takes nothing: we send no messages of our own.
+func (*delegate) NotifyMsg([]byte) {}
+
+// GetBroadcasts returns nothing.
+func (*delegate) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState returns nothing.
+func (*delegate) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState takes nothing.
+func (*delegate) MergeRemoteState([]byte, bool) {}
+
+// NotifyJoin wakes watch.
+func (d *delegate) NotifyJoin(*memberlist.Node) { poke(d.looks) }
+
+// NotifyLeave wakes watch.
+func (d *delegate) NotifyLeave(*memberlist.Node) { poke(d.looks) }
+
+// NotifyUpdate wakes watch.
+func (d *delegate) NotifyUpdate(*memberlist.Node) { poke(d.looks) }
+
+// NotifyAlive refuses nodes of other clusters, and those we cannot read, that
+// come by way of gossip.
+func (d *delegate) NotifyAlive(n *memberlist.Node) error {
+	m := d.m()
+	peer, err := decodeMeta(n.Meta, n.Addr.String())
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.onceLocked("meta " + n.Address()) {
+			m.log.Warn("a node is refused: its metadata cannot be read; is it a newer version, or no cache node?", "member", n.Name, "gossip", n.Address(), "error", err)
+		}
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.checkClusterLocked(n, peer, m.clusterLocked()); err != nil {
+		return err
+	}
+	if m.company == "" {
+		m.company = peer.ClusterID
+	}
+	return nil
+}
+
+// NotifyMerge refuses to merge with another cluster. It is called on both
+// sides with the other's list when one joins.
+func (d *delegate) NotifyMerge(nodes []*memberlist.Node) error {
+	if isObserver(nodes) {
+		return errObserver
+	}
+	m := d.m()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cluster := m.clusterLocked()
+	// By name, so that the error does not change with each try.
+	for _, n := range slices.SortedFunc(slices.Values(nodes), func(a, b *memberlist.Node) int { return cmp.Compare(a.Name, b.Name) }) {
+		peer, ok := fromNode(n)
+		if !ok || gone(peer.Member) {
+			continue
+		}
+		if err := m.checkClusterLocked(n, peer, cluster); err != nil {
+			return err
+		}
+		if cluster == "" {
+			cluster = peer.ClusterID
+		}
+	}
+	m.company = cluster
+	m.hearLocked(nodes)
+	return nil
+}
+
+// hearLocked takes from another's list what it thinks of our name.
+func (m *Membership) hearLocked(nodes []*memberlist.Node) {
+	s := &m.standing
+	for _, n := range nodes {
+		if n.Name != string(m.self.Name) {
+			s.company++
+			continue
+		}
+		if n.Address() == m.address {
+			s.accepted++
+			continue
+		}
+		if other, ok := fromNode(n); ok && newcomer(m.self, other) {
+			s.elsewhere++
+			s.holder = other.GossipAddress
+		}
+	}
+}
+
+// NotifyConflict is told of two nodes with one name. When it is ours, existing
+// is us.
+func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
+	m := d.m()
+	peer, ok := fromNode(other)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if existing.Name != string(m.self.Name) {
+		if m.onceLocked("claim " + other.Name + other.Address()) {
+			m.log.Info("a second node claims the name of a member", "member", existing.Name, "gossip", existing.Address(), "claimant", other.Address())
+		}
+		return
+	}
+	if !ok || m.left {
+		return
+	}
+	if m.onceLocked("name " + other.Address()) {
+		m.log.Warn("another node has our name; the one that started later will have to go", "gossip", other.Address(), "uuid", peer.UUID, "we_started_later", newcomer(m.self, peer))
+	}
+	if newcomer(m.self, peer) {
+		m.standing.refused = true
+		m.standing.holder = peer.GossipAddress
+		poke(m.joins)
+	}
+	if err := m.conflict.claimed(time.Now(), m.self, peer); err != nil {
+		select {
+		case m.verdict <- err:
+		default:
+		}
+	}
+}
+
+// clusterLocked returns the cluster we belong to: by our own knowledge, or by
+// the company we keep.
+func (m *Membership) clusterLocked() string {
+	if m.self.ClusterID != "" {
+		return m.self.ClusterID
+	}
+	return m.company
+}
+
+// checkClusterLocked returns an error when peer is of another cluster, and
+// logs the first for each.
+func (m *Membership) checkClusterLocked(n *memberlist.Node, peer meta, ours string) error {
+	if ours == "" || peer.ClusterID == "" || peer.ClusterID == ours {
+		return nil
+	}
+	err := &ClusterMismatchError{Member: shard.NodeID(n.Name), Address: n.Address(), Ours: ours, Theirs: peer.ClusterID}
+	if m.onceLocked("cluster " + err.Error()) {
+		m.log.Warn("a node of another cluster is refused", "error", err)
+	}
+	return err
+}

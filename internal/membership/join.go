@@ -1,0 +1,253 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// join looks for nodes that we should know but do not, until ctx ends: often
+// while we are alone or not accepted, seldom otherwise.
+func (m *Membership) join(ctx context.Context, ml *memberlist.Memberlist) error {
+	delay := m.cfg.RetryInterval
+	failed := make(map[string]string) // what was logged, by address
+	for {
+		if err := m.joinRound(ctx, ml, failed); err != nil {
+			return err
+		}
+		urgent, patient := m.urgency()
+		switch {
+		case !urgent:
+			delay = m.cfg.RejoinInterval
+		case !patient || delay == m.cfg.RejoinInterval:
+			delay = m.cfg.RetryInterval
+		default:
+			delay = min(2*delay, m.cfg.RejoinInterval)
+		}
+		if err := m.joinWait(ctx, delay, urgent); err != nil {
+			return err
+		}
+	}
+}
+
+// urgency says whether we should try to join soon, and if so, whether trying
+// less and less often will do.
+func (m *Membership) urgency() (urgent, patient bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.left:
+		return false, false
+	case m.standing.refused:
+		return true, false
+	case len(m.cfg.Join) == 0 && len(m.members) == 1:
+		return false, false
+	}
+	return m.aloneLocked(), true
+}
+
+func (m *Membership) aloneLocked() bool {
+	for i := range m.members {
+		if m.members[i].Name != m.self.Name && !gone(m.members[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// joinWait waits for delay, or until it becomes urgent.
+func (m *Membership) joinWait(ctx context.Context, delay time.Duration, urgent bool) error {
+	t := time.NewTimer(delay)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+			return nil
+		case <-m.joins:
+			now, _ := m.urgency()
+			if now && !urgent {
+				t.Reset(m.cfg.RetryInterval)
+				urgent = true
+			}
+		}
+	}
+}
+
+// joinRound tries each candidate once.
+func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, failed map[string]string) error {
+	m.mu.Lock()
+	self, refused, left := m.address, m.standing.refused, m.left
+	members := m.members
+	if m.aloneLocked() {
+		m.company = ""
+	}
+	m.standing.accepted, m.standing.elsewhere, m.standing.company = 0, 0, 0
+	m.mu.Unlock()
+	if left {
+		return nil
+	}
+
+	failures := make(map[string]error)
+	candidates := m.resolve(ctx, failures)
+	candidates = append(candidates, lastKnown(members, refused)...)
+	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+	tried := map[string]bool{self: true}
+	live := liveAddresses(ml)
+	for _, a := range candidates {
+		if tried[a] || live[a] && !refused {
+			continue
+		}
+		tried[a] = true
+		_, err := ml.Join([]string{a})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failures[a] = explain(a, err)
+			continue
+		}
+		live = liveAddresses(ml)
+	}
+	m.judge(failures, failed)
+	return nil
+}
+
+// judge draws the conclusions of a round and logs what is new.
+func (m *Membership) judge(failures map[string]error, failed map[string]string) {
+	m.mu.Lock()
+	s := &m.standing
+	switch {
+	case s.accepted > 0:
+		s.refused = false
+		m.conflict.settled()
+	case s.elsewhere > 0:
+		s.refused = true
+	}
+	// The watch may lag behind what the lists said a moment ago.
+	alone := m.aloneLocked() && s.company == 0
+	before := m.joinErr
+	m.joinErr = nil
+	switch {
+	case s.refused:
+		m.joinErr = fmt.Errorf("others know the node at %s under our name, and not us yet", s.holder)
+	case alone && len(failures) > 0:
+		var errs []error
+		for _, a := range slices.Sorted(maps.Keys(failures)) {
+			errs = append(errs, failures[a])
+		}
+		m.joinErr = errors.Join(errs...)
+	}
+	joined := before != nil && m.joinErr == nil && !alone
+	m.mu.Unlock()
+
+	for a, err := range failures {
+		if text := err.Error(); failed[a] != text {
+			failed[a] = text
+			if alone {
+				m.log.Warn("cannot join, will keep trying", "join", a, "error", err)
+			} else {
+				m.log.Debug("cannot join", "join", a, "error", err)
+			}
+		}
+	}
+	maps.DeleteFunc(failed, func(a string, _ string) bool { return failures[a] == nil })
+	if joined {
+		m.log.Info("joined the cluster")
+	}
+}
+
+// resolve returns the addresses, IP:port, that Join stands for, without
+// repetition.
+func (m *Membership) resolve(ctx context.Context, failures map[string]error) []string {
+	var out []string
+	for _, j := range m.cfg.Join {
+		host, port, err := net.SplitHostPort(j)
+		if err != nil {
+			continue // Validate has seen it
+		}
+		ips := []string{host}
+		if _, err := netip.ParseAddr(host); err != nil {
+			lookup, cancel := context.WithTimeout(ctx, m.cfg.StreamTimeout)
+			ips, err = m.cfg.LookupHost(lookup, host)
+			cancel()
+			if err == nil && len(ips) == 0 {
+				err = errors.New("no address")
+			}
+			if err != nil {
+				failures[j] = fmt.Errorf("resolve %s: %w", host, err)
+				continue
+			}
+		}
+		for _, ip := range ips {
+			if a, err := netip.ParseAddr(ip); err == nil {
+				out = append(out, net.JoinHostPort(a.Unmap().String(), port))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// lastKnownMax bounds how many members are tried under their last address.
+const lastKnownMax = 3
+
+// lastKnown returns addresses of members that died last: after a partition
+// they may be back. While we are refused, those of live ones too: they have to
+// hear of us.
+func lastKnown(members []shard.Member, refused bool) []string {
+	members = slices.Clone(members)
+	slices.SortFunc(members, func(a, b shard.Member) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Name, b.Name)) })
+	var dead, live []string
+	for i := range members {
+		switch a := members[i].GossipAddress; {
+		case a == "":
+		case members[i].State == shard.Dead && len(dead) < lastKnownMax:
+			dead = append(dead, a)
+		case !gone(members[i]) && refused && len(live) < lastKnownMax:
+			live = append(live, a)
+		}
+	}
+	return append(dead, live...)
+}
+
+func liveAddresses(ml *memberlist.Memberlist) map[string]bool {
+	out := make(map[string]bool)
+	for _, n := range ml.Members() {
+		out[n.Address()] = true
+	}
+	return out
+}
+
+// explain makes memberlist's error say what to do. memberlist formats causes
+// away, so the text is all there is.
+func explain(address string, err error) error {
+	text := err.Error()
+	for _, s := range []string{
+		"no installed keys could decrypt the message",
+		"encryption is not configured",
+		"encryption is configured but",
+		"message authentication failed",
+	} {
+		if strings.Contains(strings.ToLower(text), s) {
+			return fmt.Errorf("join %s: the gossip keys differ: that node has other ones, or one of us has none; all nodes need the same", address)
+		}
+	}
+	if i := strings.LastIndex(text, address+": "); i >= 0 {
+		text = text[i+len(address)+2:]
+	}
+	return fmt.Errorf("join %s: %s", address, strings.TrimSpace(text))
+}

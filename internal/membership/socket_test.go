@@ -1,0 +1,168 @@
+package membership
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// socketNode starts a node on loopback, quicker than the defaults.
+func socketNode(t *testing.T, name string, change func(*Config)) *running {
+	t.Helper()
+	cfg := Defaults()
+	cfg.Self = shard.Member{Name: shard.NodeID(name), UUID: "uuid-" + name, ClientAddress: "127.0.0.1:7400"}
+	cfg.BindAddr = "127.0.0.1:0"
+	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil)).With("node", name)
+	cfg.ProbeInterval, cfg.ProbeTimeout = 300*time.Millisecond, 200*time.Millisecond
+	cfg.GossipInterval, cfg.ViewInterval = 50*time.Millisecond, 50*time.Millisecond
+	cfg.PushPullInterval = time.Second
+	cfg.RetryInterval, cfg.RejoinInterval = 100*time.Millisecond, time.Second
+	cfg.ReclaimTime, cfg.ConflictTimeout = 200*time.Millisecond, 3*time.Second
+	if change != nil {
+		change(&cfg)
+	}
+	r := run(t, cfg, "")
+	r.address = r.Self().GossipAddress
+	t.Cleanup(r.kill)
+	return r
+}
+
+func joining(nodes ...*running) func(*Config) {
+	return func(c *Config) {
+		for _, n := range nodes {
+			c.Join = append(c.Join, n.address)
+		}
+	}
+}
+
+// eventually waits until ok, and fails the test after a minute.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func TestSocketsThreeNodes(t *testing.T) {
+	a := socketNode(t, "a", nil)
+	b := socketNode(t, "b", joining(a))
+	c := socketNode(t, "c", joining(a, b))
+	all := []*running{a, b, c}
+	for _, n := range all {
+		eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
+	}
+	c.SetDraining(true)
+	c.SetClusterID(uuidA)
+	for _, n := range all {
+		eventually(t, "c draining", func() bool { m := n.member("c"); return m.Draining && m.ClusterID == uuidA })
+	}
+
+	c.kill()
+	var seen []shard.State
+	eventually(t, "c dead", func() bool {
+		s := a.member("c").State
+		if len(seen) == 0 || seen[len(seen)-1] != s {
+			seen = append(seen, s)
+		}
+		return s == shard.Dead
+	})
+	if !strings.Contains(fmt.Sprint(seen), fmt.Sprint(shard.Suspect)) {
+		t.Errorf("c was never suspect: %v", seen)
+	}
+
+	c = socketNode(t, "c", joining(a, b)) // another port, the same UUID
+	for _, n := range []*running{a, b, c} {
+		eventually(t, "c back", func() bool {
+			m := n.member("c")
+			return m.State == shard.Alive && m.GossipAddress == c.address && !m.Draining
+		})
+	}
+
+	if err := b.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*running{a, b, c} {
+		eventually(t, "b left", func() bool { return n.member("b").State == shard.Left })
+	}
+}
+
+func TestSocketsNameTaken(t *testing.T) {
+	a := socketNode(t, "a", nil)
+	b := socketNode(t, "b", joining(a))
+	eventually(t, "joined", func() bool { return b.states()[shard.Alive] == 2 })
+	twin := socketNode(t, "a", func(c *Config) { joining(a, b)(c); c.Self.UUID = "another" })
+	eventually(t, "the twin gives up", func() bool {
+		select {
+		case <-twin.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if twin.err == nil || !strings.Contains(twin.err.Error(), a.address) || !strings.Contains(twin.err.Error(), "--name") {
+		t.Errorf("Run: %v", twin.err)
+	}
+	if m := b.member("a"); m.State != shard.Alive || m.UUID != "uuid-a" {
+		t.Errorf("b sees %+v", m)
+	}
+}
+
+func TestSocketsKeys(t *testing.T) {
+	key := func(s string) [][]byte { return [][]byte{[]byte(strings.Repeat(s, 32))} }
+	with := func(keys [][]byte, nodes ...*running) func(*Config) {
+		return func(c *Config) { joining(nodes...)(c); c.SecretKeys = keys }
+	}
+	a := socketNode(t, "a", with(key("k")))
+	same := socketNode(t, "same", with(append(key("o"), key("k")...), a)) // in the middle of a rotation
+	other := socketNode(t, "other", with(key("x"), a))
+	none := socketNode(t, "none", with(nil, a))
+	for _, n := range []*running{other, none} {
+		eventually(t, "a clear error", func() bool {
+			err := n.JoinError()
+			return err != nil && strings.Contains(err.Error(), "gossip keys differ") && strings.Contains(err.Error(), a.address)
+		})
+	}
+	// same sends with a key that a does not have: it must have the error, too.
+	eventually(t, "an unknown first key is an error", func() bool { return same.JoinError() != nil })
+	both := socketNode(t, "both", with(append(key("k"), key("o")...), a))
+	eventually(t, "both joins", func() bool { return both.states()[shard.Alive] == 2 && a.states()[shard.Alive] == 2 })
+}
+
+func TestSocketsPortTaken(t *testing.T) {
+	a := socketNode(t, "a", nil)
+	cfg := Defaults()
+	cfg.Self = shard.Member{Name: "b", UUID: uuidB}
+	cfg.BindAddr = a.address
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), a.address) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("Run: %v", err)
+	}
+	if err := m.Run(t.Context()); err == nil {
+		t.Error("Run twice")
+	}
+}
+
+func TestSocketsAdvertiseName(t *testing.T) {
+	n := socketNode(t, "a", func(c *Config) { c.AdvertiseAddr = "localhost" })
+	if !strings.HasPrefix(n.address, "127.0.0.1:") && !strings.HasPrefix(n.address, "[::1]:") {
+		t.Errorf("advertised %s", n.address)
+	}
+}

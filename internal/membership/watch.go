@@ -1,0 +1,101 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// watch keeps Members in step with memberlist's view. It ends with ctx, or
+// when another node has our name for too long.
+func (m *Membership) watch(ctx context.Context, obs *observer) error {
+	ticker := time.NewTicker(m.cfg.ViewInterval)
+	defer ticker.Stop()
+	for {
+		nodes, err := obs.look()
+		if err != nil {
+			m.log.Debug("cannot look at the members", "error", err)
+		} else {
+			m.take(nodes)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-m.verdict:
+			return err
+		case <-m.looks:
+		case <-ticker.C:
+		}
+	}
+}
+
+// take makes a view of memberlist's the members.
+func (m *Membership) take(nodes []*memberlist.Node) {
+	m.mu.Lock()
+	seen := make([]shard.Member, 0, len(nodes))
+	for _, n := range nodes {
+		if n.Name == string(m.self.Name) {
+			continue
+		}
+		if member, ok := fromNode(n); ok {
+			seen = append(seen, member.Member)
+		}
+	}
+	seen = append(seen, m.selfLocked())
+	changed, transitions := m.roster.observe(time.Now(), seen)
+	if changed {
+		m.members = m.roster.list()
+	}
+	self := m.self.Name
+	m.mu.Unlock()
+
+	for _, t := range transitions {
+		if t.after.Name != self {
+			m.logTransition(t)
+		}
+	}
+	if changed {
+		m.changes.wake()
+		poke(m.joins)
+	}
+}
+
+func (m *Membership) logTransition(t transition) {
+	level, what := slog.LevelInfo, "member is alive"
+	switch t.after.State {
+	case shard.Suspect:
+		what = "member is suspect"
+	case shard.Dead:
+		level, what = slog.LevelWarn, "member is dead"
+	case shard.Left:
+		what = "member left"
+	}
+	m.log.Log(context.Background(), level, what, "member", t.after.Name, "uuid", t.after.UUID,
+		"gossip", t.after.GossipAddress, "zone", t.after.Zone, "version", t.after.Version)
+}
+
+// fromNode reads a node of memberlist's. It is false for one whose metadata
+// cannot be read; such a one is refused when it comes, see NotifyAlive.
+func fromNode(n *memberlist.Node) (meta, bool) {
+	m, err := decodeMeta(n.Meta, n.Addr.String())
+	if err != nil {
+		return meta{}, false
+	}
+	m.Name = shard.NodeID(n.Name)
+	m.GossipAddress = n.Address()
+	switch n.State {
+	case memberlist.StateAlive:
+		m.State = shard.Alive
+	case memberlist.StateSuspect:
+		m.State = shard.Suspect
+	case memberlist.StateLeft:
+		m.State = shard.Left
+	default:
+		m.State = shard.Dead
+	}
+	return m, true
+}
