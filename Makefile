@@ -4,10 +4,6 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# What breaking changes of the API are looked for against: the newest release,
-# or, before the first one, the commit that brought the API.
-AGAINST ?= $(shell git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || git log --diff-filter=A --format=%H -- buf.yaml | tail -n 1)
-
 .PHONY: help
 help: ## Show the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,7 +59,7 @@ proto-lint: ## Check the style of api/proto
 
 .PHONY: proto-breaking
 proto-breaking: ## Look for breaking changes of the API (AGAINST=a commit or tag)
-	"$$(tools/pinned buf)" breaking --against '.git#ref=$(AGAINST)'
+	tools/breaking $(AGAINST)
 
 .PHONY: clean
 clean: ## Remove what was built here
