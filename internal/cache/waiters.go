@@ -17,6 +17,7 @@ type waiter struct {
 	place    int      // in the heap; -1: not in it
 	owner    *Watcher // whose it is, to go with it; may be nil
 	next     *waiter  // of the same owner
+	idle     bool     // content to wait: the source is not asked
 }
 
 func (h waiters) Len() int           { return len(h) }
@@ -44,7 +45,11 @@ func (h *waiters) Pop() any {
 // An owner waits once for each revision, and for nothing once it is closed:
 // so the waiters are bounded though nobody may ever reach their revision.
 func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waiter {
-	w := &waiter{revision: revision, waker: waker, place: -1, owner: owner}
+	return c.wait(&waiter{revision: revision, waker: waker, place: -1, owner: owner})
+}
+
+func (c *Cache) wait(w *waiter) *waiter {
+	revision, waker, owner := w.revision, w.waker, w.owner
 	c.mu.Lock()
 	// Under the lock that the writer takes after it has settled: it either
 	// finds the waiter or had settled before this.
@@ -96,12 +101,14 @@ const demandEvery = 100 * time.Millisecond
 func (c *Cache) demandAgain() {
 	c.mu.Lock()
 	var revision kv.Revision
-	if len(c.waiting) > 0 {
-		revision = c.waiting[0].revision
+	for _, w := range c.waiting {
+		if !w.idle && (revision == 0 || w.revision < revision) {
+			revision = w.revision
+		}
 	}
 	c.mu.Unlock()
 	if revision > 0 {
-		c.demand(revision)
+		c.Demand(revision)
 	}
 }
 

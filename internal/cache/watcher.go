@@ -173,6 +173,12 @@ func (w *Watcher) Progress() kv.Revision {
 // the watcher takes it back.
 func (w *Watcher) WakeAt(revision kv.Revision) {
 	w.c.wakeAt(revision, w.waker, w)
+	w.c.Demand(revision)
+}
+
+// NotifyAt is WakeAt without asking the source for anything.
+func (w *Watcher) NotifyAt(revision kv.Revision) {
+	w.c.wait(&waiter{revision: revision, waker: w.waker, place: -1, owner: w, idle: true})
 }
 
 // wakeFor makes an idle watcher active at the batch with number seq; there
