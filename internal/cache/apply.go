@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -67,6 +66,10 @@ func (c *Cache) advance(revision kv.Revision) {
 	v.progress = max(old.progress, revision)
 	c.view.Store(&v)
 	c.settle(&v)
+	if now.Sub(c.demanded) > demandEvery {
+		c.demanded = now
+		c.demandAgain()
+	}
 }
 
 // wakeMatching wakes the idle watchers whose range the batch touches.
@@ -124,7 +127,8 @@ func (c *Cache) settle(v *view) {
 			c.mu.Unlock()
 			return
 		}
-		w := heap.Pop(&c.waiting).(*waiter) //nolint:forcetypeassert // ours alone
+		w := c.waiting[0]
+		c.forgetLocked(w)
 		c.mu.Unlock()
 		w.waker.Wake()
 	}

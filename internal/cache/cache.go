@@ -75,10 +75,11 @@ type Cache struct {
 	counters  counters
 
 	// Owned by Run.
-	tree    *tree
-	win     window
-	woken   []*Watcher // scratch
-	trimmed time.Time
+	tree     *tree
+	win      window
+	woken    []*Watcher // scratch
+	trimmed  time.Time
+	demanded time.Time // when the source was last reminded
 }
 
 // view is all that readers see, of one moment.

@@ -43,7 +43,7 @@ func (x *index) add(w *Watcher) {
 			x.ranges = x.ranges.insert(&node{entry: e, maxEnd: w.r.End, priority: rand.Uint32()})
 		}
 	}
-	w.entry, w.place = e, len(e.list)
+	w.entry, w.place = e, int32(len(e.list)) //nolint:gosec // a count of watchers in memory
 	e.list = append(e.list, w)
 	x.count++
 }

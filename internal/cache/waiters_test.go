@@ -1,0 +1,169 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func TestWakeAt(t *testing.T) {
+	c := loaded(small(nil), 10)
+	var there, soon, later wakes
+	for _, x := range []struct {
+		waker    *wakes
+		revision kv.Revision
+	}{{&there, 10}, {&soon, 15}, {&later, 20}} {
+		watch(t, c, all, 11, x.waker).WakeAt(x.revision)
+	}
+	expect := func(when string, a, b, c int64) {
+		t.Helper()
+		if there.n.Load() != a || soon.n.Load() != b || later.n.Load() != c {
+			t.Errorf("%s: woken %d %d %d", when, there.n.Load(), soon.n.Load(), later.n.Load())
+		}
+	}
+	expect("at once", 1, 0, 0)
+	c.advance(14)
+	expect("at 14", 1, 0, 0)
+	b := puts(15, "a")
+	c.apply(&b)
+	expect("at 15", 1, 1, 0)
+	c.advance(30)
+	expect("at 30", 1, 1, 1)
+	if n := waitersOf(c); n != 0 {
+		t.Errorf("%d waiters left", n)
+	}
+}
+
+// What is woken at a revision finds the progress there.
+func TestWakeAtFindsProgress(t *testing.T) {
+	c := loaded(small(nil), 10)
+	wake := make(chanWaker, 1)
+	w := watch(t, c, kv.Single("a"), 11, wake)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for revision := kv.Revision(11); revision < 2000; revision++ {
+			w.WakeAt(revision)
+			select {
+			case <-wake:
+			case <-time.After(deadline):
+				t.Errorf("lost wake-up at %d", revision)
+				return
+			}
+			if _, _, err := w.Next(nil); err != nil || w.Progress() < revision {
+				t.Errorf("woken for %d at progress %d (%v)", revision, w.Progress(), err)
+				return
+			}
+		}
+	}()
+	for revision := kv.Revision(11); ; revision++ {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if revision%3 == 0 {
+			b := puts(revision, "b")
+			c.apply(&b)
+		} else {
+			c.advance(revision)
+		}
+	}
+}
+
+// Those who no longer wait are forgotten: nothing grows while the source is
+// away.
+func TestWaitersDoNotGrow(t *testing.T) {
+	c := loaded(small(nil), 10)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the client went away")
+	done := make(chan error, 100)
+	for i := range cap(done) {
+		go func() { done <- c.WaitProgress(ctx, kv.Revision(100+i)) }()
+	}
+	eventually(t, "all wait", func() bool { return waitersOf(c) == cap(done) })
+	cancel(cause)
+	for range cap(done) {
+		if err := <-done; !errors.Is(err, cause) {
+			t.Errorf("%v", err)
+		}
+	}
+	if n := waitersOf(c); n != 0 {
+		t.Errorf("%d waiters after all were cancelled", n)
+	}
+
+	w := watch(t, c, all, 11, &wakes{})
+	for range 1000 {
+		w.WakeAt(50)
+		w.WakeAt(60)
+	}
+	if n := waitersOf(c); n != 2 {
+		t.Errorf("%d waiters of one watcher for two revisions", n)
+	}
+	c.advance(55)
+	if n := waitersOf(c); n != 1 {
+		t.Errorf("%d waiters at 55", n)
+	}
+	w.WakeAt(70)
+	w.Close()
+	w.Close()
+	w.WakeAt(80)
+	if n := waitersOf(c); n != 0 {
+		t.Errorf("%d waiters of a closed watcher", n)
+	}
+}
+
+// The source hears the highest wish, never blocks anybody, and is reminded
+// after it was lost.
+func TestDemand(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	run(t, c)
+	want := s.request(t).Want
+	s.play(begin(10, 11), ready())
+	follows(t, c, 10)
+	w := watch(t, c, all, 11, &wakes{})
+	for _, revision := range []kv.Revision{20, 50, 30} {
+		w.WakeAt(revision)
+	}
+	if got := <-want; got != 50 {
+		t.Errorf("the source is asked for %d", got)
+	}
+	want = s.lose(t, errLost).Want
+	if got := <-want; got != 20 {
+		t.Errorf("the next source is asked for %d, not for the nearest", got)
+	}
+	s.play(begin(10, 0), ready(), progress(35))
+	eventually(t, "the source is reminded", func() bool {
+		s.play(progress(35))
+		select {
+		case got := <-want:
+			return got == 50
+		default:
+			return false
+		}
+	})
+	w.Close()
+	follows(t, c, 35)
+	c.Observe(time.Now(), 60)
+	if got := <-want; got != 60 && got != 50 {
+		t.Errorf("after an observation the source is asked for %d", got)
+	}
+}
+
+// Waiting for a cache that is still being loaded must wait, not spin.
+func TestWaitBeforeLoaded(t *testing.T) {
+	c := New(small(nil))
+	var w wakes
+	c.wakeAt(0, &w, nil)
+	if w.n.Load() != 0 {
+		t.Fatal("woken before there is a state")
+	}
+	c.load(newTree(), nil, 1, 0)
+	if w.n.Load() != 1 {
+		t.Error("not woken once the state is there")
+	}
+}

@@ -1,0 +1,118 @@
+package cache
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func TestWatchFrom(t *testing.T) {
+	c := loaded(small(nil), 10)
+	for _, b := range []kv.Batch{puts(11, "a"), puts(13, "b"), puts(15, "a", "b")} {
+		c.apply(&b)
+	}
+	c.advance(17)
+	for _, x := range []struct {
+		r        kv.Range
+		from     kv.Revision
+		want     []kv.Revision
+		progress kv.Revision
+	}{
+		{all, 11, []kv.Revision{11, 13, 15}, 17},
+		{kv.Single("a"), 11, []kv.Revision{11, 15}, 17},
+		{kv.Single("a"), 12, []kv.Revision{15}, 17},
+		{kv.Single("c"), 11, nil, 17},
+		{kv.Range{Start: "b"}, 14, []kv.Revision{15}, 17},
+		{all, 16, nil, 17},
+		{all, 18, nil, 17},
+		{all, 100, nil, 99},
+	} {
+		w := watch(t, c, x.r, x.from, &wakes{})
+		if got := w.Progress(); len(x.want) > 0 && got >= x.want[0] {
+			t.Errorf("%v from %d: progress %d before anything was read", x.r, x.from, got)
+		}
+		if got := drain(t, w); !slices.Equal(got, x.want) {
+			t.Errorf("%v from %d: %v", x.r, x.from, got)
+		}
+		if got := w.Progress(); got != x.progress {
+			t.Errorf("%v from %d: progress %d, not %d", x.r, x.from, got, x.progress)
+		}
+	}
+	_, err := c.Watch(all, 10, &wakes{})
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) || compacted.Requested != 10 || compacted.Floor != 11 {
+		t.Errorf("below the floor: %v", err)
+	}
+	if _, err := New(small(nil)).Watch(all, 10, &wakes{}); !errors.Is(err, ErrNotReady) {
+		t.Errorf("before the state: %v", err)
+	}
+}
+
+// A watcher that waits for the future, or that has seen all there was, does
+// not fall behind with the window; one that has not looked does.
+func TestFallBehind(t *testing.T) {
+	cfg := small(nil)
+	cfg.WindowBytes = 32 << 10
+	c := loaded(cfg, 10)
+	var idleWakes, slowWakes wakes
+	idle := watch(t, c, kv.Single("idle"), 11, &idleWakes)
+	drain(t, idle)
+	fresh := watch(t, c, all, 5000, &wakes{}) // from beyond, not looked at yet
+	slow := watch(t, c, kv.Single("a"), 11, &slowWakes)
+	for revision := kv.Revision(11); revision < 4000; revision++ {
+		b := puts(revision, "a")
+		c.apply(&b)
+	}
+	floor := c.Floor()
+	if floor <= 12 {
+		t.Fatalf("the test wants a window that moves; floor %d", floor)
+	}
+	if got := drain(t, idle); got != nil || idle.Progress() != 3999 || idleWakes.n.Load() != 0 {
+		t.Errorf("idle: %v, progress %d, woken %d", got, idle.Progress(), idleWakes.n.Load())
+	}
+	if got := drain(t, fresh); got != nil {
+		t.Errorf("fresh: %v", got)
+	}
+	_, _, err := slow.Next(nil)
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) || compacted.Requested != 11 || compacted.Floor != floor {
+		t.Errorf("slow: %v", err)
+	}
+	if got := slow.Progress(); got != 10 {
+		t.Errorf("slow: progress %d", got)
+	}
+	b := puts(4000, "idle")
+	c.apply(&b)
+	if got := drain(t, idle); !slices.Equal(got, []kv.Revision{4000}) || idleWakes.n.Load() != 1 {
+		t.Errorf("idle: %v, woken %d", got, idleWakes.n.Load())
+	}
+}
+
+// What was woken once is not woken again before it has looked.
+func TestOneWakeUntilRead(t *testing.T) {
+	c := loaded(small(nil), 10)
+	var n wakes
+	w := watch(t, c, kv.Prefix("a"), 11, &n)
+	drain(t, w)
+	for revision := kv.Revision(11); revision < 20; revision++ {
+		b := puts(revision, "a1", "a2", "b")
+		c.apply(&b)
+	}
+	if n.n.Load() != 1 {
+		t.Errorf("woken %d times", n.n.Load())
+	}
+	for revision := kv.Revision(11); revision < 20; revision++ {
+		got, events, err := w.Next(nil)
+		if got != revision || len(events) != 2 || err != nil {
+			t.Fatalf("%d: %d %v %v", revision, got, events, err)
+		}
+	}
+	w.Close()
+	b := puts(20, "a1")
+	c.apply(&b)
+	if n.n.Load() != 1 {
+		t.Error("woken after Close")
+	}
+}
