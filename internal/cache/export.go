@@ -21,7 +21,7 @@ func (c *Cache) Export() (*Export, error) {
 	switch {
 	case v.retired:
 		return nil, ErrRetired
-	case !v.ready:
+	case !v.ready || c.cfg.Stateless:
 		return nil, ErrNotReady
 	}
 	return &Export{Snapshot: &Snapshot{Revision: v.progress, root: v.root}, Floor: v.win.floor, window: v.win}, nil

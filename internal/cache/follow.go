@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -22,7 +23,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			return nil
 		}
 		var compacted *kv.CompactedError
-		if errors.As(err, &compacted) {
+		if errors.As(err, &compacted) && c.tree != nil {
 			c.cfg.Logger.Warn("history is gone at the source: loading the state again; watchers behind the new floor are told",
 				"range", c.cfg.Range, "requested", compacted.Requested, "floor", compacted.Floor)
 			c.tree = nil // follow starts from nothing
@@ -47,33 +48,42 @@ func (c *Cache) follow(ctx context.Context) error {
 	if c.tree != nil {
 		req.From = c.view.Load().progress + 1
 	}
-	var l loading
+	c.demandAgain() // what the last source was asked for went with it
+	var l *loading  // a state on its way in
 	for u, err := range c.cfg.Source.Follow(ctx, req) {
 		if err != nil {
 			return err
 		}
 		switch u.Kind {
 		case kv.UpdateBegin:
-			l = loading{resumed: req.From > 0, revision: u.Revision, floor: u.Floor}
-			if !l.resumed {
-				l.tree = newTree()
+			if c.tree == nil {
+				l = newLoading(u)
+			} else if have := c.view.Load().progress; u.Revision > have {
+				return fmt.Errorf("the source begins behind revision %d, we have everything up to %d only", u.Revision, have)
 			}
-		case kv.UpdateState:
-			for _, item := range u.KVs {
-				l.tree.Load(item)
+		case kv.UpdateState, kv.UpdateHistory:
+			if l == nil {
+				return outOfTurn(u)
 			}
-		case kv.UpdateHistory:
-			b := u.Batch
-			l.batches = append(l.batches, &b)
+			l.add(u, c.cfg.Stateless)
 		case kv.UpdateReady:
-			if !l.resumed {
+			if l != nil {
+				if have := c.view.Load().progress; l.revision < have {
+					return fmt.Errorf("the source has the state of revision %d, older than ours of %d", l.revision, have)
+				}
 				c.load(l.tree, l.batches, l.floor, l.revision)
-				req.From = l.revision + 1 // what begins after this is a resume
+				l = nil
+			} else if c.tree == nil {
+				return outOfTurn(u)
 			}
-			l = loading{}
-		case kv.UpdateBatch:
-			c.apply(&u.Batch)
-		case kv.UpdateProgress:
+		case kv.UpdateBatch, kv.UpdateProgress:
+			if l != nil || c.tree == nil {
+				return outOfTurn(u)
+			}
+			if u.Kind == kv.UpdateBatch {
+				c.apply(&u.Batch)
+				continue
+			}
 			c.advance(u.Revision)
 			if !u.FreshAt.IsZero() {
 				c.freshness.confirm(u.FreshAt.Sub(c.start))
@@ -83,34 +93,58 @@ func (c *Cache) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
+func outOfTurn(u kv.Update) error {
+	return fmt.Errorf("the source sent an update of kind %d out of turn", u.Kind)
+}
+
 // loading is a state on its way in.
 type loading struct {
-	resumed         bool
 	tree            *tree
 	batches         []*kv.Batch
 	revision, floor kv.Revision
 }
 
+func newLoading(begin kv.Update) *loading {
+	l := &loading{tree: newTree(), revision: begin.Revision, floor: begin.Floor}
+	if l.floor == 0 { // no history
+		l.floor = l.revision + 1
+	}
+	return l
+}
+
+func (l *loading) add(u kv.Update, stateless bool) {
+	if u.Kind == kv.UpdateHistory {
+		l.batches = append(l.batches, &u.Batch)
+		return
+	}
+	if stateless {
+		return
+	}
+	for _, item := range u.KVs {
+		l.tree.Load(item)
+	}
+}
+
 // load replaces all there is. Watchers from before have a gap, and are told.
 func (c *Cache) load(t *tree, batches []*kv.Batch, floor, revision kv.Revision) {
-	first := c.tree == nil && !c.view.Load().ready
-	if !first {
+	if c.view.Load().ready {
 		c.counters.resets.Add(1)
 	}
 	c.tree = t
 	c.roots.clear()
 	before := c.win.next
 	c.win.reset(floor)
-	var changed kv.Revision
+	// The history is complete from the floor on: what happened before it is
+	// not known, deletes least of all.
+	changed := floor - 1
 	for _, b := range batches {
 		c.win.append(b)
-		changed = b.Revision
+		changed = max(changed, b.Revision)
 	}
 	c.win.evict(time.Now())
 	var bytes int64
 	t.Scan(func(item *kv.KeyValue) bool {
 		bytes += int64(item.Size())
-		changed = max(changed, item.ModRevision())
 		return true
 	})
 	c.counters.stateBytes.Store(bytes)
