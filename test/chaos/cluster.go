@@ -91,10 +91,11 @@ func (n *Node) Continue() error { return n.proc.signal(syscall.SIGCONT) }
 // Terminate asks the node to leave, as an operator would.
 func (n *Node) Terminate() error { return n.proc.signal(syscall.SIGTERM) }
 
-// Ready returns nil when the node says it is ready, and else its reasons.
+// Ready returns nil when the node says it is ready, and else its reasons: an
+// [errHopeless] when it does not run.
 func (n *Node) Ready(ctx context.Context) error {
 	if on, err := n.proc.running(); !on {
-		return fmt.Errorf("%s does not run: %v", n.Name, err) //nolint:errorlint // how it ended, for people
+		return fmt.Errorf("%w: %s does not run: %v", errHopeless, n.Name, err) //nolint:errorlint // how it ended, for people
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

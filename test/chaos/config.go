@@ -37,6 +37,8 @@ type Config struct {
 	// Prefixes × Keys keys exist at first.
 	Prefixes, Keys int
 
+	// Cachenode is the program to run; empty: it is built from this repository.
+	Cachenode string
 	// Dir is where programs, data and logs go; it must exist.
 	Dir string
 	// Say is told what happens; nil: nobody.

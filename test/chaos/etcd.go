@@ -32,7 +32,7 @@ func startEtcd(ctx context.Context, bin, dir string) (*etcd, error) {
 	e := &etcd{endpoint: client, proc: &process{
 		name: "etcd", bin: bin, log: filepath.Join(dir, "etcd.log"),
 		args: []string{
-			"--name=etcd", "--data-dir=" + filepath.Join(dir, "etcd"),
+			"--name=etcd", "--data-dir=" + filepath.Join(dir, "etcd-data"),
 			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 			"--initial-cluster=etcd=" + peer,
@@ -51,6 +51,9 @@ func startEtcd(ctx context.Context, bin, dir string) (*etcd, error) {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
 	if err := poll(ctx, 30*time.Second, "etcd to answer", func() error {
+		if on, err := e.proc.running(); !on {
+			return fmt.Errorf("%w: it has ended: %v", errHopeless, err) //nolint:errorlint // how it ended, for people
+		}
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		_, err := e.client.Get(ctx, "/")

@@ -2,12 +2,16 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
+// errHopeless says that waiting does not help.
+var errHopeless = errors.New("not going to happen")
+
 // poll calls f until it succeeds, and fails with f's last error when it does
-// not within the given time.
+// not within the given time, or when that is [errHopeless].
 func poll(ctx context.Context, within time.Duration, what string, f func() error) error {
 	deadline, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -17,6 +21,9 @@ func poll(ctx context.Context, within time.Duration, what string, f func() error
 		err := f()
 		if err == nil {
 			return nil
+		}
+		if errors.Is(err, errHopeless) {
+			return fmt.Errorf("wait for %s: %w", what, err)
 		}
 		select {
 		case <-tick.C:

@@ -51,6 +51,7 @@ type run struct {
 	answers  answers
 	scene    *Scene
 	report   Report
+	counted  int // violations of watchers that are in the report
 
 	watchesAtEtcd atomic.Int64 // the most seen since the last look
 }
@@ -87,9 +88,11 @@ func (r *run) run(ctx context.Context) (err error) {
 func (r *run) start(ctx context.Context) (err error) {
 	say, cfg := r.cfg.Say, r.cfg
 	say("building cachenode and etcd")
-	node, err := build(ctx, cfg.Dir, "cachenode", cachenodePackage)
-	if err != nil {
-		return err
+	node := cfg.Cachenode
+	if node == "" {
+		if node, err = build(ctx, cfg.Dir, "cachenode", cachenodePackage); err != nil {
+			return err
+		}
 	}
 	store, err := build(ctx, cfg.Dir, "etcd", etcdPackage)
 	if err != nil {
@@ -198,9 +201,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		c.Node = r.scene.last.Name
 	}
 	if err != nil {
-		var first []check.Violation
-		first, c.Violations = r.crowd.violations()
-		r.report.note(first)
+		c.Violations = r.count()
 		return c, err
 	}
 	if c.WritesPerSecond < float64(r.cfg.MinRate) {
@@ -220,11 +221,8 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	if err := r.truth.reach(ctx, rev, patience); err != nil {
 		return err // without the truth there is nothing to judge by
 	}
-	_, before := r.crowd.violations()
 	r.crowd.finish(rev)
-	first, all := r.crowd.violations()
-	c.Violations = all - before
-	r.report.note(first)
+	c.Violations = r.count()
 
 	c.Events = r.crowd.take(&c.gaps)
 	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
@@ -242,6 +240,16 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	c.Violations += len(broken)
 	r.report.note(broken)
 	return late
+}
+
+// count notes what the watchers saw go wrong, and returns how much of it is
+// new since the last call.
+func (r *run) count() int {
+	first, all := r.crowd.violations()
+	r.report.note(first)
+	since := all - r.counted
+	r.counted = all
+	return since
 }
 
 // compare holds mirrors and nodes against etcd's state at rev.

@@ -65,6 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "`number` of cache nodes")
 	flags.IntVar(&cfg.Shards, "shards", cfg.Shards, "`number` of shards")
 	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of nodes that have each shard")
+	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program to break (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept only after a failure)")
 	out := flags.String("report", "chaos-report", "`path` of the report, without its ending: .json and .md are written; empty: none")
 	help := flags.BoolP("help", "h", false, "this text")

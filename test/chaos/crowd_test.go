@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// learn tells the truth what the cluster did, changed by lie.
+func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)) {
+	t.Helper()
+	for _, b := range c.History() {
+		if kv.Revision(b.Revision) <= to.history.Head() {
+			continue
+		}
+		out := check.Batch{Revision: kv.Revision(b.Revision)}
+		for _, e := range b.Events {
+			if e.GetType() == pb.EventType_DELETE {
+				out.Events = append(out.Events, check.Delete(string(e.GetKv().GetKey()), out.Revision))
+				continue
+			}
+			i := itemFromProto(e.GetKv())
+			lie(&i)
+			out.Events = append(out.Events, check.Put(i))
+		}
+		to.heard(b.Revision, time.Now())
+		if err := to.history.Append(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A crowd over nodes that are killed finds nothing when all is right, and
+// finds what the truth does not know.
+func TestCrowdJudgesWhatItSees(t *testing.T) {
+	honest := func(*check.Item) {}
+	for _, c := range []struct {
+		name string
+		lie  func(*check.Item)
+		want bool
+	}{
+		{"all is right", honest, false},
+		{"a value differs", func(i *check.Item) {
+			if i.Mod == 150 {
+				i.Value++
+			}
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster, err := clienttest.Start(clienttest.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close() //nolint:errcheck // always nil
+			keys := keyspace{3, 10}
+			rng := rand.New(rand.NewPCG(1, 1))
+			write := func(n int) {
+				for range n {
+					a, b := keys.key(0, rng.IntN(keys.keys)), keys.key(1+rng.IntN(2), rng.IntN(keys.keys))
+					cluster.Txn(clienttest.Op{Key: a, Value: value(rng)}, clienttest.Op{Key: b, Delete: rng.IntN(2) == 0})
+				}
+			}
+			write(99)
+			truth := newTruth()
+			crowd, err := newCrowd(cluster.Endpoints(), 3, wishes(60, Mix{Prefixes: 30, Everything: 20}, keys, kv.Revision(cluster.Revision()), rng), truth)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var g sync.WaitGroup
+			g.Go(func() { _ = crowd.run(ctx) })
+			defer func() {
+				cancel()
+				g.Wait()
+				if err := crowd.close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			learn(t, truth, cluster, c.lie)
+			if err := crowd.reach(ctx, cluster.Revision(), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			crowd.take(&gaps{})
+			write(50)
+			slices.MaxFunc(cluster.Nodes(), func(a, b *clienttest.Node) int { return int(a.Watches() - b.Watches()) }).Kill()
+			write(50)
+			learn(t, truth, cluster, c.lie)
+			rev := cluster.Revision()
+			if err := crowd.reach(ctx, rev, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			crowd.finish(rev)
+			first, n := crowd.violations()
+			if (n > 0) != c.want {
+				t.Errorf("%d violations: %v", n, first[:min(n, 1)])
+			}
+			var g2 gaps
+			if events := crowd.take(&g2); events == 0 || len(g2.Moved) == 0 {
+				t.Errorf("%d events; %d watchers moved, %d stayed", events, len(g2.Moved), len(g2.Stayed))
+			}
+			for _, m := range newMirrors(ctx, crowd.clients[0], keys) {
+				if vs := m.judge(ctx, truth.history, rev, time.Minute); len(vs) > 0 && !c.want {
+					t.Error(vs[0])
+				}
+			}
+		})
+	}
+}
