@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -221,7 +222,7 @@ func TestKilledIsSuspectThenDeadAndForgotten(t *testing.T) {
 				got = append(got, m.State)
 			}
 		}
-		if fmt.Sprint(got) != fmt.Sprint([]shard.State{shard.Alive, shard.Suspect, shard.Dead}) {
+		if !slices.Equal(got, []shard.State{shard.Alive, shard.Suspect, shard.Dead}) {
 			t.Errorf("went through %v", got)
 		}
 		if d := nodes[0].member("n03").Since.Sub(killed); d < 4*time.Second || d > 10*time.Second {

@@ -229,7 +229,7 @@ func splitAdvertise(s string) (host string, port int, ok bool) {
 		return s, 0, validHost(s)
 	}
 	n, err := strconv.ParseUint(p, 10, 16)
-	return h, int(n), err == nil && n > 0 && validHost(h) //nolint:gosec // 16 bits
+	return h, int(n), err == nil && n > 0 && validHost(h)
 }
 
 func validHost(s string) bool {

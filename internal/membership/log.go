@@ -83,7 +83,7 @@ func parseLine(s string) (slog.Level, string) {
 
 // saidByUs are lines that we report ourselves, once, or that say only that a
 // dead node does not answer.
-var saidByUs = []string{
+var saidByUs = [...]string{
 	"Conflicting address", "ignoring alive message", "Failed push/pull merge", "Refuting",
 	"Push/Pull with", "Failed fallback TCP ping", "Failed to send", "Was able to connect",
 	"Got ping for unexpected node", "Binding to public address",

@@ -81,17 +81,17 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 				bytesField(metaHost, []byte(host))
 			}
 		}
-		intField(a.field, uint64(number)<<16|uint64(port)) //nolint:gosec // at most four hosts
+		intField(a.field, uint64(number)<<16|uint64(port))
 	}
 	bytesField(metaZone, []byte(m.Zone))
 	bytesField(metaSoftware, []byte(m.Version))
 	bytesField(metaCluster, packUUID(m.ClusterID))
-	intField(metaBootstrap, uint64(max(m.BootstrapExpect, 0))) //nolint:gosec // not negative
+	intField(metaBootstrap, uint64(max(m.BootstrapExpect, 0)))
 	if m.Draining {
 		intField(metaDraining, 1)
 	}
 	if ms := m.started.UnixMilli(); !m.started.IsZero() && ms > 0 {
-		intField(metaStarted, uint64(ms)) //nolint:gosec // positive
+		intField(metaStarted, uint64(ms))
 	}
 	if len(b) > memberlist.MetaMaxSize {
 		errs = append(errs, fmt.Errorf("the node's addresses, zone, version and IDs take %d bytes, and gossip carries %d: use shorter or fewer different host names", len(b), memberlist.MetaMaxSize))
@@ -158,11 +158,11 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 			case metaClient, metaPeer, metaRaft, metaHTTP:
 				addresses[num] = v
 			case metaBootstrap:
-				m.BootstrapExpect = int(min(v, 1<<16)) //nolint:gosec // bounded
+				m.BootstrapExpect = int(min(v, 1<<16))
 			case metaDraining:
 				m.Draining = v != 0
 			case metaStarted:
-				m.started = time.UnixMilli(int64(min(v, 1<<48))) //nolint:gosec // bounded
+				m.started = time.UnixMilli(int64(min(v, 1<<48)))
 			}
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, b)

@@ -28,7 +28,7 @@ type Network struct {
 // later depends on seed, and on the order in which they are sent.
 func NewNetwork(seed uint64) *Network {
 	return &Network{
-		rng:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // not for secrets
+		rng:   rand.New(rand.NewPCG(seed, 0)),
 		cut:   make(map[[2]string]bool),
 		nodes: make(map[string]*memorySocket),
 	}
@@ -139,7 +139,7 @@ func (s *memorySocket) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	if ip4 := ip.To4(); ip4 != nil {
 		ip = ip4
 	}
-	return ip, int(n), nil //nolint:gosec // 16 bits
+	return ip, int(n), nil
 }
 
 // WriteTo sends a packet, which may get lost.

@@ -1,8 +1,8 @@
 package membership
 
 import (
-	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +81,7 @@ func TestSocketsThreeNodes(t *testing.T) {
 		}
 		return s == shard.Dead
 	})
-	if !strings.Contains(fmt.Sprint(seen), fmt.Sprint(shard.Suspect)) {
+	if !slices.Contains(seen, shard.Suspect) {
 		t.Errorf("c was never suspect: %v", seen)
 	}
 

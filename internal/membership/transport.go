@@ -26,7 +26,7 @@ type Transport interface {
 // when ctx does: memberlist's exchanges cannot be stopped otherwise.
 type socketTransport struct {
 	*memberlist.NetTransport
-	ctx context.Context //nolint:containedctx // memberlist's interface has none
+	ctx context.Context // memberlist's interface has none
 }
 
 // bindAttempts is how often port 0 is tried: the port that TCP got may be
