@@ -98,7 +98,7 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 					return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second,
 						Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond))}
 				}
-				return nil, soon(&s, err)
+				return nil, Soon(&s, err)
 			}
 		}
 		out.parts = append(out.parts, p)

@@ -180,8 +180,8 @@ func (r *Router) notHere(s *shard.Shard) error {
 	return &kv.NotHereError{Shard: uint64(s.ID), Epoch: s.Epoch, Endpoints: r.cfg.Shards.Endpoints(s.Replicas)}
 }
 
-// soon is what a cache's ErrNotReady and ErrRetired mean to a client.
-func soon(s *shard.Shard, err error) error {
+// Soon returns what a cache's ErrNotReady and ErrRetired mean to a client.
+func Soon(s *shard.Shard, err error) error {
 	if errors.Is(err, cache.ErrNotReady) || errors.Is(err, cache.ErrRetired) {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 100 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %v", s.ID, err)}
 	}

@@ -109,7 +109,7 @@ func (r *Router) open(ctx context.Context, rng kv.Range, from kv.Revision, waker
 			if c.release != nil {
 				c.release()
 			}
-			return cursors, soon(s, err)
+			return cursors, Soon(s, err)
 		}
 		cursors = append(cursors, c)
 	}

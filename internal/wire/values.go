@@ -3,6 +3,7 @@ package wire
 import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // KeyValue returns the value that the message carries.
@@ -12,4 +13,44 @@ func KeyValue(m *shardwatchv1.KeyValue) *kv.KeyValue {
 		CreateRevision: kv.Revision(m.GetCreateRevision()), ModRevision: kv.Revision(m.GetModRevision()),
 		Version: m.GetVersion(), Lease: m.GetLease(),
 	})
+}
+
+// KeyValueMessage returns the message for the value. It shares its bytes.
+func KeyValueMessage(v *kv.KeyValue) *shardwatchv1.KeyValue {
+	return &shardwatchv1.KeyValue{
+		Key: v.Key(), Value: v.Value(),
+		CreateRevision: int64(v.CreateRevision()), ModRevision: int64(v.ModRevision()),
+		Version: v.Version(), Lease: v.Lease(),
+	}
+}
+
+// MapMessage returns the map as clients see it.
+func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
+	out := &shardwatchv1.ShardMap{Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
+		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards))}
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		key, end := s.Range.Etcd()
+		one := &shardwatchv1.Shard{Id: uint64(s.ID), Key: key, RangeEnd: end, Epoch: s.Epoch}
+		for _, n := range s.Replicas {
+			one.Replicas = append(one.Replicas, string(n))
+		}
+		out.Shards = append(out.Shards, one)
+	}
+	return out
+}
+
+// MemberMessage returns the member as clients see it.
+func MemberMessage(m *shard.Member, voter, leader bool) *shardwatchv1.Member {
+	state := map[shard.State]shardwatchv1.MemberState{
+		shard.Alive:   shardwatchv1.MemberState_MEMBER_STATE_ALIVE,
+		shard.Suspect: shardwatchv1.MemberState_MEMBER_STATE_SUSPECT,
+		shard.Dead:    shardwatchv1.MemberState_MEMBER_STATE_DEAD,
+		shard.Left:    shardwatchv1.MemberState_MEMBER_STATE_LEFT,
+	}[m.State]
+	return &shardwatchv1.Member{
+		Name: string(m.Name), Uuid: m.UUID,
+		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HttpAddress: m.HTTPAddress,
+		State: state, Voter: voter, Leader: leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version,
+	}
 }

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+type clusterService struct {
+	shardwatchv1.UnimplementedClusterServiceServer
+	srv *Server
+}
+
+// WatchShardMap implements shardwatchv1.ClusterServiceServer.
+func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out grpc.ServerStreamingServer[shardwatchv1.WatchShardMapResponse]) error {
+	for {
+		changed := s.srv.cfg.Node.Changes() // before the values: nothing is missed
+		m := &shardwatchv1.WatchShardMapResponse{Members: s.srv.cfg.Node.Members()}
+		if now := s.srv.cfg.Node.Map(); now != nil {
+			m.Map = wire.MapMessage(now)
+		}
+		if err := out.Send(m); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.srv.stopping:
+			return wire.Status(s.srv.goodbye())
+		case <-out.Context().Done():
+			return out.Context().Err()
+		}
+	}
+}
+
+// ListMembers implements shardwatchv1.ClusterServiceServer.
+func (s *clusterService) ListMembers(context.Context, *shardwatchv1.ListMembersRequest) (*shardwatchv1.ListMembersResponse, error) {
+	return &shardwatchv1.ListMembersResponse{Members: s.srv.cfg.Node.Members()}, nil
+}
+
+// Status implements shardwatchv1.ClusterServiceServer.
+func (s *clusterService) Status(context.Context, *shardwatchv1.StatusRequest) (*shardwatchv1.StatusResponse, error) {
+	return s.srv.Status(), nil
+}
+
+// Status returns the node's state with what the server knows of it.
+func (s *Server) Status() *shardwatchv1.StatusResponse {
+	out := s.cfg.Node.Status()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Connections = int64(s.connections)
+	for st := range s.streams {
+		st.mu.Lock()
+		out.Watches += int64(len(st.watches))
+		st.mu.Unlock()
+	}
+	return out
+}
+
+type adminService struct {
+	shardwatchv1.UnimplementedAdminServiceServer
+	srv *Server
+}
+
+// Bounds of ClusterStatus.
+const (
+	statusTimeout    = 2 * time.Second
+	maxStatusTimeout = 30 * time.Second
+	statusFanOut     = 32
+)
+
+// ClusterStatus implements shardwatchv1.AdminServiceServer.
+func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.ClusterStatusRequest) (*shardwatchv1.ClusterStatusResponse, error) {
+	timeout := statusTimeout
+	if t := r.GetTimeout(); t != nil && t.AsDuration() != 0 {
+		timeout = t.AsDuration()
+		if !t.IsValid() || timeout < 0 || timeout > maxStatusTimeout {
+			return nil, wire.Status(&kv.InvalidError{Field: "timeout", Reason: fmt.Sprintf("must lie between 0 and %v", maxStatusTimeout)})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	members := s.srv.cfg.Node.Members()
+	out := &shardwatchv1.ClusterStatusResponse{Members: make([]*shardwatchv1.MemberStatus, len(members))}
+	if m := s.srv.cfg.Node.Map(); m != nil {
+		out.Map = wire.MapMessage(m)
+	}
+	var g errgroup.Group
+	g.SetLimit(statusFanOut)
+	for i, m := range members {
+		out.Members[i] = &shardwatchv1.MemberStatus{Member: m}
+		g.Go(func() error {
+			var err error
+			switch name := shard.NodeID(m.GetName()); {
+			case name == s.srv.cfg.Self:
+				out.Members[i].Status = s.srv.Status()
+			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_LEFT, m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_DEAD:
+				out.Members[i].Error = "gossip says that it is gone"
+			default:
+				out.Members[i].Status, err = s.srv.cfg.Node.StatusOf(ctx, name)
+			}
+			if err != nil {
+				out.Members[i].Error = err.Error()
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each failure is told with its member
+	return out, nil
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Node is what the server asks the node. All methods may be called from any
+// goroutine.
+type Node interface {
+	// Map returns the shard map; nil while it is not known.
+	Map() *shard.Map
+	// Changes returns a channel that is closed at the next change of map or
+	// members.
+	Changes() <-chan struct{}
+	// Members returns what gossip sees, ordered by name.
+	Members() []*shardwatchv1.Member
+	// Status returns the node's own state, but for what the server knows.
+	Status() *shardwatchv1.StatusResponse
+	// StatusOf asks a member for its status.
+	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
+	// Replica returns this node's copy of a shard, or nil.
+	Replica(id shard.ID) *cache.Cache
+	// Direct reports whether the copy's events come from etcd itself, and
+	// returns a channel that is closed when that may have changed.
+	Direct(id shard.ID) (bool, <-chan struct{})
+	// Propose applies an encoded change of the map, when this node leads.
+	Propose(ctx context.Context, command []byte) (version uint64, err error)
+}
+
+// Writer passes writes on to etcd; see etcdserverpb.KV.
+type Writer interface {
+	Put(ctx context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error)
+	DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error)
+	Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error)
+	Compact(ctx context.Context, r *etcdserverpb.CompactionRequest) (*etcdserverpb.CompactionResponse, error)
+}
+
+// Config is what a Server needs. Set the parts; Defaults gives the rest.
+type Config struct {
+	Node   Node
+	Router *router.Router
+	Writer Writer
+	Self   shard.NodeID
+	Logger *slog.Logger
+
+	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
+	ClientTLS, PeerTLS *tls.Config
+
+	// MaxWatchesPerStream and MaxStreamsPerConnection bound what a client may
+	// open.
+	MaxWatchesPerStream     int
+	MaxStreamsPerConnection int
+	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
+	MaxMessageBytes int
+	// FragmentBytes is about the size at which a revision or a list is cut
+	// into several messages.
+	FragmentBytes int
+	// ProgressInterval is how often a stream is told its progress when it does
+	// not say.
+	ProgressInterval time.Duration
+}
+
+// Defaults returns the Config of a production node, without its parts.
+func Defaults() Config {
+	return Config{
+		MaxWatchesPerStream:     100_000,
+		MaxStreamsPerConnection: 1_000,
+		MaxMessageBytes:         2 << 20,
+		FragmentBytes:           512 << 10,
+		ProgressInterval:        5 * time.Second,
+	}
+}
+
+// Bounds of what a client may ask for as progress interval.
+const (
+	minProgressInterval = 100 * time.Millisecond
+	maxProgressInterval = 10 * time.Minute
+)
+
+// Validate names every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	atLeast := func(name string, got, least int) {
+		if got < least {
+			errs = append(errs, fmt.Errorf("%s: %d is below %d", name, got, least))
+		}
+	}
+	atLeast("--max-watches-per-stream", c.MaxWatchesPerStream, 1)
+	atLeast("--max-streams-per-connection", c.MaxStreamsPerConnection, 1)
+	atLeast("--max-message-bytes", c.MaxMessageBytes, 64<<10)
+	atLeast("fragment bytes", c.FragmentBytes, 1<<10)
+	if c.ProgressInterval < minProgressInterval || c.ProgressInterval > maxProgressInterval {
+		errs = append(errs, fmt.Errorf("progress interval: %v is not within %v and %v", c.ProgressInterval, minProgressInterval, maxProgressInterval))
+	}
+	return errors.Join(errs...)
+}

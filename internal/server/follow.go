@@ -1,0 +1,310 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+type peerService struct {
+	peerv1.UnimplementedPeerServiceServer
+	srv *Server
+}
+
+// Follow implements peerv1.PeerServiceServer.
+func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+	first, err := gs.Recv()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(gs.Context())
+	defer cancel()
+	f := &follower{srv: s.srv, out: gs, req: first, id: shard.ID(first.GetShardId()), wake: make(chan struct{}, 1)}
+	home, err := s.home(f.id, first)
+	if err != nil {
+		return wire.Status(err)
+	}
+	f.home = home
+	// Wishes for progress come on the same stream. The goroutine ends with the
+	// stream, at the latest when this handler returns.
+	go func() {
+		defer cancel()
+		for {
+			m, err := gs.Recv()
+			if err != nil {
+				return
+			}
+			home.Demand(kv.Revision(m.GetWantProgress()))
+		}
+	}()
+	return wire.Status(f.run(ctx))
+}
+
+// home returns the cache that the request is about.
+func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
+	m := s.srv.cfg.Node.Map()
+	home := s.srv.cfg.Node.Replica(id)
+	if m == nil || home == nil {
+		e := &kv.NotHereError{Shard: uint64(id)}
+		if m != nil {
+			if sh, ok := m.Shard(id); ok {
+				e.Epoch = sh.Epoch
+			}
+		}
+		return nil, e
+	}
+	rng, err := rangeOf(r.GetKey(), r.GetRangeEnd())
+	if err != nil {
+		return nil, err
+	}
+	if rng != home.Range() {
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon,
+			Detail: fmt.Sprintf("shard %d is %v here and %v at node %s: one of the two has an old map", id, home.Range(), rng, r.GetNode())}
+	}
+	if l := r.GetLineage(); r.GetFromRevision() != 0 && l != home.Lineage() {
+		return nil, &kv.LineageError{Requested: l, Current: home.Lineage()}
+	}
+	select {
+	case <-home.Ready():
+		return home, nil
+	default:
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: fmt.Sprintf("shard %d is still being loaded", id)}
+	}
+}
+
+// follower is one peer's stream of one shard.
+type follower struct {
+	srv  *Server
+	out  grpc.ServerStream
+	req  *peerv1.FollowRequest
+	id   shard.ID
+	home *cache.Cache
+	wake chan struct{}
+
+	watcher *cache.Watcher
+	events  []*kv.Event
+	sent    kv.Revision // progress as told last
+	freshAt time.Time   // age as told last
+}
+
+// Wake implements cache.Waker.
+func (f *follower) Wake() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// direct returns an error when the follower wants events that come from etcd
+// directly and these do not, and a channel that tells when to look again.
+func (f *follower) direct() (<-chan struct{}, error) {
+	direct, changed := f.srv.cfg.Node.Direct(f.id)
+	if f.req.GetRequireDirect() && !direct {
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon,
+			Detail: fmt.Sprintf("shard %d does not come from etcd directly here", f.id)}
+	}
+	return changed, nil
+}
+
+func (f *follower) run(ctx context.Context) error {
+	changed, err := f.direct()
+	if err != nil {
+		return err
+	}
+	if err := f.begin(); err != nil {
+		return err
+	}
+	defer f.watcher.Close()
+	beat := time.NewTicker(replica.Heartbeat)
+	defer beat.Stop()
+	for {
+		if err := f.drain(); err != nil {
+			return err
+		}
+		if p := f.watcher.Progress(); p > f.sent {
+			if err := f.beat(p); err != nil {
+				return err
+			}
+		}
+		f.watcher.NotifyAt(f.sent + 1)
+		select {
+		case <-f.wake:
+		case <-beat.C:
+			if err := f.beat(f.watcher.Progress()); err != nil {
+				return err
+			}
+		case <-changed:
+			if changed, err = f.direct(); err != nil {
+				return err
+			}
+		case <-f.srv.stopping:
+			return f.srv.goodbye()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// begin sends what comes before the live part, and opens the watcher behind
+// it.
+func (f *follower) begin() error {
+	if from := kv.Revision(f.req.GetFromRevision()); from > 0 {
+		var err error
+		if f.watcher, err = f.home.Watch(f.home.Range(), from, f); err != nil {
+			return f.fault(err)
+		}
+		return f.frame(from-1, f.home.Floor(), nil)
+	}
+	content, err := f.home.Export()
+	if err != nil {
+		return f.fault(err)
+	}
+	at := content.Snapshot.Revision
+	if f.watcher, err = f.home.Watch(f.home.Range(), at+1, f); err != nil {
+		return f.fault(err)
+	}
+	return f.frame(at, content.Floor, func() error {
+		if f.req.GetWantState() {
+			if err := f.state(content.Snapshot); err != nil {
+				return err
+			}
+		}
+		if !f.req.GetWantHistory() {
+			return nil
+		}
+		for b := range content.History() {
+			f.events = f.events[:0]
+			for i := range b.Events {
+				f.events = append(f.events, &b.Events[i])
+			}
+			if err := f.batch(b.Revision, true, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// frame sends Begin, what middle sends, and End.
+func (f *follower) frame(revision, floor kv.Revision, middle func() error) error {
+	begin := &peerv1.FollowBegin{Revision: int64(revision), Floor: int64(floor), Lineage: f.home.Lineage()}
+	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
+		begin.Epoch = s.Epoch
+	}
+	err := f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Begin{Begin: begin}})
+	if err == nil && middle != nil {
+		err = middle()
+	}
+	if err != nil {
+		return err
+	}
+	f.sent = revision
+	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_End{End: &peerv1.FollowEnd{}}})
+}
+
+func (f *follower) state(s *cache.Snapshot) (err error) {
+	var chunk []*kv.KeyValue
+	size := 0
+	flush := func() bool {
+		if len(chunk) > 0 {
+			err = f.out.SendMsg(wire.FollowState(chunk))
+			chunk, size = chunk[:0], 0
+		}
+		return err == nil
+	}
+	s.Ascend(f.home.Range(), func(item *kv.KeyValue) bool {
+		chunk = append(chunk, item)
+		size += len(item.Encoded())
+		return size < f.srv.cfg.FragmentBytes || flush()
+	})
+	flush()
+	return err
+}
+
+// drain sends the revisions that are ready.
+func (f *follower) drain() error {
+	for {
+		revision, events, err := f.watcher.Next(f.events[:0])
+		switch {
+		case err != nil:
+			return f.fault(err)
+		case revision == 0:
+			return nil
+		}
+		f.events = events
+		if err := f.batch(revision, false, f.req.GetPrevKv()); err != nil {
+			return err
+		}
+		f.sent = max(f.sent, revision)
+	}
+}
+
+// batch sends one revision, in f.events.
+func (f *follower) batch(revision kv.Revision, history, prev bool) error {
+	return wire.Fragments(f.events, prev, f.srv.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
+		return f.out.SendMsg(wire.FollowEvents(revision, more, history, run, prev))
+	})
+}
+
+// beat sends progress, age and a sign of life.
+func (f *follower) beat(progress kv.Revision) error {
+	h := &peerv1.Heartbeat{Progress: int64(max(progress, f.sent))}
+	if age, known := f.home.Age(); known {
+		h.Age, h.AgeKnown = durationpb.New(age), true
+	}
+	f.sent = max(f.sent, progress)
+	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: h}})
+}
+
+// fault is what a cache's error means to a follower.
+func (f *follower) fault(err error) error {
+	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
+		return router.Soon(&s, err)
+	}
+	return router.Soon(&shard.Shard{ID: f.id}, err)
+}
+
+// FollowMap implements peerv1.PeerServiceServer.
+func (s *peerService) FollowMap(_ *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
+	var sent uint64
+	for {
+		changed := s.srv.cfg.Node.Changes()
+		if m := s.srv.cfg.Node.Map(); m != nil && m.Version > sent {
+			b, err := shard.EncodeMap(m)
+			if err != nil {
+				return wire.Status(err)
+			}
+			if err := out.Send(&peerv1.FollowMapResponse{Map: b}); err != nil {
+				return err
+			}
+			sent = m.Version
+		}
+		select {
+		case <-changed:
+		case <-s.srv.stopping:
+			return wire.Status(s.srv.goodbye())
+		case <-out.Context().Done():
+			return out.Context().Err()
+		}
+	}
+}
+
+// Propose implements peerv1.PeerServiceServer.
+func (s *peerService) Propose(ctx context.Context, r *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	version, err := s.srv.cfg.Node.Propose(ctx, r.GetCommand())
+	if err != nil {
+		return nil, wire.Status(err)
+	}
+	return &peerv1.ProposeResponse{MapVersion: version}, nil
+}

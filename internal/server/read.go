@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// cacheService serves clients, and other nodes when local is set: then it
+// answers for what is here and forwards nothing.
+type cacheService struct {
+	shardwatchv1.UnimplementedCacheServiceServer
+	srv   *Server
+	local bool
+}
+
+// staleness checks a read's consistency and returns what the router needs.
+func staleness(req *router.ReadRequest, c shardwatchv1.Consistency, bound *durationpb.Duration, pinned bool) error {
+	switch c {
+	case shardwatchv1.Consistency_CONSISTENCY_UNSPECIFIED, shardwatchv1.Consistency_CONSISTENCY_LINEARIZABLE:
+		if bound != nil {
+			return &kv.InvalidError{Field: "max_staleness", Reason: "means something with CONSISTENCY_SERIALIZABLE only"}
+		}
+	case shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE:
+		req.Serializable = true
+		if bound != nil {
+			if !bound.IsValid() || bound.AsDuration() < 0 {
+				return &kv.InvalidError{Field: "max_staleness", Reason: "must not be negative"}
+			}
+			req.MaxStaleness = bound.AsDuration()
+		}
+	default:
+		return &kv.InvalidError{Field: "consistency", Reason: fmt.Sprintf("%d is not known", c)}
+	}
+	if pinned && c != shardwatchv1.Consistency_CONSISTENCY_UNSPECIFIED {
+		return &kv.InvalidError{Field: "consistency", Reason: "leave it out with a revision or a page token: they fix what is read"}
+	}
+	return nil
+}
+
+// List implements shardwatchv1.CacheServiceServer.
+func (s *cacheService) List(r *shardwatchv1.ListRequest, out grpc.ServerStreamingServer[shardwatchv1.ListResponse]) error {
+	return wire.Status(s.list(out.Context(), r, out))
+}
+
+func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, out grpc.ServerStream) error {
+	rng, err := rangeOf(r.GetKey(), r.GetRangeEnd())
+	if err != nil {
+		return err
+	}
+	if r.GetLimit() < 0 {
+		return &kv.InvalidError{Field: "limit", Reason: fmt.Sprintf("%d: must not be negative", r.GetLimit())}
+	}
+	if r.GetRevision() < 0 {
+		return &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
+	}
+	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local}
+	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
+	lineage, cluster := s.srv.cfg.Router.Lineage()
+	if token := r.GetPageToken(); len(token) > 0 {
+		if r.GetRevision() != 0 {
+			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
+		}
+		p, err := wire.ParsePageToken(token, cluster, rng)
+		if err != nil {
+			return err
+		}
+		if p.Lineage != lineage {
+			return &kv.LineageError{Requested: p.Lineage, Current: lineage}
+		}
+		req.Revision, options.From = p.Revision, p.Next
+	}
+	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
+		return err
+	}
+	reading, err := s.srv.cfg.Router.Read(ctx, req)
+	if err != nil {
+		return err
+	}
+	// One key more than asked for tells whether there is another page.
+	if options.Limit > 0 {
+		options.Limit++
+	}
+	left, next := r.GetLimit(), ""
+	err = reading.Each(ctx, options, func(chunk []*kv.KeyValue) error {
+		if r.GetLimit() > 0 {
+			if int64(len(chunk)) > left {
+				next = string(chunk[left].Key())
+				chunk = chunk[:left]
+			}
+			left -= int64(len(chunk))
+		}
+		if len(chunk) == 0 {
+			return nil
+		}
+		return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, chunk, nil))
+	})
+	if err != nil {
+		return err
+	}
+	var token []byte
+	if next != "" {
+		token = wire.PageToken(wire.Position{ClusterID: cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
+	}
+	// The last message carries the token, and the revision of an empty list.
+	return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, nil, token))
+}
+
+// Get implements shardwatchv1.CacheServiceServer.
+func (s *cacheService) Get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
+	out, err := s.get(ctx, r)
+	return out, wire.Status(err)
+}
+
+func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
+	rng, err := rangeOf(r.GetKey(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if r.GetRevision() < 0 {
+		return nil, &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
+	}
+	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local}
+	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
+		return nil, err
+	}
+	reading, err := s.srv.cfg.Router.Read(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &shardwatchv1.GetResponse{Lineage: reading.Lineage}
+	err = reading.Each(ctx, router.Options{ChunkBytes: s.srv.cfg.FragmentBytes}, func(chunk []*kv.KeyValue) error {
+		out.Kv = wire.KeyValueMessage(chunk[0])
+		return nil
+	})
+	out.Revision = int64(reading.Revision)
+	return out, err
+}
+
+// retrySoon is what a client is told to wait when nothing better is known.
+const retrySoon = 200 * time.Millisecond

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Server serves clients on one listener and other nodes on another. Create it
+// with New.
+type Server struct {
+	cfg      Config
+	clients  *grpc.Server
+	peers    *grpc.Server
+	health   *health.Server
+	pumps    sync.WaitGroup
+	stopping chan struct{} // closed by Drain: streams end with a reason
+
+	mu          sync.Mutex
+	streams     map[*stream]struct{} // guarded by mu
+	draining    bool                 // guarded by mu
+	connections int                  // guarded by mu
+}
+
+// Keepalive: a client or peer that vanished without a word is noticed within
+// keepaliveTime + keepaliveTimeout. Clients may ping every keepaliveLeast
+// (grpc-go's server cuts those that ping more often, by default than every
+// 5 min).
+const (
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 10 * time.Second
+	keepaliveLeast   = 5 * time.Second
+)
+
+// New returns a server. It fails when the Config is wrong.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), health: health.NewServer()}
+
+	s.clients = grpc.NewServer(s.options(cfg.ClientTLS)...)
+	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
+	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
+	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
+	if cfg.Writer != nil {
+		etcdserverpb.RegisterKVServer(s.clients, &writes{Writer: cfg.Writer})
+	}
+	healthgrpc.RegisterHealthServer(s.clients, s.health)
+	reflection.Register(s.clients)
+
+	s.peers = grpc.NewServer(s.options(cfg.PeerTLS)...)
+	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
+	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
+	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
+	s.SetReady(false)
+	return s, nil
+}
+
+func (s *Server) options(t *tls.Config) []grpc.ServerOption {
+	o := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+		grpc.StatsHandler(&connections{srv: s}),
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
+	}
+	if t != nil {
+		o = append(o, grpc.Creds(credentials.NewTLS(t)))
+	}
+	return o
+}
+
+// SetReady says whether the node serves, for gRPC's health protocol.
+func (s *Server) SetReady(ready bool) {
+	now := healthgrpc.HealthCheckResponse_NOT_SERVING
+	if ready {
+		now = healthgrpc.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", now)
+	s.health.SetServingStatus(shardwatchv1.CacheService_ServiceDesc.ServiceName, now)
+}
+
+// Run serves until ctx ends. Streams that are open then are cut: call Drain
+// before.
+func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	serve := func(name string, server *grpc.Server, l net.Listener) {
+		g.Go(func() error {
+			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				return fmt.Errorf("serve %s on %s: %w", name, l.Addr(), err)
+			}
+			return nil
+		})
+		g.Go(func() error {
+			<-ctx.Done()
+			server.Stop()
+			return nil
+		})
+	}
+	serve("clients", s.clients, clients)
+	serve("peers", s.peers, peers)
+	err := g.Wait()
+	s.pumps.Wait()
+	return err
+}
+
+// goodbye is what streams end with when the node goes away.
+func (s *Server) goodbye() error {
+	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
+}
+
+// Drain tells every watch to go elsewhere with its position, refuses new ones,
+// and returns when no watch is left or ctx ends.
+func (s *Server) Drain(ctx context.Context) {
+	s.mu.Lock()
+	first := !s.draining
+	s.draining = true
+	var streams []*stream
+	for st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	if first {
+		close(s.stopping)
+		s.health.Shutdown()
+	}
+	told := 0
+	for _, st := range streams {
+		for _, w := range st.list() {
+			told++
+			w.end(&shardwatchv1.Ended{
+				Reason: shardwatchv1.EndReason_END_REASON_DRAINING, Message: s.goodbye().Error(),
+				Endpoints: s.cfg.Router.Elsewhere(w.rng), RetryAfter: durationpb.New(time.Millisecond),
+			})
+		}
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		left := 0
+		for _, st := range streams {
+			left += len(st.list())
+		}
+		if left == 0 {
+			s.cfg.Logger.Info("watches sent elsewhere", "watches", told)
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			s.cfg.Logger.Warn("watches cut: their clients did not read in time", "watches", left, "of", told)
+			return
+		}
+	}
+}
+
+// enter counts a stream in; false when the node drains.
+func (s *Server) enter(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.streams[st] = struct{}{}
+	return true
+}
+
+func (s *Server) leave(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st)
+}
+
+// connKey finds a stream's connection in its context.
+type connKey struct{}
+
+// connections gives every connection its conn, through grpc-go's stats hook:
+// the only one that sees connections.
+type connections struct{ srv *Server }
+
+// TagConn implements stats.Handler.
+func (h *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, connKey{}, newConn(&h.srv.pumps))
+}
+
+// HandleConn implements stats.Handler.
+func (h *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	h.srv.mu.Lock()
+	defer h.srv.mu.Unlock()
+	switch s.(type) {
+	case *stats.ConnBegin:
+		h.srv.connections++
+	case *stats.ConnEnd:
+		h.srv.connections--
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (h *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (h *connections) HandleRPC(context.Context, stats.RPCStats) {}

@@ -1,0 +1,246 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// sender is what a stream needs of its transport. Send may block while the
+// client does not read; one goroutine at a time calls it.
+type sender interface {
+	// Send sends a *wire.Encoded or a proto message.
+	SendMsg(m any) error
+}
+
+// stream is one client's Watch stream.
+type stream struct {
+	srv  *Server
+	conn *conn
+	out  sender
+	ctx  context.Context //nolint:containedctx // the stream's life is the context's
+
+	busy   bool    // guarded by conn.mu; a pump is at it
+	parked []*task // guarded by conn.mu; tasks that came meanwhile
+	failed bool    // owned by the pump that is at it: sending does not work
+
+	mu      sync.Mutex
+	watches map[int64]*watch // guarded by mu
+	opening sync.WaitGroup   // goroutines that open watches
+
+	progress progress
+}
+
+// Watch implements shardwatchv1.CacheServiceServer.
+func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
+	c, ok := gs.Context().Value(connKey{}).(*conn)
+	if !ok {
+		return errors.New("stream without a connection")
+	}
+	ctx, cancel := context.WithCancel(gs.Context())
+	st := &stream{srv: s.srv, conn: c, out: gs, ctx: ctx, watches: make(map[int64]*watch)}
+	if !s.srv.enter(st) {
+		cancel()
+		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
+	}
+	c.open()
+	st.progress.start(st, s.srv.cfg.ProgressInterval)
+	defer c.close()
+	defer st.close()
+	defer cancel()
+	defer s.srv.leave(st)
+	for {
+		m, err := gs.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := st.handle(m); err != nil {
+			return wire.Status(err)
+		}
+	}
+}
+
+// handle does what the client asks. An error ends the stream.
+func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
+	switch r := m.GetRequest().(type) {
+	case *shardwatchv1.WatchRequest_Create:
+		return s.create(r.Create)
+	case *shardwatchv1.WatchRequest_Cancel:
+		s.mu.Lock()
+		w := s.watches[r.Cancel.GetWatchId()]
+		s.mu.Unlock()
+		if w == nil {
+			return nil // it has ended by itself meanwhile
+		}
+		w.end(&shardwatchv1.Ended{Reason: shardwatchv1.EndReason_END_REASON_CANCELED, Message: "canceled by the client"})
+		return nil
+	case *shardwatchv1.WatchRequest_Progress:
+		s.progress.request()
+		return nil
+	case *shardwatchv1.WatchRequest_Options:
+		if d := r.Options.GetProgressInterval(); d != nil {
+			if !d.IsValid() || d.AsDuration() < minProgressInterval || d.AsDuration() > maxProgressInterval {
+				return &kv.InvalidError{Field: "options.progress_interval", Reason: fmt.Sprintf("must lie between %v and %v", minProgressInterval, maxProgressInterval)}
+			}
+			s.progress.setInterval(d.AsDuration())
+		}
+		return nil
+	}
+	return &kv.InvalidError{Field: "request", Reason: "none is set, or one that this node does not know"}
+}
+
+// create starts a watch. What is wrong with it ends the watch, not the stream,
+// but for an ID that cannot be answered to.
+func (s *stream) create(r *shardwatchv1.CreateWatch) error {
+	id := r.GetWatchId()
+	if id <= 0 {
+		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d: must be greater than 0", id)}
+	}
+	rng, wrong := rangeOf(r.GetKey(), r.GetRangeEnd())
+	s.mu.Lock()
+	if s.watches[id] != nil {
+		s.mu.Unlock()
+		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d is in use on this stream", id)}
+	}
+	w := newWatch(s, id, rng, r.GetPrevKv())
+	full := len(s.watches) >= s.srv.cfg.MaxWatchesPerStream
+	if !full {
+		s.watches[id] = w
+	}
+	s.mu.Unlock()
+	if full {
+		w.refuse(&kv.LimitError{Limit: "--max-watches-per-stream", Max: int64(s.srv.cfg.MaxWatchesPerStream),
+			Detail: "too many watches on one stream: open another one", RetryAfter: time.Second})
+		return nil
+	}
+	if wrong != nil {
+		w.refuse(wrong)
+		return nil
+	}
+	start, err := s.startOf(r, rng)
+	if err != nil {
+		w.refuse(err)
+		return nil
+	}
+	if start.fetch { // needs etcd: not in the way of the stream's other requests
+		s.opening.Go(func() { w.open(s.ctx, start) })
+		return nil
+	}
+	w.open(s.ctx, start)
+	return nil
+}
+
+// start says where a watch begins.
+type start struct {
+	from  kv.Revision // when neither of the others is set
+	fetch bool        // from etcd's present revision, or with the state at it
+	state bool
+}
+
+func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
+	var out start
+	lineage, clusterID := s.srv.cfg.Router.Lineage()
+	asked := r.GetLineage()
+	switch at := r.GetStart().(type) {
+	case nil:
+		out.fetch = true
+	case *shardwatchv1.CreateWatch_StartRevision:
+		if at.StartRevision <= 0 {
+			return start{}, &kv.InvalidError{Field: "start_revision", Reason: fmt.Sprintf("%d: must be greater than 0; leave it out to start now", at.StartRevision)}
+		}
+		out.from = kv.Revision(at.StartRevision)
+	case *shardwatchv1.CreateWatch_ResumeToken:
+		p, err := wire.ParseResumeToken(at.ResumeToken, clusterID, rng)
+		if err != nil {
+			return start{}, err
+		}
+		out.from, asked = p.Revision+1, p.Lineage
+	case *shardwatchv1.CreateWatch_StateFirst:
+		out.fetch, out.state = true, at.StateFirst
+	}
+	if asked != 0 && asked != lineage {
+		if lineage == 0 {
+			return start{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: "this node knows no shard map yet"}
+		}
+		return start{}, &kv.LineageError{Requested: asked, Current: lineage}
+	}
+	return out, nil
+}
+
+// rangeOf returns the range of a request, or a *kv.InvalidError.
+func rangeOf(key, end []byte) (kv.Range, error) {
+	r, err := kv.RangeFromEtcd(key, end)
+	switch {
+	case errors.Is(err, kv.ErrEmptyKey):
+		return r, &kv.InvalidError{Field: "key", Reason: err.Error()}
+	case err != nil:
+		return r, &kv.InvalidError{Field: "range_end", Reason: err.Error()}
+	}
+	return r, nil
+}
+
+// forget takes an ended watch off the stream.
+func (s *stream) forget(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[w.id] == w {
+		delete(s.watches, w.id)
+	}
+}
+
+// list returns the stream's watches.
+func (s *stream) list() []*watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*watch, 0, len(s.watches))
+	for _, w := range s.watches {
+		out = append(out, w)
+	}
+	return out
+}
+
+// close ends all watches and waits until no pump is at the stream: the gRPC
+// handler must not return before. The context has ended or the client is done
+// sending, so that no send can hang.
+func (s *stream) close() {
+	s.opening.Wait()
+	s.progress.stop()
+	watches := s.list()
+	c := s.conn
+	c.mu.Lock()
+	s.progress.task.closed = true
+	for _, w := range watches {
+		w.task.closed = true
+	}
+	for s.busy {
+		c.idle.Wait()
+	}
+	c.mu.Unlock()
+	for _, w := range watches {
+		w.release()
+	}
+}
+
+// send sends a message. For the pump that is at the stream. It reports whether
+// the stream works.
+func (s *stream) send(m any) bool {
+	if s.failed {
+		return false
+	}
+	if err := s.out.SendMsg(m); err != nil {
+		s.failed = true // the handler learns it from Recv
+	}
+	return !s.failed
+}
