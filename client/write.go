@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,7 +15,7 @@ func (c *Client) Put(ctx context.Context, key string, value []byte) (int64, erro
 		return 0, fmt.Errorf("put: %w", err)
 	}
 	var revision int64
-	err := c.write(ctx, Key(key), func(kv etcdserverpb.KVClient) error {
+	err := c.write(ctx, Key(key), func(ctx context.Context, kv etcdserverpb.KVClient) error {
 		r, err := kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key), Value: value})
 		revision = r.GetHeader().GetRevision()
 		return err //nolint:wrapcheck // wrapped below
@@ -34,7 +33,7 @@ func (c *Client) Delete(ctx context.Context, r Range) (revision, deleted int64, 
 		return 0, 0, fmt.Errorf("delete: %w", err)
 	}
 	key, end := r.wire()
-	err = c.write(ctx, r, func(kv etcdserverpb.KVClient) error {
+	err = c.write(ctx, r, func(ctx context.Context, kv etcdserverpb.KVClient) error {
 		resp, err := kv.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end})
 		revision, deleted = resp.GetHeader().GetRevision(), resp.GetDeleted()
 		return err //nolint:wrapcheck // wrapped below
@@ -46,8 +45,8 @@ func (c *Client) Delete(ctx context.Context, r Range) (revision, deleted int64, 
 }
 
 // write sends a write to a node whose connection stands. Looking for one may
-// take several attempts; sending takes one.
-func (c *Client) write(ctx context.Context, r Range, send func(etcdserverpb.KVClient) error) error {
+// take several attempts; sending takes one, of Config.AttemptTimeout.
+func (c *Client) write(ctx context.Context, r Range, send func(context.Context, etcdserverpb.KVClient) error) error {
 	a, err := c.attempts(ctx, r)
 	if err != nil {
 		return err
@@ -59,18 +58,25 @@ func (c *Client) write(ctx context.Context, r Range, send func(etcdserverpb.KVCl
 			err = n.connected(attempt)
 			cancel()
 		}
-		if err == nil {
-			if err := send(etcdserverpb.NewKVClient(n.conn)); err != nil {
-				v := judge(err)
-				if v.retry || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					return fmt.Errorf("sent to %s, which did not confirm it; it may have been done: %w", a.addr, v.err)
-				}
-				return v.err
+		if err != nil {
+			if err := a.failed(ctx, err); err != nil {
+				return err
 			}
-			return nil
+			continue
 		}
-		if err := a.failed(ctx, err); err != nil {
-			return err
+		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+		defer cancel()
+		if err := send(attempt, etcdserverpb.NewKVClient(n.conn)); err != nil {
+			v := judge(err)
+			if v.penalise {
+				c.penalise(a.addr, 0)
+			}
+			if v.retry {
+				return fmt.Errorf("sent to %s, which did not confirm it; it may have been done: %w", a.addr, v.err)
+			}
+			return v.err
 		}
+		c.praise(a.addr)
+		return nil
 	}
 }

@@ -267,6 +267,8 @@ func TestReads(t *testing.T) {
 		"right, limited":   {check.Read{Revision: 5, Items: at5[:2], Limit: 2}, ""},
 		"misses a write":   {check.Read{Revision: 5, Items: at5, NotBefore: 6, Linearizable: true}, check.PromiseLinearizable},
 		"too old":          {check.Read{Revision: 5, Items: at5, NotBefore: 6}, check.PromiseFresh},
+		"right, as asked":  {check.Read{Revision: 5, Items: at5, At: 5}, ""},
+		"not as asked":     {check.Read{Revision: 5, Items: at5, At: 4}, check.PromiseExact},
 		"torn":             {check.Read{Revision: 6, Items: at5}, check.PromiseExact},
 		"from the future":  {check.Read{Revision: 9, Items: at5}, check.PromiseExact},
 		"a key is missing": {check.Read{Revision: 5, Items: at5[1:]}, check.PromiseExact},

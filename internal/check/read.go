@@ -18,6 +18,8 @@ type Read struct {
 	Items []Item
 	// Limit: the answer has the first so many keys of the range; 0: all.
 	Limit int
+	// At is the exact revision that was asked for; 0: none was.
+	At kv.Revision
 	// NotBefore is the oldest revision that the answer may be taken at: of a
 	// linearizable read the newest write acknowledged before it began, of
 	// another the newest of max_staleness ago.
@@ -37,6 +39,12 @@ func (r Read) Check(h *History) []Violation {
 		out = append(out, Violation{
 			Promise: p, Watcher: r.Name, Revision: r.Revision,
 			Expected: fmt.Sprintf("revision %d or newer", r.NotBefore), Got: fmt.Sprintf("revision %d", r.Revision),
+		})
+	}
+	if r.At > 0 && r.Revision != r.At {
+		out = append(out, Violation{
+			Promise: PromiseExact, Watcher: r.Name, Revision: r.Revision,
+			Expected: fmt.Sprintf("revision %d, as asked", r.At), Got: fmt.Sprintf("revision %d", r.Revision),
 		})
 	}
 	if head := h.Head(); r.Revision > head {

@@ -13,7 +13,8 @@ type conn struct {
 	pumps *sync.WaitGroup // the server's
 
 	mu       sync.Mutex
-	work     sync.Cond   // signalled when ready grows, or a pump must end
+	work     sync.Cond   // the pump in charge waits on it for ready to grow
+	idle     sync.Cond   // who closes a stream waits on it for busy to end
 	ready    []*task     // guarded by mu; tasks to run, first come first served
 	streams  int         // guarded by mu; no stream: no pump
 	pump     int         // guarded by mu; number of the pump in charge

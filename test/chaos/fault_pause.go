@@ -42,7 +42,8 @@ func (pauseOwner) Strike(ctx context.Context, s *Scene) error {
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	defer g.Wait()
-	g.Go(func() { r.hammer(ctx, stop, s.keys, s.Seed, s.answers) })
+	hard := pace{at: 6, most: 400, every: 5 * time.Millisecond, patience: 20 * time.Second}
+	g.Go(func() { r.read(ctx, stop, hard, s.keys, s.Seed, s.answers) })
 	defer close(stop)
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err

@@ -123,12 +123,12 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 	if err := os.WriteFile(path, []byte(log+"half a li"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &requestLog{path: path}
-	c, err := l.next()
+	l := &requestLog{etcd: &etcd{proc: &process{log: path}}}
+	c, err := l.logged()
 	if err != nil || c.Lists != 2 || c.Others != 3 || !strings.Contains(c.Sample, "keys_only") {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if c, err := l.next(); err != nil || c != (rangeCounts{}) {
+	if c, err := l.logged(); err != nil || c != (rangeCounts{}) {
 		t.Fatalf("counted twice: %+v, %v", c, err)
 	}
 }

@@ -38,26 +38,39 @@ func newReader(n *Node, acked *ackLog) (*reader, error) {
 
 func (r *reader) close() { _ = r.conn.Close() }
 
-// question is one read. Stale 0 asks for a linearizable one.
+// question is one read.
 type question struct {
-	r     kv.Range
+	r kv.Range
+	// stale is the age that the answer may have; 0: a linearizable read.
 	stale time.Duration
+	// at is the exact revision to read at; 0: now.
+	at kv.Revision
 }
 
 // ask asks, and returns the answer for checking.
 func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
-	out := check.Read{Range: q.r, Linearizable: q.stale == 0, NotBefore: kv.Revision(r.acked.before(time.Now().Add(-q.stale)))}
-	consistency, how := pb.Consistency_CONSISTENCY_LINEARIZABLE, "linearizable"
+	out := check.Read{Range: q.r}
+	var consistency pb.Consistency
 	var bound *durationpb.Duration
-	if q.stale > 0 {
+	var how string
+	switch {
+	case q.at > 0:
+		how = fmt.Sprintf("read at revision %d", q.at)
+		out.At = q.at
+	case q.stale > 0:
+		how = fmt.Sprintf("read that may be %v old", q.stale)
 		consistency, bound = pb.Consistency_CONSISTENCY_SERIALIZABLE, durationpb.New(q.stale)
-		how = fmt.Sprintf("serializable, at most %v old,", q.stale)
+		out.NotBefore = kv.Revision(r.acked.before(time.Now().Add(-q.stale)))
+	default:
+		how = "linearizable read"
+		consistency = pb.Consistency_CONSISTENCY_LINEARIZABLE
+		out.NotBefore, out.Linearizable = kv.Revision(r.acked.newest()), true
 	}
-	out.Name = fmt.Sprintf("%s read of %v at %s", how, q.r, r.node.Name)
+	out.Name = fmt.Sprintf("%s of %v at %s", how, q.r, r.node.Name)
 	cache := pb.NewCacheServiceClient(r.conn)
 	key, end := q.r.Etcd()
 	if q.r.IsSingle() {
-		a, err := cache.Get(ctx, &pb.GetRequest{Key: key, Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
+		a, err := cache.Get(ctx, &pb.GetRequest{Key: key, Revision: int64(q.at), Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
 		if err != nil {
 			return out, err
 		}
@@ -67,7 +80,7 @@ func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
 		}
 		return out, nil
 	}
-	stream, err := cache.List(ctx, &pb.ListRequest{Key: key, RangeEnd: end, Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
+	stream, err := cache.List(ctx, &pb.ListRequest{Key: key, RangeEnd: end, Revision: int64(q.at), Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
 	for err == nil {
 		var chunk *pb.ListResponse
 		if chunk, err = stream.Recv(); err == nil {
@@ -114,54 +127,70 @@ func (a *answers) add(r check.Read, err error) {
 	a.refused[err.Error()]++
 }
 
-// judge checks all answers against the history and forgets them.
-func (a *answers) judge(h *check.History) (checked, refused int, broken []check.Violation) {
+// judge checks all answers against the history and forgets them. It returns
+// how many there were, and what was answered instead, by error.
+func (a *answers) judge(h *check.History) (checked int, refused map[string]int, broken []check.Violation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range a.reads {
 		broken = append(broken, r.Check(h)...)
 	}
-	checked = len(a.reads)
-	for _, n := range a.refused {
-		refused += n
-	}
+	checked, refused = len(a.reads), a.refused
 	a.reads, a.refused = nil, nil
 	return checked, refused, broken
 }
 
-// hammer reads from the node as fast as it answers, several at a time, until
-// stop is closed: keys and prefixes, linearizable and bounded.
-func (r *reader) hammer(ctx context.Context, stop <-chan struct{}, keys keyspace, seed uint64, into *answers) {
-	const at, most = 6, 400 // readers, and reads of each
+// pace says how hard to read.
+type pace struct {
+	// at is how many reads there are at a time, most how many each of them
+	// makes in all, and every the pause between two.
+	at, most int
+	every    time.Duration
+	// patience is how long an answer may take.
+	patience time.Duration
+}
+
+// read reads from the node until stop is closed: keys and prefixes,
+// linearizable, bounded, and at exact revisions that just were.
+func (r *reader) read(ctx context.Context, stop <-chan struct{}, p pace, keys keyspace, seed uint64, into *answers) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	for i := range at {
+	ctx, cancel := context.WithCancel(ctx)
+	g.Go(func() {
+		defer cancel() // nobody waits for an answer that is not needed any more
+		select {
+		case <-stop:
+		case <-ctx.Done():
+		}
+	})
+	for i := range p.at {
 		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // reproducible
 		g.Go(func() {
-			for range most {
-				select {
-				case <-stop:
-					return
-				case <-ctx.Done():
-					return
-				default:
-				}
-				q := question{r: kv.Single(keys.any(rng))}
-				if i%3 == 2 {
-					q.r = kv.Prefix(keys.prefix(rng.IntN(keys.prefixes)))
-				}
-				if i%2 == 1 {
-					q.stale = staleness
-				}
-				timed, cancel := context.WithTimeout(ctx, 20*time.Second)
-				into.add(r.ask(timed, q))
+			for n := 0; n < p.most && pause(ctx, p.every) == nil; n++ {
+				timed, cancel := context.WithTimeout(ctx, p.patience)
+				answer, err := r.ask(timed, r.question(keys, rng))
 				cancel()
-				if pause(ctx, 5*time.Millisecond) != nil {
-					return
+				if ctx.Err() == nil {
+					into.add(answer, err)
 				}
 			}
 		})
 	}
+}
+
+// question returns a question at random.
+func (r *reader) question(keys keyspace, rng *rand.Rand) question {
+	q := question{r: kv.Single(keys.any(rng))}
+	if rng.IntN(4) == 0 {
+		q.r = kv.Prefix(keys.prefix(rng.IntN(keys.prefixes)))
+	}
+	switch rng.IntN(5) {
+	case 0, 1:
+		q.stale = staleness
+	case 2:
+		q.at = kv.Revision(r.acked.newest() - rng.Int64N(20))
+	}
+	return q
 }
 
 // staleness is the bound that bounded reads ask for.

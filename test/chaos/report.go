@@ -26,6 +26,8 @@ type Cycle struct {
 	// Reads were answered and judged, Refused were answered with an error.
 	Reads   int `json:"reads"`
 	Refused int `json:"refused"`
+	// Refusals are the errors and how often each came.
+	Refusals map[string]int `json:"refusals,omitempty"`
 	// Violations of all promises.
 	Violations int `json:"violations"`
 	// Stayed and Moved are the longest delays, against etcd's own watch, of

@@ -2,6 +2,8 @@ package chaos
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,9 +12,11 @@ import (
 
 // requestLog counts what etcd is asked, from its own log of requests: the one
 // source that knows whether a Range was a list or a read of the revision.
+// Streamed lists are not in the log; etcd's metrics count them.
 type requestLog struct {
-	path string
-	at   int64 // read up to here
+	etcd    *etcd
+	at      int64   // read up to here
+	streams float64 // counted up to here
 }
 
 // rangeCounts are Range requests by what they are for.
@@ -25,22 +29,43 @@ type rangeCounts struct {
 	Sample string
 }
 
-// next counts the requests logged since the last call.
-func (l *requestLog) next() (rangeCounts, error) {
-	f, err := os.Open(l.path)
+// next counts the requests since the last call.
+func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
+	c, err := l.logged()
 	if err != nil {
-		return rangeCounts{}, fmt.Errorf("read etcd's log: %w", err)
+		return c, fmt.Errorf("read etcd's log: %w", err)
+	}
+	m, err := l.etcd.metrics(ctx)
+	if err != nil {
+		return c, err
+	}
+	streams := m.sum("grpc_server_started_total", `grpc_method="RangeStream"`)
+	if n := int(streams - l.streams); n > 0 {
+		c.Lists += n
+		c.Sample = "RangeStream"
+	}
+	l.streams = streams
+	return c, nil
+}
+
+// logged counts what is in the log since the last call.
+func (l *requestLog) logged() (c rangeCounts, err error) {
+	f, err := os.Open(l.etcd.proc.log)
+	if err != nil {
+		return c, err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	if _, err := f.Seek(l.at, io.SeekStart); err != nil {
-		return rangeCounts{}, fmt.Errorf("read etcd's log: %w", err)
+		return c, err
 	}
-	var c rangeCounts
 	r := bufio.NewReaderSize(f, 1<<20)
 	for {
 		line, err := r.ReadString('\n')
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return c, nil // a line that is not whole yet is the next call's
+		}
+		if err != nil {
+			return c, err
 		}
 		l.at += int64(len(line))
 		c.count(line)

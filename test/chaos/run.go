@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +109,7 @@ func (r *run) start(ctx context.Context) (err error) {
 			r.etcd.close()
 		}
 	}()
-	r.requests = &requestLog{path: r.etcd.proc.log}
+	r.requests = &requestLog{etcd: r.etcd}
 	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed}
 	if err := r.load.load(ctx); err != nil {
 		return err
@@ -169,12 +171,13 @@ func (r *run) cycles(ctx context.Context) error {
 // cycle writes, strikes, waits until all is well, and judges.
 func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	c = Cycle{Fault: f.Name()}
-	if _, err := r.requests.next(); err != nil {
+	if _, err := r.requests.next(ctx); err != nil {
 		return c, err
 	}
 	r.watchesAtEtcd.Store(0)
 	began, writes := time.Now(), r.load.writes.Load()
 	stop, stopped := make(chan struct{}), make(chan error, 1)
+	readersDone := r.readEverywhere(ctx, stop)
 	go func() { stopped <- r.load.run(ctx, stop) }()
 	strike := func() error {
 		if err := pause(ctx, time.Second); err != nil {
@@ -195,6 +198,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	err = strike()
 	close(stop)
 	err = errors.Join(err, <-stopped)
+	readersDone()
 	c.Seconds = time.Since(began).Seconds()
 	c.WritesPerSecond = float64(r.load.writes.Load()-writes) / c.Seconds
 	if r.scene.last != nil {
@@ -208,6 +212,25 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		c.Void = fmt.Sprintf("%.0f writes/s, fewer than %d", c.WritesPerSecond, r.cfg.MinRate)
 	}
 	return c, r.judge(ctx, &c)
+}
+
+// readEverywhere reads a little from every node, whatever happens to it, until
+// stop is closed. The function it returns waits for the end of it.
+func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait func()) {
+	var g sync.WaitGroup
+	for i, n := range r.cluster.Nodes {
+		reader, err := newReader(n, &r.load.acked)
+		if err != nil {
+			r.answers.add(check.Read{}, err)
+			continue
+		}
+		gently := pace{at: 2, most: math.MaxInt, every: 100 * time.Millisecond, patience: 3 * time.Second}
+		g.Go(func() {
+			defer reader.close()
+			reader.read(ctx, stop, gently, r.keys, r.scene.Seed<<8|uint64(i), &r.answers) //nolint:gosec // a small number
+		})
+	}
+	return g.Wait
 }
 
 // judge waits until all have etcd's revision and checks what was seen. Void
@@ -227,7 +250,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	c.Events = r.crowd.take(&c.gaps)
 	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
-	counts, err := r.requests.next()
+	counts, err := r.requests.next(ctx)
 	if err != nil {
 		return err
 	}
@@ -235,7 +258,10 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 
 	broken := r.compare(ctx, rev)
 	read, refused, stale := r.answers.judge(r.truth.history)
-	c.Reads, c.Refused = read, refused
+	c.Reads, c.Refusals = read, refused
+	for _, n := range refused {
+		c.Refused += n
+	}
 	broken = append(broken, stale...)
 	c.Violations += len(broken)
 	r.report.note(broken)
