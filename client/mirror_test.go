@@ -1,0 +1,181 @@
+package client_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+func mirrored(t testing.TB, c *client.Client, r client.Range) *client.Mirror {
+	t.Helper()
+	m := c.Mirror(t.Context(), r)
+	t.Cleanup(func() { _ = m.Close() })
+	<-m.Ready()
+	return m
+}
+
+func TestMirrorFollows(t *testing.T) {
+	cluster := start(t, clienttest.Config{ChunkKeys: 2})
+	cluster.Put("/demo/a", "1")
+	cluster.Put("/other", "1")
+	c := connect(t, cluster)
+	m := mirrored(t, c, demo)
+	if m.Len() != 1 || m.Revision() < 3 {
+		t.Errorf("%d keys at %d", m.Len(), m.Revision())
+	}
+	rev, err := c.Put(t.Context(), "/demo/b", []byte("2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := m.View()
+	if err := m.WaitFor(deadline(t), rev); err != nil {
+		t.Fatal(err)
+	}
+	if kv, ok := m.Get("/demo/b"); !ok || string(kv.Value) != "2" {
+		t.Errorf("own write: %+v, %v", kv, ok)
+	}
+	rev = cluster.Put("/elsewhere", "x") // progress alone
+	if err := m.WaitFor(deadline(t), rev); err != nil {
+		t.Fatal(err)
+	}
+	rev = cluster.Delete("/demo/a")
+	if err := m.WaitFor(deadline(t), rev); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := m.Get("/demo/a"); ok || m.Len() != 1 {
+		t.Error("a deleted key is there")
+	}
+	if _, ok := before.Get("/demo/a"); !ok {
+		t.Error("a view has changed")
+	}
+	n := 0
+	for range m.Range(client.Prefix("/demo/b")) {
+		n++
+	}
+	for range m.All() {
+		n++
+	}
+	if n != 2 {
+		t.Errorf("ranged over %d keys", n)
+	}
+}
+
+// A reader never sees half of a revision.
+func TestMirrorIsAtomic(t *testing.T) {
+	cluster := start(t, clienttest.Config{FragmentEvents: 2, ChunkKeys: 2})
+	write := func(v string) int64 {
+		var ops []clienttest.Op
+		for i := range 7 {
+			ops = append(ops, clienttest.Op{Key: fmt.Sprintf("/demo/%d", i), Value: v})
+		}
+		return cluster.Txn(ops...)
+	}
+	write("0")
+	c := connect(t, cluster)
+	m := mirrored(t, c, demo)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		wg.Go(func() {
+			for {
+				values := map[string]bool{}
+				for kv := range m.All() {
+					values[string(kv.Value)] = true
+				}
+				if len(values) != 1 {
+					t.Errorf("half a revision: %v", values)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	var rev int64
+	for i := range 300 {
+		rev = write(fmt.Sprint(i))
+		if i%50 == 10 {
+			cluster.Nodes()[i/50%3].CutAfter(2)
+		}
+	}
+	if err := m.WaitFor(deadline(t), rev); err != nil {
+		t.Error(err)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// Compaction and restore cost a state, not the mirror; until it is there the
+// mirror keeps what it has, and the difference is told.
+func TestMirrorFallsBackToState(t *testing.T) {
+	for name, lose := range map[string]func(*clienttest.Cluster){
+		"compaction": func(c *clienttest.Cluster) { c.Compact(c.Revision()) },
+		"restore":    func(c *clienttest.Cluster) { c.Restore(5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := start(t, clienttest.Config{Nodes: 1})
+			for i := range 10 {
+				cluster.Put(fmt.Sprintf("/demo/%d", i), "x")
+			}
+			c := connect(t, cluster)
+			m := mirrored(t, c, demo)
+			changes := make(chan client.Change, 100)
+			go func() {
+				defer close(changes)
+				for ch, err := range m.Changes(t.Context()) {
+					if err != nil {
+						return
+					}
+					changes <- ch
+				}
+			}()
+			if ch := <-changes; len(ch.Events) != 10 {
+				t.Fatalf("first change: %d events", len(ch.Events))
+			}
+			cluster.Nodes()[0].Kill()
+			cluster.Delete("/demo/0")
+			cluster.Put("/demo/1", "y")
+			cluster.Put("/demo/new", "z")
+			lose(cluster)
+			if m.Len() != 10 {
+				t.Errorf("the mirror has %d keys while nobody answers", m.Len())
+			}
+			if err := cluster.Nodes()[0].Restart(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the state was read again", func() bool {
+				return m.Resyncs() == 1 && m.Revision() == cluster.Revision()
+			})
+			rev := cluster.Put("/demo/last", "x")
+			eventually(t, "goes on", func() bool { return m.Revision() == rev && m.Resyncs() == 1 })
+			checkView(t, cluster, m.View(), demo)
+			// What the changes say adds up to what the mirror holds.
+			have := map[string]string{}
+			for i := range 10 {
+				have[fmt.Sprintf("/demo/%d", i)] = "x"
+			}
+			for have["/demo/last"] == "" {
+				ch := <-changes
+				for _, e := range ch.Events {
+					if e.Type == client.Delete {
+						delete(have, string(e.KV.Key))
+					} else {
+						have[string(e.KV.Key)] = string(e.KV.Value)
+					}
+				}
+			}
+			if len(have) != m.Len() {
+				t.Errorf("changes add up to %d keys, the mirror has %d", len(have), m.Len())
+			}
+			_ = m.Close()
+			for range changes { // ends with the mirror
+			}
+		})
+	}
+}

@@ -1,0 +1,356 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hash/maphash"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+func TestRangeWire(t *testing.T) {
+	for _, c := range []struct {
+		r        Range
+		key, end string
+		text     string
+	}{
+		{Range{}, "\x00", "\x00", `["", ∞)`},
+		{Key("a"), "a", "", `"a"`},
+		{Prefix("a"), "a", "b", `["a", "b")`},
+		{Prefix("a\xff"), "a\xff", "b", `["a\xff", "b")`},
+		{Prefix("\xff"), "\xff", "\x00", `["\xff", ∞)`},
+		{Prefix(""), "\x00", "\x00", `["", ∞)`},
+		{Between("", "m"), "\x00", "m", `["", "m")`},
+		{Key("\x00"), "\x00", "", `"\x00"`},
+	} {
+		key, end := c.r.wire()
+		if string(key) != c.key || string(end) != c.end || c.r.validate() != nil {
+			t.Errorf("%v on the wire is %q, %q (%v)", c.r, key, end, c.r.validate())
+		}
+		if back := rangeFromWire(key, end); back != c.r {
+			t.Errorf("%v comes back as %v", c.r, back)
+		}
+		if c.r.String() != c.text {
+			t.Errorf("%v, want %s", c.r, c.text)
+		}
+	}
+	for _, r := range []Range{Key(""), Between("b", "a"), Between("a", "a")} {
+		if err := r.validate(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+}
+
+func TestConfigNamesEveryMistake(t *testing.T) {
+	err := Config{Endpoints: []string{"host"}, Silence: time.Millisecond, AttemptTimeout: -1, RetryFor: -1, Buffer: -1}.Validate()
+	for _, want := range []string{`"host"`, "silence", "attempt timeout", "retry for", "buffer"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not named in: %v", want, err)
+		}
+	}
+	if _, err := New(Config{}); err == nil {
+		t.Error("no endpoints, no error")
+	}
+	if err := (Config{Endpoints: []string{"[::1]:7400", "host:1"}}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	top := &topology{
+		shards: ShardMap{Shards: []Shard{
+			{ID: 1, Range: Between("", "m"), Replicas: []string{"a", "b"}},
+			{ID: 2, Range: Between("m", ""), Replicas: []string{"b", "c"}},
+		}},
+		members: []Member{
+			{Name: "a", ClientAddress: "a:1", State: MemberAlive}, {Name: "b", ClientAddress: "b:1", State: MemberAlive},
+			{Name: "c", ClientAddress: "c:1", State: MemberAlive}, {Name: "d", ClientAddress: "d:1", State: MemberAlive},
+			{Name: "e", ClientAddress: "e:1", State: MemberDead}, {Name: "f", ClientAddress: "f:1", State: MemberAlive, Draining: true},
+		},
+	}
+	first := map[string]int{}
+	for i := range 300 {
+		seed := fmt.Sprint(i)
+		got := top.candidates(Key("a"), seed)
+		first[got[0]]++
+		if len(got) != 5 || got[4] != "f:1" || slices.Contains(got, "e:1") {
+			t.Fatalf("candidates: %v", got)
+		}
+		if all := top.candidates(Range{}, seed); all[0] != "b:1" {
+			t.Fatalf("the node with most shards comes first: %v", all)
+		}
+	}
+	if len(first) != 2 || first["a:1"] < 100 || first["b:1"] < 100 {
+		t.Errorf("clients do not spread: %v", first)
+	}
+	var none *topology
+	if got := none.candidates(Range{}, "x"); got != nil {
+		t.Errorf("no map: %v", got)
+	}
+}
+
+func TestPenalties(t *testing.T) {
+	var p penalties
+	now := time.Unix(0, 0)
+	addrs := []string{"a", "b", "c"}
+	expect := func(want, avoid string, at time.Duration) {
+		t.Helper()
+		if got := p.choose(addrs, avoid, now.Add(at)); got != want {
+			t.Errorf("after %v, avoiding %q: %q, want %q", at, avoid, got, want)
+		}
+	}
+	expect("a", "", 0)
+	expect("b", "a", 0)
+	p.add("a", now, 0)
+	expect("b", "", 0)
+	expect("a", "", penaltyBase)
+	p.add("b", now, 0)
+	expect("c", "", 0)
+	expect("c", "c", 0)
+	p.add("c", now, drainPenalty)
+	expect("a", "", 0)
+	p.add("a", now, 0)
+	expect("b", "", 0)
+	for range 100 {
+		p.add("b", now, 0)
+	}
+	expect("a", "b", penaltyMax)
+	p.clear("c")
+	expect("c", "", 0)
+	if got := (&penalties{}).choose(nil, "", now); got != "" {
+		t.Errorf("nobody: %q", got)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for failures := range 100 {
+		for range 20 {
+			d := backoff(failures)
+			if failures <= 1 && d != 0 || failures > 1 && (d <= 0 || d > backoffMax+time.Millisecond) {
+				t.Fatalf("after %d failures: %v", failures, d)
+			}
+		}
+	}
+	if d := spread(time.Second); d < time.Second || d > 1250*time.Millisecond {
+		t.Errorf("spread: %v", d)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	fail := func(code codes.Code, reason string, meta map[string]string, after time.Duration) error {
+		s, err := status.New(code, "text").WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason, Metadata: meta})
+		if after > 0 {
+			s, err = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Errorf("some deed: %w", s.Err())
+	}
+	for name, c := range map[string]struct {
+		err             error
+		retry, penalise bool
+		hints           string
+		after           time.Duration
+		is              error
+	}{
+		"gone":       {status.Error(codes.Unavailable, "x"), true, true, "", 0, nil},
+		"not here":   {fail(codes.Unavailable, "NOT_HERE", map[string]string{"endpoints": "a:1, b:1"}, 0), true, false, "a:1 b:1", 0, nil},
+		"stale":      {fail(codes.Unavailable, "STALE", nil, time.Second), true, false, "", time.Second, nil},
+		"draining":   {fail(codes.Unavailable, "DRAINING", nil, 0), true, true, "", 0, nil},
+		"limit":      {fail(codes.ResourceExhausted, "LIMIT", nil, time.Second), true, false, "", time.Second, nil},
+		"too big":    {status.Error(codes.ResourceExhausted, "x"), false, false, "", 0, nil},
+		"closed":     {status.Error(codes.Canceled, "x"), true, false, "", 0, nil},
+		"slow":       {status.Error(codes.DeadlineExceeded, "x"), true, true, "", 0, nil},
+		"lineage":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", nil, 0), false, false, "", 0, ErrLineage},
+		"invalid":    {fail(codes.InvalidArgument, "INVALID_REQUEST", nil, 0), false, false, "", 0, ErrInvalid},
+		"not gRPC's": {errors.New("x"), false, false, "", 0, nil},
+	} {
+		v := judge(c.err)
+		if v.retry != c.retry || v.penalise != c.penalise || strings.Join(v.hints, " ") != c.hints || v.after != c.after || c.is != nil && !errors.Is(v.err, c.is) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	var compacted *CompactedError
+	if !errors.As(judge(fail(codes.OutOfRange, "COMPACTED", map[string]string{"requested": "3", "floor": "9"}, 0)).err, &compacted) || *compacted != (CompactedError{3, 9}) {
+		t.Errorf("compacted: %+v", compacted)
+	}
+}
+
+func events(revision int64, fragment bool, keys ...string) *pb.WatchResponse {
+	r := &pb.WatchResponse{Revision: revision, Fragment: fragment}
+	for _, k := range keys {
+		r.Events = append(r.Events, &pb.Event{Kv: &pb.KeyValue{Key: []byte(k), ModRevision: revision}})
+	}
+	return r
+}
+
+func progress(revision int64) *pb.WatchResponse {
+	return &pb.WatchResponse{Detail: &pb.WatchResponse_Progress{Progress: &pb.Progress{Revision: revision}}}
+}
+
+func state(revision int64, begin, end bool, keys ...string) *pb.WatchResponse {
+	s := &pb.Sync{Kind: pb.SyncKind_SYNC_KIND_STATE, Revision: revision, Begin: begin, End: end}
+	for _, k := range keys {
+		s.Kvs = append(s.Kvs, &pb.KeyValue{Key: []byte(k), ModRevision: revision})
+	}
+	return &pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: s}}
+}
+
+// Each case is what one or more nodes send, and what comes out.
+func TestAssembler(t *testing.T) {
+	next := &pb.WatchResponse{} // stands for: the stream breaks, another node starts the watch
+	for name, c := range map[string]struct {
+		a    assembler
+		in   []*pb.WatchResponse
+		want string
+	}{
+		"batches":                 {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, false, "a", "b")}, "batch@11/1 batch@12/2 ask 13"},
+		"duplicates are dropped":  {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(11, false, "a"), events(10, false, "a")}, "batch@11/1 ask 12"},
+		"fragments":               {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(11, true, "b"), events(11, false, "c")}, "batch@11/3 ask 12"},
+		"a cut in a revision":     {assembler{}, []*pb.WatchResponse{events(11, true, "a"), next, events(11, true, "a"), events(11, false, "b")}, "ask 11 batch@11/2 ask 12"},
+		"a cut before the last":   {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, true, "a"), next, progress(11)}, "batch@11/1 ask 12 ask 12"},
+		"progress in a revision":  {assembler{}, []*pb.WatchResponse{events(11, true, "a"), progress(11), next}, "ask 11 ask 11"},
+		"progress":                {assembler{}, []*pb.WatchResponse{progress(15), events(14, false, "a"), progress(14), next}, "progress@15 ask 16 ask 16"},
+		"another revision inside": {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(12, false, "a")}, "broken ask 11"},
+		"state":                   {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), progress(19), state(20, false, true, "b"), events(20, false, "b"), events(21, false, "a")}, "state@20/2 batch@21/1 ask 22"},
+		"an empty state":          {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, true)}, "state@20/0 ask 21"},
+		"a cut in a state":        {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), next, state(25, true, true, "b"), next}, "ask state state@25/1 ask 26 ask 26"},
+		"a state without begin":   {assembler{wantState: true}, []*pb.WatchResponse{state(20, false, true, "a")}, "broken ask state"},
+		"events in a state":       {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), events(21, false, "a")}, "broken ask state"},
+		"an unasked state":        {assembler{}, []*pb.WatchResponse{state(20, true, true, "a")}, "broken ask 11"},
+		"a future start":          {assembler{positioned: true, position: 99}, []*pb.WatchResponse{progress(50), events(60, false, "a"), events(100, false, "a")}, "batch@100/1 ask 101"},
+		"a start that skips":      {assembler{positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
+		"another lineage":         {assembler{positioned: true, position: 50, lineage: 9}, nil, "lineage ask 51"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out []string
+			say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+			failed := func(err error) {
+				switch {
+				case errors.Is(err, ErrLineage):
+					say("lineage")
+				case err != nil:
+					say("broken")
+				}
+			}
+			ask := func() {
+				switch s := c.a.begin().GetStart().(type) {
+				case *pb.CreateWatch_StartRevision:
+					say("ask %d", s.StartRevision)
+				case *pb.CreateWatch_StateFirst:
+					say("ask state")
+				}
+			}
+			c.a.begin()
+			failed(c.a.start(&pb.Created{Revision: 10, Lineage: 1}))
+			for _, r := range c.in {
+				if r == next {
+					ask()
+					failed(c.a.start(&pb.Created{Revision: 10, Lineage: 1}))
+					continue
+				}
+				u, whole, err := c.a.step(r)
+				failed(err)
+				if !whole {
+					continue
+				}
+				switch u.Kind {
+				case KindBatch:
+					say("batch@%d/%d", u.Revision, len(u.Events))
+				case KindState:
+					say("state@%d/%d", u.Revision, len(u.KVs))
+				case KindProgress:
+					say("progress@%d", u.Revision)
+				}
+			}
+			ask()
+			if got := strings.Join(out, " "); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// The tree against a map, its differences against comparing all.
+func TestTree(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	h := hasher{seed: maphash.MakeSeed()}
+	var tr, last *tree
+	model, lastModel := map[string]int64{}, map[string]int64{}
+	for i := range 5000 {
+		key := fmt.Sprintf("%03d", rng.IntN(200))
+		if rng.IntN(3) == 0 {
+			tr = tr.remove([]byte(key))
+			delete(model, key)
+		} else {
+			tr = tr.put(h, &KeyValue{Key: []byte(key), ModRevision: int64(i)})
+			model[key] = int64(i)
+		}
+		if tr.len() != len(model) {
+			t.Fatalf("step %d: %d keys, want %d", i, tr.len(), len(model))
+		}
+		if rng.IntN(10) != 0 {
+			continue
+		}
+		r := Between(fmt.Sprintf("%03d", rng.IntN(100)), fmt.Sprintf("%03d", 100+rng.IntN(100)))
+		var got []string
+		tr.walk(r, func(kv *KeyValue) bool { got = append(got, string(kv.Key)); return true })
+		var want []string
+		for k, m := range model {
+			if r.Contains(k) {
+				want = append(want, k)
+			}
+			if kv := tr.get(k); kv == nil || kv.ModRevision != m {
+				t.Fatalf("get %q: %+v, want %d", k, kv, m)
+			}
+		}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("walk %v: %q, want %q", r, got, want)
+		}
+		prev := ""
+		n := 0
+		diff(last, tr, func(before, after *KeyValue) {
+			n++
+			kv := after
+			if kv == nil {
+				kv = before
+			}
+			k := string(kv.Key)
+			b, hadB := lastModel[k]
+			a, hasA := model[k]
+			if k <= prev || hadB != (before != nil) || hasA != (after != nil) || hadB && b != before.ModRevision || hasA && a != after.ModRevision || hadB == hasA && a == b {
+				t.Fatalf("diff of %q: %v to %v", k, before, after)
+			}
+			prev = k
+		})
+		for k, a := range model {
+			if b, ok := lastModel[k]; !ok || a != b {
+				n--
+			}
+			delete(lastModel, k)
+		}
+		if n -= len(lastModel); n != 0 {
+			t.Fatalf("diff has %d too many", n)
+		}
+		last = tr
+		clear(lastModel)
+		for k, m := range model {
+			lastModel[k] = m
+		}
+	}
+}
