@@ -118,13 +118,7 @@ func (h *History) State(r kv.Range, rev kv.Revision) []Item {
 	return out
 }
 
-// at returns the key as it was at rev, and false when it was not there.
-func (h *History) at(key string, rev kv.Revision) (Item, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.atLocked(key, rev)
-}
-
+// atLocked returns the key as it was at rev, and false when it was not there.
 func (h *History) atLocked(key string, rev kv.Revision) (Item, bool) {
 	versions := h.keys[key]
 	n := sort.Search(len(versions), func(i int) bool { return versions[i].Mod > rev })

@@ -107,7 +107,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
 		return fmt.Errorf("%s is not ready: %s", n.Name, strings.TrimSpace(string(why)))
@@ -136,11 +136,6 @@ func (c *Cluster) Endpoints() []string {
 	return out
 }
 
-// Metrics returns what the node counts.
-func (n *Node) Metrics(ctx context.Context) (samples, error) {
-	return scrape(ctx, "http://"+n.HTTP+"/metrics")
-}
-
 // shardMap asks the nodes, one after the other, for the map.
 func (c *Cluster) shardMap(ctx context.Context) (*pb.ShardMap, error) {
 	var errs []error
@@ -159,7 +154,7 @@ func (n *Node) shardMap(ctx context.Context) (*pb.ShardMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	stream, err := pb.NewClusterServiceClient(conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{})

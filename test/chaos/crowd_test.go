@@ -59,7 +59,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer cluster.Close() //nolint:errcheck // always nil
+			defer cluster.Close()
 			keys := keyspace{3, 10}
 			rng := rand.New(rand.NewPCG(1, 1))
 			write := func(n int) {

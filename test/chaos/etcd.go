@@ -118,7 +118,7 @@ func scrape(ctx context.Context, url string) (samples, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("read metrics of %s: %s", url, resp.Status)
 	}

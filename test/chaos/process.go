@@ -34,7 +34,7 @@ func (p *process) start() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	cmd := exec.Command(p.bin, p.args...) //nolint:gosec // our own binaries
+	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started, done := make(chan error), make(chan struct{})
@@ -43,7 +43,7 @@ func (p *process) start() error {
 		// ends, so that thread must stay as long as the process does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		defer out.Close() //nolint:errcheck // its content is read by people only
+		defer out.Close()
 		err := cmd.Start()
 		started <- err
 		if err != nil {
@@ -107,7 +107,7 @@ func (p *process) tail(n int64) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Size() > n {
 		_, _ = f.Seek(-n, 2)
 	}

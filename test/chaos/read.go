@@ -84,11 +84,11 @@ func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
 	for err == nil {
 		var chunk *pb.ListResponse
 		if chunk, err = stream.Recv(); err == nil {
-			if rev := kv.Revision(chunk.GetRevision()); out.Revision != 0 && out.Revision != rev {
+			rev := kv.Revision(chunk.GetRevision())
+			if out.Revision != 0 && out.Revision != rev {
 				return out, fmt.Errorf("%s: chunks at revisions %d and %d", out.Name, out.Revision, rev)
-			} else {
-				out.Revision = rev
 			}
+			out.Revision = rev
 			for _, k := range chunk.GetKvs() {
 				out.Items = append(out.Items, itemFromProto(k))
 			}
@@ -164,7 +164,7 @@ func (r *reader) read(ctx context.Context, stop <-chan struct{}, p pace, keys ke
 		}
 	})
 	for i := range p.at {
-		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // reproducible
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		g.Go(func() {
 			for n := 0; n < p.most && pause(ctx, p.every) == nil; n++ {
 				timed, cancel := context.WithTimeout(ctx, p.patience)

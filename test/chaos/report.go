@@ -197,9 +197,9 @@ func (s Sum) cells() []string {
 // Table writes the report for a terminal.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ToUpper(strings.Join(columns, "\t"))) //nolint:errcheck // Flush tells
+	fmt.Fprintln(t, strings.ToUpper(strings.Join(columns, "\t")))
 	for _, s := range append(r.Faults, r.Total) {
-		fmt.Fprintln(t, strings.Join(s.cells(), "\t")) //nolint:errcheck // Flush tells
+		fmt.Fprintln(t, strings.Join(s.cells(), "\t"))
 	}
 	if err := t.Flush(); err != nil {
 		return err

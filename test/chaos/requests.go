@@ -54,7 +54,7 @@ func (l *requestLog) logged() (c rangeCounts, err error) {
 	if err != nil {
 		return c, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if _, err := f.Seek(l.at, io.SeekStart); err != nil {
 		return c, err
 	}

@@ -130,7 +130,7 @@ func (r *run) start(ctx context.Context) (err error) {
 	if err := r.cluster.WaitReady(ctx, patience); err != nil {
 		return err
 	}
-	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32)) //nolint:gosec // reproducible
+	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32))
 	ws := wishes(cfg.Watches, cfg.Mix, r.keys, kv.Revision(r.load.acked.newest()), rng)
 	r.crowd, err = newCrowd(r.cluster.Endpoints(), cfg.Clients, ws, r.truth)
 	return err
@@ -153,7 +153,7 @@ func (r *run) cycles(ctx context.Context) error {
 			return fmt.Errorf("%d of %d cycles were void: the machine does not reach %d writes/s", tries-done, tries, r.cfg.MinRate)
 		}
 		name := r.cfg.Faults[done%len(r.cfg.Faults)]
-		r.scene.Seed = r.cfg.Seed + uint64(tries) //nolint:gosec // a small number
+		r.scene.Seed = r.cfg.Seed + uint64(tries)
 		c, err := r.cycle(ctx, known[name])
 		c.Number = len(r.report.Cycles) + 1
 		r.report.add(c)
@@ -227,7 +227,7 @@ func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait fu
 		gently := pace{at: 2, most: math.MaxInt, every: 100 * time.Millisecond, patience: 3 * time.Second}
 		g.Go(func() {
 			defer reader.close()
-			reader.read(ctx, stop, gently, r.keys, r.scene.Seed<<8|uint64(i), &r.answers) //nolint:gosec // a small number
+			reader.read(ctx, stop, gently, r.keys, r.scene.Seed<<8|uint64(i), &r.answers)
 		})
 	}
 	return g.Wait

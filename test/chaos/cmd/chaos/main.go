@@ -67,7 +67,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of nodes that have each shard")
 	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program to break (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept only after a failure)")
-	out := flags.String("report", "chaos-report", "`path` of the report, without its ending: .json and .md are written; empty: none")
+	out := flags.String("report", "dist/chaos", "`path` of the report, without its ending: .json and .md are written; empty: none")
 	help := flags.BoolP("help", "h", false, "this text")
 
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
@@ -77,11 +77,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
 	}
 	if *help {
-		fmt.Fprintf(stdout, usage, faults(), flags.FlagUsages()) //nolint:errcheck // help
+		fmt.Fprintf(stdout, usage, faults(), flags.FlagUsages())
 		return 0
 	}
 	if cfg.Seed == 0 {
-		cfg.Seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+		cfg.Seed = uint64(time.Now().UnixNano())
 	}
 	keep := *dir != ""
 	var err error
@@ -102,29 +102,29 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	began := time.Now()
 	cfg.Say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // progress
+		fmt.Fprintf(stderr, "%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := chaos.Run(ctx, cfg)
 	if err != nil {
-		fmt.Fprintln(stderr, "chaos:", err) //nolint:errcheck // the report has it too
+		fmt.Fprintln(stderr, "chaos:", err)
 	}
-	fmt.Fprintf(stdout, "\n%s; seed %d\n\n", report.Setting, report.Seed) //nolint:errcheck // Table tells
+	fmt.Fprintf(stdout, "\n%s; seed %d\n\n", report.Setting, report.Seed)
 	if err := report.Table(stdout); err != nil {
 		return fail(stderr, 1, err)
 	}
 	if *out != "" {
-		if err := errors.Join(write(*out+".json", report.JSON), write(*out+".md", report.Markdown)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(*out), 0o750), write(*out+".json", report.JSON), write(*out+".md", report.Markdown)); err != nil {
 			return fail(stderr, 1, err)
 		}
-		fmt.Fprintf(stdout, "\nreport: %s.json %s.md\n", *out, *out) //nolint:errcheck // as above
+		fmt.Fprintf(stdout, "\nreport: %s.json %s.md\n", *out, *out)
 	}
 	if failed := report.Failed(); len(failed) > 0 {
 		for _, f := range failed {
-			fmt.Fprintln(stderr, "FAILED:", f) //nolint:errcheck // the exit code says so too
+			fmt.Fprintln(stderr, "FAILED:", f)
 		}
-		fmt.Fprintln(stderr, "data and logs:", cfg.Dir) //nolint:errcheck // as above
+		fmt.Fprintln(stderr, "data and logs:", cfg.Dir)
 		return 1
 	}
 	if !keep {
@@ -136,7 +136,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func fail(stderr io.Writer, code int, err error) int {
-	fmt.Fprintln(stderr, "chaos:", err) //nolint:errcheck // the exit code says so too
+	fmt.Fprintln(stderr, "chaos:", err)
 	return code
 }
 
@@ -149,7 +149,7 @@ func faults() string {
 }
 
 func write(path string, f func(io.Writer) error) error {
-	file, err := os.Create(path) //nolint:gosec // the user named it
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
