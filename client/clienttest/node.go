@@ -17,7 +17,6 @@ import (
 type Node struct {
 	Name string
 	c    *Cluster
-	gate gate
 
 	cut     atomic.Int64 // responses until the streams break; 0: never
 	waiting atomic.Int64 // open watches
@@ -26,6 +25,7 @@ type Node struct {
 	addr     string       // kept over restarts; guarded by mu
 	server   *grpc.Server // nil: killed; guarded by mu
 	served   chan struct{}
+	gate     *gate     // of the running server; guarded by mu
 	draining bool      // guarded by mu
 	held     int64     // the newest revision it has; 0: all; guarded by mu
 	refusal  *pb.Ended // answer to new watches; nil: start them; guarded by mu
@@ -64,7 +64,8 @@ func (n *Node) Restart() error {
 	n.addr = l.Addr().String()
 	n.draining, n.held, n.refusal, n.notHere = false, 0, nil, nil
 	n.cut.Store(0)
-	n.gate.open()
+	n.gate = &gate{dead: make(chan struct{})}
+	gate := n.gate
 	s := grpc.NewServer(grpc.MaxConcurrentStreams(1 << 20))
 	pb.RegisterCacheServiceServer(s, &cacheServer{n: n})
 	pb.RegisterClusterServiceServer(s, &clusterServer{n: n})
@@ -75,7 +76,7 @@ func (n *Node) Restart() error {
 	n.served = served
 	go func() {
 		defer close(served)
-		_ = s.Serve(&gatedListener{Listener: l, gate: &n.gate})
+		_ = s.Serve(&gatedListener{Listener: l, gate: gate})
 	}()
 	return nil
 }
@@ -83,22 +84,31 @@ func (n *Node) Restart() error {
 // Kill ends the node at once: its connections are cut, its port refuses.
 func (n *Node) Kill() {
 	n.mu.Lock()
-	s, served := n.server, n.served
+	s, served, gate := n.server, n.served, n.gate
 	n.server = nil
 	n.mu.Unlock()
 	if s == nil {
 		return
 	}
+	close(gate.dead)
 	s.Stop()
 	<-served
 }
 
 // Stall stops the node as SIGSTOP does: it accepts connections and answers
 // nothing.
-func (n *Node) Stall() { n.gate.close() }
+func (n *Node) Stall() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gate.close()
+}
 
 // Continue is the end of Stall.
-func (n *Node) Continue() { n.gate.open() }
+func (n *Node) Continue() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gate.open()
+}
 
 // Drain ends the node's watches with REASON_DRAINING, and refuses new ones.
 func (n *Node) Drain() {
@@ -182,8 +192,10 @@ func (n *Node) member() *pb.Member {
 
 // gate stops all that goes through it while it is closed.
 type gate struct {
+	dead chan struct{} // closed: the node was killed
+
 	mu   sync.Mutex
-	shut chan struct{} // nil: open
+	shut chan struct{} // nil: open; guarded by mu
 }
 
 func (g *gate) close() {
@@ -203,16 +215,23 @@ func (g *gate) open() {
 	}
 }
 
-func (g *gate) pass(abort <-chan struct{}) {
+// pass waits while the gate is closed; false when the node was killed.
+func (g *gate) pass(closed <-chan struct{}) bool {
 	g.mu.Lock()
 	shut := g.shut
 	g.mu.Unlock()
-	if shut == nil {
-		return
+	if shut != nil {
+		select {
+		case <-shut:
+		case <-closed:
+		case <-g.dead:
+		}
 	}
 	select {
-	case <-shut:
-	case <-abort:
+	case <-g.dead:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -238,12 +257,16 @@ type gatedConn struct {
 
 func (c *gatedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.gate.pass(c.closed)
+	if !c.gate.pass(c.closed) {
+		return 0, net.ErrClosed
+	}
 	return n, err //nolint:wrapcheck // stands for the connection
 }
 
 func (c *gatedConn) Write(b []byte) (int, error) {
-	c.gate.pass(c.closed)
+	if !c.gate.pass(c.closed) {
+		return 0, net.ErrClosed
+	}
 	return c.Conn.Write(b) //nolint:wrapcheck // stands for the connection
 }
 
