@@ -89,20 +89,37 @@ func (c *crowd) finish(rev int64) {
 	}
 }
 
-// take adds what the watchers measured to g and begins anew.
-func (c *crowd) take(g *gaps) (events int) {
+// take returns what the watchers measured since the last call.
+func (c *crowd) take() measured {
+	out := measured{moves: map[string]int{}}
+	var worst time.Duration
 	for _, w := range c.watchers {
 		m := w.take()
-		events += m.events
+		out.events += m.events
+		for _, r := range m.reasons {
+			out.moves[r]++
+		}
+		if m.gap > worst {
+			worst = m.gap
+			out.worst = fmt.Sprintf("%v at revision %d, %s", m.gap.Round(time.Millisecond), m.gapAt, w.wish.watch.Name)
+		}
 		switch {
 		case m.events == 0: // nothing to be late with
 		case m.moved:
-			g.Moved = append(g.Moved, m.gap)
+			out.gaps.Moved = append(out.gaps.Moved, m.gap)
 		default:
-			g.Stayed = append(g.Stayed, m.gap)
+			out.gaps.Stayed = append(out.gaps.Stayed, m.gap)
 		}
 	}
-	return events
+	return out
+}
+
+// measured is what all watchers measured in a window.
+type measured struct {
+	gaps   gaps
+	worst  string         // the longest gap and whose it was
+	moves  map[string]int // by nodes and reason
+	events int
 }
 
 // violations returns the first violations of all watchers, and how many there

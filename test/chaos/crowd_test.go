@@ -88,7 +88,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			if err := crowd.reach(ctx, cluster.Revision(), time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			crowd.take(&gaps{})
+			crowd.take()
 			write(50)
 			slices.MaxFunc(cluster.Nodes(), func(a, b *clienttest.Node) int { return int(a.Watches() - b.Watches()) }).Kill()
 			write(50)
@@ -102,9 +102,8 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			if (n > 0) != c.want {
 				t.Errorf("%d violations: %v", n, first[:min(n, 1)])
 			}
-			var g2 gaps
-			if events := crowd.take(&g2); events == 0 || len(g2.Moved) == 0 {
-				t.Errorf("%d events; %d watchers moved, %d stayed", events, len(g2.Moved), len(g2.Stayed))
+			if m := crowd.take(); m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
+				t.Errorf("%+v", m)
 			}
 			for _, m := range newMirrors(ctx, crowd.clients[0], keys) {
 				if vs := m.judge(ctx, truth.history, rev, time.Minute); len(vs) > 0 && !c.want {

@@ -34,6 +34,10 @@ type Cycle struct {
 	// watchers that kept their node and of those that had to move.
 	Stayed Quantiles `json:"gap_stayed"`
 	Moved  Quantiles `json:"gap_moved"`
+	// Worst is the longest of these delays and whose it was.
+	Worst string `json:"worst"`
+	// Moves says how many watchers went from where to where, and why.
+	Moves map[string]int `json:"moves"`
 	// ListsAtEtcd are requests for the keys of a range, by anybody.
 	ListsAtEtcd int `json:"lists_at_etcd"`
 	// ListSample is one of them, as etcd logs it.

@@ -183,7 +183,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
-		r.crowd.take(&gaps{}) // measure from here
+		r.crowd.take() // measure from here
 		if err := f.Strike(ctx, r.scene); err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
@@ -247,7 +247,8 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	r.crowd.finish(rev)
 	c.Violations = r.count()
 
-	c.Events = r.crowd.take(&c.gaps)
+	m := r.crowd.take()
+	c.Events, c.Moves, c.Worst, c.gaps = m.events, m.moves, m.worst, m.gaps
 	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
 	counts, err := r.requests.next(ctx)

@@ -22,6 +22,8 @@ type watcher struct {
 	resumes []client.Resume // guarded by mu; not fed to the checker yet
 	moved   int             // guarded by mu; resumes since the window began
 	gap     time.Duration   // guarded by mu; longest since the window began
+	gapAt   kv.Revision     // guarded by mu; the revision that was so late
+	reasons []string        // guarded by mu; why it moved since the window began
 	events  int             // guarded by mu; since the window began
 	err     error           // guarded by mu; why the watch ended
 }
@@ -63,6 +65,7 @@ func (w *watcher) resumed(r client.Resume) {
 	defer w.mu.Unlock()
 	w.resumes = append(w.resumes, r)
 	w.moved++
+	w.reasons = append(w.reasons, fmt.Sprintf("%s → %s: %v", r.From, r.To, r.Reason))
 }
 
 func (w *watcher) ended(err error) {
@@ -98,8 +101,8 @@ func (w *watcher) saw(u client.Update, now time.Time) {
 	w.checker.Feed(op)
 	if op.Kind == check.OpBatch {
 		w.events += len(op.Events)
-		if heard, ok := w.truth.when(op.Revision); ok {
-			w.gap = max(w.gap, now.Sub(heard))
+		if heard, ok := w.truth.when(op.Revision); ok && now.Sub(heard) > w.gap {
+			w.gap, w.gapAt = now.Sub(heard), op.Revision
 		}
 	}
 }
@@ -137,17 +140,19 @@ func (w *watcher) finish(rev kv.Revision) {
 
 // window is what a watcher measured since the last call.
 type window struct {
-	gap    time.Duration
-	moved  bool
-	events int
+	gap     time.Duration
+	gapAt   kv.Revision
+	moved   bool
+	reasons []string
+	events  int
 }
 
 // take returns what was measured and begins anew.
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := window{gap: w.gap, moved: w.moved > 0, events: w.events}
-	w.gap, w.moved, w.events = 0, 0, 0
+	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, reasons: w.reasons, events: w.events}
+	w.gap, w.gapAt, w.moved, w.reasons, w.events = 0, 0, 0, nil, 0
 	return out
 }
 
