@@ -43,3 +43,17 @@ var (
 	// apply would make its map another one.
 	ErrNewer = errors.New("written by a newer version of this software: upgrade this node")
 )
+
+// LeaderError says that a node does not lead the voters, and who does, as far
+// as it knows.
+type LeaderError struct {
+	// Leader is "" when none is known.
+	Leader NodeID
+}
+
+func (e *LeaderError) Error() string {
+	if e.Leader == "" {
+		return "no leader of the voters is known"
+	}
+	return fmt.Sprintf("node %s leads the voters", e.Leader)
+}

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // Domain is the domain of every google.rpc.ErrorInfo we send.
@@ -29,6 +31,8 @@ const (
 	reasonNotServed = "RANGE_NOT_SERVED"
 	reasonNotHere   = "NOT_HERE"
 	reasonLimit     = "LIMIT"
+	reasonNotLeader = "NOT_LEADER"
+	reasonRefused   = "REFUSED"
 )
 
 // Status returns the gRPC error for err: the code and details that cache.proto
@@ -47,6 +51,7 @@ func Status(err error) error {
 		notHere     *kv.NotHereError
 		unavailable *kv.UnavailableError
 		limit       *kv.LimitError
+		leader      *shard.LeaderError
 	)
 	switch {
 	case errors.As(err, &compacted):
@@ -70,6 +75,10 @@ func Status(err error) error {
 	case errors.As(err, &limit):
 		return build(codes.ResourceExhausted, err, reasonLimit, limit.RetryAfter,
 			"limit", limit.Limit, "max", strconv.FormatInt(limit.Max, 10), "detail", limit.Detail)
+	case errors.As(err, &leader):
+		return build(codes.Unavailable, err, reasonNotLeader, 0, "leader", string(leader.Leader))
+	case errors.Is(err, shard.ErrRefused):
+		return build(codes.FailedPrecondition, err, reasonRefused, 0)
 	}
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
@@ -154,6 +163,10 @@ func Error(err error) error {
 		return &kv.NotHereError{Shard: num("shard"), Epoch: num("epoch"), Endpoints: endpoints}
 	case string(kv.NotReady), string(kv.Stale), string(kv.EtcdUnavailable), string(kv.Draining):
 		return &kv.UnavailableError{Why: kv.Unavailable(info.GetReason()), Detail: s.Message(), RetryAfter: retry}
+	case reasonNotLeader:
+		return &shard.LeaderError{Leader: shard.NodeID(m["leader"])}
+	case reasonRefused:
+		return fmt.Errorf("%w (%s)", shard.ErrRefused, s.Message())
 	case reasonLimit:
 		n, _ := strconv.ParseInt(m["max"], 10, 64)
 		return &kv.LimitError{Limit: m["limit"], Max: n, Detail: m["detail"], RetryAfter: retry}

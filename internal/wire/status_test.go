@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -30,6 +31,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		{&kv.UnavailableError{Why: kv.NotReady, Detail: "loading", RetryAfter: time.Second}, codes.Unavailable},
 		{&kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "away", RetryAfter: time.Second}, codes.Unavailable},
 		{&kv.UnavailableError{Why: kv.Draining, Detail: "bye", RetryAfter: time.Second}, codes.Unavailable},
+		{&shard.LeaderError{Leader: "n1"}, codes.Unavailable},
 		{&kv.LimitError{Limit: "--max-watches-per-stream", Max: 5, Detail: "too many watches", RetryAfter: time.Second}, codes.ResourceExhausted},
 	} {
 		over := wire.Status(fmt.Errorf("shard 3: %w", c.err))
@@ -43,6 +45,9 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		if !reflect.DeepEqual(back, c.err) {
 			t.Errorf("%T came back as %#v", c.err, back)
 		}
+	}
+	if back := wire.Error(wire.Status(shard.ErrUnknownShard)); !errors.Is(back, shard.ErrRefused) {
+		t.Errorf("refused came back as %v", back)
 	}
 	if got := status.Code(wire.Status(&kv.NotServedError{Range: kv.Single("a")})); got != codes.FailedPrecondition {
 		t.Errorf("NotServed: %v", got)

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// chain returns the sources of this node's replica, best first: the nodes
+// before it in the map's order, then etcd.
+func (n *Node) chain(id shard.ID) []replica.Candidate {
+	var out []replica.Candidate
+	for _, node := range n.replicasOf(id) {
+		if node == n.self {
+			break
+		}
+		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, RequireDirect: true})
+	}
+	if n.clock.checked() {
+		out = append(out, replica.Candidate{Name: replica.Etcd, Direct: true, Source: n.cfg.Etcd})
+	}
+	return out
+}
+
+// warm returns the nodes that may have the shard already.
+func (n *Node) warm(id shard.ID) []replica.Candidate {
+	var out []replica.Candidate
+	for _, node := range n.replicasOf(id) {
+		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self})
+	}
+	return out
+}
+
+// relays returns the sources of a relay: any node that has the shard.
+func (n *Node) relays(id shard.ID) []replica.Candidate {
+	var out []replica.Candidate
+	for _, node := range n.replicasOf(id) {
+		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, Stateless: true})
+	}
+	return out
+}
+
+func (n *Node) replicasOf(id shard.ID) []shard.NodeID {
+	m := n.placement.Map()
+	if m == nil {
+		return nil
+	}
+	s, _ := m.Shard(id)
+	return s.Replicas
+}
+
+// appendPeer adds a node that gossip does not call gone.
+func (n *Node) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.Peer) []replica.Candidate {
+	if node == n.self {
+		return out
+	}
+	conn, err := n.peers.conn(node)
+	if err != nil {
+		return out
+	}
+	p.Conn = conn
+	return append(out, replica.Candidate{Name: string(node), Source: &p})
+}
+
+// Replica implements router.Shards and server.Node.
+func (n *Node) Replica(id shard.ID) *cache.Cache {
+	if h := n.store.replica(id); h != nil {
+		return h.cache
+	}
+	return nil
+}
+
+// Direct implements server.Node.
+func (n *Node) Direct(id shard.ID) (bool, <-chan struct{}) {
+	h := n.store.replica(id)
+	if h == nil {
+		return false, nil
+	}
+	changed := h.source.Changed() // before Current: nothing is missed
+	_, direct := h.source.Current()
+	return direct, changed
+}
+
+// Relay implements router.Shards.
+func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
+	m := n.placement.Map()
+	s, ok := m.Shard(id)
+	if !ok {
+		return nil, nil, cache.ErrRetired // the map has changed under the caller
+	}
+	return n.store.relay(ctx, m, s)
+}
+
+// Conn implements router.Shards.
+func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.conn(node) }
+
+// Endpoints implements router.Shards.
+func (n *Node) Endpoints(nodes []shard.NodeID) []string {
+	var out []string
+	for _, node := range nodes {
+		if m, ok := n.member(node); ok && node != n.self && !m.Draining && m.State == shard.Alive {
+			out = append(out, m.ClientAddress)
+		}
+	}
+	return out
+}
+
+// Map implements router.Shards and server.Node.
+func (n *Node) Map() *shard.Map { return n.placement.Map() }
+
+// Changes implements server.Node.
+func (n *Node) Changes() <-chan struct{} { return n.changed.wait() }
+
+// member returns what gossip says of a node.
+func (n *Node) member(name shard.NodeID) (shard.Member, bool) {
+	for _, m := range n.members.Members() {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return shard.Member{}, false
+}

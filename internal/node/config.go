@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/server"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Etcd is what the node needs of etcd; internal/etcd has it.
+type Etcd interface {
+	cache.Source
+	server.Writer
+	// Check fails when an endpoint runs a version that is not supported, or
+	// when the endpoints are of different clusters. An error that says that
+	// etcd is away for now is temporary; see Fatal.
+	Check(ctx context.Context) error
+	// Fatal reports whether an error of Check will not go away by itself.
+	Fatal(err error) bool
+	// ClusterID returns etcd's cluster ID.
+	ClusterID(ctx context.Context) (uint64, error)
+	// Revision returns etcd's current revision by a linearizable read that
+	// begins after the call.
+	Revision(ctx context.Context) (kv.Revision, error)
+	// Keys calls fn with every key of r in order, all at one revision.
+	Keys(ctx context.Context, r kv.Range, fn func(key []byte) error) error
+}
+
+// Listeners are the node's open ports. Run closes them.
+type Listeners struct {
+	Client, Peer, Raft net.Listener
+	// HTTP may be nil.
+	HTTP net.Listener
+}
+
+// Simulation replaces what cannot live on fake time; nil in production.
+type Simulation struct {
+	Gossip  membership.Transport
+	Network *placement.MemNetwork
+	Disk    *placement.MemDisk
+	// Dial connects to a peer.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Config is what a Node is built from. Start from Defaults.
+type Config struct {
+	// Self is the node as others shall see it: name, addresses, zone, version.
+	// UUID is filled in by New.
+	Self shard.Member
+	// DataDir keeps identity, raft log and shard map.
+	DataDir string
+	Etcd    Etcd
+	// Spec is what to found when there is no cluster yet.
+	Spec shard.Spec
+	// GossipBind is the address gossip listens on, Join where others are.
+	GossipBind string
+	Join       []string
+	GossipKeys [][]byte
+
+	Listeners Listeners
+	// ClientTLS is for the client port; PeerServerTLS and PeerClientTLS for
+	// both sides of the peer and raft ports. nil: no TLS.
+	ClientTLS, PeerServerTLS, PeerClientTLS *tls.Config
+
+	// Cache has the bounds of each shard; Server those of clients.
+	Cache  cache.Config
+	Server server.Config
+	// MaxStaleness is the age at which serializable reads that name none
+	// refuse data.
+	MaxStaleness time.Duration
+	// RelayIdle is how long a relay stays without watchers.
+	RelayIdle time.Duration
+	// DrainTimeout bounds the time that Run takes to end.
+	DrainTimeout time.Duration
+
+	// Timings for tests; nil: production's.
+	TunePlacement  func(*placement.Config)
+	TuneMembership func(*membership.Config)
+
+	// Meter gives the node's metrics; nil: none.
+	Meter      metric.Meter
+	Simulation *Simulation
+	Logger     *slog.Logger
+}
+
+// Defaults returns the Config of a production node, without identity and
+// addresses.
+func Defaults() Config {
+	return Config{
+		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
+		Cache: cache.Defaults(), Server: server.Defaults(),
+		MaxStaleness: 5 * time.Second, RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
+	}
+}
+
+// Validate names every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Self.Name == "" {
+		errs = append(errs, errors.New("--name: a node needs one"))
+	}
+	if c.Etcd == nil {
+		errs = append(errs, errors.New("--etcd: no etcd to cache"))
+	}
+	if c.Listeners.Client == nil || c.Listeners.Peer == nil {
+		errs = append(errs, errors.New("--listen, --peer-listen: ports are not open"))
+	}
+	if err := c.Spec.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--prefix, --shards, --replicas: %w", err))
+	}
+	if c.Cache.WindowBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--window-bytes: %d is below 1 MiB", c.Cache.WindowBytes))
+	}
+	if c.Cache.WindowTime < time.Second {
+		errs = append(errs, fmt.Errorf("--window-time: %v is below 1s", c.Cache.WindowTime))
+	}
+	if c.DrainTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--drain-timeout: %v must be above 0", c.DrainTimeout))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// register has the node's state observed at each scrape: nothing is counted
+// twice, and nothing costs the hot path.
+func (n *Node) register(m metric.Meter) error {
+	var errs []error
+	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
+		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return g
+	}
+	seconds := func(name, help string) metric.Float64ObservableGauge {
+		g, err := m.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(help))
+		errs = append(errs, err)
+		return g
+	}
+	counter := func(name, unit, help string) metric.Int64ObservableCounter {
+		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
+	var (
+		replicas    = gauge("shardwatch.node.replicas", "{replica}", "Shards that this node has a copy of.")
+		relays      = gauge("shardwatch.node.relays", "{relay}", "Shards that this node follows for its clients without having a copy.")
+		upstream    = gauge("shardwatch.node.etcd_watches", "{watch}", "Shards that this node watches at etcd itself.")
+		loading     = gauge("shardwatch.node.loading", "{replica}", "Copies that are still being loaded.")
+		watches     = gauge("shardwatch.server.watches", "{watch}", "Open watches of clients.")
+		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
+		mapVersion  = gauge("shardwatch.node.map_version", "{version}", "Version of the shard map that this node acts on.")
+		revision    = gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
+
+		progress   = gauge("shardwatch.shard.progress", "{revision}", "Revision up to which the shard is complete here.")
+		floor      = gauge("shardwatch.shard.floor", "{revision}", "Oldest revision that a watch may start from.")
+		keys       = gauge("shardwatch.shard.keys", "{key}", "Keys held.")
+		state      = gauge("shardwatch.shard.state", "By", "Bytes of the keys and values held.")
+		window     = gauge("shardwatch.shard.window", "By", "Bytes of the event window.")
+		span       = seconds("shardwatch.shard.window_span", "Age of the oldest event in the window.")
+		age        = seconds("shardwatch.shard.age", "How old the shard's data may be. Absent while that is not known.")
+		watchers   = gauge("shardwatch.shard.watchers", "{watcher}", "Watchers of the shard on this node, those of other nodes included.")
+		events     = counter("shardwatch.shard.events", "{event}", "Events applied.")
+		duplicates = counter("shardwatch.shard.duplicates", "{revision}", "Revisions that came a second time when the source changed, and were dropped.")
+		resets     = counter("shardwatch.shard.resets", "{reset}", "Times the state had to be loaded anew because history was gone: watches behind were told so.")
+	)
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		s := n.server.Status()
+		nReplicas, nRelays, direct := int64(0), int64(0), int64(0)
+		for _, h := range n.store.all() {
+			if n.store.replica(h.id) != h {
+				nRelays++
+				continue
+			}
+			nReplicas++
+			if _, d := h.source.Current(); d {
+				direct++
+			}
+			c := h.cache.Status()
+			label := metric.WithAttributes(attribute.String("shard", strconv.FormatUint(uint64(h.id), 10)))
+			o.ObserveInt64(progress, int64(c.Progress), label)
+			o.ObserveInt64(floor, int64(c.Floor), label)
+			o.ObserveInt64(keys, int64(c.Keys), label)
+			o.ObserveInt64(state, c.StateBytes, label)
+			o.ObserveInt64(window, c.WindowBytes, label)
+			o.ObserveFloat64(span, c.WindowSpan.Seconds(), label)
+			if c.AgeKnown {
+				o.ObserveFloat64(age, c.Age.Seconds(), label)
+			}
+			o.ObserveInt64(watchers, int64(c.Watchers), label)
+			o.ObserveInt64(events, c.Events, label)
+			o.ObserveInt64(duplicates, c.Late, label)
+			o.ObserveInt64(resets, c.Resets, label)
+		}
+		notLoaded, _ := n.store.loading()
+		o.ObserveInt64(replicas, nReplicas)
+		o.ObserveInt64(relays, nRelays)
+		o.ObserveInt64(upstream, direct)
+		o.ObserveInt64(loading, int64(notLoaded))
+		o.ObserveInt64(watches, s.GetWatches())
+		o.ObserveInt64(connections, s.GetConnections())
+		o.ObserveInt64(mapVersion, int64(s.GetMapVersion())) //nolint:gosec // a count of changes
+		o.ObserveInt64(revision, s.GetEtcdRevision())
+		return nil
+	}, replicas, relays, upstream, loading, watches, connections, mapVersion, revision,
+		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets)
+	return err
+}

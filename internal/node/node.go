@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/server"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
+)
+
+// Node is one cache node. Create it with New, run it once.
+type Node struct {
+	cfg  Config
+	self shard.NodeID
+	log  *slog.Logger
+
+	members   *membership.Membership
+	placement *placement.Placement
+	peers     *peers
+	store     *store
+	clock     *clock
+	router    *router.Router
+	server    *server.Server
+
+	changed bell // rings when the map or the members change
+	started time.Time
+	drained atomic.Bool
+	handler atomic.Pointer[http.Handler]
+}
+
+// New builds a node. It opens the data directory and starts nothing.
+func New(cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{cfg: cfg, self: cfg.Self.Name, log: cfg.Logger.With("node", string(cfg.Self.Name))}
+	if err := n.identify(); err != nil {
+		return nil, err
+	}
+	if err := n.buildMembership(); err != nil {
+		return nil, err
+	}
+	if err := n.buildPlacement(); err != nil {
+		return nil, err
+	}
+	n.peers = newPeers(n.member, cfg.PeerClientTLS, cfg.Simulation)
+	n.clock = newClock(n)
+	n.store = newStore(n)
+	n.router = router.New(router.Config{
+		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
+	})
+	sc := cfg.Server
+	sc.Node, sc.Router, sc.Writer, sc.Self, sc.Logger = n, n.router, cfg.Etcd, n.self, n.log
+	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
+	var err error
+	if n.server, err = server.New(sc); err != nil {
+		return nil, err
+	}
+	if cfg.Meter != nil {
+		if err := n.register(cfg.Meter); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) identify() error {
+	if s := n.cfg.Simulation; s != nil {
+		n.cfg.Self.UUID = s.Disk.Identity()
+		return nil
+	}
+	id, err := placement.Identity(n.cfg.DataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir %s: %w", n.cfg.DataDir, err)
+	}
+	n.cfg.Self.UUID = id
+	return nil
+}
+
+func (n *Node) buildMembership() error {
+	c := membership.Defaults()
+	c.Self, c.Join, c.SecretKeys, c.Logger = n.cfg.Self, n.cfg.Join, n.cfg.GossipKeys, n.log
+	c.BindAddr = n.cfg.GossipBind
+	c.AdvertiseAddr = n.cfg.Self.GossipAddress
+	if s := n.cfg.Simulation; s != nil {
+		c.Transport = s.Gossip
+	}
+	if n.cfg.TuneMembership != nil {
+		n.cfg.TuneMembership(&c)
+	}
+	var err error
+	n.members, err = membership.New(c)
+	return err
+}
+
+func (n *Node) buildPlacement() error {
+	c := placement.Defaults()
+	c.Name, c.UUID, c.DataDir = n.self, n.cfg.Self.UUID, n.cfg.DataDir
+	c.BootstrapExpect, c.Address = n.cfg.Self.BootstrapExpect, n.cfg.Self.RaftAddress
+	c.Listener, c.ServerTLS, c.ClientTLS = n.cfg.Listeners.Raft, n.cfg.PeerServerTLS, n.cfg.PeerClientTLS
+	c.Spec, c.Logger = n.cfg.Spec, n.log
+	c.Members = n.members.Members
+	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
+	if s := n.cfg.Simulation; s != nil {
+		c.Network, c.Disk = s.Network, s.Disk
+	}
+	if n.cfg.TunePlacement != nil {
+		n.cfg.TunePlacement(&c)
+	}
+	var err error
+	n.placement, err = placement.New(c)
+	return err
+}
+
+// Run serves until ctx ends, then drains within DrainTimeout and returns nil.
+// An error names what the node cannot go on with.
+func (n *Node) Run(ctx context.Context) error {
+	n.started = time.Now()
+	// The parts outlive ctx: they are needed to drain.
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, inner := errgroup.WithContext(inner)
+	part := func(name string, run func(context.Context) error) {
+		g.Go(func() error {
+			if err := run(inner); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if inner.Err() == nil {
+				return fmt.Errorf("%s ended by itself", name)
+			}
+			return nil
+		})
+	}
+	part("gossip", n.members.Run)
+	part("placement", n.placement.Run)
+	part("shard map", n.followMap)
+	part("announcer", n.announce)
+	part("clock", n.clock.run)
+	part("keeper", n.store.run)
+	part("router", n.router.Run)
+	part("server", func(ctx context.Context) error {
+		return n.server.Run(ctx, n.cfg.Listeners.Client, n.cfg.Listeners.Peer)
+	})
+	if l := n.cfg.Listeners.HTTP; l != nil {
+		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http()) })
+	}
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			n.drain(inner)
+			stop()
+		case <-inner.Done():
+		}
+		return nil
+	})
+	err := g.Wait()
+	n.peers.close()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	n.log.Info("stopped")
+	return nil
+}
+
+// http returns the handler that was set, or one that says not found.
+func (n *Node) http() http.Handler {
+	if h := n.handler.Load(); h != nil {
+		return *h
+	}
+	return http.NotFoundHandler()
+}
+
+// SetHTTP sets what is served on the HTTP port. Call it before Run.
+func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
+
+// announce keeps gossip told of the cluster's ID, rings the bell, and tells
+// gRPC's health protocol whether the node is ready.
+func (n *Node) announce(ctx context.Context) error {
+	members, stop := n.members.Changes()
+	defer stop()
+	look := time.NewTicker(250 * time.Millisecond)
+	defer look.Stop()
+	told := ""
+	for {
+		_, mapChanged := n.placement.Watch()
+		if id := n.placement.ClusterID(); id != told {
+			n.members.SetClusterID(id)
+			told = id
+		}
+		n.server.SetReady(len(n.NotReady()) == 0)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-members:
+			n.changed.ring()
+		case <-mapChanged:
+			n.changed.ring()
+		case <-look.C:
+		}
+	}
+}
+
+// NotReady returns why the node does not serve yet; nothing when it does. It
+// does not depend on etcd: a node that has its shards serves what it has.
+func (n *Node) NotReady() []string {
+	if n.drained.Load() {
+		return []string{"the node is shutting down"}
+	}
+	var why []string
+	m := n.placement.Map()
+	if m == nil {
+		text := "no shard map yet"
+		if n.cfg.Self.BootstrapExpect > 0 {
+			text += fmt.Sprintf(": the cluster is founded once %d nodes that were started with --bootstrap-expect %d see each other and etcd answers", n.cfg.Self.BootstrapExpect, n.cfg.Self.BootstrapExpect)
+		} else {
+			text += ": it comes from other nodes; see --join"
+		}
+		why = append(why, text)
+		if err := n.members.JoinError(); err != nil {
+			why = append(why, "gossip: "+err.Error())
+		}
+	}
+	loading, all := n.store.loading()
+	if loading > 0 {
+		why = append(why, fmt.Sprintf("%d of %d shards are still being loaded", loading, all))
+	}
+	if err := n.clock.trouble(); err != nil && len(why) > 0 {
+		why = append(why, "etcd: "+err.Error())
+	}
+	return why
+}

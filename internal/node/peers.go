@@ -1,0 +1,102 @@
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// peers keeps a connection to each other node's peer port.
+type peers struct {
+	member func(shard.NodeID) (shard.Member, bool)
+	tls    *tls.Config
+	sim    *Simulation
+
+	mu     sync.Mutex
+	conns  map[shard.NodeID]*peerConn // guarded by mu
+	closed bool                       // guarded by mu
+}
+
+type peerConn struct {
+	address string
+	*grpc.ClientConn
+}
+
+// maxPeerMessage bounds what one node accepts from another: a fragment of a
+// revision, or one event with its previous value, at most twice etcd's limit.
+const maxPeerMessage = 64 << 20
+
+func newPeers(member func(shard.NodeID) (shard.Member, bool), t *tls.Config, sim *Simulation) *peers {
+	return &peers{member: member, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
+}
+
+// conn returns the connection to a node that gossip sees and does not call
+// gone. It does not wait for it to stand.
+func (p *peers) conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	m, ok := p.member(node)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("node %s is not known to gossip", node)
+	case m.State == shard.Dead || m.State == shard.Left:
+		return nil, fmt.Errorf("node %s is gone, gossip says", node)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fmt.Errorf("node %s: this node is stopping", node)
+	}
+	if c := p.conns[node]; c != nil {
+		if c.address == m.PeerAddress {
+			return c, nil
+		}
+		_ = c.Close() // it came back under another address
+	}
+	c, err := grpc.NewClient("passthrough:///"+m.PeerAddress, p.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("node %s at %s: %w", node, m.PeerAddress, err)
+	}
+	pc := &peerConn{address: m.PeerAddress, ClientConn: c}
+	p.conns[node] = pc
+	return pc, nil
+}
+
+func (p *peers) options() []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if p.tls != nil {
+		creds = credentials.NewTLS(p.tls)
+	}
+	o := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxPeerMessage)),
+		// A node that comes back is to be found at once, and one that is cut
+		// off to be given up soon: there are others.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.WithDisableServiceConfig(),
+	}
+	if p.sim != nil {
+		o = append(o, grpc.WithContextDialer(p.sim.Dial))
+	}
+	return o
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+}

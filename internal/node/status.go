@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Members implements server.Node.
+func (n *Node) Members() []*shardwatchv1.Member {
+	leader, _ := n.placement.Leader()
+	members := n.members.Members()
+	out := make([]*shardwatchv1.Member, 0, len(members))
+	for i := range members {
+		m := &members[i]
+		out = append(out, wire.MemberMessage(m, n.placement.IsVoter(m.Name), m.Name == leader))
+	}
+	return out
+}
+
+// Status implements server.Node.
+func (n *Node) Status() *shardwatchv1.StatusResponse {
+	out := &shardwatchv1.StatusResponse{NotReady: n.NotReady(), Uptime: durationpb.New(time.Since(n.started).Round(time.Millisecond))}
+	for _, m := range n.Members() {
+		if m.GetName() == string(n.self) {
+			out.Self = m
+		}
+	}
+	if m := n.placement.Map(); m != nil {
+		out.ClusterId, out.Lineage, out.MapVersion = m.ClusterID, m.Lineage, m.Version
+	}
+	revision, at, id := n.clock.last()
+	if id != 0 {
+		out.EtcdClusterId = fmt.Sprintf("%x", id)
+	}
+	if !at.IsZero() {
+		out.EtcdRevision, out.EtcdAge = int64(revision), durationpb.New(time.Since(at))
+	}
+	for _, h := range n.store.all() {
+		out.Replicas = append(out.Replicas, n.replicaStatus(h))
+	}
+	sort.Slice(out.Replicas, func(i, j int) bool { return out.Replicas[i].ShardId < out.Replicas[j].ShardId })
+	return out
+}
+
+func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
+	s := h.cache.Status()
+	out := &shardwatchv1.ReplicaStatus{
+		ShardId: uint64(h.id), Node: string(n.self), Ready: s.Ready,
+		Progress: int64(s.Progress), Floor: int64(s.Floor), Keys: int64(s.Keys), StateBytes: s.StateBytes,
+		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
+		Watchers: int64(s.Watchers), Relay: n.store.replica(h.id) != h,
+	}
+	if s.AgeKnown {
+		out.Age = durationpb.New(s.Age)
+	}
+	switch name, direct := h.source.Current(); {
+	case direct:
+		out.Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD
+	case name != "":
+		out.Source, out.SourceNode = shardwatchv1.ReplicaSource_REPLICA_SOURCE_PEER, name
+	}
+	return out
+}
+
+// StatusOf implements server.Node.
+func (n *Node) StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error) {
+	conn, err := n.peers.conn(node)
+	if err != nil {
+		return nil, err
+	}
+	s, err := shardwatchv1.NewClusterServiceClient(conn).Status(ctx, &shardwatchv1.StatusRequest{})
+	return s, wire.Error(err)
+}
