@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -103,7 +104,7 @@ func (c *clock) look(ctx context.Context) {
 	defer cancel()
 	at := time.Now()
 	revision, err := c.n.cfg.Etcd.Revision(ctx)
-	if ctx.Err() != nil && err != nil && context.Cause(ctx) == context.Canceled {
+	if ctx.Err() != nil && err != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return // we are stopping
 	}
 	if c.note(err) {

@@ -95,8 +95,10 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if homes[i] != nil {
 			if p.snapshot, err = homes[i].At(ctx, out.Revision); err != nil {
 				if errors.Is(err, context.DeadlineExceeded) {
-					return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second,
-						Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond))}
+					return nil, &kv.UnavailableError{
+						Why: kv.NotReady, RetryAfter: time.Second,
+						Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond)),
+					}
 				}
 				return nil, Soon(&s, err)
 			}
@@ -216,8 +218,10 @@ func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*k
 	}
 	s.Ascend(rng, func(item *kv.KeyValue) bool {
 		if o.KeysOnly {
-			item = kv.NewKeyValue(kv.Fields{Key: item.Key(), CreateRevision: item.CreateRevision(),
-				ModRevision: item.ModRevision(), Version: item.Version(), Lease: item.Lease()})
+			item = kv.NewKeyValue(kv.Fields{
+				Key: item.Key(), CreateRevision: item.CreateRevision(),
+				ModRevision: item.ModRevision(), Version: item.Version(), Lease: item.Lease(),
+			})
 		}
 		chunk = append(chunk, item)
 		size += len(item.Encoded())

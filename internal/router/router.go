@@ -132,8 +132,10 @@ func (r *Router) Now(ctx context.Context) (kv.Revision, error) {
 	defer cancel()
 	revision, err := r.cfg.Clock.Revision(ctx)
 	if err != nil {
-		return 0, &kv.UnavailableError{Why: kv.EtcdUnavailable, RetryAfter: time.Second,
-			Detail: fmt.Sprintf("etcd's current revision cannot be had: %v", err)}
+		return 0, &kv.UnavailableError{
+			Why: kv.EtcdUnavailable, RetryAfter: time.Second,
+			Detail: fmt.Sprintf("etcd's current revision cannot be had: %v", err),
+		}
 	}
 	return revision, nil
 }
@@ -152,8 +154,10 @@ func (r *Router) Lineage() (lineage uint64, clusterID string) {
 func (r *Router) parts(rng kv.Range) (*shard.Map, []shard.Shard, error) {
 	m := r.cfg.Shards.Map()
 	if m == nil {
-		return nil, nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second,
-			Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)"}
+		return nil, nil, &kv.UnavailableError{
+			Why: kv.NotReady, RetryAfter: time.Second,
+			Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)",
+		}
 	}
 	if !m.Covers(rng) {
 		return nil, nil, &kv.NotServedError{Range: rng, Served: m.Spec.Ranges}

@@ -69,8 +69,10 @@ func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, 
 		return nil, err
 	}
 	if rng != home.Range() {
-		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon,
-			Detail: fmt.Sprintf("shard %d is %v here and %v at node %s: one of the two has an old map", id, home.Range(), rng, r.GetNode())}
+		return nil, &kv.UnavailableError{
+			Why: kv.NotReady, RetryAfter: retrySoon,
+			Detail: fmt.Sprintf("shard %d is %v here and %v at node %s: one of the two has an old map", id, home.Range(), rng, r.GetNode()),
+		}
 	}
 	if l := r.GetLineage(); r.GetFromRevision() != 0 && l != home.Lineage() {
 		return nil, &kv.LineageError{Requested: l, Current: home.Lineage()}
@@ -95,7 +97,6 @@ type follower struct {
 	watcher *cache.Watcher
 	events  []*kv.Event
 	sent    kv.Revision // progress as told last
-	freshAt time.Time   // age as told last
 }
 
 // Wake implements cache.Waker.
@@ -111,8 +112,10 @@ func (f *follower) Wake() {
 func (f *follower) direct() (<-chan struct{}, error) {
 	direct, changed := f.srv.cfg.Node.Direct(f.id)
 	if f.req.GetRequireDirect() && !direct {
-		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon,
-			Detail: fmt.Sprintf("shard %d does not come from etcd directly here", f.id)}
+		return nil, &kv.UnavailableError{
+			Why: kv.NotReady, RetryAfter: retrySoon,
+			Detail: fmt.Sprintf("shard %d does not come from etcd directly here", f.id),
+		}
 	}
 	return changed, nil
 }

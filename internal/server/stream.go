@@ -121,8 +121,10 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	}
 	s.mu.Unlock()
 	if full {
-		w.refuse(&kv.LimitError{Limit: "--max-watches-per-stream", Max: int64(s.srv.cfg.MaxWatchesPerStream),
-			Detail: "too many watches on one stream: open another one", RetryAfter: time.Second})
+		w.refuse(&kv.LimitError{
+			Limit: "--max-watches-per-stream", Max: int64(s.srv.cfg.MaxWatchesPerStream),
+			Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
+		})
 		return nil
 	}
 	if wrong != nil {

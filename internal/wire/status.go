@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,13 +93,11 @@ func Status(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
+// pairs are names and values in turn; see google.rpc.ErrorInfo.metadata.
 func build(code codes.Code, err error, reason string, retry time.Duration, pairs ...string) error {
-	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reason}
-	for i := 0; i < len(pairs); i += 2 {
-		if info.Metadata == nil {
-			info.Metadata = make(map[string]string, len(pairs)/2)
-		}
-		info.Metadata[pairs[i]] = pairs[i+1]
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reason, Metadata: make(map[string]string, len(pairs)/2)}
+	for pair := range slices.Chunk(pairs, 2) {
+		info.Metadata[pair[0]] = pair[1]
 	}
 	details := []protoadapt.MessageV1{info}
 	if retry > 0 {

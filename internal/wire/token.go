@@ -106,7 +106,7 @@ func parse(field string, kind byte, b []byte, clusterID string, r kv.Range) (Pos
 	if n <= 0 || revision > 1<<62 {
 		return bad("damaged")
 	}
-	p.Revision = kv.Revision(revision) //nolint:gosec // checked
+	p.Revision = kv.Revision(revision)
 	p.Next = string(rest[n:])
 	return p, nil
 }

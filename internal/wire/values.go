@@ -26,8 +26,10 @@ func KeyValueMessage(v *kv.KeyValue) *shardwatchv1.KeyValue {
 
 // MapMessage returns the map as clients see it.
 func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
-	out := &shardwatchv1.ShardMap{Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
-		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards))}
+	out := &shardwatchv1.ShardMap{
+		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
+		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards)),
+	}
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		key, end := s.Range.Etcd()
