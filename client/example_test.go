@@ -1,0 +1,118 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+// exampleCluster stands for the addresses of a real one.
+func exampleCluster() (endpoints []string, stop func()) {
+	c, err := clienttest.Start(clienttest.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c.Endpoints(), func() { _ = c.Close() }
+}
+
+func Example() {
+	endpoints, stop := exampleCluster()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: endpoints})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	rev, err := c.Put(ctx, "/demo/a", []byte("hello"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, _, err := c.Delete(ctx, client.Key("/demo/a")); err != nil {
+		log.Fatal(err)
+	}
+
+	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(rev), client.WithPrevKV())
+	defer w.Close()
+	for u, err := range w.Updates() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, e := range u.Events {
+			if e.Type == client.Delete {
+				fmt.Printf("%d %s %s, it was %s\n", u.Revision, e.Type, e.KV.Key, e.Prev.Value)
+				return
+			}
+			fmt.Printf("%d %s %s %s\n", u.Revision, e.Type, e.KV.Key, e.KV.Value)
+		}
+	}
+	// Output:
+	// 2 PUT /demo/a hello
+	// 3 DELETE /demo/a, it was hello
+}
+
+func ExampleClient_List() {
+	endpoints, stop := exampleCluster()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: endpoints})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	for _, key := range []string{"/demo/a", "/demo/b", "/demo/c"} {
+		if _, err := c.Put(ctx, key, []byte("x")); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	l := c.List(ctx, client.Prefix("/demo/"), client.Limit(2))
+	for kv, err := range l.All() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s = %s\n", kv.Key, kv.Value)
+	}
+	fmt.Println("at revision", l.Revision())
+	l = c.List(ctx, client.Prefix("/demo/"), client.Page(l.NextPage()))
+	for kv, err := range l.All() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s = %s\n", kv.Key, kv.Value)
+	}
+	// Output:
+	// /demo/a = x
+	// /demo/b = x
+	// at revision 4
+	// /demo/c = x
+}
+
+func ExampleClient_Mirror() {
+	endpoints, stop := exampleCluster()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: endpoints})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	m := c.Mirror(ctx, client.Prefix("/demo/"))
+	defer m.Close()
+	<-m.Ready()
+	rev, err := c.Put(ctx, "/demo/a", []byte("hello"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := m.WaitFor(ctx, rev); err != nil { // read your own write
+		log.Fatal(err)
+	}
+	kv, ok := m.Get("/demo/a")
+	fmt.Println(ok, string(kv.Value), m.Len())
+	// Output: true hello 1
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func newMembersCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "members",
+		Short: "Show the nodes, as gossip sees them",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+				members, err := c.Members(ctx)
+				if err != nil {
+					return err //nolint:wrapcheck // says what it did
+				}
+				if s.json() {
+					out := make([]memberJSON, 0, len(members))
+					for _, m := range members {
+						out = append(out, memberOf(m))
+					}
+					return writeJSON(s.p.stdout, struct {
+						Members []memberJSON `json:"members"`
+					}{out})
+				}
+				t := &table{}
+				t.row("NAME", "STATE", "CLIENT", "PEER", "HTTP", "VOTER", "LEADER", "ZONE", "VERSION")
+				for _, m := range members {
+					t.row(m.Name, stateOf(m), orDash(m.ClientAddress), orDash(m.PeerAddress), orDash(m.HTTPAddress),
+						yes(m.Voter), yes(m.Leader), orDash(m.Zone), orDash(m.Version))
+				}
+				return t.write(s.p.stdout)
+			})
+		},
+	}
+}
+
+func stateOf(m client.Member) string {
+	if m.Draining {
+		return m.State.String() + ", draining"
+	}
+	return m.State.String()
+}
+
+// clusterStatus asks for half of the timeout, so that a member that is away
+// does not cost the answer.
+func (s *session) clusterStatus(cmd *cobra.Command, print func(client.ClusterStatus) error) error {
+	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+		status, err := c.ClusterStatus(ctx, s.timeout/2)
+		if err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+		return print(status)
+	})
+}
+
+func newStatusCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show how every node is doing",
+		Long: `status asks every node for its own account: what it waits for if it is not ready,
+etcd's revision as it saw it last and how long ago, its replicas, watches and
+connections.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.clusterStatus(cmd, s.printStatus)
+		},
+	}
+}
+
+type nodeJSON struct {
+	Member         memberJSON `json:"member"`
+	Error          string     `json:"error,omitempty"`
+	Ready          bool       `json:"ready"`
+	NotReady       []string   `json:"not_ready,omitempty"`
+	MapVersion     uint64     `json:"map_version"`
+	EtcdClusterID  string     `json:"etcd_cluster_id,omitempty"`
+	EtcdRevision   int64      `json:"etcd_revision"`
+	EtcdAgeSeconds float64    `json:"etcd_age_seconds"`
+	Replicas       int        `json:"replicas"`
+	Watches        int64      `json:"watches"`
+	Connections    int64      `json:"connections"`
+	UptimeSeconds  float64    `json:"uptime_seconds"`
+}
+
+func (s *session) printStatus(cs client.ClusterStatus) error {
+	nodes := []nodeJSON{}
+	t := &table{}
+	t.row("NODE", "STATE", "READY", "MAP", "ETCD REVISION", "SEEN AGO", "REPLICAS", "WATCHES", "CONNECTIONS", "UPTIME")
+	var notes []string
+	for _, m := range cs.Members {
+		n := nodeJSON{Member: memberOf(m.Member), Error: m.Error}
+		if st := m.Status; st != nil {
+			n.Ready, n.NotReady = len(st.NotReady) == 0, st.NotReady
+			n.MapVersion, n.EtcdClusterID, n.EtcdRevision, n.EtcdAgeSeconds = st.MapVersion, st.EtcdClusterID, st.EtcdRevision, st.EtcdAge.Seconds()
+			n.Replicas, n.Watches, n.Connections, n.UptimeSeconds = len(st.Replicas), st.Watches, st.Connections, st.Uptime.Seconds()
+			ready := "yes"
+			if !n.Ready {
+				ready = "no"
+				notes = append(notes, fmt.Sprintf("%s waits: %s", m.Member.Name, strings.Join(st.NotReady, "; ")))
+			}
+			t.row(m.Member.Name, stateOf(m.Member), ready, fmt.Sprint(st.MapVersion), number(st.EtcdRevision), timeOf(st.EtcdAge),
+				fmt.Sprint(n.Replicas), number(n.Watches), number(n.Connections), timeOf(st.Uptime))
+		} else {
+			t.row(m.Member.Name, stateOf(m.Member), "no answer", "-", "-", "-", "-", "-", "-", "-")
+			notes = append(notes, fmt.Sprintf("%s gives no answer: %s", m.Member.Name, m.Error))
+		}
+		nodes = append(nodes, n)
+	}
+	if s.json() {
+		return writeJSON(s.p.stdout, struct {
+			ClusterID  string     `json:"cluster_id"`
+			Lineage    uint64     `json:"lineage"`
+			MapVersion uint64     `json:"map_version"`
+			Nodes      []nodeJSON `json:"nodes"`
+		}{cs.Map.ClusterID, cs.Map.Lineage, cs.Map.Version, nodes})
+	}
+	if err := t.write(s.p.stdout); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		if _, err := fmt.Fprintln(s.p.stdout, n); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+func newShardsCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "shards",
+		Short: "Show who serves what, and how far it is",
+		Long: `shards prints a line for every shard: its range, its owner (the node that watches
+etcd) and other replicas, the epoch, the revision up to which the owner has
+everything, how many revisions the replica that is furthest behind lags behind
+etcd, the owner's window (how far back a watch may start, in revisions, bytes
+and time), and the watchers on all replicas. -o json tells it of each replica.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.clusterStatus(cmd, s.printShards)
+		},
+	}
+}
+
+// shardsOf puts the map and what each node says of its replicas together.
+func shardsOf(cs client.ClusterStatus) []shardJSON {
+	var head int64 // etcd's revision as the best informed node knows it
+	byShard := map[uint64]map[string]client.ReplicaStatus{}
+	for _, m := range cs.Members {
+		if m.Status == nil {
+			continue
+		}
+		head = max(head, m.Status.EtcdRevision)
+		for _, r := range m.Status.Replicas {
+			head = max(head, r.Progress)
+			if byShard[r.Shard] == nil {
+				byShard[r.Shard] = map[string]client.ReplicaStatus{}
+			}
+			byShard[r.Shard][m.Member.Name] = r
+		}
+	}
+	out := make([]shardJSON, 0, len(cs.Map.Shards))
+	for _, sh := range cs.Map.Shards {
+		j := shardJSON{ID: sh.ID, Epoch: sh.Epoch, Owner: sh.Owner(), Replicas: []replicaJSON{}}
+		if j.Start = sh.Range.Start; j.Start != "" {
+			j.Start = show([]byte(j.Start))
+		}
+		if j.End = sh.Range.End; j.End != "" {
+			j.End = show([]byte(j.End))
+		}
+		for _, name := range sh.Replicas {
+			r, ok := byShard[sh.ID][name]
+			if !ok {
+				j.Replicas = append(j.Replicas, replicaJSON{Node: name, Source: client.SourceNone.String()})
+				continue
+			}
+			j.Replicas = append(j.Replicas, replicaJSON{
+				Node: name, Ready: r.Ready, Source: r.Source.String(), SourceNode: r.SourceNode,
+				Progress: r.Progress, Lag: max(head-r.Progress, 0), AgeSeconds: r.Age.Seconds(), Keys: r.Keys, StateBytes: r.StateBytes,
+				Floor: r.Floor, WindowRevisions: max(r.Progress-r.Floor+1, 0), WindowBatches: r.WindowBatches,
+				WindowBytes: r.WindowBytes, WindowSpanSeconds: r.WindowSpan.Seconds(), Watchers: r.Watchers, Relay: r.Relay,
+			})
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+func (s *session) printShards(cs client.ClusterStatus) error {
+	shards := shardsOf(cs)
+	if s.json() {
+		return writeJSON(s.p.stdout, struct {
+			MapVersion uint64      `json:"map_version"`
+			Lineage    uint64      `json:"lineage"`
+			Shards     []shardJSON `json:"shards"`
+		}{cs.Map.Version, cs.Map.Lineage, shards})
+	}
+	t := &table{}
+	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "BYTES", "SPAN", "KEYS", "WATCHERS")
+	for _, sh := range shards {
+		var others []string
+		var lag, watchers int64
+		progress, window, bytes, span, keys := "-", "-", "-", "-", "-"
+		for i, r := range sh.Replicas {
+			watchers += r.Watchers
+			if r.Ready {
+				lag = max(lag, r.Lag)
+			}
+			name := r.Node
+			if !r.Ready {
+				name += " (not ready)"
+			}
+			if i > 0 {
+				others = append(others, name)
+			}
+			if i == 0 && r.Ready {
+				progress, window, bytes = number(r.Progress), number(r.WindowRevisions), bytesOf(r.WindowBytes)
+				span, keys = timeOf(seconds(r.WindowSpanSeconds)), number(r.Keys)
+			}
+		}
+		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(sh.Owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
+			progress, number(lag), window, bytes, span, keys, number(watchers))
+	}
+	return t.write(s.p.stdout)
+}

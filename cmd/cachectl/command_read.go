@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func newGetCommand(s *session) *cobra.Command {
+	var rev int64
+	var serializable bool
+	cmd := &cobra.Command{
+		Use:   "get KEY",
+		Short: "Print a key's value",
+		Long: `get prints the value of a key as it is, and a newline. A key that does not exist
+is a failure: exit code 1. With -o json it prints the revisions, too.`,
+		Example: `  cachectl get /demo/a
+  cachectl get /demo/a --rev 42 -o json`,
+		Args: takes("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := readErr(rev, serializable)
+			if args[0] == "" {
+				err = errors.New("KEY is empty")
+			}
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+				r, err := c.Get(ctx, args[0], readOptions(rev, serializable)...)
+				switch {
+				case err != nil:
+					return err //nolint:wrapcheck // says what it did
+				case r.KV == nil:
+					return fmt.Errorf("%s does not exist (revision %d)", show([]byte(args[0])), r.Revision)
+				case s.json():
+					return writeJSON(s.p.stdout, struct {
+						Revision int64        `json:"revision"`
+						KV       keyValueJSON `json:"kv"`
+					}{r.Revision, keyValueOf(*r.KV, true)})
+				}
+				if _, err := fmt.Fprintf(s.p.stdout, "%s\n", r.KV.Value); err != nil {
+					return fmt.Errorf("write: %w", err)
+				}
+				return nil
+			})
+		},
+	}
+	readFlags(cmd, &rev, &serializable)
+	return cmd
+}
+
+func readFlags(cmd *cobra.Command, rev *int64, serializable *bool) {
+	cmd.Flags().Int64Var(rev, "rev", 0, "read at this revision; it must be recent (default: now)")
+	cmd.Flags().BoolVar(serializable, "serializable", false, "take what the node has, if fresh enough; needs no etcd")
+}
+
+// readErr says what is wrong with the flags of readFlags.
+func readErr(rev int64, serializable bool) error {
+	switch {
+	case rev < 0:
+		return fmt.Errorf("--rev %d: revisions are positive", rev)
+	case rev != 0 && serializable:
+		return errors.New("--rev and --serializable exclude each other")
+	}
+	return nil
+}
+
+func readOptions(rev int64, serializable bool) []client.ReadOption {
+	var opts []client.ReadOption
+	if rev != 0 {
+		opts = append(opts, client.AtRevision(rev))
+	}
+	if serializable {
+		opts = append(opts, client.Serializable(0))
+	}
+	return opts
+}
+
+type listFlags struct {
+	prefix, keysOnly, serializable bool
+	rangeEnd, page                 string
+	limit, rev                     int64
+}
+
+func newListCommand(s *session) *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use:   "list KEY",
+		Short: "List keys, all at one revision",
+		Example: `  cachectl list --prefix /demo/
+  cachectl list --prefix "" --keys-only --limit 100
+  cachectl list /a --range-end /b -o json`,
+		Args: takes("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rng, err := span(args[0], f.prefix, f.rangeEnd)
+			page, pageErr := base64.RawURLEncoding.DecodeString(f.page)
+			if pageErr != nil {
+				err = fmt.Errorf("--page: not what an earlier list printed: %w", pageErr)
+			}
+			if err == nil {
+				err = readErr(f.rev, f.serializable)
+			}
+			if f.limit < 0 {
+				err = fmt.Errorf("--limit %d is negative", f.limit)
+			}
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			opts := append(readOptions(f.rev, f.serializable), client.Limit(f.limit))
+			if f.keysOnly {
+				opts = append(opts, client.KeysOnly())
+			}
+			if len(page) > 0 {
+				opts = append(opts, client.Page(page))
+			}
+			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+				return f.print(s, c.List(ctx, rng, opts...))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&f.prefix, "prefix", false, "list all keys that begin with KEY")
+	cmd.Flags().StringVar(&f.rangeEnd, "range-end", "", "list the keys from KEY on and below this one")
+	cmd.Flags().Int64Var(&f.limit, "limit", 0, "list at most so many keys (default: all)")
+	cmd.Flags().StringVar(&f.page, "page", "", "go on behind an earlier list that --limit cut, as it said")
+	cmd.Flags().BoolVar(&f.keysOnly, "keys-only", false, "leave the values out")
+	readFlags(cmd, &f.rev, &f.serializable)
+	return cmd
+}
+
+func (f *listFlags) print(s *session, l *client.Listing) error {
+	kvs := []keyValueJSON{}
+	t := &table{}
+	header := []string{"KEY", "REVISION", "VERSION", "VALUE"}
+	if f.keysOnly {
+		header = header[:3]
+	}
+	t.row(header...)
+	for kv, err := range l.All() {
+		switch {
+		case err != nil:
+			return err
+		case s.json():
+			kvs = append(kvs, keyValueOf(kv, !f.keysOnly))
+		default:
+			t.row([]string{show(kv.Key), number(kv.ModRevision), number(kv.Version), show(kv.Value)}[:len(header)]...)
+		}
+	}
+	next := base64.RawURLEncoding.EncodeToString(l.NextPage())
+	if s.json() {
+		return writeJSON(s.p.stdout, struct {
+			Revision int64          `json:"revision"`
+			KVs      []keyValueJSON `json:"kvs"`
+			NextPage string         `json:"next_page,omitempty"`
+		}{l.Revision(), kvs, next})
+	}
+	if err := t.write(s.p.stdout); err != nil {
+		return err
+	}
+	if next != "" {
+		fmt.Fprintf(s.p.stderr, "cachectl: there are more; go on with --page %s\n", next)
+	}
+	return nil
+}

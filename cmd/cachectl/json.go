@@ -1,0 +1,100 @@
+package main
+
+import (
+	"unicode/utf8"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// The JSON forms. Their field names are a promise.
+
+// keyValueJSON is a key/value. Key and value are text when they are valid
+// UTF-8, and base64 in the fields of that name when not.
+type keyValueJSON struct {
+	Key            *string `json:"key,omitempty"`
+	KeyBase64      []byte  `json:"key_base64,omitempty"`
+	Value          *string `json:"value,omitempty"`
+	ValueBase64    []byte  `json:"value_base64,omitempty"`
+	CreateRevision int64   `json:"create_revision,omitempty"`
+	ModRevision    int64   `json:"mod_revision,omitempty"`
+	Version        int64   `json:"version,omitempty"`
+	Lease          int64   `json:"lease,omitempty"`
+}
+
+func text(b []byte) (*string, []byte) {
+	if utf8.Valid(b) {
+		s := string(b)
+		return &s, nil
+	}
+	return nil, b
+}
+
+// keyValueOf leaves the value out when it was not asked for.
+func keyValueOf(kv client.KeyValue, value bool) keyValueJSON {
+	out := keyValueJSON{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
+	out.Key, out.KeyBase64 = text(kv.Key)
+	if value {
+		out.Value, out.ValueBase64 = text(kv.Value)
+	}
+	return out
+}
+
+// eventJSON is a line of watch: PUT, DELETE, or STATE for a key of the state.
+type eventJSON struct {
+	Type     string `json:"type"`
+	Revision int64  `json:"revision"`
+	keyValueJSON
+	Prev *keyValueJSON `json:"prev,omitempty"`
+}
+
+type memberJSON struct {
+	Name          string `json:"name"`
+	UUID          string `json:"uuid,omitempty"`
+	State         string `json:"state"`
+	ClientAddress string `json:"client_address"`
+	PeerAddress   string `json:"peer_address,omitempty"`
+	HTTPAddress   string `json:"http_address,omitempty"`
+	Voter         bool   `json:"voter"`
+	Leader        bool   `json:"leader"`
+	Draining      bool   `json:"draining"`
+	Zone          string `json:"zone,omitempty"`
+	Version       string `json:"version,omitempty"`
+}
+
+func memberOf(m client.Member) memberJSON {
+	return memberJSON{
+		Name: m.Name, UUID: m.UUID, State: m.State.String(),
+		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HTTPAddress: m.HTTPAddress,
+		Voter: m.Voter, Leader: m.Leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version,
+	}
+}
+
+type replicaJSON struct {
+	Node              string  `json:"node"`
+	Ready             bool    `json:"ready"`
+	Source            string  `json:"source"`
+	SourceNode        string  `json:"source_node,omitempty"`
+	Progress          int64   `json:"progress"`
+	Lag               int64   `json:"lag_revisions"`
+	AgeSeconds        float64 `json:"age_seconds"`
+	Keys              int64   `json:"keys"`
+	StateBytes        int64   `json:"state_bytes"`
+	Floor             int64   `json:"floor"`
+	WindowRevisions   int64   `json:"window_revisions"`
+	WindowBatches     int64   `json:"window_batches"`
+	WindowBytes       int64   `json:"window_bytes"`
+	WindowSpanSeconds float64 `json:"window_span_seconds"`
+	Watchers          int64   `json:"watchers"`
+	Relay             bool    `json:"relay,omitempty"`
+}
+
+type shardJSON struct {
+	ID uint64 `json:"id"`
+	// Start and End are keys as Go quotes them when they are not text; an
+	// empty End is the end of the key space.
+	Start    string        `json:"start"`
+	End      string        `json:"end"`
+	Epoch    uint64        `json:"epoch"`
+	Owner    string        `json:"owner"`
+	Replicas []replicaJSON `json:"replicas"`
+}

@@ -1,0 +1,58 @@
+// Command cachectl watches, reads and writes keys through a Shardwatch cluster,
+// and shows what the cluster is made of. It uses the public client alone.
+//
+// Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
+// line is wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// process is what a command may touch of the process it runs in.
+type process struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+func main() {
+	signal.Ignore(syscall.SIGPIPE) // a reader that left is seen in the write's error
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	p := process{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	code := execute(ctx, p, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// execute runs one command line and returns the exit code.
+func execute(ctx context.Context, p process, args []string) int {
+	root := newRoot(p)
+	root.SetArgs(args)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil, errors.Is(err, syscall.EPIPE):
+		return exitDone
+	case errors.As(err, &usage):
+		_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
+		return exitUsage
+	}
+	_, _ = io.WriteString(p.stderr, report(err))
+	return exitFailed
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"cachectl": main})
+}
+
+type clusterKey struct{}
+
+func clusterOf(ts *testscript.TestScript) *clienttest.Cluster {
+	c, ok := ts.Value(clusterKey{}).(*clienttest.Cluster)
+	if !ok {
+		ts.Fatalf("no cluster")
+	}
+	return c
+}
+
+// Every script has a cluster of its own: n1, n2 and n3, two shards cut at
+// "/m", two replicas each.
+//
+// UPDATE=1 go test ./cmd/cachectl rewrites the golden parts.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = c.Close() })
+			env.Values[clusterKey{}] = c
+			env.Setenv("CACHECTL_ENDPOINTS", strings.Join(c.Endpoints(), ","))
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"kill-node": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Node(args[0]).Kill() },
+			"compact":   func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
+			// kill-serving waits until a node serves a watch, and kills it.
+			"kill-serving": func(ts *testscript.TestScript, _ bool, _ []string) {
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+					for _, n := range clusterOf(ts).Nodes() {
+						if n.Watches() > 0 {
+							n.Kill()
+							return
+						}
+					}
+				}
+				ts.Fatalf("no node serves a watch")
+			},
+			"put-binary": func(ts *testscript.TestScript, _ bool, _ []string) {
+				clusterOf(ts).Put("/demo/\xff\x00", "line\nbreak")
+			},
+			// cmpout compares standard output with a file, with the nodes'
+			// addresses replaced by names of the same length.
+			"cmpout": func(ts *testscript.TestScript, _ bool, args []string) {
+				got := ts.ReadFile("stdout")
+				for _, n := range clusterOf(ts).Nodes() {
+					got = strings.ReplaceAll(got, n.Addr(), (n.Name + strings.Repeat(".", 15))[:15])
+				}
+				if want := ts.ReadFile(args[0]); got != want {
+					ts.Fatalf("got\n%s\nwant\n%s", got, want)
+				}
+			},
+		},
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"done":               {[]string{"version"}, exitDone, ""},
+		"help":               {[]string{"--help"}, exitDone, ""},
+		"unknown command":    {[]string{"wacht"}, exitUsage, "did you mean watch?"},
+		"unknown flag":       {[]string{"watch", "--prefx", "/"}, exitUsage, "--prefx"},
+		"no key":             {[]string{"watch"}, exitUsage, "KEY is missing"},
+		"two keys":           {[]string{"get", "a", "b"}, exitUsage, `"b"`},
+		"empty key":          {[]string{"watch", ""}, exitUsage, `--prefix ""`},
+		"both ranges":        {[]string{"list", "a", "--prefix", "--range-end", "b"}, exitUsage, "exclude each other"},
+		"range end first":    {[]string{"list", "b", "--range-end", "a"}, exitUsage, "does not lie behind"},
+		"state and from":     {[]string{"watch", "a", "--state", "--from", "3"}, exitUsage, "exclude each other"},
+		"negative from":      {[]string{"watch", "a", "--from", "-3"}, exitUsage, "positive"},
+		"negative limit":     {[]string{"list", "a", "--limit", "-3"}, exitUsage, "negative"},
+		"rev and stale":      {[]string{"get", "a", "--rev", "3", "--serializable"}, exitUsage, "exclude each other"},
+		"a foreign page":     {[]string{"list", "a", "--page", "?"}, exitUsage, "--page"},
+		"bad output":         {[]string{"members", "-o", "xml"}, exitUsage, "table and json"},
+		"bad endpoint":       {[]string{"members", "--endpoints", "host"}, exitUsage, "host:port"},
+		"no endpoint":        {[]string{"members", "--endpoints", ""}, exitUsage, "no endpoints"},
+		"cert without key":   {[]string{"members", "--cert", "x"}, exitUsage, "go together"},
+		"no such CA":         {[]string{"members", "--cacert", "/none"}, exitUsage, "--cacert"},
+		"bad timeout":        {[]string{"members", "--timeout", "0s"}, exitUsage, "positive"},
+		"bad shell":          {[]string{"completion", "tcsh"}, exitUsage, "fish"},
+		"nobody there":       {[]string{"members", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "--endpoints"},
+		"nobody to watch at": {[]string{"watch", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers at 127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			p := process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &out, stderr: &errOut}
+			if code := execute(context.Background(), p, c.args); code != c.code || !strings.Contains(errOut.String(), c.says) {
+				t.Errorf("exit code %d, want %d with %q: %s", code, c.code, c.says, errOut.String())
+			}
+		})
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestAReaderThatLeftIsNoFailure(t *testing.T) {
+	var errOut bytes.Buffer
+	p := process{getenv: func(string) string { return "" }, stdout: brokenPipe{}, stderr: &errOut}
+	if code := execute(context.Background(), p, []string{"version"}); code != exitDone || errOut.Len() > 0 {
+		t.Errorf("exit code %d: %s", code, errOut.String())
+	}
+}
+
+func TestFiguresForPeople(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{bytesOf(0), "0 B"}, {bytesOf(1023), "1023 B"}, {bytesOf(1536), "1.5 KiB"}, {bytesOf(5 << 30), "5.0 GiB"}, {bytesOf(3 << 50), "3072.0 TiB"},
+		{timeOf(5 * time.Millisecond), "5ms"}, {timeOf(1500 * time.Millisecond), "1.5s"}, {timeOf(61 * time.Second), "1m1s"},
+		{timeOf(90 * time.Minute), "1h30m"}, {timeOf(49 * time.Hour), "2d1h"},
+		{show([]byte("/a b")), "/a b"}, {show([]byte("\xff")), `"\xff"`}, {show([]byte("a\nb")), `"a\nb"`}, {show(nil), `""`}, {show([]byte(" a")), `" a"`},
+		{fmt.Sprint(seconds(1.5)), "1.5s"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newRoot(p process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cachectl",
+		Short: "Watch and read keys through a Shardwatch cluster",
+		Long: `cachectl watches, reads and writes keys through a Shardwatch cluster, and shows
+what the cluster is made of. Any node will do as an endpoint: the others are
+learned from it, and a watch goes on at another node when its node dies.
+
+Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command line
+is wrong.`,
+		Example: `  cachectl watch --prefix /demo/            follow what happens
+  cachectl put /demo/a hello                write (passed through to etcd)
+  cachectl list --prefix /demo/ --keys-only
+  cachectl shards                           who serves what, and how far it is
+  cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{cmd.CommandPath(), err}
+	})
+	s := newSession(p, root.PersistentFlags())
+	root.AddCommand(
+		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s),
+		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s),
+		newVersionCommand(s), newCompletionCommand(),
+	)
+	return root
+}
+
+// knownCommand refuses what is not the name of a command.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &usageError{cmd.CommandPath(), errors.New(message)}
+}
+
+// takes says which arguments a command takes, by their names.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == len(names):
+			return nil
+		case len(names) == 0:
+			return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: there are none", args[0])}
+		case len(args) < len(names):
+			return &usageError{cmd.CommandPath(), fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))}
+		}
+		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: give %s only (quote what holds spaces)", args[len(names)], strings.Join(names, " and "))}
+	}
+}
+
+func newCompletionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a completion script for a shell",
+		Example: `  source <(cachectl completion bash)
+  cachectl completion zsh > "${fpath[1]}/_cachectl"
+  cachectl completion fish > ~/.config/fish/completions/cachectl.fish`,
+		Args:      takes("bash, zsh or fish"),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(out, true)
+			case "zsh":
+				return cmd.Root().GenZshCompletion(out)
+			case "fish":
+				return cmd.Root().GenFishCompletion(out, true)
+			}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: there is bash, zsh and fish", args[0])}
+		},
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+const defaultEndpoint = "127.0.0.1:7400"
+
+// session is what all commands share: the flags that say where and how.
+type session struct {
+	p         process
+	endpoints []string
+	output    string
+	timeout   time.Duration
+
+	tls           bool
+	ca, cert, key string
+}
+
+func newSession(p process, flags *pflag.FlagSet) *session {
+	s := &session{p: p}
+	endpoints := []string{defaultEndpoint}
+	if env := p.getenv("CACHECTL_ENDPOINTS"); env != "" {
+		endpoints = strings.Split(env, ",")
+	}
+	flags.StringSliceVar(&s.endpoints, "endpoints", endpoints, "host:port of any nodes (CACHECTL_ENDPOINTS)")
+	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
+	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a watch that has begun goes on")
+	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
+	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes; implies --tls")
+	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate; implies --tls")
+	flags.StringVar(&s.key, "key", "", "PEM file with the certificate's private key")
+	return s
+}
+
+func (s *session) json() bool { return s.output == "json" }
+
+// with runs f with a client of the cluster. The context that f gets ends with
+// the command's, not with the timeout.
+func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
+	if s.output != "table" && s.output != "json" {
+		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: there is table and json", s.output)}
+	}
+	cfg, err := s.config()
+	if err != nil {
+		return &usageError{cmd.CommandPath(), err}
+	}
+	c, err := client.New(cfg)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	err = f(cmd.Context(), c)
+	_ = c.Close() // always nil
+	if errors.Is(err, client.ErrUnavailable) {
+		return &nobodyError{s.endpoints, err}
+	}
+	return err
+}
+
+// within is with, and f's context ends with the timeout.
+func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
+	return s.with(cmd, func(ctx context.Context, c *client.Client) error {
+		ctx, cancel := context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+		return f(ctx, c)
+	})
+}
+
+func (s *session) config() (client.Config, error) {
+	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second)}
+	for _, e := range s.endpoints {
+		if e = strings.TrimSpace(e); e != "" {
+			cfg.Endpoints = append(cfg.Endpoints, e)
+		}
+	}
+	errs := []error{cfg.Validate()}
+	if s.timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout (%v) must be positive", s.timeout))
+	}
+	if (s.cert == "") != (s.key == "") {
+		errs = append(errs, errors.New("--cert and --key go together"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return client.Config{}, err
+	}
+	if !s.tls && s.ca == "" && s.cert == "" {
+		return cfg, nil
+	}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.ca != "" {
+		pem, err := os.ReadFile(s.ca)
+		if err != nil {
+			return client.Config{}, fmt.Errorf("--cacert: %w", err)
+		}
+		cfg.TLS.RootCAs = x509.NewCertPool()
+		if !cfg.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return client.Config{}, fmt.Errorf("--cacert: %s holds no PEM certificate", s.ca)
+		}
+	}
+	if s.cert != "" {
+		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		if err != nil {
+			return client.Config{}, fmt.Errorf("--cert, --key: %w", err)
+		}
+		cfg.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// span is the range that KEY, --prefix and --range-end name.
+func span(key string, prefix bool, rangeEnd string) (client.Range, error) {
+	switch {
+	case prefix && rangeEnd != "":
+		return client.Range{}, errors.New("--prefix and --range-end exclude each other")
+	case prefix:
+		return client.Prefix(key), nil
+	case rangeEnd != "" && rangeEnd <= key:
+		return client.Range{}, fmt.Errorf("--range-end %q does not lie behind %q", rangeEnd, key)
+	case rangeEnd != "":
+		return client.Between(key, rangeEnd), nil
+	case key == "":
+		return client.Range{}, errors.New(`KEY is empty: name one, or take all with --prefix ""`)
+	}
+	return client.Key(key), nil
+}
