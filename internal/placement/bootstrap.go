@@ -1,0 +1,116 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// serverID is a voter's identity in raft.
+func serverID(name shard.NodeID, uuid string) raft.ServerID {
+	return raft.ServerID(string(name) + "/" + uuid)
+}
+
+// nameOf returns the node that the identity is of.
+func nameOf(id raft.ServerID) shard.NodeID {
+	i := strings.LastIndexByte(string(id), '/')
+	return shard.NodeID(id[:max(i, 0)])
+}
+
+// start is how a voter without a log begins.
+type start struct {
+	// servers is the configuration to bootstrap with; nil: not now.
+	servers []raft.Server
+	// why not, for people.
+	wait string
+	// again is when to look again though nothing changes; zero: no need.
+	again time.Time
+}
+
+// decideStart decides whether a voter without a log bootstraps. All voters
+// must decide alike: they do when the first expect of them, by name, see each
+// other. Once any member belongs to a cluster nobody bootstraps any more: the
+// leader adds who is missing.
+func decideStart(self raft.ServerID, expect int, settle time.Duration, members []shard.Member, now time.Time) start {
+	var voters []shard.Member
+	for _, m := range members {
+		switch {
+		case m.ClusterID != "":
+			return start{wait: fmt.Sprintf("cluster %s exists (%s belongs to it); its raft leader will add this node when a voter is missing", m.ClusterID, m.Name)}
+		case m.State != shard.Alive || m.BootstrapExpect == 0:
+			continue
+		case m.BootstrapExpect != expect:
+			return start{wait: fmt.Sprintf("--bootstrap-expect is %d here and %d on %s: set the same number on all voters, and restart them", expect, m.BootstrapExpect, m.Name)}
+		case m.UUID == "" || m.RaftAddress == "":
+			continue
+		}
+		voters = append(voters, m)
+	}
+	if len(voters) < expect {
+		return start{wait: fmt.Sprintf("%d of the %d voters that --bootstrap-expect names are here", len(voters), expect)}
+	}
+	slices.SortFunc(voters, func(a, b shard.Member) int { return cmp.Compare(a.Name, b.Name) })
+	var servers []raft.Server
+	mine := false
+	for _, v := range voters[:expect] {
+		id := serverID(v.Name, v.UUID)
+		servers = append(servers, raft.Server{ID: id, Address: raft.ServerAddress(v.RaftAddress)})
+		mine = mine || id == self
+	}
+	for _, v := range voters {
+		if at := v.Since.Add(settle); now.Before(at) {
+			return start{wait: "the voters are here; a moment for others to come", again: at}
+		}
+	}
+	if !mine {
+		return start{wait: "others bootstrap the cluster: enough nodes come before this one by name"}
+	}
+	return start{servers: servers}
+}
+
+// clusterSpace makes cluster IDs names in a space of their own.
+const clusterSpace = "6f1d3c4e-6a0e-5d52-9f3b-0a4a4de1c0b7"
+
+// clusterIDOf returns the ID of the cluster that begins with these voters. It
+// follows from their identities, so that each knows it from the start and can
+// show it: from then on nobody else bootstraps.
+func clusterIDOf(servers []raft.Server) string {
+	var b strings.Builder
+	for _, s := range servers {
+		b.WriteString(string(s.ID) + "\n")
+	}
+	return uuid.NewSHA1(uuid.MustParse(clusterSpace), []byte(b.String())).String()
+}
+
+// foreign returns the cluster that most other members belong to, when it is
+// not ours and outnumbers it. Then it is this node that joined the wrong one.
+func foreign(ours string, self shard.NodeID, members []shard.Member) (theirs string, member shard.NodeID) {
+	count := map[string]int{ours: 1}
+	for _, m := range members {
+		if m.Name == self || m.ClusterID == "" || m.State != shard.Alive {
+			continue
+		}
+		count[m.ClusterID]++
+		if m.ClusterID != ours && count[m.ClusterID] > count[theirs] {
+			theirs, member = m.ClusterID, m.Name
+		}
+	}
+	if theirs != "" && count[theirs] > count[ours] {
+		return theirs, member
+	}
+	return "", ""
+}
+
+// ours returns the members without those that belong to another cluster.
+func oursOnly(cluster string, members []shard.Member) []shard.Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m shard.Member) bool {
+		return cluster != "" && m.ClusterID != "" && m.ClusterID != cluster
+	})
+}

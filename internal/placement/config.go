@@ -1,0 +1,139 @@
+package placement
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Config says who the node is, whom it asks, and when the leader acts. Start
+// from [Defaults].
+type Config struct {
+	// Name and UUID together are the node's identity in raft. The UUID belongs
+	// to the data directory: see [Identity].
+	Name shard.NodeID
+	UUID string
+	// DataDir holds the raft log and the map file.
+	DataDir string
+	// BootstrapExpect is how many voters the cluster has: 1, 3 or 5, the same
+	// on every node that may vote. 0: this node never votes.
+	BootstrapExpect int
+	// Address is the raft port as others reach it, host:port.
+	Address string
+	// Listener is the raft port of a node that may vote. Run closes it.
+	Listener net.Listener
+	// ServerTLS and ClientTLS protect the raft port; both or neither.
+	ServerTLS, ClientTLS *tls.Config
+
+	// Network and Disk stand for the network and the data directory in
+	// simulations. With them Listener and DataDir are not used.
+	Network *MemNetwork
+	Disk    *MemDisk
+
+	// Spec is what to found when there is no cluster yet.
+	Spec shard.Spec
+
+	// Members returns the members as gossip sees them, this node included.
+	Members func() []shard.Member
+	// MembersChanged receives something after the members have changed. It may
+	// be nil; they are looked at once a second anyhow.
+	MembersChanged <-chan struct{}
+	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
+	// keys should be cut (see [shard.Cuts]). Only the leader asks, once.
+	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)
+	// Cuts returns where the keys should be cut now. The leader asks while
+	// there are fewer shards than wanted. It may be nil: no splits.
+	Cuts func(ctx context.Context) ([]string, error)
+	// Forward hands an encoded command to another node's ApplyEncoded and
+	// returns what that returned. A refusal must come back as an error that
+	// wraps [shard.ErrRefused], a [NotLeaderError] as such; any other error
+	// means that the outcome is not known. It may be nil: no forwarding.
+	Forward func(ctx context.Context, leader shard.NodeID, command []byte) (version uint64, err error)
+
+	// Heartbeat and Election are raft's timeouts: how long a follower waits
+	// for its leader, and a candidate for votes.
+	Heartbeat, Election time.Duration
+	// Settle is how long members must be there before a cluster is bootstrapped
+	// or founded with them, and before a newcomer is given shards.
+	Settle time.Duration
+	// DeadGrace is how long a member is dead before its shards move.
+	DeadGrace time.Duration
+	// MoveInterval is the least time between two moves of one shard that a
+	// death causes.
+	MoveInterval time.Duration
+	// PromoteDelay is how long a shard rests after any change before a move
+	// that is not urgent: time for a new replica to become warm.
+	PromoteDelay time.Duration
+	// SplitCheck is how often the leader asks for Cuts.
+	SplitCheck time.Duration
+	// BarrierEvery is how often the leader commits a barrier, and
+	// BarrierTimeout how long one may take before the node gives up: the disk
+	// of a leader that hangs keeps everybody from having another leader.
+	BarrierEvery, BarrierTimeout time.Duration
+	// ProposeTimeout bounds Propose when its context does not.
+	ProposeTimeout time.Duration
+
+	Logger *slog.Logger
+}
+
+// Defaults returns a Config with every time set as a cluster of machines
+// wants it, and no identity.
+func Defaults() Config {
+	return Config{
+		Heartbeat: time.Second, Election: time.Second,
+		Settle: 2 * time.Second, DeadGrace: 5 * time.Second,
+		MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
+		SplitCheck:   10 * time.Second,
+		BarrierEvery: time.Second, BarrierTimeout: 5 * time.Second,
+		ProposeTimeout: 10 * time.Second,
+		Logger:         slog.New(slog.DiscardHandler),
+	}
+}
+
+// Validate returns every mistake, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("placement: "+format, args...))
+		}
+	}
+	check(c.Name != "", "no node name")
+	check(c.UUID != "", "no node UUID")
+	check(c.Members != nil, "no way to see the members")
+	check(c.Logger != nil, "no logger")
+	switch c.BootstrapExpect {
+	case 0, 1, 3, 5:
+	default:
+		check(false, "--bootstrap-expect is %d; it must be 1, 3 or 5 on voters and 0 on others", c.BootstrapExpect)
+	}
+	check(c.Disk != nil || c.DataDir != "", "no data directory")
+	check((c.ServerTLS == nil) == (c.ClientTLS == nil), "TLS must be set for both directions of the raft port or for neither")
+	if c.BootstrapExpect > 0 {
+		check(c.Network != nil || c.Listener != nil, "a voter needs a raft listener")
+		check(c.Address != "", "a voter needs a raft address")
+		check(c.FoundingFacts != nil, "a voter needs a way to see etcd")
+		if err := c.Spec.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("placement: %w", err))
+		}
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"heartbeat", c.Heartbeat}, {"election", c.Election}, {"split check", c.SplitCheck},
+		{"barrier interval", c.BarrierEvery}, {"barrier timeout", c.BarrierTimeout}, {"propose timeout", c.ProposeTimeout},
+	} {
+		check(d.d >= 5*time.Millisecond, "%s (%s) must be at least 5ms", d.name, d.d)
+	}
+	check(c.Settle >= 0 && c.DeadGrace >= 0 && c.MoveInterval >= 0 && c.PromoteDelay >= 0, "settle, dead grace, move interval and promote delay must not be negative")
+	check(c.Election >= c.Heartbeat, "election (%s) must not be shorter than heartbeat (%s)", c.Election, c.Heartbeat)
+	check(c.BarrierTimeout >= c.BarrierEvery, "barrier timeout (%s) must not be shorter than barrier interval (%s)", c.BarrierTimeout, c.BarrierEvery)
+	return errors.Join(errs...)
+}

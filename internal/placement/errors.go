@@ -1,0 +1,42 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+var (
+	// ErrNoLeader says that nobody can change the map at the moment.
+	ErrNoLeader = errors.New("the shard map has no raft leader: see that a majority of the voters runs and reaches each other; until then shards stay where they are and go on")
+	// ErrUnknownOutcome says that a change may or may not have been made.
+	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
+	// ErrForeign says that something belongs to another cluster.
+	ErrForeign = errors.New("another cluster")
+	// ErrStuck ends Run on a leader that cannot commit any more.
+	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")
+	// ErrMapFile says that a map file cannot be used.
+	ErrMapFile = errors.New("map file cannot be used")
+)
+
+// NotLeaderError is ApplyEncoded's answer on a node that does not lead.
+type NotLeaderError struct {
+	// Leader is who does, as far as the node knows; or "".
+	Leader shard.NodeID
+}
+
+func (e *NotLeaderError) Error() string {
+	if e.Leader == "" {
+		return "this node is not the raft leader, and knows none"
+	}
+	return fmt.Sprintf("this node is not the raft leader: ask %s", e.Leader)
+}
+
+// Unwrap returns ErrNoLeader when no leader is known.
+func (e *NotLeaderError) Unwrap() error {
+	if e.Leader == "" {
+		return ErrNoLeader
+	}
+	return nil
+}

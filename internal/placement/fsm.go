@@ -1,0 +1,163 @@
+package placement
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// fsm is what the voters agree on: the map, and the requests that made it.
+// Raft calls it from one goroutine.
+type fsm struct {
+	m      *shard.Map
+	ledger *ledger
+	show   func(*shard.Map) error
+	// failed is set once the log or a snapshot holds what this version cannot
+	// follow. From then on nothing is applied: guessing would make this node's
+	// map another one than the others'.
+	failed error
+	broken chan error // receives failed, once
+}
+
+func newFSM(show func(*shard.Map) error) *fsm {
+	return &fsm{ledger: newLedger(nil), show: show, broken: make(chan error, 1)}
+}
+
+// outcome is what Apply returns.
+type outcome struct {
+	version uint64
+	err     error
+}
+
+// Apply applies one committed entry.
+func (f *fsm) Apply(l *raft.Log) any {
+	if f.failed != nil {
+		return outcome{err: f.failed}
+	}
+	c, err := shard.DecodeCommand(l.Data)
+	if err != nil {
+		return outcome{err: f.fail(fmt.Errorf("raft log, entry %d: %w", l.Index, err))}
+	}
+	if v, ok := f.ledger.find(c.RequestID); ok {
+		return outcome{version: v}
+	}
+	next, err := shard.Apply(f.m, c)
+	if err != nil {
+		return outcome{err: err}
+	}
+	if err := f.show(next); err != nil {
+		return outcome{err: f.fail(fmt.Errorf("raft log, entry %d: %w", l.Index, err))}
+	}
+	f.m = next
+	f.ledger.add(entry{RequestID: c.RequestID, Version: next.Version})
+	return outcome{version: next.Version}
+}
+
+func (f *fsm) fail(err error) error {
+	f.failed = err
+	select {
+	case f.broken <- err:
+	default:
+	}
+	return err
+}
+
+// snapshotLevel is the feature level of snapshots. See shard.Level.
+const snapshotLevel = 1
+
+// fsmState is a snapshot behind its level byte.
+type fsmState struct {
+	Map    []byte  `json:"map,omitempty"` // shard.EncodeMap; empty: not founded
+	Ledger []entry `json:"ledger"`
+}
+
+// Snapshot returns the state as it is. Nothing that Apply does changes it.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	if f.failed != nil {
+		return nil, f.failed
+	}
+	return &fsmSnapshot{m: f.m, entries: slices.Clone(f.ledger.entries)}, nil
+}
+
+// Restore replaces the state by a snapshot.
+func (f *fsm) Restore(r io.ReadCloser) (err error) {
+	defer func() {
+		err = errors.Join(err, r.Close())
+	}()
+	m, entries, err := readSnapshot(r)
+	if err != nil {
+		return f.fail(err)
+	}
+	if m != nil {
+		if err := f.show(m); err != nil {
+			return f.fail(fmt.Errorf("raft snapshot: %w", err))
+		}
+	}
+	f.m, f.ledger = m, newLedger(entries)
+	return nil
+}
+
+func readSnapshot(r io.Reader) (*shard.Map, []entry, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
+	}
+	if len(b) == 0 {
+		return nil, nil, errors.New("read raft snapshot: it is empty")
+	}
+	if b[0] > snapshotLevel {
+		return nil, nil, fmt.Errorf("raft snapshot of level %d: %w", b[0], shard.ErrNewer)
+	}
+	var s fsmState
+	if err := json.Unmarshal(b[1:], &s); err != nil {
+		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
+	}
+	if len(s.Map) == 0 {
+		return nil, s.Ledger, nil
+	}
+	m, err := shard.DecodeMap(s.Map)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
+	}
+	return m, s.Ledger, nil
+}
+
+type fsmSnapshot struct {
+	m       *shard.Map
+	entries []entry
+}
+
+// Persist writes the snapshot.
+func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	err := s.write(sink)
+	if err != nil {
+		return errors.Join(fmt.Errorf("write raft snapshot: %w", err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+func (s *fsmSnapshot) write(w io.Writer) error {
+	state := fsmState{Ledger: s.entries}
+	if s.m != nil {
+		b, err := shard.EncodeMap(s.m)
+		if err != nil {
+			return err
+		}
+		state.Map = b
+	}
+	b, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append([]byte{snapshotLevel}, b...))
+	return err
+}
+
+// Release does nothing: a snapshot holds only values.
+func (s *fsmSnapshot) Release() {}

@@ -1,0 +1,200 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// retryPause is how long the leader waits after something failed.
+const retryPause = time.Second
+
+// lead does what only the leader does, until ctx ends. An error means that
+// this node must not lead, and cannot stop by itself.
+func (p *Placement) lead(ctx context.Context, r *raft.Raft) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.guard(ctx, r) })
+	g.Go(func() error {
+		// Everything that earlier leaders committed must be applied before
+		// anything is decided.
+		for p.await(ctx, r.Barrier(0)) != nil {
+			if !pause(ctx, p.cfg.Heartbeat, true) {
+				return nil // no longer the leader
+			}
+		}
+		p.log.Info("leads the voters")
+		g.Go(func() error { p.keepVoters(ctx, r); return nil })
+		g.Go(func() error { p.splitShards(ctx, r); return nil })
+		p.placeShards(ctx, r)
+		return nil
+	})
+	return g.Wait()
+}
+
+// guard commits a barrier now and then. A leader whose disk hangs sends
+// heartbeats and commits nothing: raft itself never ends that.
+func (p *Placement) guard(ctx context.Context, r *raft.Raft) error {
+	for pause(ctx, p.cfg.BarrierEvery, true) {
+		bounded, cancel := context.WithTimeout(ctx, p.cfg.BarrierTimeout)
+		err := p.await(bounded, r.Barrier(p.cfg.BarrierTimeout))
+		late := bounded.Err() != nil || errors.Is(err, raft.ErrEnqueueTimeout)
+		cancel()
+		if err != nil && late && ctx.Err() == nil && r.State() == raft.Leader {
+			return fmt.Errorf("nothing was committed for %s: %w", p.cfg.BarrierTimeout, ErrStuck)
+		}
+	}
+	return nil
+}
+
+// placeShards founds the cluster when it is not, then keeps shards where they
+// belong.
+func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
+	rules := Rules{Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay}
+	var h History
+	told := false // of the reason not to found
+	for {
+		membersChanged := p.members.wait()
+		m, mapChanged := p.board.watch()
+		var again time.Time
+		var err error
+		if m == nil {
+			again, err = p.found(ctx, r)
+			if err != nil && ctx.Err() == nil && !told {
+				p.log.Warn("cannot found the cluster yet, trying again", "err", err)
+			}
+			told = err != nil
+		} else {
+			members, now := p.ourMembers(), time.Now()
+			h = h.Notice(m, members, now)
+			d := rules.Decide(m, members, h, now)
+			again = d.Again
+			if len(d.Moves) > 0 {
+				if err = p.lay(ctx, r, m.Version, shard.Assign{Moves: d.Moves}); err == nil {
+					h = h.Record(m, d, members, time.Now())
+					p.log.Info("shards moved", "moves", len(d.Moves), "first", d.Moves[0].Shard, "to", d.Moves[0].Replicas)
+					continue
+				}
+				if ctx.Err() == nil {
+					p.log.Warn("could not move shards, trying again", "err", err)
+				}
+			}
+		}
+		wait := time.Until(again)
+		if err != nil {
+			wait = retryPause
+		}
+		if !pause(ctx, wait, err != nil || !again.IsZero(), membersChanged, mapChanged) {
+			return
+		}
+	}
+}
+
+// found founds the cluster with the members that are here. A time says that it
+// is too early.
+func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, err error) {
+	members := p.ourMembers()
+	var here []shard.Member
+	for _, m := range members {
+		if m.State != shard.Alive {
+			continue
+		}
+		here = append(here, m)
+		if at := m.Since.Add(p.cfg.Settle); time.Now().Before(at) && at.After(again) {
+			again = at
+		}
+	}
+	if !again.IsZero() {
+		return again, nil
+	}
+	if len(here) == 0 {
+		return time.Time{}, errors.New("gossip shows no member that is alive")
+	}
+	etcd, cuts, err := p.cfg.FoundingFacts(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask etcd: %w", err)
+	}
+	f, err := shard.Place(shard.Found{ClusterID: p.ClusterID(), EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}, here)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := p.lay(ctx, r, 0, f); err != nil {
+		return time.Time{}, err
+	}
+	p.log.Info("cluster founded", "cluster", f.ClusterID, "etcd", fmt.Sprintf("%x", etcd), "shards", len(f.Replicas), "members", len(here))
+	return time.Time{}, nil
+}
+
+// splitShards cuts shards while there are fewer than wanted.
+func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
+	if p.cfg.Cuts == nil {
+		return
+	}
+	told := false
+	for pause(ctx, p.cfg.SplitCheck, true) {
+		m := p.Map()
+		if m == nil || len(m.Shards) >= m.Spec.Shards {
+			continue
+		}
+		cuts, err := p.cfg.Cuts(ctx)
+		if err == nil {
+			err = p.split(ctx, r, m, shard.Splits(m, cuts))
+		}
+		if err != nil && ctx.Err() == nil && !told {
+			p.log.Warn("cannot split shards yet, trying again", "err", err)
+		}
+		told = err != nil
+	}
+}
+
+func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, splits []shard.Split) error {
+	version := m.Version
+	for _, s := range splits {
+		if err := p.lay(ctx, r, version, s); err != nil {
+			if stale := new(shard.StaleError); errors.As(err, &stale) {
+				return nil // the map has moved on: the next check sees it
+			}
+			return fmt.Errorf("split shard %d: %w", s.Shard, err)
+		}
+		p.log.Info("shard split", "shard", s.Shard, "parts", len(s.At)+1)
+		version++
+	}
+	return nil
+}
+
+// lay proposes a change as the leader, once.
+func (p *Placement) lay(ctx context.Context, r *raft.Raft, ifVersion uint64, c shard.Change) error {
+	b, err := shard.EncodeCommand(shard.Command{RequestID: uuid.NewString(), IfVersion: ifVersion, Change: c})
+	if err != nil {
+		return err
+	}
+	_, err = p.commit(ctx, r, b)
+	return err
+}
+
+// pause waits for d when timed, or for a signal (two at most; nil is none), and
+// reports false when ctx has ended.
+func pause(ctx context.Context, d time.Duration, timed bool, signals ...<-chan struct{}) bool {
+	var tick <-chan time.Time
+	if timed {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		tick = t.C
+	}
+	var either [2]<-chan struct{}
+	copy(either[:], signals)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick:
+	case <-either[0]:
+	case <-either[1]:
+	}
+	return ctx.Err() == nil
+}

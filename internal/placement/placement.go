@@ -1,0 +1,219 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const (
+	// membersPoll is how often the members are looked at without a signal.
+	membersPoll = time.Second
+	// stopTimeout bounds each step of stopping raft: a disk that hangs must
+	// not keep the process.
+	stopTimeout = 5 * time.Second
+)
+
+// Placement is a node's part in agreeing on the shard map.
+type Placement struct {
+	cfg     Config
+	log     *slog.Logger
+	self    raft.ServerID
+	file    mapFile
+	board   *board
+	members *bell // rings when the members may have changed
+	futures sync.WaitGroup
+
+	mu       sync.Mutex
+	raft     *raft.Raft // guarded by mu; nil: not running, or never votes
+	cluster  string     // guarded by mu; the cluster of the raft log, "" while there is none
+	refusing bool       // guarded by mu; nobody may wait for raft any more
+}
+
+// New builds a node's part and reads its map file. It starts nothing. A map
+// file that cannot be used is put aside and logged.
+func New(cfg Config) (*Placement, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Placement{
+		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
+		board: newBoard(), members: newBell(),
+	}
+	if cfg.Disk != nil {
+		p.file = cfg.Disk
+	} else {
+		p.file = newDiskMapFile(cfg.DataDir)
+	}
+	m, err := p.file.load()
+	switch {
+	case errors.Is(err, ErrMapFile):
+		to, rerr := p.file.refuse()
+		p.log.Error("the map file is put aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
+	case err != nil:
+		return nil, err
+	case m != nil:
+		if err := p.board.show(m); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Run takes part until ctx ends, then hands leadership on, stops, and returns
+// nil. An error means that the node must not go on: its data directory belongs
+// to another cluster, its log was written by a newer version, or its disk
+// hangs (then some of what it started may still hang with it).
+func (p *Placement) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.watchMembers(ctx) })
+	g.Go(func() error { p.keepMapFile(ctx); return nil })
+	if p.cfg.BootstrapExpect > 0 {
+		g.Go(func() error { return p.vote(ctx) })
+	} else if p.cfg.Listener != nil {
+		defer p.cfg.Listener.Close() //nolint:errcheck // nothing was read from it
+	}
+	return g.Wait()
+}
+
+// Map returns the newest map this node knows; nil while it knows none. It must
+// not be changed.
+func (p *Placement) Map() *shard.Map {
+	m, _ := p.board.watch()
+	return m
+}
+
+// Watch returns the newest map this node knows, or nil, and a channel that is
+// closed when there is a newer one.
+func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.board.watch() }
+
+// Observe takes a map learned from another node. An older one is passed over;
+// one of another cluster fails with ErrForeign. The caller must not change m
+// any more.
+func (p *Placement) Observe(m *shard.Map) error {
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("observe: %w", err)
+	}
+	if id := p.ClusterID(); id != "" && id != m.ClusterID {
+		return fmt.Errorf("shard map of cluster %s; this node belongs to cluster %s: %w", m.ClusterID, id, ErrForeign)
+	}
+	return p.board.show(m)
+}
+
+// ClusterID returns the cluster this node belongs to, or "". Gossip must show
+// it as soon as it is known, which is before there is a map: it keeps others
+// from bootstrapping a second cluster.
+func (p *Placement) ClusterID() string {
+	if m := p.Map(); m != nil {
+		return m.ClusterID
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cluster
+}
+
+// Leader returns the raft leader, and false when this node knows none. Nodes
+// that do not vote never know.
+func (p *Placement) Leader() (shard.NodeID, bool) {
+	r := p.current()
+	if r == nil {
+		return "", false
+	}
+	_, id := r.LeaderWithID()
+	return nameOf(id), id != ""
+}
+
+// Voters returns the voters, ordered by name; empty on nodes that do not vote,
+// and before there is a cluster.
+func (p *Placement) Voters() []shard.NodeID {
+	r := p.current()
+	if r == nil {
+		return nil
+	}
+	var out []shard.NodeID
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		out = append(out, nameOf(s.ID))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// IsVoter reports whether name is one of Voters.
+func (p *Placement) IsVoter(name shard.NodeID) bool { return slices.Contains(p.Voters(), name) }
+
+func (p *Placement) current() *raft.Raft {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.raft
+}
+
+func (p *Placement) setCurrent(r *raft.Raft) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.raft = r
+}
+
+func (p *Placement) setCluster(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cluster = id
+}
+
+// ourMembers returns the members without those of another cluster.
+func (p *Placement) ourMembers() []shard.Member { return oursOnly(p.ClusterID(), p.cfg.Members()) }
+
+// watchMembers rings the bell, and ends the node when it joined another
+// cluster than its data directory belongs to.
+func (p *Placement) watchMembers(ctx context.Context) error {
+	tick := time.NewTicker(membersPoll)
+	defer tick.Stop()
+	var seen []shard.Member
+	for {
+		if now := p.cfg.Members(); !slices.Equal(seen, now) {
+			seen = slices.Clone(now)
+			p.members.ring()
+		}
+		if id := p.ClusterID(); id != "" {
+			if theirs, who := foreign(id, p.cfg.Name, p.cfg.Members()); theirs != "" {
+				return fmt.Errorf("this node's data directory belongs to cluster %s, and it joined cluster %s (of %s): correct --join, or start with an empty data directory: %w", id, theirs, who, ErrForeign)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-p.cfg.MembersChanged:
+		}
+	}
+}
+
+// keepMapFile writes every map it sees to the map file. A disk that is full
+// or gone costs the file, not the node.
+func (p *Placement) keepMapFile(ctx context.Context) {
+	saved, _ := p.file.load()
+	told := false
+	for {
+		m, changed := p.board.watch()
+		var err error
+		if m != nil && (saved == nil || saved.Version != m.Version || saved.ClusterID != m.ClusterID) {
+			if err = p.file.save(m); err == nil {
+				saved = m
+			} else if !told {
+				p.log.Error("could not write the map file, trying again", "err", err)
+			}
+			told = err != nil
+		}
+		if !pause(ctx, retryPause, err != nil, changed) {
+			return
+		}
+	}
+}

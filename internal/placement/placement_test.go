@@ -1,0 +1,360 @@
+package placement_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// The life of a cluster on real sockets and disks.
+func TestThreeVoters(t *testing.T) {
+	c := newCluster(t, false)
+	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+	m := c.founded(nodes...)
+	if len(m.Shards) != 4 || m.EtcdClusterID != 0xe7cd || len(m.Shards[0].Replicas) != 2 {
+		t.Fatalf("founded as %+v", m)
+	}
+	for _, n := range nodes {
+		if n.p.ClusterID() != m.ClusterID {
+			t.Errorf("%s is of cluster %s, want %s", n.name, n.p.ClusterID(), m.ClusterID)
+		}
+	}
+
+	// A change through a follower reaches everybody.
+	lead := leader(t, nodes...)
+	v := touch(t, without(nodes, lead)[0])
+	for _, n := range nodes {
+		eventually(t, "the change arrives", func() bool { return n.p.Map().Version >= v })
+	}
+	if got := lead.p.Voters(); !slices.Equal(got, []shard.NodeID{"n1", "n2", "n3"}) || !lead.p.IsVoter("n2") || lead.p.IsVoter("x") {
+		t.Errorf("voters %v", got)
+	}
+
+	// The leader goes; the others go on, and it returns at another address.
+	lead.stop()
+	if lead.err != nil {
+		t.Fatalf("Run: %v", lead.err)
+	}
+	rest := without(nodes, lead)
+	leader(t, rest...)
+	v = touch(t, rest[0])
+	lead.start()
+	eventually(t, "the old leader catches up", func() bool { return lead.p.Map().Version >= v })
+
+	// Without a quorum the map stays, and a proposal says what is missing.
+	lead = leader(t, nodes...)
+	rest = without(nodes, lead)
+	last := rest[0]
+	lead.stop()
+	rest[1].stop()
+	before := last.p.Map()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := last.p.Propose(ctx, shard.Command{IfVersion: before.Version, Change: shard.Split{Shard: before.Shards[0].ID, At: []string{"a"}}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("propose without a quorum: %v", err)
+	}
+	if last.p.Map() == nil || last.p.Map().Version < before.Version {
+		t.Error("the map is gone with the quorum")
+	}
+
+	// All stop. Each has the map before raft has a leader.
+	last.stop()
+	last.start()
+	if got := last.p.Map(); got == nil || got.Version < before.Version {
+		t.Errorf("restarted with %+v, want version %d", got, before.Version)
+	}
+	lead.start()
+	rest[1].start()
+	leader(t, nodes...)
+	touch(t, last)
+}
+
+func TestWipedVoterRejoinsAsAnother(t *testing.T) {
+	c := newCluster(t, false)
+	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+	c.founded(nodes...)
+	victim := without(nodes, leader(t, nodes...))[0]
+	old := victim.member.UUID
+	victim.stop()
+	v := touch(t, leader(t, without(nodes, victim)...))
+	victim.wipe()
+	victim.start()
+	if victim.member.UUID == old {
+		t.Fatal("an empty disk has its old identity")
+	}
+	eventually(t, "the wiped voter has the map", func() bool { return victim.p.Map() != nil && victim.p.Map().Version >= v })
+	eventually(t, "it votes", func() bool {
+		return slices.Equal(victim.p.Voters(), []shard.NodeID{"n1", "n2", "n3"})
+	})
+	// It counts: without one of the others there is still a majority.
+	other := without(without(nodes, victim), leader(t, nodes...))[0]
+	other.stop()
+	touch(t, victim)
+}
+
+func TestNonVoterObserves(t *testing.T) {
+	c := newCluster(t, false)
+	voter, other := c.add("n1", 1), c.add("n2", 0)
+	m := c.founded(voter)
+	if other.p.Map() != nil {
+		t.Fatal("a map out of nowhere")
+	}
+	_, changed := other.p.Watch()
+	if err := other.p.Observe(m); err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	v := touch(t, other) // forwarded, though it knows no leader
+	if err := other.p.Observe(m); err != nil || other.p.Map().Version != m.Version {
+		t.Errorf("observed again: %v", err)
+	}
+	newer := voter.p.Map()
+	if newer.Version < v {
+		t.Fatalf("leader at %d, want %d", newer.Version, v)
+	}
+	if err := other.p.Observe(newer); err != nil || other.p.Map().Version != newer.Version {
+		t.Errorf("newer: %v", err)
+	}
+	if err := other.p.Observe(m); err != nil || other.p.Map().Version != newer.Version {
+		t.Errorf("older: %v, at %d", err, other.p.Map().Version)
+	}
+	alien := newer.Clone()
+	alien.ClusterID, alien.Version = "alien", 99
+	if err := other.p.Observe(alien); !errors.Is(err, placement.ErrForeign) {
+		t.Errorf("alien: %v", err)
+	}
+	// What it observed is on its disk.
+	file := filepath.Join(other.dir, "shardmap")
+	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	other.stop()
+	other.start()
+	if got := other.p.Map(); got == nil || got.ClusterID != m.ClusterID {
+		t.Errorf("restarted with %+v", got)
+	}
+}
+
+// A request whose outcome got lost is made once, however often it comes; also
+// by another leader, and after a restart from disk.
+func TestRepeatedRequestIsMadeOnce(t *testing.T) {
+	c := newCluster(t, false)
+	n := c.add("n1", 1)
+	m := c.founded(n)
+	cmd := shard.Command{RequestID: "r", IfVersion: m.Version, Change: shard.Split{Shard: m.Shards[0].ID, At: []string{"a"}}}
+	v, err := n.p.Propose(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() {
+		t.Helper()
+		got, err := n.p.Propose(t.Context(), cmd)
+		if err != nil || got != v {
+			t.Errorf("again: version %d, %v; want %d", got, err, v)
+		}
+	}
+	again()
+	n.stop()
+	n.start()
+	leader(t, n)
+	again()
+	cmd.RequestID = "other"
+	if _, err := n.p.Propose(t.Context(), cmd); !errors.Is(err, shard.ErrRefused) {
+		t.Errorf("a stale command: %v", err)
+	}
+}
+
+func TestDataDirectoryOfAnotherCluster(t *testing.T) {
+	a, b := newCluster(t, false), newCluster(t, false)
+	lost := a.add("n9", 1)
+	a.founded(lost)
+	lost.stop()
+	nodes := []*node{b.add("n1", 3), b.add("n2", 3), b.add("n3", 3)}
+	b.founded(nodes...)
+	lost.c = b
+	lost.start()
+	<-lost.done
+	if !errors.Is(lost.err, placement.ErrForeign) || !strings.Contains(lost.err.Error(), "data directory belongs to cluster "+lost.p.ClusterID()) {
+		t.Errorf("Run: %v", lost.err)
+	}
+	touch(t, nodes[0]) // the others do not mind
+}
+
+func TestTornMapFileIsPutAside(t *testing.T) {
+	c := newCluster(t, false)
+	n := c.add("n1", 1)
+	m := c.founded(n)
+	file := filepath.Join(n.dir, "shardmap")
+	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	n.stop()
+	if err := os.WriteFile(file, []byte("shardwatch map 1\nnonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	if got := c.founded(n); got.ClusterID != m.ClusterID {
+		t.Errorf("cluster %s, want %s", got.ClusterID, m.ClusterID)
+	}
+	if _, err := os.Stat(file + ".refused"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A whole life on fake time: founding waits for etcd, a dead node's shards move
+// after the grace time and come home when it is back, a cut-off leader is
+// replaced, and an empty etcd is split when keys come.
+func TestClusterOnFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		c.etcd = errors.New("etcd is away")
+		c.cuts = nil
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3), c.add("n4", 0)}
+		voters := nodes[:3]
+		time.Sleep(time.Minute)
+		if m := voters[0].p.Map(); m != nil {
+			t.Fatalf("founded without etcd: %+v", m)
+		}
+		if voters[0].p.ClusterID() == "" || voters[0].p.ClusterID() != voters[2].p.ClusterID() {
+			t.Errorf("clusters %q and %q before the founding", voters[0].p.ClusterID(), voters[2].p.ClusterID())
+		}
+		c.mu.Lock()
+		c.etcd = nil
+		c.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if m := c.founded(voters...); len(m.Shards) != 1 {
+			t.Fatalf("an empty etcd has %d shards", len(m.Shards))
+		}
+		c.mu.Lock()
+		c.cuts = []string{"b", "c", "d", "e"}
+		c.mu.Unlock()
+		time.Sleep(time.Minute)
+		home := voters[0].p.Map()
+		if len(home.Shards) != 4 {
+			t.Fatalf("%d shards after keys came, want 4", len(home.Shards))
+		}
+
+		has := func(m *shard.Map, n shard.NodeID) (count int) {
+			for _, s := range m.Shards {
+				if slices.Contains(s.Replicas, n) {
+					count++
+				}
+			}
+			return count
+		}
+		var victim *node
+		for _, n := range nodes {
+			if has(home, n.name) > 0 && (victim == nil || n.name == "n4") {
+				victim = n
+			}
+		}
+		victim.stop()
+		alive := without(nodes, victim)
+		voter := without(voters, victim)[0]
+		time.Sleep(4 * time.Second)
+		if has(voter.p.Map(), victim.name) != has(home, victim.name) {
+			t.Error("shards moved within the grace time")
+		}
+		time.Sleep(30 * time.Second)
+		if n := has(voter.p.Map(), victim.name); n > 0 {
+			t.Errorf("the dead %s still has %d shards", victim.name, n)
+		}
+		victim.start()
+		time.Sleep(time.Minute)
+		if got := voter.p.Map(); !reflect.DeepEqual(replicas(got), replicas(home)) {
+			t.Errorf("back: %v, want %v", replicas(got), replicas(home))
+		}
+		if len(alive) != 3 {
+			t.Fatal("the test is wrong")
+		}
+
+		lead := leader(t, voters...)
+		for _, n := range without(voters, lead) {
+			c.net.Cut(lead.member.RaftAddress, n.member.RaftAddress)
+		}
+		time.Sleep(10 * time.Second)
+		rest := without(voters, lead)
+		next := leader(t, rest...)
+		v := touch(t, next)
+		if lead.p.Map().Version >= v {
+			t.Error("the cut reaches nobody")
+		}
+		for _, n := range rest {
+			c.net.Heal(lead.member.RaftAddress, n.member.RaftAddress)
+		}
+		time.Sleep(10 * time.Second)
+		if lead.p.Map().Version < v {
+			t.Error("the old leader did not catch up")
+		}
+		for _, n := range nodes {
+			n.stop()
+			if n.err != nil {
+				t.Errorf("%s: %v", n.name, n.err)
+			}
+		}
+	})
+}
+
+func replicas(m *shard.Map) (out [][]shard.NodeID) {
+	for _, s := range m.Shards {
+		out = append(out, s.Replicas)
+	}
+	return out
+}
+
+// A leader whose disk hangs gives up, and the others elect.
+func TestLeaderWithHangingDiskGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+		time.Sleep(10 * time.Second)
+		c.founded(nodes...)
+		lead := leader(t, nodes...)
+		lead.disk.Hang()
+		time.Sleep(30 * time.Second)
+		select {
+		case <-lead.done:
+			if !errors.Is(lead.err, placement.ErrStuck) {
+				t.Errorf("Run: %v", lead.err)
+			}
+		default:
+			t.Error("it runs on")
+		}
+		rest := without(nodes, lead)
+		leader(t, rest...)
+		touch(t, rest[0])
+		lead.disk.Unhang()
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
+
+// Of five nodes that all may vote, three do, and it is the same three for all.
+func TestMoreNodesThanVoters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		var nodes []*node
+		for _, name := range []shard.NodeID{"n5", "n3", "n1", "n4", "n2"} {
+			nodes = append(nodes, c.add(name, 3))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if got := nodes[2].p.Voters(); !slices.Equal(got, []shard.NodeID{"n1", "n2", "n3"}) {
+			t.Errorf("voters %v", got)
+		}
+		if got := nodes[0].p.Voters(); len(got) > 0 {
+			t.Errorf("n5 sees voters %v", got)
+		}
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}

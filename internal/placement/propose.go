@@ -1,0 +1,153 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Pauses between two tries of a proposal.
+const (
+	firstPause = 20 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// Propose makes a change of the map, wherever the leader is, and returns the
+// version of the map it made. It tries until ctx ends (ProposeTimeout when
+// that has no deadline), with one request ID, so that the change is made once
+// at most. When the last try ended in ErrUnknownOutcome or in time, it may
+// have been made. An error that wraps [shard.ErrRefused] is final.
+func (p *Placement) Propose(ctx context.Context, c shard.Command) (uint64, error) {
+	if c.RequestID == "" {
+		c.RequestID = uuid.NewString()
+	}
+	b, err := shard.EncodeCommand(c)
+	if err != nil {
+		return 0, fmt.Errorf("propose: %w", err)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.cfg.ProposeTimeout)
+		defer cancel()
+	}
+	for wait := firstPause; ; wait = min(2*wait, maxPause) {
+		v, err := p.proposeOnce(ctx, b)
+		if err == nil || errors.Is(err, shard.ErrRefused) || errors.Is(err, shard.ErrNewer) {
+			return v, err
+		}
+		if !pause(ctx, wait, true) {
+			return 0, fmt.Errorf("propose: %w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
+	v, err := p.ApplyEncoded(ctx, b)
+	var elsewhere *NotLeaderError
+	if !errors.As(err, &elsewhere) {
+		return v, err
+	}
+	if p.cfg.Forward == nil {
+		return 0, err
+	}
+	for _, to := range p.askInTurn(elsewhere.Leader) {
+		v, err = p.cfg.Forward(ctx, to, b)
+		if errors.As(err, &elsewhere) && elsewhere.Leader != "" && elsewhere.Leader != to {
+			v, err = p.cfg.Forward(ctx, elsewhere.Leader, b)
+		}
+		if err == nil || errors.Is(err, shard.ErrRefused) || ctx.Err() != nil {
+			return v, err
+		}
+	}
+	return 0, err
+}
+
+// askInTurn returns the leader when it is known, else all who may know.
+func (p *Placement) askInTurn(leader shard.NodeID) []shard.NodeID {
+	if leader != "" {
+		return []shard.NodeID{leader}
+	}
+	var out []shard.NodeID
+	for _, m := range p.ourMembers() {
+		if m.BootstrapExpect > 0 && m.Name != p.cfg.Name && (m.State == shard.Alive || m.State == shard.Suspect) {
+			out = append(out, m.Name)
+		}
+	}
+	slices.SortFunc(out, func(a, b shard.NodeID) int { return cmp.Compare(a, b) })
+	return out
+}
+
+// ApplyEncoded makes a change that another node forwarded, when this node
+// leads; else it fails with a NotLeaderError. The same command may come again.
+func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, error) {
+	if _, err := shard.DecodeCommand(command); err != nil {
+		return 0, err // it must never reach the log
+	}
+	r := p.current()
+	if r == nil || r.State() != raft.Leader {
+		leader, _ := p.Leader()
+		return 0, &NotLeaderError{Leader: leader}
+	}
+	return p.commit(ctx, r, command)
+}
+
+// commit applies a command through raft, once.
+func (p *Placement) commit(ctx context.Context, r *raft.Raft, b []byte) (uint64, error) {
+	f := r.Apply(b, p.cfg.BarrierTimeout)
+	err := p.await(ctx, f)
+	switch {
+	case err == nil:
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrRaftShutdown):
+		leader, _ := p.Leader()
+		if leader == p.cfg.Name {
+			leader = ""
+		}
+		return 0, &NotLeaderError{Leader: leader}
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return 0, fmt.Errorf("%w (the leader is busy)", ErrNoLeader)
+	default:
+		return 0, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	out, ok := f.Response().(outcome)
+	if !ok {
+		return 0, fmt.Errorf("%w: raft returned %T", ErrUnknownOutcome, f.Response())
+	}
+	return out.version, out.err
+}
+
+// await waits for the future, or for ctx.
+func (p *Placement) await(ctx context.Context, f raft.Future) error {
+	p.mu.Lock()
+	if p.refusing {
+		p.mu.Unlock()
+		return raft.ErrRaftShutdown
+	}
+	p.futures.Add(1)
+	p.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		defer p.futures.Done()
+		done <- f.Error()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// refuseFutures lets nobody wait for raft any more.
+func (p *Placement) refuseFutures() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = true
+}

@@ -1,0 +1,162 @@
+package placement
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const (
+	connectionsPerPeer = 3
+	ioTimeout          = 5 * time.Second
+)
+
+// stream is the raft port. It owns every connection that it made or took, and
+// closes them all at the end: raft leaves those it took open until the other
+// side goes.
+type stream struct {
+	listener       net.Listener
+	address        string
+	server, client *tls.Config
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{} // guarded by mu; nil once closed
+	once   sync.Once
+	closed error
+}
+
+func newStream(cfg *Config) *stream {
+	return &stream{
+		listener: cfg.Listener, address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS,
+		conns: make(map[net.Conn]struct{}),
+	}
+}
+
+// Accept takes the next connection. A TLS handshake happens with its first
+// read, so that nobody can stop others by not making one.
+func (s *stream) Accept() (net.Conn, error) {
+	c, err := s.listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if s.server != nil {
+		c = tls.Server(c, s.server)
+	}
+	return s.own(c)
+}
+
+// Dial connects to another voter.
+func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	d := &net.Dialer{Timeout: timeout}
+	if s.client == nil {
+		c, err := d.Dial("tcp", string(to))
+		if err != nil {
+			return nil, err
+		}
+		return s.own(c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	c, err := (&tls.Dialer{NetDialer: d, Config: s.client}).DialContext(ctx, "tcp", string(to))
+	if err != nil {
+		return nil, err
+	}
+	return s.own(c)
+}
+
+func (s *stream) own(c net.Conn) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		return nil, errors.Join(net.ErrClosed, c.Close())
+	}
+	o := &ownedConn{Conn: c, stream: s}
+	s.conns[o] = struct{}{}
+	return o, nil
+}
+
+// Close closes the port and all its connections. It may be called twice.
+func (s *stream) Close() error {
+	s.once.Do(func() {
+		s.closed = s.listener.Close()
+		s.mu.Lock()
+		conns := s.conns
+		s.conns = nil
+		s.mu.Unlock()
+		for c := range conns {
+			_ = c.Close()
+		}
+	})
+	return s.closed
+}
+
+// Addr is the address as others reach it.
+func (s *stream) Addr() net.Addr { return address(s.address) }
+
+type address string
+
+func (a address) Network() string { return "tcp" }
+func (a address) String() string  { return string(a) }
+
+type ownedConn struct {
+	net.Conn
+	stream *stream
+}
+
+func (c *ownedConn) Close() error {
+	c.stream.mu.Lock()
+	delete(c.stream.conns, c)
+	c.stream.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// addresses tells raft where a voter is now, as gossip knows it. Without it
+// two of three voters that come back with new addresses could not be reached,
+// and a leader that could write the new ones down would never be elected.
+type addresses struct{ members func() []shard.Member }
+
+func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	for _, m := range a.members() {
+		if serverID(m.Name, m.UUID) == id && m.RaftAddress != "" {
+			return raft.ServerAddress(m.RaftAddress), nil
+		}
+	}
+	return "", fmt.Errorf("no member is %s", id)
+}
+
+// transport is raft's transport and how to end it. Raft is given the inner one
+// as it is: it asks it for optional methods, pre-vote among them.
+type transport struct {
+	raft.Transport
+	close func() error
+}
+
+func openTransport(cfg *Config, log raftLogger) transport {
+	if cfg.Network != nil {
+		return transport{Transport: cfg.Network.join(cfg.Address), close: func() error {
+			cfg.Network.leave(cfg.Address)
+			return nil
+		}}
+	}
+	s := newStream(cfg)
+	t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: addresses{cfg.Members},
+		Logger:                log, Stream: s, MaxPool: connectionsPerPeer, Timeout: ioTimeout,
+	})
+	return transport{Transport: t, close: func() error {
+		t.CloseStreams()
+		err := t.Close()
+		if cerr := s.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
+		return err
+	}}
+}

@@ -1,0 +1,371 @@
+package placement
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func testMap(t *testing.T, replicas ...shard.NodeID) *shard.Map {
+	t.Helper()
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
+		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},
+		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{replicas, replicas},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func member(name shard.NodeID, state shard.State, since time.Time) shard.Member {
+	return shard.Member{
+		Name: name, UUID: "u-" + string(name), RaftAddress: string(name) + ":1", BootstrapExpect: 3,
+		State: state, Since: since,
+	}
+}
+
+func TestRules(t *testing.T) {
+	r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second}
+	start := time.Unix(1000, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	// Replicas of both shards: a and b, settled; c is a third node.
+	base := []shard.Member{member("a", shard.Alive, at(-100)), member("b", shard.Alive, at(-100))}
+	m := testMap(t, "a", "b")
+	for _, mv := range shard.Plan(m, base) { // the hash may want the other order
+		for i := range m.Shards {
+			if m.Shards[i].ID == mv.Shard {
+				m.Shards[i].Replicas = mv.Replicas
+			}
+		}
+	}
+	with := func(ms ...shard.Member) []shard.Member {
+		out := append([]shard.Member{}, base...)
+		for _, n := range ms {
+			found := false
+			for i := range out {
+				if out[i].Name == n.Name {
+					out[i], found = n, true
+				}
+			}
+			if !found {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	drain := func(n shard.Member) shard.Member { n.Draining = true; return n }
+	c := member("c", shard.Alive, at(-100))
+	buried := History{buried: map[shard.ID]time.Time{1: at(0), 2: at(0)}, changed: map[shard.ID]time.Time{1: at(0), 2: at(0)}}
+	for _, tc := range []struct {
+		name    string
+		members []shard.Member
+		h       History
+		now     int
+		moves   int
+		again   time.Time
+	}{
+		{"at rest", base, History{}, 0, 0, time.Time{}},
+		{"suspect", with(member("a", shard.Suspect, at(-60))), History{}, 0, 0, time.Time{}},
+		{"dead, in grace", with(member("a", shard.Dead, at(0))), History{}, 4, 0, at(5)},
+		{"dead for long", with(member("a", shard.Dead, at(0))), History{}, 5, 2, time.Time{}},
+		{"dead again", with(member("a", shard.Dead, at(5))), buried, 12, 0, at(30)},
+		{"dead again, later", with(member("a", shard.Dead, at(5))), buried, 30, 2, time.Time{}},
+		{"all dead, no interval", with(member("a", shard.Dead, at(5)), member("b", shard.Dead, at(5)), c), buried, 12, 2, time.Time{}},
+		{"left", with(member("a", shard.Left, at(0))), buried, 1, 2, time.Time{}},
+		{"not seen, in grace", base[1:], History{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 4, 0, at(5)},
+		{"not seen for long", base[1:], History{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 5, 2, time.Time{}},
+		{"drains, rested", with(drain(base[0])), History{}, 0, 2, time.Time{}},
+		{"drains, just moved", with(drain(base[0])), buried, 1, 0, at(5)},
+		{"drains, newcomer", with(drain(base[0]), c), buried, 1, 2, time.Time{}},
+		{"newcomer settles", with(member("c", shard.Alive, at(0))), History{}, 1, 0, at(2)},
+		{"suspect newcomer", with(member("c", shard.Suspect, at(0))), History{}, 60, 0, time.Time{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := r.Decide(m, tc.members, tc.h, at(tc.now))
+			if len(d.Moves) != tc.moves || !d.Again.Equal(tc.again) {
+				t.Errorf("%d moves %+v, again %v; want %d, %v", len(d.Moves), d.Moves, d.Again.Sub(start), tc.moves, tc.again.Sub(start))
+			}
+		})
+	}
+
+	h := History{}.Notice(m, base[1:], at(0)).Notice(m, base[1:], at(3))
+	if !h.missing["a"].Equal(at(0)) || len(h.missing) != 1 {
+		t.Errorf("missing: %v", h.missing)
+	}
+	dead := with(member("a", shard.Dead, at(0)))
+	d := r.Decide(m, dead, h, at(9))
+	h = h.Record(m, d, dead, at(9))
+	if !h.buried[1].Equal(at(9)) || !h.changed[2].Equal(at(9)) {
+		t.Errorf("recorded %+v", h)
+	}
+}
+
+func TestDecideStart(t *testing.T) {
+	now := time.Unix(1000, 0)
+	old := now.Add(-time.Hour)
+	a, b, c, d := member("a", shard.Alive, old), member("b", shard.Alive, old), member("c", shard.Alive, old), member("d", shard.Alive, old)
+	edit := func(m shard.Member, f func(*shard.Member)) shard.Member { f(&m); return m }
+	for _, tc := range []struct {
+		name    string
+		self    shard.NodeID
+		members []shard.Member
+		wait    string // "": bootstraps
+	}{
+		{"three", "b", []shard.Member{c, a, b}, ""},
+		{"two", "b", []shard.Member{a, b}, "2 of the 3 voters"},
+		{"one is suspect", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.State = shard.Suspect })}, "2 of the 3"},
+		{"one never votes", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.BootstrapExpect = 0 })}, "2 of the 3"},
+		{"one came just now", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.Since = now })}, "a moment"},
+		{"one expects five", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.BootstrapExpect = 5 })}, "--bootstrap-expect is 3 here and 5 on c"},
+		{"a cluster exists", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.ClusterID = "x" })}, "cluster x exists"},
+		{"four, among the first", "c", []shard.Member{d, c, b, a}, ""},
+		{"four, not among the first", "d", []shard.Member{d, c, b, a}, "others bootstrap"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := decideStart(serverID(tc.self, "u-"+string(tc.self)), 3, time.Second, tc.members, now)
+			if tc.wait != "" {
+				if s.servers != nil || !strings.Contains(s.wait, tc.wait) {
+					t.Errorf("%+v, want to wait: %s", s, tc.wait)
+				}
+				return
+			}
+			want := "[{Voter a/u-a a:1} {Voter b/u-b b:1} {Voter c/u-c c:1}]"
+			if got := fmt.Sprint(s.servers); got != want {
+				t.Errorf("bootstraps with %s, want %s (%s)", got, want, s.wait)
+			}
+		})
+	}
+}
+
+func TestDecideVoter(t *testing.T) {
+	server := func(name shard.NodeID) raft.Server {
+		return raft.Server{ID: serverID(name, "u-"+string(name)), Address: raft.ServerAddress(string(name) + ":1")}
+	}
+	full := []raft.Server{server("a"), server("b"), server("c")}
+	now := time.Unix(1000, 0)
+	a, b, c, d := member("a", shard.Alive, now), member("b", shard.Alive, now), member("c", shard.Alive, now), member("d", shard.Alive, now)
+	edit := func(m shard.Member, f func(*shard.Member)) shard.Member { f(&m); return m }
+	newDisk := func(m *shard.Member) { m.UUID = "new" }
+	for _, tc := range []struct {
+		name    string
+		servers []raft.Server
+		members []shard.Member
+		want    string
+	}{
+		{"as it should be", full, []shard.Member{a, b, c}, ""},
+		{"one is dead", full, []shard.Member{a, b, edit(c, func(m *shard.Member) { m.State = shard.Dead })}, ""},
+		{"one is not seen", full, []shard.Member{a, b}, ""},
+		{"a fourth", full, []shard.Member{a, b, c, d}, ""},
+		{"one is missing", full[:2], []shard.Member{a, b, d}, "add d/u-d d:1"},
+		{"who is missing never votes", full[:2], []shard.Member{a, b, edit(d, func(m *shard.Member) { m.BootstrapExpect = 0 })}, ""},
+		{"back on an empty disk", full, []shard.Member{a, b, edit(c, newDisk)}, "remove c/u-c"},
+		{"and then", full[:2], []shard.Member{a, b, edit(c, newDisk)}, "add c/new c:1"},
+		{"the leader at another address", full, []shard.Member{edit(a, func(m *shard.Member) { m.RaftAddress = "x:9" }), b, c}, "add a/u-a x:9"},
+		{"another at another address", full, []shard.Member{a, b, edit(c, func(m *shard.Member) { m.RaftAddress = "x:9" })}, ""},
+		{"somebody with our name", full, []shard.Member{edit(a, newDisk), b, c}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if ch, ok := decideVoter(tc.servers, "a/u-a", 3, tc.members); ok && ch.remove != "" {
+				got = "remove " + string(ch.remove)
+			} else if ok {
+				got = fmt.Sprintf("add %s %s", ch.add, ch.address)
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestForeign(t *testing.T) {
+	of := func(name shard.NodeID, cluster string) shard.Member {
+		return shard.Member{Name: name, ClusterID: cluster, State: shard.Alive}
+	}
+	for _, tc := range []struct {
+		name    string
+		members []shard.Member
+		want    string
+	}{
+		{"alone", nil, ""},
+		{"among ours", []shard.Member{of("self", "x"), of("b", "x"), of("c", "")}, ""},
+		{"one stranger", []shard.Member{of("b", "x"), of("c", "y")}, ""},
+		{"one against one", []shard.Member{of("b", "y")}, ""},
+		{"we are the stranger", []shard.Member{of("self", "x"), of("b", "y"), of("c", "y")}, "y"},
+	} {
+		if got, _ := foreign("x", "self", tc.members); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+type sink struct{ bytes.Buffer }
+
+func (*sink) ID() string    { return "s" }
+func (*sink) Cancel() error { return nil }
+func (*sink) Close() error  { return nil }
+
+func (f *fsm) applyCommand(t *testing.T, c shard.Command) outcome {
+	t.Helper()
+	b, err := shard.EncodeCommand(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Apply(&raft.Log{Data: b}).(outcome)
+}
+
+func TestFSMSnapshotKeepsRequests(t *testing.T) {
+	show := func(*shard.Map) error { return nil }
+	f := newFSM(show)
+	found := shard.Command{RequestID: "first", Change: shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}}
+	if out := f.applyCommand(t, found); out.err != nil || out.version != 1 {
+		t.Fatalf("%+v", out)
+	}
+	split := shard.Command{RequestID: "second", IfVersion: 1, Change: shard.Split{Shard: 1, At: []string{"a\xff"}}}
+	f.applyCommand(t, split)
+
+	snap, err := f.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.applyCommand(t, shard.Command{RequestID: "behind the snapshot", IfVersion: 2, Change: shard.Split{Shard: 2, At: []string{"A"}}})
+	var s sink
+	if err := snap.Persist(&s); err != nil {
+		t.Fatal(err)
+	}
+	snap.Release()
+
+	g := newFSM(show)
+	if err := g.Restore(io.NopCloser(&s.Buffer)); err != nil {
+		t.Fatal(err)
+	}
+	if g.m.Version != 2 || len(g.m.Shards) != 2 {
+		t.Errorf("restored %+v", g.m)
+	}
+	if out := g.applyCommand(t, split); out.err != nil || out.version != 2 {
+		t.Errorf("repeated after a restore: %+v", out)
+	}
+	split.RequestID = "third"
+	if out := g.applyCommand(t, split); !errors.Is(out.err, shard.ErrRefused) {
+		t.Errorf("stale: %+v", out)
+	}
+}
+
+// A node that meets a command of a newer version stops, and does not guess.
+func TestFSMStopsAtNewerCommand(t *testing.T) {
+	f := newFSM(func(*shard.Map) error { return nil })
+	out := f.Apply(&raft.Log{Data: []byte{shard.Level + 1, '{', '}'}}).(outcome)
+	if !errors.Is(out.err, shard.ErrNewer) {
+		t.Errorf("%+v", out)
+	}
+	if err := <-f.broken; !errors.Is(err, shard.ErrNewer) {
+		t.Error(err)
+	}
+	found := shard.Command{Change: shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}}
+	if out := f.applyCommand(t, found); !errors.Is(out.err, shard.ErrNewer) || f.m != nil {
+		t.Errorf("it goes on: %+v", out)
+	}
+	if _, err := f.Snapshot(); !errors.Is(err, shard.ErrNewer) {
+		t.Errorf("snapshot: %v", err)
+	}
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	l := newLedger(nil)
+	for i := range 3 * ledgerSize {
+		l.add(entry{RequestID: fmt.Sprint(i), Version: uint64(i)})
+	}
+	if len(l.entries) != ledgerSize || len(l.byID) != ledgerSize {
+		t.Errorf("%d entries, %d by ID", len(l.entries), len(l.byID))
+	}
+	if v, ok := l.find(fmt.Sprint(3*ledgerSize - 1)); !ok || v != 3*ledgerSize-1 {
+		t.Error("the newest is lost")
+	}
+	if _, ok := l.find("0"); ok {
+		t.Error("the oldest is kept")
+	}
+}
+
+// Cut off anywhere, or with any one byte changed, a map file is refused.
+func TestMapFileTornAnywhere(t *testing.T) {
+	f := newDiskMapFile(t.TempDir())
+	if m, err := f.load(); m != nil || err != nil {
+		t.Fatalf("no file: %v, %v", m, err)
+	}
+	m := testMap(t, "a", "b")
+	for range 2 { // also over an old one
+		if err := f.save(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := f.load(); err != nil || !reflect.DeepEqual(got, m) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	b, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b {
+		if m, err := decodeMapFile(b[:i]); m != nil || !errors.Is(err, ErrMapFile) {
+			t.Fatalf("cut at %d: %v, %v", i, m, err)
+		}
+		c := bytes.Clone(b)
+		c[i] ^= 0x20
+		if m, err := decodeMapFile(c); m != nil || !errors.Is(err, ErrMapFile) {
+			t.Fatalf("byte %d changed: %v, %v", i, m, err)
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	dir := t.TempDir()
+	id := func() string {
+		t.Helper()
+		id, err := Identity(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	first := id()
+	if id() != first {
+		t.Error("it changes by itself")
+	}
+	for _, p := range []string{filepath.Join(raftDir(dir), "snapshots"), logPath(dir)} {
+		if err := os.MkdirAll(p, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if id() != first {
+		t.Error("it changes though the log is there")
+	}
+	if err := os.Remove(logPath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if id() == first {
+		t.Error("the log is lost and the identity is kept")
+	}
+}
+
+func TestConfigNamesEveryMistake(t *testing.T) {
+	c := Config{BootstrapExpect: 2, Election: time.Second, Heartbeat: 2 * time.Second, Settle: -1}
+	err := c.Validate()
+	for _, want := range []string{"name", "UUID", "members", "logger", "--bootstrap-expect is 2", "data directory", "listener", "raft address", "etcd", "spec", "negative", "election (1s)", "split check"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+}
