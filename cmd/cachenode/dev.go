@@ -2,15 +2,116 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/devetcd"
 )
 
 // runDev runs etcd and the nodes of cfg with their data under cfg.DataDir until
 // ctx ends, and prints on out where they are. cfg is valid and has a DataDir.
-func runDev(_ context.Context, _ config.Dev, _ io.Writer, _ *slog.Logger) error {
-	return errors.New("not built in yet")
+func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger) error {
+	began := time.Now()
+	// etcd outlives the nodes: they drain while it still answers.
+	etcdCtx, stopEtcd := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEtcd()
+	g, gctx := errgroup.WithContext(ctx)
+	etcdEnded := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() {
+		etcdEnded <- devetcd.Run(etcdCtx, devetcd.Config{
+			Dir: filepath.Join(cfg.DataDir, "etcd"), ClientAddr: strings.TrimPrefix(cfg.EtcdEndpoint(), "http://"),
+			Ready: func(string) { close(ready) }, Logger: log,
+		})
+	}()
+	select {
+	case err := <-etcdEnded:
+		return fmt.Errorf("embedded etcd: %w", err)
+	case <-ready:
+	case <-ctx.Done():
+		stopEtcd()
+		return <-etcdEnded
+	}
+	var endpoints, probes []string
+	for i := range cfg.Nodes {
+		nc := cfg.Node(i, cfg.DataDir)
+		endpoints = append(endpoints, nc.Listen.Client)
+		probes = append(probes, "http://"+nc.Listen.HTTP+"/readyz")
+		g.Go(func() error { return serve(gctx, nc, log, quicker) })
+	}
+	g.Go(func() error {
+		if err := awaitReady(gctx, probes); err != nil {
+			return nil // a node's failure, or the end: told elsewhere
+		}
+		banner(out, cfg, endpoints, probes, time.Since(began))
+		if cfg.Demo {
+			return demo(gctx, endpoints, log)
+		}
+		return nil
+	})
+	err := g.Wait()
+	stopEtcd()
+	if stopped := <-etcdEnded; err == nil && stopped != nil {
+		err = fmt.Errorf("embedded etcd: %w", stopped)
+	}
+	return err
+}
+
+// awaitReady returns once every node says that it is ready.
+func awaitReady(ctx context.Context, probes []string) error {
+	for _, url := range probes {
+		for !answersOK(ctx, url) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func answersOK(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = answer.Body.Close() }()
+	return answer.StatusCode == http.StatusOK
+}
+
+// banner says where everything is, and what to try.
+func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time.Duration) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes before one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)
+	fmt.Fprintf(&b, "  etcd      %s\n", strings.TrimPrefix(cfg.EtcdEndpoint(), "http://"))
+	for i, e := range endpoints {
+		fmt.Fprintf(&b, "  node-%-4d %s   %s\n", i+1, e, strings.TrimSuffix(probes[i], "/readyz")+"/metrics")
+	}
+	fmt.Fprintf(&b, "  data      %s\n\n", cfg.DataDir)
+	prefix := ""
+	if endpoints[0] != "127.0.0.1:7400" {
+		prefix = "CACHECTL_ENDPOINTS=" + endpoints[0] + " "
+	}
+	what := "watch --prefix /"
+	if cfg.Demo {
+		what = "watch --prefix /demo/"
+		b.WriteString("A small workload runs under /demo/.\n")
+	}
+	fmt.Fprintf(&b, "Try, in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
+	_, _ = io.WriteString(out, b.String()) // nobody is left to tell
 }

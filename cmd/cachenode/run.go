@@ -2,14 +2,194 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/version"
 )
 
 // runNode runs one node until ctx ends, drains it, and returns nil when that
 // went well. cfg is valid.
-func runNode(_ context.Context, _ config.Config, _ *slog.Logger) error {
-	return errors.New("not built in yet")
+func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
+	return serve(ctx, cfg, log, nil)
+}
+
+// serve runs one node. tune may change what the configuration says of timings.
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger, tune func(*node.Config)) error {
+	store, err := dialEtcd(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	nc, err := nodeConfig(cfg, store, log)
+	if err != nil {
+		return err
+	}
+	if tune != nil {
+		tune(&nc)
+	}
+	if nc.Listeners, err = listen(cfg.Listen); err != nil {
+		return err
+	}
+	tel, err := telemetry.New(telemetry.Config{ServiceName: "cachenode", Version: version.String(), Node: cfg.Name})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Shutdown(context.WithoutCancel(ctx)) }()
+	nc.Meter = tel.Meter("node")
+	n, err := node.New(nc)
+	if err != nil {
+		return err
+	}
+	n.SetHTTP(tel.Handler(n.NotReady))
+	log.Info("starting", "node", cfg.Name, "version", version.String(), "clients", nc.Self.ClientAddress, "etcd", cfg.Etcd.Endpoints)
+	return n.Run(ctx)
+}
+
+// dialEtcd makes the client; etcd need not be there yet.
+func dialEtcd(cfg config.Config, log *slog.Logger) (*etcd.Client, error) {
+	ec := etcd.Defaults()
+	ec.Endpoints, ec.Username, ec.Logger = cfg.Etcd.Endpoints, cfg.Etcd.User, log
+	ec.ProbeKey = probeKey(cfg.Prefixes)
+	if cfg.Etcd.PasswordFile != "" {
+		text, err := os.ReadFile(cfg.Etcd.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("--etcd-password-file: %w", err)
+		}
+		ec.Password = strings.TrimRight(string(text), "\r\n")
+	}
+	material, err := cfg.EtcdTLS()
+	if err != nil {
+		return nil, err
+	}
+	if material != nil {
+		ec.TLS = material.Client(tls.VersionTLS12)
+	}
+	return etcd.New(ec)
+}
+
+// probeKey is a key within what is served, for reads of etcd's revision: a
+// user with rights on no more than that may read it.
+func probeKey(prefixes []string) string {
+	if len(prefixes) > 0 {
+		return prefixes[0]
+	}
+	return "\x00"
+}
+
+// anyAge stands for "no bound": longer than any node runs.
+const anyAge = time.Duration(math.MaxInt64)
+
+func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.Config, error) {
+	local, err := config.LocalAddresses()
+	if err != nil {
+		return node.Config{}, fmt.Errorf("addresses of this machine: %w", err)
+	}
+	at, err := cfg.Advertised(local)
+	if err != nil {
+		return node.Config{}, err
+	}
+	nc := node.Defaults()
+	nc.Self = shard.Member{
+		Name: shard.NodeID(cfg.Name), Zone: cfg.Zone, Version: version.String(), BootstrapExpect: cfg.BootstrapExpect,
+		ClientAddress: at.Client, PeerAddress: at.Peer, RaftAddress: at.Raft, GossipAddress: at.Gossip, HTTPAddress: at.HTTP,
+	}
+	nc.DataDir, nc.Etcd, nc.Writer, nc.Logger = cfg.DataDir, store, store.Writes(), log
+	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Join
+	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
+	for _, p := range cfg.Prefixes {
+		nc.Spec.Ranges = append(nc.Spec.Ranges, kv.Prefix(p))
+	}
+	if len(nc.Spec.Ranges) == 0 {
+		nc.Spec.Ranges = []kv.Range{{}}
+	}
+	nc.Cache.WindowBytes, nc.Cache.WindowTime = int64(cfg.WindowBytes), cfg.WindowTime
+	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
+	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
+	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)
+	if nc.MaxStaleness = cfg.MaxStaleness; nc.MaxStaleness == 0 {
+		nc.MaxStaleness = anyAge
+	}
+	nc.DrainTimeout = cfg.DrainTimeout
+	key, err := cfg.GossipKey()
+	if err != nil {
+		return node.Config{}, err
+	}
+	if key != nil {
+		nc.GossipKeys = [][]byte{key}
+	}
+	return nc, secure(cfg, &nc)
+}
+
+// secure sets the certificates of the ports.
+func secure(cfg config.Config, nc *node.Config) error {
+	clients, err := cfg.ClientMaterial()
+	if err != nil {
+		return err
+	}
+	if clients != nil {
+		if nc.ClientTLS, err = clients.Server(tls.VersionTLS12); err != nil {
+			return err
+		}
+	}
+	peers, err := cfg.PeerMaterial()
+	if err != nil || peers == nil {
+		return err
+	}
+	nc.PeerClientTLS = peers.Client(tls.VersionTLS13)
+	nc.PeerServerTLS, err = peers.Server(tls.VersionTLS13)
+	return err
+}
+
+// listen opens the ports, and names the flag of one that is taken.
+func listen(at config.Listen) (l node.Listeners, err error) {
+	var errs []error
+	open := func(flag, address string) net.Listener {
+		one, err := net.Listen("tcp", address)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s %s: %w", flag, address, err))
+			return nil
+		}
+		return one
+	}
+	l.Client = open("listen", at.Client)
+	l.Peer = open("peer-listen", at.Peer)
+	l.Raft = open("raft-listen", at.Raft)
+	l.HTTP = open("http-listen", at.HTTP)
+	if err = errors.Join(errs...); err != nil {
+		for _, one := range []net.Listener{l.Client, l.Peer, l.Raft, l.HTTP} {
+			if one != nil {
+				_ = one.Close()
+			}
+		}
+	}
+	return l, err
+}
+
+// quicker makes a cluster on one machine settle sooner than one over a network
+// should.
+func quicker(nc *node.Config) {
+	nc.TunePlacement = func(c *placement.Config) {
+		c.Heartbeat, c.Election = 300*time.Millisecond, 300*time.Millisecond
+		c.Settle, c.SplitCheck = 300*time.Millisecond, 2*time.Second
+	}
+	nc.TuneMembership = func(c *membership.Config) { c.RetryInterval = 200 * time.Millisecond }
 }

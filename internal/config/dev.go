@@ -20,7 +20,7 @@ type Dev struct {
 	// DataDir keeps etcd's and the nodes' data. Empty: a temporary directory,
 	// removed at the end.
 	DataDir string
-	// EtcdPort is etcd's client port; its peer port is the next one.
+	// EtcdPort is etcd's client port.
 	EtcdPort int
 	// ClientPort and HTTPPort are the first node's. Each further node's are
 	// devStride higher. A node's peer, raft and gossip ports follow its client
@@ -57,7 +57,7 @@ func (d *Dev) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Nodes, "nodes", d.Nodes, "`number` of cache nodes")
 	fs.BoolVar(&d.Demo, "demo", d.Demo, "keep a small workload running under /demo/")
 	fs.StringVar(&d.DataDir, "data-dir", d.DataDir, "`directory` that keeps the data (default: a temporary one, removed at the end)")
-	fs.IntVar(&d.EtcdPort, "etcd-port", d.EtcdPort, "etcd's client `port`; the next one is its peer port")
+	fs.IntVar(&d.EtcdPort, "etcd-port", d.EtcdPort, "etcd's client `port`")
 	fs.IntVar(&d.ClientPort, "client-port", d.ClientPort, fmt.Sprintf("the first node's client `port`; the next three are its peer, raft and gossip ports; each further node's are %d higher", devStride))
 	fs.IntVar(&d.HTTPPort, "http-port", d.HTTPPort, fmt.Sprintf("the first node's HTTP `port`; each further node's is %d higher", devStride))
 	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards")
@@ -78,8 +78,7 @@ type Port struct {
 // Ports are all ports of the cluster, etcd's first.
 func (d Dev) Ports() []Port {
 	ports := []Port{
-		{"etcd-port", "etcd clients", d.EtcdPort},
-		{"etcd-port", "etcd peers", d.EtcdPort + 1},
+		{"etcd-port", "etcd", d.EtcdPort},
 	}
 	for i := range d.Nodes {
 		name, client := devName(i), d.ClientPort+i*devStride

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -63,7 +64,9 @@ func (c *clock) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := c.n.cfg.Etcd.Check(ctx)
-	if err != nil && c.n.cfg.Etcd.Fatal(err) {
+	var version *etcd.VersionError
+	var mixed *etcd.ClusterError
+	if errors.As(err, &version) || errors.As(err, &mixed) {
 		return err
 	}
 	var id uint64
@@ -83,17 +86,11 @@ func (c *clock) check(ctx context.Context) error {
 	return nil
 }
 
-// note keeps the outcome of a try, and logs when it changes. It reports
-// whether the try failed.
+// note keeps the outcome of a try; etcd's door logs it. It reports whether the
+// try failed.
 func (c *clock) note(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case err != nil && c.err == nil:
-		c.n.log.Warn("etcd does not answer: trying on; watches and reads of what is here go on, with their age", "error", err)
-	case err == nil && c.err != nil:
-		c.n.log.Info("etcd answers again")
-	}
 	c.err = err
 	return err != nil
 }

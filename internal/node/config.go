@@ -22,13 +22,10 @@ import (
 // Etcd is what the node needs of etcd; internal/etcd has it.
 type Etcd interface {
 	cache.Source
-	server.Writer
-	// Check fails when an endpoint runs a version that is not supported, or
-	// when the endpoints are of different clusters. An error that says that
-	// etcd is away for now is temporary; see Fatal.
+	// Check fails with an *etcd.VersionError when an endpoint runs a version
+	// that is not supported, with an *etcd.ClusterError when the endpoints are
+	// of different clusters, and otherwise when etcd is away for now.
 	Check(ctx context.Context) error
-	// Fatal reports whether an error of Check will not go away by itself.
-	Fatal(err error) bool
 	// ClusterID returns etcd's cluster ID.
 	ClusterID(ctx context.Context) (uint64, error)
 	// Revision returns etcd's current revision by a linearizable read that
@@ -62,6 +59,8 @@ type Config struct {
 	// DataDir keeps identity, raft log and shard map.
 	DataDir string
 	Etcd    Etcd
+	// Writer passes writes on; nil: none are.
+	Writer server.Writer
 	// Spec is what to found when there is no cluster yet.
 	Spec shard.Spec
 	// GossipBind is the address gossip listens on, Join where others are.

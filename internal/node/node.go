@@ -64,7 +64,7 @@ func New(cfg Config) (*Node, error) {
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
 	sc := cfg.Server
-	sc.Node, sc.Router, sc.Writer, sc.Self, sc.Logger = n, n.router, cfg.Etcd, n.self, n.log
+	sc.Node, sc.Router, sc.Writer, sc.Self, sc.Logger = n, n.router, cfg.Writer, n.self, n.log
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	var err error
 	if n.server, err = server.New(sc); err != nil {

@@ -145,7 +145,7 @@ func (r *run) warm(ctx context.Context) bool {
 		var revision kv.Revision
 		for u, err := range c.Source.Follow(ctx, r.req) {
 			if err != nil {
-				r.f.Logger.Debug("not taking the state from this node", "node", c.Name, "range", r.req.Range, "error", err)
+				r.f.Logger.Debug("not taking the state from this node", "peer", c.Name, "range", r.req.Range, "error", err)
 				break
 			}
 			if u.Kind == kv.UpdateBegin {
@@ -160,7 +160,7 @@ func (r *run) warm(ctx context.Context) bool {
 		case !more || ctx.Err() != nil:
 			return false
 		case ready:
-			r.f.Logger.Info("took state and window from a peer", "node", c.Name, "range", r.req.Range, "revision", revision)
+			r.f.Logger.Info("took state and window from a peer", "peer", c.Name, "range", r.req.Range, "revision", revision)
 			r.req.From = revision + 1
 			return true
 		}
@@ -184,7 +184,7 @@ func (r *run) round(ctx context.Context) bool {
 		}
 		if got {
 			// It worked for a while: start again with the best.
-			if err != nil && !errors.Is(err, errBetter) {
+			if err != nil && !errors.Is(err, errBetter) && ctx.Err() == nil {
 				r.f.Logger.Info("source lost, changing over", "source", c.Name, "range", r.req.Range, "next_revision", r.req.From, "error", err)
 			}
 			return true
