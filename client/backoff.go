@@ -25,7 +25,7 @@ func backoff(failures int) time.Duration {
 	if failures < 8 {
 		bound = min(backoffBase<<(failures-2), backoffMax)
 	}
-	return rand.N(bound) + time.Millisecond //nolint:gosec // spreads load, hides nothing
+	return rand.N(bound) + time.Millisecond
 }
 
 // spread makes a delay that a server asked for up to a quarter longer.
@@ -33,7 +33,7 @@ func spread(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	return d + rand.N(d/4+1) //nolint:gosec // as above
+	return d + rand.N(d/4+1)
 }
 
 // sleep waits for d; false when ctx ended first.

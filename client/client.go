@@ -45,7 +45,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(), //nolint:gosec // spreads load, hides nothing
+		cfg: cfg, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
 		ctx: ctx, cancel: cancel,
 		first: make(chan struct{}),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},

@@ -3,13 +3,12 @@ package client
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"hash/maphash"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -74,9 +73,12 @@ func TestCandidates(t *testing.T) {
 			{ID: 2, Range: Between("m", ""), Replicas: []string{"b", "c"}},
 		}},
 		members: []Member{
-			{Name: "a", ClientAddress: "a:1", State: MemberAlive}, {Name: "b", ClientAddress: "b:1", State: MemberAlive},
-			{Name: "c", ClientAddress: "c:1", State: MemberAlive}, {Name: "d", ClientAddress: "d:1", State: MemberAlive},
-			{Name: "e", ClientAddress: "e:1", State: MemberDead}, {Name: "f", ClientAddress: "f:1", State: MemberAlive, Draining: true},
+			{Name: "a", ClientAddress: "a:1", State: MemberAlive},
+			{Name: "b", ClientAddress: "b:1", State: MemberAlive},
+			{Name: "c", ClientAddress: "c:1", State: MemberAlive},
+			{Name: "d", ClientAddress: "d:1", State: MemberAlive},
+			{Name: "e", ClientAddress: "e:1", State: MemberDead},
+			{Name: "f", ClientAddress: "f:1", State: MemberAlive, Draining: true},
 		},
 	}
 	first := map[string]int{}

@@ -134,10 +134,21 @@ func TestAReaderThatLeftIsNoFailure(t *testing.T) {
 
 func TestFiguresForPeople(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{bytesOf(0), "0 B"}, {bytesOf(1023), "1023 B"}, {bytesOf(1536), "1.5 KiB"}, {bytesOf(5 << 30), "5.0 GiB"}, {bytesOf(3 << 50), "3072.0 TiB"},
-		{timeOf(5 * time.Millisecond), "5ms"}, {timeOf(1500 * time.Millisecond), "1.5s"}, {timeOf(61 * time.Second), "1m1s"},
-		{timeOf(90 * time.Minute), "1h30m"}, {timeOf(49 * time.Hour), "2d1h"},
-		{show([]byte("/a b")), "/a b"}, {show([]byte("\xff")), `"\xff"`}, {show([]byte("a\nb")), `"a\nb"`}, {show(nil), `""`}, {show([]byte(" a")), `" a"`},
+		{bytesOf(0), "0 B"},
+		{bytesOf(1023), "1023 B"},
+		{bytesOf(1536), "1.5 KiB"},
+		{bytesOf(5 << 30), "5.0 GiB"},
+		{bytesOf(3 << 50), "3072.0 TiB"},
+		{timeOf(5 * time.Millisecond), "5ms"},
+		{timeOf(1500 * time.Millisecond), "1.5s"},
+		{timeOf(61 * time.Second), "1m1s"},
+		{timeOf(90 * time.Minute), "1h30m"},
+		{timeOf(49 * time.Hour), "2d1h"},
+		{show([]byte("/a b")), "/a b"},
+		{show([]byte("\xff")), `"\xff"`},
+		{show([]byte("a\nb")), `"a\nb"`},
+		{show(nil), `""`},
+		{show([]byte(" a")), `" a"`},
 		{fmt.Sprint(seconds(1.5)), "1.5s"},
 	} {
 		if c.got != c.want {
