@@ -127,8 +127,12 @@ func (c *Config) Validate() error {
 		name string
 		d    time.Duration
 	}{
-		{"heartbeat", c.Heartbeat}, {"election", c.Election}, {"split check", c.SplitCheck},
-		{"barrier interval", c.BarrierEvery}, {"barrier timeout", c.BarrierTimeout}, {"propose timeout", c.ProposeTimeout},
+		{"heartbeat", c.Heartbeat},
+		{"election", c.Election},
+		{"split check", c.SplitCheck},
+		{"barrier interval", c.BarrierEvery},
+		{"barrier timeout", c.BarrierTimeout},
+		{"propose timeout", c.ProposeTimeout},
 	} {
 		check(d.d >= 5*time.Millisecond, "%s (%s) must be at least 5ms", d.name, d.d)
 	}

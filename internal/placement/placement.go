@@ -80,7 +80,7 @@ func (p *Placement) Run(ctx context.Context) error {
 	if p.cfg.BootstrapExpect > 0 {
 		g.Go(func() error { return p.vote(ctx) })
 	} else if p.cfg.Listener != nil {
-		defer p.cfg.Listener.Close() //nolint:errcheck // nothing was read from it
+		defer p.cfg.Listener.Close()
 	}
 	return g.Wait()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 const (
@@ -41,7 +42,7 @@ func openStorage(dataDir string, log raftLogger) (*storage, error) {
 		BoltOptions: &bbolt.Options{Timeout: lockTimeout},
 	})
 	if err != nil {
-		if errors.Is(err, bbolt.ErrTimeout) {
+		if errors.Is(err, bolterrors.ErrTimeout) {
 			err = fmt.Errorf("another process uses the data directory %s: %w", dataDir, err)
 		}
 		return nil, fmt.Errorf("open raft log: %w", err)
@@ -59,7 +60,7 @@ func openStorage(dataDir string, log raftLogger) (*storage, error) {
 // majority had committed could be lost.
 func Identity(dataDir string) (string, error) {
 	path := filepath.Join(raftDir(dataDir), "identity")
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(path) //nolint:gosec // the operator names the data directory
 	if err == nil {
 		id, perr := uuid.Parse(strings.TrimSpace(string(b)))
 		if perr == nil && !lostLog(dataDir) {
@@ -90,10 +91,10 @@ func lostLog(dataDir string) bool {
 }
 
 // keyCluster is where the stable store keeps the cluster's ID.
-var keyCluster = []byte("ShardwatchClusterID")
+const keyCluster = "ShardwatchClusterID"
 
 func (s *storage) clusterID() (string, error) {
-	b, err := s.stable.Get(keyCluster)
+	b, err := s.stable.Get([]byte(keyCluster))
 	if err != nil {
 		if err.Error() == raftboltdb.ErrKeyNotFound.Error() { // raft's in-memory store has an error of its own
 			return "", nil
@@ -104,7 +105,7 @@ func (s *storage) clusterID() (string, error) {
 }
 
 func (s *storage) setClusterID(id string) error {
-	if err := s.stable.Set(keyCluster, []byte(id)); err != nil {
+	if err := s.stable.Set([]byte(keyCluster), []byte(id)); err != nil {
 		return fmt.Errorf("write the cluster's ID: %w", err)
 	}
 	return nil

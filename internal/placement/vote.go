@@ -145,14 +145,19 @@ func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *stora
 	}
 	err := p.await(ctx, r.BootstrapCluster(raft.Configuration{Servers: servers}))
 	switch {
-	case ctx.Err() != nil, errors.Is(err, raft.ErrCantBootstrap): // we have a log by now
-	case err != nil:
-		return fmt.Errorf("bootstrap raft: %w", err)
-	default:
+	case err == nil:
 		p.log.Info("bootstrapped", "cluster", id, "voters", len(servers))
+		p.setCluster(id)
+		return nil
+	case errors.Is(err, raft.ErrCantBootstrap):
+		// Others were faster, and we have their log by now. The cluster's ID
+		// comes with the map: they may have begun with other voters.
+		return disk.setClusterID("")
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // stopped; the next start sees whether there is a log
+	default:
+		return fmt.Errorf("bootstrap raft: %w", err)
 	}
-	p.setCluster(id)
-	return nil
 }
 
 // followLeadership leads while raft says so.

@@ -192,7 +192,8 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-func toWireRange(r kv.Range) wireRange   { return wireRange{Start: []byte(r.Start), End: []byte(r.End)} }
+func toWireRange(r kv.Range) wireRange { return wireRange{Start: []byte(r.Start), End: []byte(r.End)} }
+
 func fromWireRange(w wireRange) kv.Range { return kv.Range{Start: string(w.Start), End: string(w.End)} }
 
 func toWireSpec(s Spec) wireSpec {

@@ -33,17 +33,20 @@ func TestCuts(t *testing.T) {
 		{
 			"directories near the ideal place", slices.Concat(numbered("/a/%02d", 45), numbered("/b/%02d", 55)),
 			[]kv.Range{{}},
-			2, []string{"/b/"},
+			2,
+			[]string{"/b/"},
 		},
 		{
 			"the highest directory wins", slices.Concat(numbered("/a/x/%02d", 45), numbered("/a/y/%02d", 5), numbered("/b/x/%02d", 50)),
 			[]kv.Range{{}},
-			2, []string{"/b/"},
+			2,
+			[]string{"/b/"},
 		},
 		{
 			"ranges get parts by their keys", slices.Concat(numbered("/a/%02d", 90), numbered("/b/%02d", 10), numbered("/c/%02d", 99)),
 			[]kv.Range{kv.Prefix("/a/"), kv.Prefix("/b/")},
-			4, []string{"/a/30", "/a/60"},
+			4,
+			[]string{"/a/30", "/a/60"},
 		},
 		{
 			"more ranges than parts", numbered("/a/%02d", 90),
