@@ -84,18 +84,8 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		// The reason comes with Recv.
 		_ = err
 	}
-	sender.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case revision := <-req.Want:
-				if stream.Send(&peerv1.FollowRequest{WantProgress: int64(revision)}) != nil {
-					return
-				}
-			}
-		}
-	})
+	began := time.Now()
+	sender.Go(func() { p.ask(ctx, stream, began, req.Want) })
 
 	var assembling kv.Batch
 	for {
@@ -105,8 +95,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		if err != nil {
 			return failed(err)
 		}
-		now := time.Now()
-		u, complete, err := decode(m, &assembling, now)
+		u, complete, err := decode(m, &assembling, began)
 		if err != nil {
 			return fmt.Errorf("peer's stream of shard %d: %w", p.Shard, err)
 		}
@@ -116,9 +105,30 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	}
 }
 
+// ask sends what the consumer wants, and pings, until ctx ends or the stream
+// breaks.
+func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], began time.Time, want <-chan kv.Revision) {
+	ping := time.NewTicker(Heartbeat)
+	defer ping.Stop()
+	for {
+		m := &peerv1.FollowRequest{}
+		select {
+		case <-ctx.Done():
+			return
+		case revision := <-want:
+			m.WantProgress = int64(revision)
+		case <-ping.C:
+			m.PingNanos = int64(time.Since(began))
+		}
+		if stream.Send(m) != nil {
+			return // Recv says why
+		}
+	}
+}
+
 // decode returns the update that m is, or adds m to the revision that is being
 // assembled and reports false.
-func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.Update, bool, error) {
+func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv.Update, bool, error) {
 	switch part := m.GetPart().(type) {
 	case *peerv1.FollowResponse_Begin:
 		return kv.Update{Kind: kv.UpdateBegin, Revision: kv.Revision(part.Begin.GetRevision()), Floor: kv.Revision(part.Begin.GetFloor())}, true, nil
@@ -132,9 +142,10 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.U
 		return kv.Update{Kind: kv.UpdateReady}, true, nil
 	case *peerv1.FollowResponse_Heartbeat:
 		u := kv.Update{Kind: kv.UpdateProgress, Revision: kv.Revision(part.Heartbeat.GetProgress())}
-		if part.Heartbeat.GetAgeKnown() {
-			// The time on the way is not counted: at most the stream's delay.
-			u.FreshAt = now.Add(-part.Heartbeat.GetAge().AsDuration())
+		if pong := part.Heartbeat.GetPongNanos(); part.Heartbeat.GetAgeKnown() && pong != 0 {
+			// The age was determined after our ping was sent: by our clock, the
+			// data is not older than that, however long the answer took.
+			u.FreshAt = began.Add(time.Duration(pong) - part.Heartbeat.GetAge().AsDuration())
 		}
 		return u, true, nil
 	}
@@ -157,7 +168,7 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, now time.Time) (kv.U
 		return kv.Update{}, false, nil
 	}
 	u := kv.Update{Kind: kv.UpdateBatch, Revision: revision, Batch: *assembling}
-	u.Batch.Received = now
+	u.Batch.Received = time.Now()
 	if m.GetHistory() {
 		u.Kind = kv.UpdateHistory
 	}

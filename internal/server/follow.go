@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,6 +45,10 @@ func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, p
 			m, err := gs.Recv()
 			if err != nil {
 				return
+			}
+			if ping := m.GetPingNanos(); ping != 0 {
+				f.ping.Store(ping)
+				continue
 			}
 			home.Demand(kv.Revision(m.GetWantProgress()))
 		}
@@ -93,6 +98,7 @@ type follower struct {
 	id   shard.ID
 	home *cache.Cache
 	wake chan struct{}
+	ping atomic.Int64 // the follower's clock, as heard last
 
 	watcher *cache.Watcher
 	events  []*kv.Event
@@ -262,7 +268,7 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 
 // beat sends progress, age and a sign of life.
 func (f *follower) beat(progress kv.Revision) error {
-	h := &peerv1.Heartbeat{Progress: int64(max(progress, f.sent))}
+	h := &peerv1.Heartbeat{Progress: int64(max(progress, f.sent)), PongNanos: f.ping.Load()} // before the age
 	if age, known := f.home.Age(); known {
 		h.Age, h.AgeKnown = durationpb.New(age), true
 	}

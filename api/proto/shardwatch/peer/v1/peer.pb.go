@@ -49,7 +49,11 @@ type FollowRequest struct {
 	// one hop from etcd.
 	RequireDirect bool `protobuf:"varint,10,opt,name=require_direct,json=requireDirect,proto3" json:"require_direct,omitempty"`
 	// In later requests: progress of at least this revision is wanted soon.
-	WantProgress  int64 `protobuf:"varint,11,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
+	WantProgress int64 `protobuf:"varint,11,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
+	// In later requests: the time by the follower's own clock, to be returned in
+	// the next Heartbeat. It dates the age that comes with it: what lay in a
+	// buffer while the follower was paused must not count as fresh.
+	PingNanos     int64 `protobuf:"varint,12,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +161,13 @@ func (x *FollowRequest) GetRequireDirect() bool {
 func (x *FollowRequest) GetWantProgress() int64 {
 	if x != nil {
 		return x.WantProgress
+	}
+	return 0
+}
+
+func (x *FollowRequest) GetPingNanos() int64 {
+	if x != nil {
+		return x.PingNanos
 	}
 	return 0
 }
@@ -483,7 +494,9 @@ type Heartbeat struct {
 	// How old the data may be.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	// The age is known. Until the owner has heard of etcd, it is not.
-	AgeKnown      bool `protobuf:"varint,3,opt,name=age_known,json=ageKnown,proto3" json:"age_known,omitempty"`
+	AgeKnown bool `protobuf:"varint,3,opt,name=age_known,json=ageKnown,proto3" json:"age_known,omitempty"`
+	// The newest ping_nanos that came before age was determined; 0: none.
+	PongNanos     int64 `protobuf:"varint,4,opt,name=pong_nanos,json=pongNanos,proto3" json:"pong_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,6 +550,13 @@ func (x *Heartbeat) GetAgeKnown() bool {
 		return x.AgeKnown
 	}
 	return false
+}
+
+func (x *Heartbeat) GetPongNanos() int64 {
+	if x != nil {
+		return x.PongNanos
+	}
+	return 0
 }
 
 // ProposeRequest is a change of the shard map.
@@ -718,7 +738,7 @@ var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\xd3\x02\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\xf2\x02\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -732,7 +752,9 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x04node\x18\t \x01(\tR\x04node\x12%\n" +
 	"\x0erequire_direct\x18\n" +
 	" \x01(\bR\rrequireDirect\x12#\n" +
-	"\rwant_progress\x18\v \x01(\x03R\fwantProgress\"\xfb\x02\n" +
+	"\rwant_progress\x18\v \x01(\x03R\fwantProgress\x12\x1d\n" +
+	"\n" +
+	"ping_nanos\x18\f \x01(\x03R\tpingNanos\"\xfb\x02\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
 	"\x05state\x18\x02 \x01(\v2\x1e.shardwatch.peer.v1.StateChunkH\x00R\x05state\x121\n" +
@@ -751,11 +773,13 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"StateChunk\x12)\n" +
 	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\"\v\n" +
-	"\tFollowEnd\"q\n" +
+	"\tFollowEnd\"\x90\x01\n" +
 	"\tHeartbeat\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x03R\bprogress\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1b\n" +
-	"\tage_known\x18\x03 \x01(\bR\bageKnown\"*\n" +
+	"\tage_known\x18\x03 \x01(\bR\bageKnown\x12\x1d\n" +
+	"\n" +
+	"pong_nanos\x18\x04 \x01(\x03R\tpongNanos\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
