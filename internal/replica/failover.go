@@ -104,7 +104,7 @@ func (f *Failover) Change(cause error) {
 // *kv.CompactedError, when no candidate has what is missing.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		r := &run{f: f, req: req, yield: yield, began: time.Now()}
+		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time)}
 		defer f.set("", false, nil)
 		if req.From == 0 && !r.warm(ctx) {
 			return
@@ -135,7 +135,14 @@ type run struct {
 	began   time.Time
 	updates int
 	quiet   bool // the trouble was logged
+	// hung are candidates that fell silent without closing the stream, until
+	// when: to ask one again at once would cost as long as noticing it did.
+	hung map[string]time.Time
 }
+
+// hungFor is how long a silent candidate is passed over, unless the scout
+// hears from it before.
+const hungFor = 3 * time.Second
 
 // warm tries to take state and window from a node that has them. It reports
 // false when the consumer does not want more.
@@ -172,15 +179,21 @@ func (r *run) warm(ctx context.Context) bool {
 // until it is lost. It reports false when Follow must end.
 func (r *run) round(ctx context.Context) bool {
 	var compacted *kv.CompactedError
-	tried := 0
 	for _, c := range r.f.Candidates() {
 		if ctx.Err() != nil {
 			return false
 		}
-		tried++
+		if time.Now().Before(r.hung[c.Name]) {
+			continue
+		}
 		more, got, err := r.one(ctx, c)
-		if !more {
+		switch {
+		case !more:
 			return false
+		case errors.Is(err, ErrSilent):
+			r.hung[c.Name] = time.Now().Add(hungFor)
+		case errors.Is(err, errBetter):
+			clear(r.hung)
 		}
 		if got {
 			// It worked for a while: start again with the best.

@@ -17,11 +17,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Silence is how long a peer's stream may say nothing before it counts as
-// lost. Peers send a sign of life every Heartbeat.
+// A peer sends a sign of life every Heartbeat; one that says nothing for
+// Silence counts as lost. Short, because everybody who watches here waits for
+// it, and because a mistake costs nothing but a watch at etcd for a while.
 const (
-	Heartbeat = 500 * time.Millisecond
-	Silence   = 1500 * time.Millisecond
+	Heartbeat = 250 * time.Millisecond
+	Silence   = 800 * time.Millisecond
 )
 
 // ErrSilent says that a peer stopped talking without closing the stream: it
