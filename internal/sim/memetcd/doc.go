@@ -1,0 +1,19 @@
+// Package memetcd is a small etcd in memory, for tests on fake time
+// (testing/synctest), where etcd itself cannot run: it has real sockets and a
+// real disk.
+//
+// Read [Server] first. It serves KV, Watch, Maintenance.Status and
+// Cluster.MemberList over gRPC on any listener, and has faults on demand. The
+// store is a value (store.go, txn.go); streams are positions in it (stream.go).
+//
+// The model is etcd 3.7.3, field by field, and a test runs the same random
+// operations and watches against both. What clients stumble over is kept:
+// header revisions that are ahead of the events, progress requests that are
+// dropped without a word, a compacted watch that holds its stream's progress
+// back until it is cancelled. What it leaves out: leases (a lease ID is stored,
+// and never ends), auth, alarms, RangeStream, more than one member, and freeing
+// what is compacted: the history is kept whole for a checker.
+//
+// Everything waits on channels or in gRPC. A server made and started inside a
+// bubble must be stopped in it: see the notes of package sim.
+package memetcd
