@@ -20,7 +20,7 @@ func (o *ordered) step(h *History, w *Watch, op *Op, out []Violation) []Violatio
 		})
 	}
 	o.newest = max(o.newest, op.Revision)
-	if len(op.Events) > 1 {
+	if len(op.Events) > 1 && !w.Merged {
 		out = o.within(h, w, op, out)
 	}
 	return out

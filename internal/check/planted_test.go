@@ -121,6 +121,11 @@ func TestPlantedFaults(t *testing.T) {
 			e[0], e[2] = e[2], e[0]
 			s.Ops[3].Events = e
 		}, []P{ordered}, `expected etcd's order "a" "b" "c", got "c" "b" "a"`},
+		{"the same in a watch over several shards", func(s *check.Seen) {
+			e := slices.Clone(s.Ops[3].Events)
+			e[0], e[2] = e[2], e[0]
+			s.Ops[3].Events, s.Merged = e, true
+		}, nil, ""},
 		{"another value", func(s *check.Seen) {
 			s.Ops[1].Events[0].KV.Value = 99
 		}, []P{reliable}, "value 0000000000000063"},

@@ -24,7 +24,7 @@ func promises() []promise {
 func Watches(h *History, s Seen) []Violation { return judge(h, s, promises()...) }
 
 // Ordered: revisions never go back, and the events of one come in etcd's
-// order.
+// order, unless the watch is [Watch.Merged].
 func Ordered(h *History, s Seen) []Violation { return judge(h, s, &ordered{}) }
 
 // Unique: no event comes twice.

@@ -16,6 +16,10 @@ type Watch struct {
 	Start kv.Revision
 	// Prev: the watcher asked for previous values.
 	Prev bool
+	// Merged: the watch covers several shards. The order of the events within
+	// a revision is then not promised: each shard has an etcd watch of its
+	// own, and nothing in an event says where it stood among the others.
+	Merged bool
 }
 
 // OpKind says what an Op is.

@@ -174,9 +174,8 @@ func (n *Node) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 }
 
-// Owners returns the nodes, the one that owns most shards first, leaving out
-// those in skip.
-func (c *Cluster) Owners(ctx context.Context, skip ...*Node) ([]*Node, error) {
+// Owners returns the nodes, the one that owns most shards first.
+func (c *Cluster) Owners(ctx context.Context) ([]*Node, error) {
 	m, err := c.shardMap(ctx)
 	if err != nil {
 		return nil, err
@@ -188,7 +187,6 @@ func (c *Cluster) Owners(ctx context.Context, skip ...*Node) ([]*Node, error) {
 		}
 	}
 	nodes := slices.Clone(c.Nodes)
-	nodes = slices.DeleteFunc(nodes, func(n *Node) bool { return slices.Contains(skip, n) })
 	slices.SortStableFunc(nodes, func(a, b *Node) int { return owned[b.Name] - owned[a.Name] })
 	return nodes, nil
 }

@@ -48,17 +48,23 @@ type Scene struct {
 	acked   *ackLog
 	crowd   *crowd
 	answers *answers
-	last    *Node // the last victim
+	last    *Node         // the last victim
+	struck  map[*Node]int // how often each was one
 }
 
-// Victim returns the node that owns most shards, not the same one twice in
-// turn.
+// Victim returns, of the nodes that were a victim least often, the one that
+// owns most shards.
 func (s *Scene) Victim(ctx context.Context) (*Node, error) {
-	nodes, err := s.Cluster.Owners(ctx, s.last)
+	nodes, err := s.Cluster.Owners(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find a victim: %w", err)
 	}
+	if s.struck == nil {
+		s.struck = map[*Node]int{}
+	}
+	slices.SortStableFunc(nodes, func(a, b *Node) int { return s.struck[a] - s.struck[b] })
 	s.last = nodes[0]
+	s.struck[s.last]++
 	return s.last, nil
 }
 

@@ -8,7 +8,7 @@ type killOwner struct{}
 func (killOwner) Name() string { return "kill" }
 
 func (killOwner) About() string {
-	return "SIGKILL to the node that owns most shards, another one each time; started again after --away"
+	return "SIGKILL to the node that owns most shards, all nodes in turn; started again after --away"
 }
 
 func (killOwner) Strike(ctx context.Context, s *Scene) error {

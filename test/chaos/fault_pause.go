@@ -15,7 +15,7 @@ type pauseOwner struct{}
 func (pauseOwner) Name() string { return "pause" }
 
 func (pauseOwner) About() string {
-	return "SIGSTOP to the node that owns most shards, SIGCONT after --asleep; then its answers must not be stale"
+	return "SIGSTOP to the node that owns most shards, all nodes in turn, SIGCONT after --asleep; then its answers must not be stale"
 }
 
 func (pauseOwner) Strike(ctx context.Context, s *Scene) error {

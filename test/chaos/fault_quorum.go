@@ -18,15 +18,10 @@ func (loseQuorum) About() string {
 }
 
 func (loseQuorum) Strike(ctx context.Context, s *Scene) error {
-	nodes, err := s.Cluster.Owners(ctx)
+	left, err := s.Victim(ctx) // who is left takes turns, too
 	if err != nil {
 		return err
 	}
-	left := nodes[len(nodes)-1]
-	if left == s.last {
-		left = nodes[0]
-	}
-	s.last = left
 	dead := slices.DeleteFunc(slices.Clone(s.Cluster.Nodes), func(n *Node) bool { return n == left })
 	s.Say("kill all but %s", left.Name)
 	for _, n := range dead {

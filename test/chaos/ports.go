@@ -2,32 +2,60 @@ package chaos
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
+	"strconv"
 )
 
 // freePorts returns n addresses on loopback whose ports are free for TCP and
-// UDP. Somebody else may take one before we do; nodes then fail to start and
-// say so.
+// UDP. They lie below those that the system gives to outgoing connections:
+// the port of a node that is dead for a while must still be free when it comes
+// back.
 func freePorts(n int) ([]string, error) {
+	const lowest, tries = 10_000, 10_000
+	highest := firstEphemeral()
 	var out []string
-	var held []interface{ Close() error }
-	defer func() {
-		for _, c := range held {
-			_ = c.Close()
+	taken := map[int]bool{}
+	for range tries {
+		if len(out) == n {
+			return out, nil
 		}
-	}()
-	for len(out) < n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+		port := lowest + rand.IntN(highest-lowest)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if !taken[port] && free(addr) {
+			out = append(out, addr)
 		}
-		held = append(held, l)
-		u, err := net.ListenPacket("udp", l.Addr().String())
-		if err != nil {
-			continue // taken for UDP: the next one
-		}
-		held = append(held, u)
-		out = append(out, l.Addr().String())
+		taken[port] = true
 	}
-	return out, nil
+	return nil, fmt.Errorf("found %d free ports between %d and %d, need %d", len(out), lowest, highest, n)
+}
+
+// firstEphemeral returns the first port that the system may give to an
+// outgoing connection.
+func firstEphemeral() int {
+	const usual = 32_768
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return usual
+	}
+	var first, last int
+	if _, err := fmt.Sscan(string(b), &first, &last); err != nil || first < 20_000 {
+		return usual
+	}
+	return first
+}
+
+func free(addr string) bool {
+	l, err := net.Listen("tcp", addr) //nolint:noctx // returns at once
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp", addr) //nolint:noctx // returns at once
+	if err != nil {
+		return false
+	}
+	_ = u.Close()
+	return true
 }

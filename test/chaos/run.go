@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -92,11 +93,11 @@ func (r *run) start(ctx context.Context) (err error) {
 	say("building cachenode and etcd")
 	node := cfg.Cachenode
 	if node == "" {
-		if node, err = build(ctx, cfg.Dir, "cachenode", cachenodePackage); err != nil {
+		if node, err = build(ctx, cfg.Dir); err != nil {
 			return err
 		}
 	}
-	store, err := build(ctx, cfg.Dir, "etcd", etcdPackage)
+	store, err := etcdtest.Binary(ctx)
 	if err != nil {
 		return err
 	}

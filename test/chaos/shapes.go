@@ -43,7 +43,7 @@ func wishes(n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wis
 		switch p := i * 100 / n; {
 		case p < mix.Everything:
 			shape = "everything"
-			w.watch.Range = kv.Prefix("/")
+			w.watch.Range, w.watch.Merged = kv.Prefix("/"), true
 		case p < mix.Everything+mix.Prefixes:
 			shape = "prefix"
 			w.watch.Range = kv.Prefix(keys.prefix(rng.IntN(keys.prefixes)))
