@@ -47,12 +47,12 @@ func firstEphemeral() int {
 }
 
 func free(addr string) bool {
-	l, err := net.Listen("tcp", addr) //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return false
 	}
 	defer l.Close()
-	u, err := net.ListenPacket("udp", addr) //nolint:noctx // returns at once
+	u, err := net.ListenPacket("udp", addr)
 	if err != nil {
 		return false
 	}
