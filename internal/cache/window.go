@@ -62,7 +62,7 @@ func newEntry(b *kv.Batch) entry {
 	for i := range e.byKey {
 		e.byKey[i] = int32(i) //nolint:gosec // etcd bounds a revision's events far below
 	}
-	slices.SortFunc(e.byKey, func(x, y int32) int {
+	slices.SortStableFunc(e.byKey, func(x, y int32) int {
 		return bytes.Compare(b.Events[x].KV.Key(), b.Events[y].KV.Key())
 	})
 	return e
@@ -74,12 +74,14 @@ func (e entry) match(r kv.Range, single bool, dst []*kv.Event) []*kv.Event {
 		at := sort.Search(len(e.byKey), func(i int) bool {
 			return string(e.Events[e.byKey[i]].KV.Key()) >= r.Start
 		})
-		// One revision changes a key once: etcd refuses duplicate keys in a
-		// transaction.
-		if at < len(e.byKey) {
-			if ev := &e.Events[e.byKey[at]]; string(ev.KV.Key()) == r.Start {
-				dst = append(dst, ev)
+		// Almost always one event: etcd refuses to change a key twice in one
+		// transaction, but for a put under an open-ended delete.
+		for ; at < len(e.byKey); at++ {
+			ev := &e.Events[e.byKey[at]]
+			if string(ev.KV.Key()) != r.Start {
+				break
 			}
+			dst = append(dst, ev)
 		}
 		return dst
 	}
