@@ -54,7 +54,7 @@ func beside() map[string][]string {
 		"client":            {"api/..."},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/version"},
-		"internal/etcdtest": {"internal/kv"},
+		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
 		"bench/...":         {"bench/...", "client", "client/...", "api/...", "internal/..."},
 	}
