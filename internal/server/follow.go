@@ -141,8 +141,8 @@ func (f *follower) run(ctx context.Context) error {
 		if err := f.drain(); err != nil {
 			return err
 		}
-		if p := f.watcher.Progress(); p > f.sent {
-			if err := f.beat(p); err != nil {
+		if f.watcher.Progress() > f.sent {
+			if err := f.beat(); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func (f *follower) run(ctx context.Context) error {
 		select {
 		case <-f.wake:
 		case <-beat.C:
-			if err := f.beat(f.watcher.Progress()); err != nil {
+			if err := f.beat(); err != nil {
 				return err
 			}
 		case <-changed:
@@ -267,12 +267,18 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 }
 
 // beat sends progress, age and a sign of life.
-func (f *follower) beat(progress kv.Revision) error {
-	h := &peerv1.Heartbeat{Progress: int64(max(progress, f.sent)), PongNanos: f.ping.Load()} // before the age
+func (f *follower) beat() error {
+	h := &peerv1.Heartbeat{PongNanos: f.ping.Load()} // before the age
 	if age, known := f.home.Age(); known {
 		h.Age, h.AgeKnown = durationpb.New(age), true
 	}
-	f.sent = max(f.sent, progress)
+	// What the age speaks of goes before it: the cache may have been found
+	// fresh at a revision that was not sent yet.
+	if err := f.drain(); err != nil {
+		return err
+	}
+	f.sent = max(f.sent, f.watcher.Progress())
+	h.Progress = int64(f.sent)
 	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: h}})
 }
 
