@@ -30,11 +30,13 @@ type Node struct {
 	peers     *peers
 	store     *store
 	clock     *clock
+	digest    *digest
 	router    *router.Router
 	server    *server.Server
 
 	changed bell // rings when the map or the members change
 	started time.Time
+	served  atomic.Bool // was ready once
 	drained atomic.Bool
 	handler atomic.Pointer[http.Handler]
 }
@@ -59,6 +61,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.peers = newPeers(n.member, cfg.PeerClientTLS, cfg.Simulation)
 	n.clock = newClock(n)
+	n.digest = newDigest(n.log)
 	n.store = newStore(n)
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
@@ -126,6 +129,10 @@ func (n *Node) buildPlacement() error {
 	return err
 }
 
+// ErrKilled, as the cause that ends Run's context, ends the node without a word
+// to anybody: what kill -9 does, for simulations.
+var ErrKilled = errors.New("killed")
+
 // Run serves until ctx ends, then drains within DrainTimeout and returns nil.
 // An error names what the node cannot go on with.
 func (n *Node) Run(ctx context.Context) error {
@@ -150,6 +157,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("shard map", n.followMap)
 	part("announcer", n.announce)
 	part("clock", n.clock.run)
+	part("digest", n.digest.run)
 	part("keeper", n.store.run)
 	part("router", n.router.Run)
 	part("server", func(ctx context.Context) error {
@@ -161,7 +169,9 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
-			n.drain(inner)
+			if !errors.Is(context.Cause(ctx), ErrKilled) {
+				n.drain(inner)
+			}
 			stop()
 		case <-inner.Done():
 		}
@@ -206,6 +216,7 @@ func (n *Node) announce(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-members:
+			n.peers.prune()
 			n.changed.ring()
 		case <-mapChanged:
 			n.changed.ring()
@@ -214,32 +225,47 @@ func (n *Node) announce(ctx context.Context) error {
 	}
 }
 
-// NotReady returns why the node does not serve yet; nothing when it does. It
-// does not depend on etcd: a node that has its shards serves what it has.
+// NotReady returns why the node does not serve yet; nothing when it does. Once
+// it does, it is so until it drains: whatever it has to load later, others
+// have, and a node that is cut from etcd serves what it has.
 func (n *Node) NotReady() []string {
 	if n.drained.Load() {
 		return []string{"the node is shutting down"}
 	}
-	var why []string
-	m := n.placement.Map()
-	if m == nil {
+	if n.served.Load() {
+		return nil
+	}
+	why := n.missing()
+	if len(why) == 0 {
+		n.served.Store(true)
+		return nil
+	}
+	if err := n.clock.trouble(); err != nil {
+		why = append(why, "etcd: "+err.Error())
+	}
+	return why
+}
+
+// missing returns what the node has not got yet.
+func (n *Node) missing() []string {
+	if n.placement.Map() == nil {
 		text := "no shard map yet"
 		if n.cfg.Self.BootstrapExpect > 0 {
 			text += fmt.Sprintf(": the cluster is founded once %d nodes that were started with --bootstrap-expect %d see each other and etcd answers", n.cfg.Self.BootstrapExpect, n.cfg.Self.BootstrapExpect)
 		} else {
 			text += ": it comes from other nodes; see --join"
 		}
-		why = append(why, text)
+		why := []string{text}
 		if err := n.members.JoinError(); err != nil {
 			why = append(why, "gossip: "+err.Error())
 		}
+		return why
 	}
-	loading, all := n.store.loading()
-	if loading > 0 {
-		why = append(why, fmt.Sprintf("%d of %d shards are still being loaded", loading, all))
+	switch loading, all, begun := n.store.loading(); {
+	case !begun:
+		return []string{"waiting for the nodes to join: they may have the shards of this node"}
+	case loading > 0:
+		return []string{fmt.Sprintf("%d of %d shards are still being loaded", loading, all)}
 	}
-	if err := n.clock.trouble(); err != nil && len(why) > 0 {
-		why = append(why, "etcd: "+err.Error())
-	}
-	return why
+	return nil
 }
