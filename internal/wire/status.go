@@ -179,6 +179,12 @@ func IsUnavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
+// IsExhausted reports whether err, as it came from another process or from the
+// way to it, says that a bound was reached: a message larger than is taken, too.
+func IsExhausted(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted
+}
+
 // IsUnimplemented reports whether the other side does not know the call.
 func IsUnimplemented(err error) bool {
 	return status.Code(err) == codes.Unimplemented
