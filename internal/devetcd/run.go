@@ -1,0 +1,104 @@
+package devetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// Config is what Run needs.
+type Config struct {
+	// Dir is etcd's data directory. What an earlier Run left there is kept.
+	Dir string
+	// ClientAddr is where clients connect, an IP address and a port; port 0:
+	// any.
+	ClientAddr string
+	// NoSync leaves out fsync: faster, and lost when the machine stops.
+	NoSync bool
+	// ProgressInterval is how often etcd tells quiet watches their progress of
+	// its own accord; 0: etcd's default of 10 minutes.
+	ProgressInterval time.Duration
+	// Logger receives etcd's warnings and errors. Required.
+	Logger *slog.Logger
+	// Ready, if set, is called once clients can connect, with the address that
+	// they connect to.
+	Ready func(clientAddr string)
+}
+
+// AddrInUseError says that a port is taken. The caller knows its flag.
+type AddrInUseError struct {
+	Addr string
+}
+
+func (e *AddrInUseError) Error() string {
+	return fmt.Sprintf("cannot listen on %s: the port is taken", e.Addr)
+}
+
+// startLimit is how long etcd may take to elect itself: its own disk and
+// nobody else are involved.
+const startLimit = time.Minute
+
+// Run runs etcd until ctx ends, then returns nil. It fails with an
+// *AddrInUseError when the port is taken.
+func Run(ctx context.Context, cfg Config) error {
+	e, err := start(cfg)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	select {
+	case <-e.Server.ReadyNotify():
+	case <-limit.C:
+		return fmt.Errorf("the embedded etcd in %s was not ready within %v", cfg.Dir, startLimit)
+	case err := <-e.Err():
+		return fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+	case <-ctx.Done():
+		return nil
+	}
+	if cfg.Ready != nil {
+		cfg.Ready(e.Clients[0].Addr().String())
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-e.Err():
+		return fmt.Errorf("run the embedded etcd in %s: %w", cfg.Dir, err)
+	case <-e.Server.StopNotify():
+		return fmt.Errorf("the embedded etcd in %s stopped by itself", cfg.Dir)
+	}
+}
+
+func start(cfg Config) (*embed.Etcd, error) {
+	if cfg.Logger == nil {
+		return nil, errors.New("embedded etcd: no logger")
+	}
+	c := embed.NewConfig()
+	c.Name = "dev"
+	c.Dir = cfg.Dir
+	c.UnsafeNoFsync = cfg.NoSync
+	c.WatchProgressNotifyInterval = cfg.ProgressInterval
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(cfg.Logger))
+	client := url.URL{Scheme: "http", Host: cfg.ClientAddr}
+	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"} // a lone member has no peers, but must listen
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	e, err := embed.StartEtcd(c)
+	if err == nil {
+		return e, nil
+	}
+	var op *net.OpError
+	if errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &op) {
+		return nil, &AddrInUseError{Addr: op.Addr.String()}
+	}
+	return nil, fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+}
