@@ -1,0 +1,402 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Whatever was acknowledged before a call is in its answer, though callers
+// share reads.
+func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	cli := s.Client()
+	var acknowledged atomic.Int64
+	writing, stop := context.WithCancel(t.Context())
+	var writer, readers sync.WaitGroup
+	writer.Go(func() {
+		for writing.Err() == nil {
+			r, err := cli.Put(context.Background(), "/r", "x")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			acknowledged.Store(r.Header.Revision)
+		}
+	})
+	for range 20 {
+		readers.Go(func() {
+			for range 50 {
+				before := acknowledged.Load()
+				got, err := c.Revision(t.Context())
+				if err != nil || int64(got) < before {
+					t.Errorf("got %d, %v; %d was acknowledged before", got, err, before)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	stop()
+	writer.Wait()
+	if n := c.Stats(); n.ClockCalls != 1000 || n.ClockReads >= n.ClockCalls {
+		t.Errorf("%d calls made %d reads: they do not share", n.ClockCalls, n.ClockReads)
+	}
+	clock, err := c.Clock(t.Context())
+	if id, e := c.ClusterID(t.Context()); err != nil || e != nil || id != clock.Cluster || id == 0 || clock.Term == 0 || clock.Member == 0 || clock.At.IsZero() {
+		t.Errorf("clock %+v, %v; cluster %d, %v", clock, err, id, e)
+	}
+}
+
+// lines is a log that counts.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), what)
+}
+
+// etcd is away: every call says so, the log once.
+func TestUnavailable(t *testing.T) {
+	s := etcdtest.Start(t)
+	s.Stop()
+	log := &lines{}
+	cfg := testConfig(s.Endpoint())
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	c := newClient(t, cfg)
+	for name, do := range map[string]func() error{
+		"revision": func() error { _, err := c.Revision(t.Context()); return err },
+		"cluster":  func() error { _, err := c.ClusterID(t.Context()); return err },
+		"keys":     func() error { return c.Keys(t.Context(), kv.Range{}, nil) },
+		"check":    func() error { return c.Check(t.Context()) },
+		"list":     follow(t, c, kv.FollowRequest{}).failure,
+		"watch":    follow(t, c, kv.FollowRequest{From: 5}).failure,
+	} {
+		err := do()
+		var typed *kv.UnavailableError
+		if !errors.Is(err, ErrUnavailable) || !errors.As(err, &typed) || typed.Why != kv.EtcdUnavailable || typed.RetryAfter <= 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Restart()
+	eventually(t, "etcd is back", func() bool { _, err := c.Revision(t.Context()); return err == nil })
+	if gone, back := log.count("etcd is unavailable:"), log.count("etcd is available again"); gone != 1 || back != 1 {
+		t.Errorf("the log says %d times that it went and %d times that it came:\n%s", gone, back, log.b.String())
+	}
+	if err := c.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Revision(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+}
+
+// One endpoint of two is dead: nobody notices.
+func TestDeadEndpointBesideAGoodOne(t *testing.T) {
+	dead := etcdtest.Start(t)
+	dead.Stop()
+	s := etcdtest.Start(t)
+	log := &lines{}
+	cfg := testConfig(dead.Endpoint(), s.Endpoint())
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	c := newClient(t, cfg)
+	for range 3 {
+		if err := c.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Revision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		follow(t, c, kv.FollowRequest{}).ready()
+	}
+	if n := log.count("does not answer, the others do"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
+// fake is an etcd that says what it is told to.
+type fake struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+	etcdserverpb.UnimplementedWatchServer
+	version string
+	cluster uint64
+}
+
+func (f *fake) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{Version: f.version, Header: &etcdserverpb.ResponseHeader{ClusterId: f.cluster}}, nil
+}
+
+// Watch announces a watch that must catch up, and is silent.
+func (f *fake) Watch(stream etcdserverpb.Watch_WatchServer) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if r.GetCreateRequest() == nil {
+			continue
+		}
+		if err := stream.Send(&etcdserverpb.WatchResponse{Created: true, Header: &etcdserverpb.ResponseHeader{Revision: 100}}); err != nil {
+			return err
+		}
+	}
+}
+
+// serve makes fakes reachable by name, and nothing else.
+func serve(t *testing.T, fakes map[string]*fake) func(context.Context, string) (net.Conn, error) {
+	t.Helper()
+	listeners := map[string]*bufconn.Listener{}
+	for name, f := range fakes {
+		l, g := bufconn.Listen(1<<16), grpc.NewServer()
+		etcdserverpb.RegisterMaintenanceServer(g, f)
+		etcdserverpb.RegisterWatchServer(g, f)
+		ended := make(chan error, 1)
+		go func() { ended <- g.Serve(l) }()
+		t.Cleanup(func() { g.Stop(); <-ended })
+		listeners[name] = l
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		if l := listeners[addr]; l != nil {
+			return l.DialContext(ctx)
+		}
+		return nil, fmt.Errorf("nobody is at %s", addr)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	dialer := serve(t, map[string]*fake{
+		"new:1": {version: "3.7.3", cluster: 1}, "new:2": {version: "3.6.14", cluster: 1},
+		"old:1": {version: "3.5.32", cluster: 1}, "old:2": {version: "3.4.30", cluster: 1}, "other:1": {version: "3.7.3", cluster: 2},
+	})
+	check := func(endpoints ...string) error {
+		cfg := testConfig(endpoints...)
+		cfg.Dialer = dialer
+		return newClient(t, cfg).Check(t.Context())
+	}
+	if err := check("new:1", "new:2", "away:1"); err != nil {
+		t.Error(err)
+	}
+	if err := check("away:1", "away:2"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "away:2") {
+		t.Errorf("all away: %v", err)
+	}
+	err := check("new:1", "old:1", "away:1", "old:2")
+	var version *VersionError
+	if !errors.As(err, &version) || *version != (VersionError{Endpoint: "old:1", Version: "3.5.32"}) {
+		t.Errorf("old: %v", err)
+	}
+	for _, word := range []string{"old:1", "3.5.32", "old:2", "3.4.30", "3.5.33, 3.6.14, 3.7.1", "upgrade"} {
+		if !strings.Contains(fmt.Sprint(err), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+	var cluster *ClusterError
+	if err := check("new:1", "other:1"); !errors.As(err, &cluster) || cluster.Endpoints != [2]string{"new:1", "other:1"} || cluster.IDs != [2]uint64{1, 2} {
+		t.Errorf("two clusters: %v", err)
+	}
+}
+
+// Debian's etcd, where it is installed, is one of those that are too old.
+func TestCheckRefusesDebiansEtcd(t *testing.T) {
+	path, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Skip("no etcd is installed")
+	}
+	version, err := exec.CommandContext(t.Context(), path, "--version").Output()
+	if err != nil || !bytes.Contains(version, []byte("etcd Version: 3.4.")) {
+		t.Skipf("the etcd that is installed is not a 3.4: %s %v", version, err)
+	}
+	p, err := etcdtest.NewProcess(t.Context(), etcdtest.ProcessConfig{Binary: path, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var old *VersionError
+	if err := newClient(t, testConfig(p.Endpoint())).Check(t.Context()); !errors.As(err, &old) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A watch that never answers is given up, so that the caller can go elsewhere.
+func TestSilentWatchIsGivenUp(t *testing.T) {
+	cfg := testConfig("silent:1")
+	cfg.Dialer = serve(t, map[string]*fake{"silent:1": {}})
+	cfg.SilenceLimit, cfg.CallTimeout = 200*time.Millisecond, 100*time.Millisecond
+	c := newClient(t, cfg)
+	if err := follow(t, c, kv.FollowRequest{From: 50}).failure(); !errors.Is(err, errSilent) {
+		t.Errorf("catching up: %v", err)
+	}
+	want := make(chan kv.Revision, 1)
+	want <- 300
+	f := follow(t, c, kv.FollowRequest{From: 200, Want: want}).begun(200)
+	if err := f.failure(); !errors.Is(err, errSilent) {
+		t.Errorf("waiting for progress: %v", err)
+	}
+	if n := c.Stats(); n.Silenced != 2 || n.ProgressAsked < 2 {
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// A consumer that takes its time is not a watch that is silent.
+func TestSlowConsumerIsNotSilence(t *testing.T) {
+	w := &watch{began: time.Now().Add(-time.Hour)}
+	if got := w.quiet(time.Now(), w.began); got != 0 {
+		t.Errorf("quiet for %v while the consumer is busy", got)
+	}
+	w.receiving.Store(int64(30 * time.Minute))
+	if got := w.quiet(w.began.Add(31*time.Minute), w.began); got != time.Minute {
+		t.Errorf("quiet for %v, want the time since it receives", got)
+	}
+	if got := w.quiet(w.began.Add(31*time.Minute), w.began.Add(31*time.Minute-time.Second)); got != time.Second {
+		t.Errorf("quiet for %v, want the time since somebody waits", got)
+	}
+}
+
+// withAuth turns on etcd's authentication: root may do all, reader may read
+// /mine/.
+func withAuth(t *testing.T, cli *clientv3.Client) {
+	t.Helper()
+	ctx := t.Context()
+	var errs []error
+	must := func(_ any, err error) { errs = append(errs, err) }
+	must(cli.UserAdd(ctx, "root", "secret"))
+	must(cli.RoleAdd(ctx, "root"))
+	must(cli.UserGrantRole(ctx, "root", "root"))
+	must(cli.UserAdd(ctx, "reader", "readme"))
+	must(cli.RoleAdd(ctx, "mine"))
+	must(cli.RoleGrantPermission(ctx, "mine", "/mine/", "/mine0", clientv3.PermissionType(clientv3.PermRead)))
+	must(cli.UserGrantRole(ctx, "reader", "mine"))
+	must(cli.AuthEnable(ctx))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPassword(t *testing.T) {
+	s := etcdtest.Start(t)
+	cfg := testConfig(s.Endpoint())
+	cfg.Username, cfg.Password, cfg.ProbeKey = "reader", "readme", "/mine/"
+	c := newClient(t, cfg)
+	if _, err := c.Revision(t.Context()); err != nil {
+		t.Errorf("a password for an etcd that wants none: %v", err)
+	}
+	if _, err := s.Client().Put(t.Context(), "/mine/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	withAuth(t, s.Client())
+
+	bogus := "bogus.17"
+	for _, token := range []*string{nil, &bogus} { // the second as after a restart, or 5 idle minutes
+		for name, do := range map[string]func() error{
+			"revision": func() error { _, err := c.Revision(t.Context()); return err },
+			"keys":     func() error { return c.Keys(t.Context(), kv.Prefix("/mine/"), func([]byte) error { return nil }) },
+		} {
+			c.login.current.Store(token)
+			if err := do(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		c.login.current.Store(token)
+		if _, state := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/mine/")}).ready(); len(state) != 1 {
+			t.Errorf("%d keys", len(state))
+		}
+		c.login.current.Store(token)
+		f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/mine/"), From: 2}).begun(2)
+		if got := words(f.nextOf(kv.UpdateBatch).Batch); got != "PUT /mine/a=1" {
+			t.Errorf("got %q", got)
+		}
+		eventually(t, "the check has a token", func() bool { return c.Check(t.Context()) == nil })
+	}
+	for name, err := range map[string]error{
+		"watch": follow(t, c, kv.FollowRequest{Range: kv.Prefix("/other/"), From: 2}).failure(),
+		"list":  follow(t, c, kv.FollowRequest{Range: kv.Prefix("/other/")}).failure(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("%s without permission: %v", name, err)
+		}
+	}
+	cfg.Password = "wrong"
+	wrong := newClient(t, cfg)
+	for name, err := range map[string]error{
+		"check": wrong.Check(t.Context()),
+		"watch": follow(t, wrong, kv.FollowRequest{Range: kv.Prefix("/mine/"), From: 2}).failure(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), `log in to etcd as "reader"`) || errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s with a wrong password: %v", name, err)
+		}
+	}
+}
+
+// Writes go as their caller, not as us, and come back with etcd's own answer.
+func TestWritesPassThrough(t *testing.T) {
+	s := etcdtest.Start(t)
+	cfg := testConfig(s.Endpoint())
+	cfg.Username, cfg.Password = "root", "secret"
+	c := newClient(t, cfg)
+	w := c.Writes()
+	put := &etcdserverpb.PutRequest{Key: []byte("/w/a"), Value: []byte("1")}
+	r, err := w.Put(t.Context(), put)
+	if err != nil || r.Header.Revision != 2 {
+		t.Fatal(r, err)
+	}
+	if r, err := w.Txn(t.Context(), &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}}}); err != nil || !r.Succeeded {
+		t.Error(r, err)
+	}
+	if r, err := w.DeleteRange(t.Context(), &etcdserverpb.DeleteRangeRequest{Key: []byte("/w/a")}); err != nil || r.Deleted != 1 {
+		t.Error(r, err)
+	}
+	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 2}); !is(err, rpctypes.ErrGRPCCompacted) {
+		t.Errorf("compacting twice: %v", err)
+	}
+	withAuth(t, s.Client())
+	if _, err := c.Revision(t.Context()); err != nil { // we are logged in
+		t.Fatal(err)
+	}
+	if _, err := w.Put(t.Context(), put); !is(err, rpctypes.ErrGRPCUserEmpty) {
+		t.Errorf("a caller without a token: %v", err)
+	}
+	token, err := c.login.token(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", token, "other", "thing"))
+	if _, err := w.Put(caller, put); err != nil {
+		t.Errorf("a caller with root's token: %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+)
+
+// roundRobin keeps a connection to every endpoint and uses those that are up
+// in turn. With pick_first all nodes would lean on one member, and a member
+// that is cut from its quorum would keep every call it was picked for.
+const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
+
+// longestBackoff is the longest pause between two attempts to connect to an
+// endpoint. gRPC's default of 2 minutes is for crowds of clients; we are few,
+// and want to be back at once.
+const longestBackoff = time.Second
+
+// dial returns a connection to endpoints. It connects at the first call.
+// It takes answers of up to maxBytes.
+func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, error) {
+	addresses := make([]resolver.Address, len(endpoints))
+	for i, e := range endpoints {
+		addresses[i] = resolver.Address{Addr: e.addr, ServerName: e.addr}
+	}
+	r := manual.NewBuilderWithScheme("shardwatch-etcd")
+	r.InitialState(resolver.State{Addresses: addresses})
+
+	creds := insecure.NewCredentials()
+	if endpoints[0].secure {
+		c := cfg.TLS
+		if c == nil {
+			c = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		creds = credentials.NewTLS(c)
+	}
+	dialer := cfg.Dialer
+	if dialer == nil {
+		dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	conn, err := grpc.NewClient(r.Scheme()+":///"+endpoints[0].addr,
+		grpc.WithResolvers(r),
+		grpc.WithDefaultServiceConfig(roundRobin),
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(dialer),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: cfg.KeepaliveTime, Timeout: cfg.KeepaliveTimeout,
+			PermitWithoutStream: false, // etcd does not permit it (embed/etcd.go)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestBackoff},
+			MinConnectTimeout: cfg.DialTimeout,
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(maxBytes),
+			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd refuses what is too large for it
+		),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", endpoints[0].name, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,23 @@
+// Package etcd is the door to etcd: nobody else in the house speaks to it.
+//
+// Read [Client.Follow] first: it is the cache's source on a replica that
+// watches etcd itself. Beside it stand the clock ([Client.Revision]), lists of
+// keys ([Client.Keys]), the check of versions ([Client.Check]) and the writes
+// that are passed through ([Client.Writes]).
+//
+// It uses etcd's generated stubs and not clientv3: clientv3's watch buffers
+// without a bound and joins watches on shared streams, where one that lags
+// silences the progress of all; its login needs an etcd that answers at start.
+//
+// Four connections keep four kinds of traffic apart, because on one of them a
+// large list starves the watches (etcd#15402):
+//
+//	watches ─ one stream per Follow        lists  ─ pages of state and keys
+//	clock   ─ tiny linearizable reads      writes ─ passed through, as they come
+//
+// Each of them holds a connection to every endpoint and takes them in turn, so
+// that a dead one costs at most one attempt and no call waits for a dial.
+//
+// A Client may be used from any number of goroutines. It starts none but those
+// of gRPC's connections; a Follow has one, which ends before the Follow does.
+package etcd

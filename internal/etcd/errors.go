@@ -1,0 +1,103 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// ErrUnavailable says that no endpoint of etcd answers, or that those which do
+// have no leader. Such errors are also a *kv.UnavailableError.
+var ErrUnavailable = errors.New("etcd is unavailable")
+
+// errTooLarge says that a response was larger than we take.
+var errTooLarge = errors.New("the response is larger than we take in one piece")
+
+// errToken says that etcd does not take our token any more.
+var errToken = errors.New("etcd wants a new login")
+
+// unavailable returns an error that is ErrUnavailable, a *kv.UnavailableError
+// and cause.
+func unavailable(deed string, cause error) error {
+	return &unavailableError{deed: deed, cause: cause}
+}
+
+type unavailableError struct {
+	deed  string
+	cause error
+}
+
+func (e *unavailableError) Error() string {
+	return fmt.Sprintf("%s: %v: %v", e.deed, ErrUnavailable, e.cause)
+}
+
+func (e *unavailableError) Unwrap() []error {
+	return []error{ErrUnavailable, &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: e.Error(), RetryAfter: time.Second}, e.cause}
+}
+
+// isUnavailable reports whether another endpoint, or a later time, may give
+// the answer that err is not.
+func isUnavailable(err error) bool {
+	return wire.IsUnavailable(err) || is(err, rpctypes.ErrGRPCNotSupportedForLearner)
+}
+
+// isToken reports whether err says that a new login would help.
+func isToken(err error) bool {
+	return err != nil && wantsLogin(err.Error())
+}
+
+// wantsLogin reports whether etcd's reason, an error's or a cancelled watch's,
+// says that a new login would help. A watch tells its reason as text alone
+// (v3rpc/watch.go), so text is what is compared.
+func wantsLogin(reason string) bool {
+	for _, err := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
+		if strings.Contains(reason, rpctypes.ErrorDesc(err)) {
+			return true
+		}
+	}
+	return false
+}
+
+// is reports whether etcd's answer err is the one that rpctypes calls known.
+func is(err, known error) bool {
+	return err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(known)
+}
+
+// situation tells the log when etcd comes and goes, once each.
+type situation struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	down bool      // guarded by mu
+	at   time.Time // since when; guarded by mu
+}
+
+func (s *situation) lost(err error) {
+	s.mu.Lock()
+	was := s.down
+	if !was {
+		s.down, s.at = true, time.Now()
+	}
+	s.mu.Unlock()
+	if !was {
+		s.log.Warn("etcd is unavailable: what is in memory stays readable, writes fail, and it is tried again", "error", err)
+	}
+}
+
+func (s *situation) back() {
+	s.mu.Lock()
+	was, at := s.down, s.at
+	s.down = false
+	s.mu.Unlock()
+	if was {
+		s.log.Info("etcd is available again", "after", time.Since(at).Round(time.Millisecond))
+	}
+}

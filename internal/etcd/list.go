@@ -1,0 +1,139 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// maxListRestarts bounds how often a list is begun again because etcd was
+// compacted under its pages.
+const maxListRestarts = 5
+
+// errListCompacted says that the revision of a list is gone before its end.
+var errListCompacted = errors.New("etcd was compacted beyond the revision of the list while it was read")
+
+// list reads the state of r at one revision, in pages ordered by key. The
+// pages are kept until all are in: when etcd is compacted under them, the list
+// starts again, and nobody has seen the first half of another revision.
+func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, revision kv.Revision, err error) {
+	c.count.lists.Add(1)
+	for again := 0; ; again++ {
+		pages = pages[:0]
+		revision, err = c.page(ctx, r, false, func(kvs []*mvccpb.KeyValue) error {
+			page := make([]*kv.KeyValue, len(kvs))
+			for i, k := range kvs {
+				page[i] = keyValue(k)
+			}
+			pages = append(pages, page)
+			return nil
+		})
+		if !errors.Is(err, errListCompacted) || again == maxListRestarts {
+			break
+		}
+		c.count.listRestarts.Add(1)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("list %v: %w", r, err)
+	}
+	return pages, revision, nil
+}
+
+// Keys calls fn with every key of r at one revision, in order. fn may keep the
+// key. An error of fn ends it and comes back as it is. When etcd is compacted
+// under it, it fails; the keys so far were those of one revision.
+func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error) error {
+	c.count.keyLists.Add(1)
+	var own error
+	_, err := c.page(ctx, r, true, func(kvs []*mvccpb.KeyValue) error {
+		for _, k := range kvs {
+			if own = fn(k.GetKey()); own != nil {
+				return own
+			}
+		}
+		return nil
+	})
+	if own != nil {
+		return own
+	}
+	if err != nil {
+		return fmt.Errorf("list the keys of %v: %w", r, err)
+	}
+	return nil
+}
+
+// page reads r page by page, all at the revision of the first, and calls fn
+// with each. It waits for a place among the lists in flight.
+func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]*mvccpb.KeyValue) error) (kv.Revision, error) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return 0, fmt.Errorf("wait for other lists: %w", ctx.Err())
+	}
+	req := &etcdserverpb.RangeRequest{KeysOnly: keysOnly, Limit: firstPage(c.cfg.PageKeys)}
+	req.Key, req.RangeEnd = r.Etcd()
+	for {
+		var resp *etcdserverpb.RangeResponse
+		err := c.call(ctx, "read a page", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
+			c.count.pages.Add(1)
+			resp, err = c.lists.Range(ctx, req)
+			if is(err, rpctypes.ErrGRPCCompacted) {
+				return errListCompacted
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if req.Revision == 0 {
+			req.Revision = resp.GetHeader().GetRevision()
+		}
+		kvs := resp.GetKvs()
+		bytes := 0
+		for _, k := range kvs {
+			bytes += len(k.GetKey()) + len(k.GetValue())
+		}
+		c.count.listedKeys.Add(int64(len(kvs)))
+		c.count.listedBytes.Add(int64(bytes))
+		if len(kvs) > 0 {
+			if err := fn(kvs); err != nil {
+				return 0, err
+			}
+		}
+		if !resp.GetMore() || len(kvs) == 0 {
+			return kv.Revision(req.GetRevision()), nil
+		}
+		req.Key = append(slices.Clip(kvs[len(kvs)-1].GetKey()), 0)
+		req.Limit = nextPage(len(kvs), bytes, c.cfg.PageKeys, c.cfg.PageBytes)
+	}
+}
+
+// firstPage returns the keys to ask for when nothing is known of their size:
+// with values of etcd's default limit, 1.5 MiB, 16 are still bearable.
+func firstPage(maxKeys int) int64 { return int64(min(16, maxKeys)) }
+
+// nextPage returns how many keys to ask for so that the page has about
+// maxBytes, when the last one had n keys of so many bytes in all. It grows
+// eightfold at most, since the next keys may be larger.
+func nextPage(n, bytes, maxKeys, maxBytes int) int64 {
+	const overhead = 32 // per key: revisions and framing
+	fits := maxBytes / (bytes/max(n, 1) + overhead)
+	return int64(max(1, min(fits, 8*n, maxKeys)))
+}
+
+// keyValue takes over what etcd sent.
+func keyValue(k *mvccpb.KeyValue) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{
+		Key: k.GetKey(), Value: k.GetValue(),
+		CreateRevision: kv.Revision(k.GetCreateRevision()), ModRevision: kv.Revision(k.GetModRevision()),
+		Version: k.GetVersion(), Lease: k.GetLease(),
+	})
+}
