@@ -1,0 +1,513 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// store is a model of etcd: all revisions there ever were, and the state at
+// each of them. It is a Source that misbehaves as sources may: it is lost, it
+// brings things twice, it compacts.
+type store struct {
+	keys  []string
+	moves int // how many random steps until it is quiet
+
+	mu      sync.RWMutex
+	current kv.Revision                          // guarded by mu
+	batches map[kv.Revision]map[string]change    // guarded by mu; revisions that touch the range
+	order   []kv.Revision                        // guarded by mu; keys of batches
+	states  map[kv.Revision]map[string]*versions // guarded by mu; by revision in order
+	now     map[string]*versions                 // guarded by mu
+	quiet   bool                                 // guarded by mu; there will be no further revision
+
+	rng *rand.Rand // owned by Follow
+}
+
+// change is what happened to one key.
+type change struct{ is, was *versions }
+
+// versions is one version of a key; nil where there is none.
+type versions struct {
+	mod   kv.Revision
+	value string
+}
+
+func newStore(rng *rand.Rand, keys, moves int) *store {
+	s := &store{
+		rng: rng, moves: moves, current: 1,
+		batches: map[kv.Revision]map[string]change{}, states: map[kv.Revision]map[string]*versions{}, now: map[string]*versions{},
+	}
+	for i := range keys {
+		s.keys = append(s.keys, fmt.Sprintf("/%c/%03d", 'a'+i%5, i))
+	}
+	return s
+}
+
+// grow makes one random revision.
+func (s *store) grow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current++
+	n := 0
+	switch s.rng.IntN(20) {
+	case 0: // not in our range
+	case 1:
+		n = 1 + s.rng.IntN(len(s.keys))
+	default:
+		n = 1 + s.rng.IntN(3)
+	}
+	if n == 0 {
+		return
+	}
+	b := map[string]change{}
+	next := maps.Clone(s.now)
+	for _, i := range s.rng.Perm(len(s.keys))[:n] {
+		k := s.keys[i]
+		was := s.now[k]
+		if was != nil && s.rng.IntN(4) == 0 {
+			delete(next, k)
+			b[k] = change{was: was}
+			continue
+		}
+		next[k] = &versions{mod: s.current, value: fmt.Sprint(k, s.current)}
+		b[k] = change{is: next[k], was: was}
+	}
+	s.now = next
+	s.batches[s.current], s.states[s.current] = b, next
+	s.order = append(s.order, s.current)
+}
+
+// batch returns the revision as a source would bring it.
+func (s *store) batch(revision kv.Revision) kv.Batch {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	b := kv.Batch{Revision: revision, Received: time.Now()}
+	for k, c := range s.batches[revision] {
+		e := kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte(k), ModRevision: revision})}
+		if c.is != nil {
+			e = kv.Event{KV: item(k, c.is.value, revision)}
+		}
+		if c.was != nil {
+			e.Prev = item(k, c.was.value, c.was.mod)
+		}
+		b.Events = append(b.Events, e)
+	}
+	return b
+}
+
+// after returns the first revision >= from that touches r, and what it does
+// there; 0 when there is none.
+func (s *store) after(r kv.Range, from kv.Revision) (kv.Revision, map[string]change) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	lo, hi := 0, len(s.order)
+	for lo < hi {
+		if mid := (lo + hi) / 2; s.order[mid] < from {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for _, revision := range s.order[lo:] {
+		in := map[string]change{}
+		for k, c := range s.batches[revision] {
+			if r.Contains(k) {
+				in[k] = c
+			}
+		}
+		if len(in) > 0 {
+			return revision, in
+		}
+	}
+	return 0, nil
+}
+
+// at returns the state at revision.
+func (s *store) at(revision kv.Revision) map[string]*versions {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for ; revision > 0; revision-- {
+		if m, ok := s.states[revision]; ok {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *store) head() (current kv.Revision, quiet bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.current, s.quiet
+}
+
+func (s *store) between(from, to kv.Revision) (out []kv.Revision) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, revision := range s.order {
+		if revision >= from && revision <= to {
+			out = append(out, revision)
+		}
+	}
+	return out
+}
+
+// Follow implements Source.
+func (s *store) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		sent := kv.Revision(0)
+		send := func(u kv.Update) bool { return ctx.Err() == nil && yield(u, nil) }
+		if req.From == 0 {
+			at, _ := s.head()
+			floor := at + 1
+			if s.rng.IntN(2) == 0 {
+				floor = max(2, at-kv.Revision(s.rng.IntN(50)))
+			}
+			if !send(begin(at, floor)) {
+				return
+			}
+			var kvs []*kv.KeyValue
+			for k, v := range s.at(at) {
+				kvs = append(kvs, item(k, v.value, v.mod))
+			}
+			if !send(state(kvs...)) {
+				return
+			}
+			for _, revision := range s.between(floor, at) {
+				if !send(history(s.batch(revision))) {
+					return
+				}
+			}
+			sent = at
+		} else {
+			if !send(begin(req.From-1, 0)) {
+				return
+			}
+			sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // some of it again
+		}
+		if !send(ready()) {
+			return
+		}
+		for ctx.Err() == nil {
+			current, quiet := s.head()
+			for _, revision := range s.between(sent+1, current) {
+				if !send(live(s.batch(revision))) {
+					return
+				}
+				sent = revision
+			}
+			if quiet {
+				send(progress(current))
+				<-ctx.Done()
+				return
+			}
+			if s.moves--; s.moves == 0 {
+				s.mu.Lock()
+				s.quiet = true
+				s.current += 1000 // elsewhere; so that everybody comes where they wait for
+				s.mu.Unlock()
+				continue
+			}
+			switch s.rng.IntN(300) {
+			case 0:
+				yield(kv.Update{}, errLost)
+				return
+			case 1:
+				for range s.rng.IntN(100) {
+					s.grow()
+				}
+				yield(kv.Update{}, &kv.CompactedError{Requested: sent + 1, Floor: sent + 2})
+				return
+			case 2, 3, 4, 5, 6, 7, 8, 9, 10:
+				if !send(progress(current)) {
+					return
+				}
+				sent = current
+			case 11:
+				runtime.Gosched()
+			default:
+				s.grow()
+			}
+		}
+	}
+}
+
+// client is one who watches, over and over, and holds what comes against the
+// store.
+type client struct {
+	s    *store
+	c    *Cache
+	rng  *rand.Rand
+	stat clientStats
+}
+
+type clientStats struct{ watches, batches, events, compacted, wakes int }
+
+func (x *client) randomRange() kv.Range {
+	k := x.s.keys[x.rng.IntN(len(x.s.keys))]
+	switch x.rng.IntN(5) {
+	case 0:
+		return kv.Prefix(k[:2+x.rng.IntN(3)])
+	case 1:
+		return kv.Range{Start: k}
+	case 2:
+		return all
+	case 3:
+		if o := x.s.keys[x.rng.IntN(len(x.s.keys))]; o > k {
+			return kv.Range{Start: k, End: o}
+		}
+	}
+	return kv.Single(k)
+}
+
+// watch watches one random range from a random revision to a random later one.
+func (x *client) watch() error {
+	r := x.randomRange()
+	now, floor := x.c.Progress(), x.c.Floor()
+	from := floor + kv.Revision(x.rng.Int64N(max(1, int64(now-floor)+20)))
+	current, quiet := x.s.head()
+	until := from + kv.Revision(x.rng.IntN(300))
+	if quiet {
+		until = min(until, current)
+	}
+	x.stat.watches++
+	wake := make(chanWaker, 1)
+	next := from // the first revision that has not been delivered or ruled out
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("watch of %v from %d, all before %d seen: "+format, append([]any{r, from, next}, args...)...)
+	}
+	w, err := x.c.Watch(r, from, wake)
+	var compacted *kv.CompactedError
+	switch {
+	case errors.As(err, &compacted):
+		if compacted.Floor <= from {
+			return fail("%w", err)
+		}
+		x.stat.compacted++
+		return nil
+	case err != nil:
+		return fail("%w", err)
+	}
+	defer w.Close()
+	var events []*kv.Event
+	asked := false
+	for {
+		revision := kv.Revision(-1)
+		for revision != 0 {
+			if x.rng.IntN(50) == 0 {
+				runtime.Gosched()
+			}
+			revision, events, err = w.Next(events[:0])
+			if errors.As(err, &compacted) {
+				if compacted.Floor <= next || compacted.Requested >= compacted.Floor || compacted.Requested > next {
+					return fail("told without need: %w", err)
+				}
+				x.stat.compacted++
+				return nil
+			}
+			if err != nil {
+				return fail("%w", err)
+			}
+			if revision != 0 {
+				if err := x.compare(r, next, revision, events); err != nil {
+					return fail("%w", err)
+				}
+				next = revision + 1
+			}
+			// Bookmarkable: whatever the progress covers has been delivered.
+			p := w.Progress()
+			if p < next-1 {
+				return fail("progress went back to %d", p)
+			}
+			if p >= next {
+				if missing, _ := x.s.after(r, next); missing != 0 && missing <= p {
+					return fail("progress %d, but %d was not delivered", p, missing)
+				}
+				next = p + 1
+			}
+		}
+		if next > until {
+			return nil
+		}
+		if !asked || x.rng.IntN(10) == 0 {
+			asked = true
+			w.WakeAt(until)
+		}
+		select {
+		case <-wake:
+			x.stat.wakes++
+		case <-time.After(deadline):
+			return fail("lost wake-up: waits for %d, progress %d, cache at %d", until, w.Progress(), x.c.Progress())
+		}
+	}
+}
+
+// compare holds a delivery against the store.
+func (x *client) compare(r kv.Range, next, revision kv.Revision, events []*kv.Event) error {
+	want, changes := x.s.after(r, next)
+	if revision != want {
+		return fmt.Errorf("delivered %d, the next is %d", revision, want)
+	}
+	if len(events) != len(changes) {
+		return fmt.Errorf("revision %d: %d events of %d", revision, len(events), len(changes))
+	}
+	x.stat.batches++
+	for _, e := range events {
+		x.stat.events++
+		c, ok := changes[string(e.KV.Key())]
+		if !ok {
+			return fmt.Errorf("revision %d: unexpected %s of %q", revision, e.Type, e.KV.Key())
+		}
+		delete(changes, string(e.KV.Key()))
+		if e.KV.ModRevision() != revision || (e.Type == kv.Delete) != (c.is == nil) || (c.is != nil && string(e.KV.Value()) != c.is.value) {
+			return fmt.Errorf("revision %d: %s of %q is not what happened", revision, e.Type, e.KV.Key())
+		}
+		if (e.Prev != nil) != (c.was != nil) || (c.was != nil && (string(e.Prev.Value()) != c.was.value || e.Prev.ModRevision() != c.was.mod)) {
+			return fmt.Errorf("revision %d: previous value of %q is wrong", revision, e.KV.Key())
+		}
+	}
+	return nil
+}
+
+// read reads at a random revision.
+func (x *client) read(ctx context.Context) error {
+	before := x.c.Progress()
+	revision := kv.Revision(0)
+	if x.rng.IntN(2) == 0 {
+		revision = max(1, before-kv.Revision(x.rng.IntN(40))+kv.Revision(x.rng.IntN(5)))
+		if current, quiet := x.s.head(); quiet {
+			revision = min(revision, current)
+		}
+	}
+	snap, err := x.c.At(ctx, revision)
+	var compacted *kv.CompactedError
+	if errors.As(err, &compacted) {
+		if compacted.Floor <= revision {
+			return fmt.Errorf("read at %d: %w", revision, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read at %d: %w", revision, err)
+	}
+	if revision > 0 && snap.Revision != revision || snap.Revision < before && revision == 0 {
+		return fmt.Errorf("read at %d with progress %d brought %d", revision, before, snap.Revision)
+	}
+	r, n := x.randomRange(), 0
+	want := x.s.at(snap.Revision)
+	snap.Ascend(r, func(item *kv.KeyValue) bool {
+		n++
+		if v := want[string(item.Key())]; v == nil || v.mod != item.ModRevision() || v.value != string(item.Value()) {
+			err = fmt.Errorf("read of %v at %d: %q is %v", r, snap.Revision, item.Key(), item)
+		}
+		return err == nil
+	})
+	for k := range want {
+		if r.Contains(k) {
+			n--
+		}
+	}
+	if n != 0 && err == nil {
+		err = fmt.Errorf("read of %v at %d: %+d keys", r, snap.Revision, n)
+	}
+	return err
+}
+
+func TestAgainstModel(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		procs   int
+		clients int
+		keys    int
+		moves   int
+		window  int64
+	}{
+		{"one processor", 1, 20, 50, 4000, 256 << 10},
+		{"two processors", 2, 20, 50, 4000, 256 << 10},
+		{"many processors", 8, 20, 50, 4000, 256 << 10},
+		{"small window", 4, 10, 20, 4000, 40 << 10},
+		{"tiny window", 4, 10, 5, 4000, 2 << 10},
+		{"many clients", 4, 100, 100, 2000, 4 << 20},
+	} {
+		// In a bubble the pauses between two sources cost nothing, and a lost
+		// wake-up shows at once.
+		bubble := func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(x.procs))
+			rng := newRand(t)
+			if testing.Short() {
+				x.moves /= 4
+			}
+			s := newStore(rng, x.keys, x.moves)
+			for range 100 {
+				s.grow()
+			}
+			cfg := small(s)
+			cfg.WindowBytes, cfg.RootsBytes = x.window, 100<<10
+			clientRand := rand.New(rand.NewPCG(rng.Uint64(), 1))
+			c := New(cfg)
+			run(t, c)
+			<-c.Ready()
+			var clients sync.WaitGroup
+			all := make([]client, x.clients)
+			for i := range all {
+				all[i] = client{s: s, c: c, rng: rand.New(rand.NewPCG(clientRand.Uint64(), 2))}
+				clients.Go(func() {
+					// A few rounds are left for when nothing happens any more.
+					for left := 3; left > 0 && !t.Failed(); {
+						if _, quiet := s.head(); quiet {
+							left--
+						}
+						if err := all[i].watch(); err != nil {
+							t.Error(err)
+						}
+						if err := all[i].read(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			clients.Wait()
+			current, _ := s.head()
+			follows(t, c, current)
+			var sum clientStats
+			for i := range all {
+				sum.watches += all[i].stat.watches
+				sum.batches += all[i].stat.batches
+				sum.events += all[i].stat.events
+				sum.compacted += all[i].stat.compacted
+				sum.wakes += all[i].stat.wakes
+			}
+			st := c.Status()
+			t.Logf("%+v; %+v", sum, st)
+			if st.Watchers != 0 || waitersOf(c) != 0 {
+				t.Errorf("%d watchers and %d waiters left", st.Watchers, waitersOf(c))
+			}
+			if len(c.index.single) != 0 || len(c.index.byKey) != 0 || c.index.ranges != nil {
+				t.Error("the index is not empty")
+			}
+			snap, err := c.At(t.Context(), current)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := s.at(current); snap.Len() != len(want) {
+				t.Errorf("%d keys of %d at the end", snap.Len(), len(want))
+			}
+			var bytes int64
+			snap.Ascend(kv.Range{}, func(item *kv.KeyValue) bool { bytes += int64(item.Size()); return true })
+			if bytes != st.StateBytes {
+				t.Errorf("the state holds %d bytes, counted %d", bytes, st.StateBytes)
+			}
+		}
+		t.Run(x.name, func(t *testing.T) { synctest.Test(t, bubble) })
+	}
+}
