@@ -48,8 +48,8 @@ func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger
 		g.Go(func() error { return serve(gctx, nc, log, quicker) })
 	}
 	g.Go(func() error {
-		if err := awaitReady(gctx, probes); err != nil {
-			return nil // a node's failure, or the end: told elsewhere
+		if !awaitReady(gctx, probes) {
+			return nil // the end, or a node has failed and says so
 		}
 		banner(out, cfg, endpoints, probes, time.Since(began))
 		if cfg.Demo {
@@ -65,18 +65,19 @@ func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger
 	return err
 }
 
-// awaitReady returns once every node says that it is ready.
-func awaitReady(ctx context.Context, probes []string) error {
+// awaitReady waits until every node says that it is ready; false when ctx ends
+// first.
+func awaitReady(ctx context.Context, probes []string) bool {
 	for _, url := range probes {
 		for !answersOK(ctx, url) {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
-				return ctx.Err()
+				return false
 			}
 		}
 	}
-	return nil
+	return true
 }
 
 func answersOK(ctx context.Context, url string) bool {

@@ -46,7 +46,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, tune func(*
 	if tune != nil {
 		tune(&nc)
 	}
-	if nc.Listeners, err = listen(cfg.Listen); err != nil {
+	if nc.Listeners, err = listen(ctx, cfg.Listen); err != nil {
 		return err
 	}
 	tel, err := telemetry.New(telemetry.Config{ServiceName: "cachenode", Version: version.String(), Node: cfg.Name})
@@ -160,10 +160,11 @@ func secure(cfg config.Config, nc *node.Config) error {
 }
 
 // listen opens the ports, and names the flag of one that is taken.
-func listen(at config.Listen) (l node.Listeners, err error) {
+func listen(ctx context.Context, at config.Listen) (l node.Listeners, err error) {
 	var errs []error
+	var lc net.ListenConfig
 	open := func(flag, address string) net.Listener {
-		one, err := net.Listen("tcp", address)
+		one, err := lc.Listen(ctx, "tcp", address)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s %s: %w", flag, address, err))
 			return nil
