@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -174,8 +173,8 @@ func (n *Node) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 }
 
-// Owners returns the nodes, the one that owns most shards first.
-func (c *Cluster) Owners(ctx context.Context) ([]*Node, error) {
+// Owned returns how many shards each node owns, by name.
+func (c *Cluster) Owned(ctx context.Context) (map[string]int, error) {
 	m, err := c.shardMap(ctx)
 	if err != nil {
 		return nil, err
@@ -186,9 +185,7 @@ func (c *Cluster) Owners(ctx context.Context) ([]*Node, error) {
 			owned[r[0]]++
 		}
 	}
-	nodes := slices.Clone(c.Nodes)
-	slices.SortStableFunc(nodes, func(a, b *Node) int { return owned[b.Name] - owned[a.Name] })
-	return nodes, nil
+	return owned, nil
 }
 
 // stop kills all nodes.

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,21 +50,24 @@ type Scene struct {
 	crowd   *crowd
 	answers *answers
 	last    *Node         // the last victim
+	owned   int           // shards it owned
 	struck  map[*Node]int // how often each was one
 }
 
 // Victim returns, of the nodes that were a victim least often, the one that
 // owns most shards.
 func (s *Scene) Victim(ctx context.Context) (*Node, error) {
-	nodes, err := s.Cluster.Owners(ctx)
+	owned, err := s.Cluster.Owned(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find a victim: %w", err)
 	}
 	if s.struck == nil {
 		s.struck = map[*Node]int{}
 	}
-	slices.SortStableFunc(nodes, func(a, b *Node) int { return s.struck[a] - s.struck[b] })
-	s.last = nodes[0]
+	s.last = slices.MinFunc(s.Cluster.Nodes, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(s.struck[a], s.struck[b]), cmp.Compare(owned[b.Name], owned[a.Name]))
+	})
+	s.owned = owned[s.last.Name]
 	s.struck[s.last]++
 	return s.last, nil
 }

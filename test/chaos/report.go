@@ -17,6 +17,8 @@ type Cycle struct {
 	Fault  string `json:"fault"`
 	// Node was the victim; of a lost quorum the one that was left.
 	Node string `json:"node"`
+	// Owned is how many shards it owned when the fault struck.
+	Owned int `json:"owned"`
 	// Void says why the cycle does not count; empty: it does.
 	Void            string  `json:"void,omitempty"`
 	Seconds         float64 `json:"seconds"`
@@ -50,8 +52,8 @@ type Cycle struct {
 
 // String returns the cycle in one line.
 func (c Cycle) String() string {
-	s := fmt.Sprintf("%s %s: %.0f writes/s, %d events judged, %d violations, gap %s on nodes that stayed, %s moved",
-		c.Fault, c.Node, c.WritesPerSecond, c.Events, c.Violations, c.Stayed, c.Moved)
+	s := fmt.Sprintf("%s %s (owner of %d shards): %.0f writes/s, %d events judged, %d violations, gap %s on nodes that stayed, %s moved",
+		c.Fault, c.Node, c.Owned, c.WritesPerSecond, c.Events, c.Violations, c.Stayed, c.Moved)
 	if c.Void != "" {
 		s += "; VOID: " + c.Void
 	}

@@ -203,7 +203,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	c.Seconds = time.Since(began).Seconds()
 	c.WritesPerSecond = float64(r.load.writes.Load()-writes) / c.Seconds
 	if r.scene.last != nil {
-		c.Node = r.scene.last.Name
+		c.Node, c.Owned = r.scene.last.Name, r.scene.owned
 	}
 	if err != nil {
 		c.Violations = r.count()
