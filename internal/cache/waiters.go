@@ -48,8 +48,13 @@ func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waite
 	return c.wait(&waiter{revision: revision, waker: waker, place: -1, owner: owner})
 }
 
+// wait puts w among those who wait, or wakes it at once. It asks the source
+// for progress unless w is idle.
 func (c *Cache) wait(w *waiter) *waiter {
 	revision, waker, owner := w.revision, w.waker, w.owner
+	if !w.idle {
+		defer c.Demand(revision)
+	}
 	c.mu.Lock()
 	// Under the lock that the writer takes after it has settled: it either
 	// finds the waiter or had settled before this.
@@ -59,7 +64,11 @@ func (c *Cache) wait(w *waiter) *waiter {
 		return w
 	}
 	if owner != nil {
-		if owner.entry == nil || owner.waitsLocked(revision) {
+		had := owner.waitsLocked(revision)
+		if had != nil {
+			had.idle = had.idle && w.idle
+		}
+		if had != nil || owner.entry == nil {
 			c.mu.Unlock()
 			return w
 		}

@@ -154,6 +154,64 @@ func TestDemand(t *testing.T) {
 	}
 }
 
+// Whoever waits in earnest has the source asked, once and not in vain; who is
+// content to be told does not.
+func TestWhoAsksTheSource(t *testing.T) {
+	c := loaded(small(nil), 10)
+	asked := func() kv.Revision {
+		select {
+		case revision := <-c.want:
+			return revision
+		default:
+			return 0
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := watch(t, c, all, 11, &wakes{})
+	w.NotifyAt(20)
+	if got := asked(); got != 0 {
+		t.Errorf("NotifyAt asks for %d", got)
+	}
+	c.demandAgain()
+	if got := asked(); got != 0 {
+		t.Errorf("a reminder for NotifyAt asks for %d", got)
+	}
+	w.WakeAt(20)
+	if got := asked(); got != 20 {
+		t.Errorf("WakeAt asks for %d", got)
+	}
+	w.NotifyAt(20)
+	c.demandAgain()
+	if got := asked(); got != 20 {
+		t.Errorf("a reminder for WakeAt asks for %d", got)
+	}
+	w.WakeAt(10)
+	if got := asked(); got != 0 {
+		t.Errorf("WakeAt of what is there asks for %d", got)
+	}
+	w.Close()
+	for name, wait := range map[string]func(context.Context){
+		"WaitProgress": func(ctx context.Context) { _ = c.WaitProgress(ctx, 30) },
+		"At":           func(ctx context.Context) { _, _ = c.At(ctx, 30) },
+	} {
+		done := make(chan struct{})
+		go func() { defer close(done); wait(ctx) }()
+		select {
+		case got := <-c.want:
+			if got != 30 {
+				t.Errorf("%s asks for %d", name, got)
+			}
+		case <-time.After(deadline):
+			t.Errorf("%s does not ask", name)
+		}
+		cancel()
+		<-done
+		ctx, cancel = context.WithCancel(t.Context())
+	}
+	cancel()
+}
+
 // Waiting for a cache that is still being loaded must wait, not spin.
 func TestWaitBeforeLoaded(t *testing.T) {
 	c := New(small(nil))

@@ -82,14 +82,14 @@ func (w *Watcher) Close() {
 	}
 }
 
-// waitsLocked reports whether w already waits for revision.
-func (w *Watcher) waitsLocked(revision kv.Revision) bool {
+// waitsLocked returns the waiter that w already has for revision, or nil.
+func (w *Watcher) waitsLocked(revision kv.Revision) *waiter {
 	for at := w.waits; at != nil; at = at.next {
 		if at.revision == revision {
-			return true
+			return at
 		}
 	}
-	return false
+	return nil
 }
 
 // Range returns what is watched.
@@ -173,7 +173,6 @@ func (w *Watcher) Progress() kv.Revision {
 // the watcher takes it back.
 func (w *Watcher) WakeAt(revision kv.Revision) {
 	w.c.wakeAt(revision, w.waker, w)
-	w.c.Demand(revision)
 }
 
 // NotifyAt is WakeAt without asking the source for anything.
