@@ -1,0 +1,87 @@
+package cache
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func TestFreshness(t *testing.T) {
+	type do func(f *freshness)
+	at := func(s int) time.Duration { return time.Duration(s) * time.Second }
+	observe := func(s int, revision kv.Revision) do { return func(f *freshness) { f.observe(at(s), revision) } }
+	reached := func(revision kv.Revision) do { return func(f *freshness) { f.reached(revision) } }
+	confirm := func(s int) do { return func(f *freshness) { f.confirm(at(s)) } }
+	for _, c := range []struct {
+		name  string
+		steps []do
+		want  int // seconds; -1: not known
+	}{
+		{"nothing heard", []do{reached(10)}, -1},
+		{"ahead of etcd as it was", []do{reached(10), observe(1, 10)}, 1},
+		{"behind etcd", []do{reached(10), observe(1, 11)}, -1},
+		{"caught up", []do{reached(10), observe(1, 11), reached(11)}, 1},
+		{"caught up with the first of two", []do{observe(1, 11), observe(2, 20), reached(15)}, 1},
+		{"caught up with both", []do{observe(1, 11), observe(2, 20), reached(20)}, 2},
+		{"then with the second", []do{observe(1, 11), observe(2, 20), reached(15), reached(20)}, 2},
+		{"always behind the newest", []do{observe(1, 11), observe(2, 20), observe(3, 30), reached(11), observe(4, 40), reached(30)}, 3},
+		{"the source says so", []do{confirm(5)}, 5},
+		{"never goes back", []do{confirm(5), reached(10), observe(1, 5), confirm(4)}, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var f freshness
+			for _, step := range c.steps {
+				step(&f)
+			}
+			if f.known != (c.want >= 0) || f.known && f.freshAt != at(c.want) {
+				t.Errorf("known %v, as of %v; want %ds", f.known, f.freshAt, c.want)
+			}
+		})
+	}
+}
+
+func TestAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := loaded(small(nil), 10)
+		if _, known := c.Age(); known || !c.FreshAt().IsZero() {
+			t.Error("the age is known before etcd was heard of")
+		}
+		began := time.Now()
+		time.Sleep(time.Second)
+		c.Observe(began, 12)
+		if _, known := c.Age(); known {
+			t.Error("the age is known before the progress is there")
+		}
+		c.advance(12)
+		time.Sleep(time.Second)
+		if age, known := c.Age(); !known || age != 2*time.Second || !c.FreshAt().Equal(began) {
+			t.Errorf("%v %v %v", age, known, c.FreshAt())
+		}
+		c.Observe(time.Now().Add(time.Hour), 12)
+		if age, _ := c.Age(); age != 0 {
+			t.Errorf("age %v is below zero", age)
+		}
+		if st := c.Status(); !st.AgeKnown {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// What a peer says of its age counts from when it said so.
+func TestAgeFromSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		c := New(small(s))
+		run(t, c)
+		s.play(begin(10, 11), ready())
+		fresh := progress(5) // late, and true all the same: we have more
+		fresh.FreshAt = time.Now().Add(-3 * time.Second)
+		s.play(fresh, progress(10))
+		synctest.Wait()
+		if age, known := c.Age(); !known || age != 3*time.Second {
+			t.Errorf("%v %v", age, known)
+		}
+	})
+}

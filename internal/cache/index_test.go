@@ -1,0 +1,83 @@
+package cache
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func TestIndexAgainstList(t *testing.T) {
+	rng := newRand(t)
+	for _, size := range []int{3, 50, 400} {
+		var x index
+		live := map[*Watcher]bool{}
+		var list []*Watcher
+		for range 4000 {
+			if len(live) == 0 || (len(live) < size && rng.IntN(2) == 0) {
+				r := randomRange(rng)
+				w := &Watcher{r: r, single: r.IsSingle()}
+				x.add(w)
+				live[w] = true
+				list = append(list, w)
+			} else {
+				at := rng.IntN(len(list))
+				w := list[at]
+				list[at] = list[len(list)-1]
+				list = list[:len(list)-1]
+				delete(live, w)
+				x.remove(w)
+				x.remove(w) // twice is once
+			}
+			if x.count != len(live) {
+				t.Fatalf("%d watchers, not %d", x.count, len(live))
+			}
+			key := randomKey(rng)
+			found := map[*Watcher]bool{}
+			x.find([]byte(key), func(e *watchers) {
+				for i, w := range e.list {
+					if found[w] || !live[w] || w.place != int32(i) || w.r != e.r {
+						t.Fatalf("%q: watcher of %v is found twice, dead, or in the wrong place", key, w.r)
+					}
+					found[w] = true
+				}
+			})
+			for w := range live {
+				if w.r.Contains(key) != found[w] {
+					t.Fatalf("%q: watcher of %v found: %v", key, w.r, found[w])
+				}
+			}
+		}
+		n := 0
+		x.all(func(e *watchers) { n += len(e.list) })
+		if n != len(live) {
+			t.Errorf("all has %d watchers, not %d", n, len(live))
+		}
+		for w := range live {
+			x.remove(w)
+		}
+		if x.count != 0 || len(x.single) != 0 || len(x.byKey) != 0 || x.ranges != nil {
+			t.Error("something is left")
+		}
+	}
+}
+
+// Ranges that come in order do not make a list of the tree.
+func TestIndexStaysShallow(t *testing.T) {
+	var x index
+	const n = 10_000
+	for i := range n {
+		x.add(&Watcher{r: kv.Prefix(fmt.Sprintf("/%05d/", i))})
+	}
+	var depth func(n *node) int
+	depth = func(n *node) int {
+		if n == nil {
+			return 0
+		}
+		return 1 + max(depth(n.left), depth(n.right))
+	}
+	if d, most := depth(x.ranges), int(6*math.Log2(n)); d > most {
+		t.Errorf("depth %d over %d", d, most)
+	}
+}

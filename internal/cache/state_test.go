@@ -1,0 +1,102 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Every revision that is kept reads as a full copy taken then, and no bound is
+// exceeded.
+func TestReadsAgainstCopies(t *testing.T) {
+	rng := newRand(t)
+	for _, bytes := range []int64{0, 20 << 10, 1 << 30} {
+		cfg := small(nil)
+		cfg.RootsBytes = bytes
+		c := loaded(cfg, 1)
+		copies := []map[string]kv.Revision{nil, {}} // by revision
+		for revision := kv.Revision(2); revision < 1500; revision++ {
+			next := maps.Clone(copies[revision-1])
+			copies = append(copies, next)
+			if rng.IntN(10) == 0 {
+				c.advance(revision)
+				continue
+			}
+			b := batch(revision)
+			for range 1 + rng.IntN(4) {
+				k := fmt.Sprintf("%03d", rng.IntN(300))
+				if _, twice := next[k]; twice && next[k] == revision {
+					continue
+				}
+				if _, there := next[k]; there && rng.IntN(3) == 0 {
+					delete(next, k)
+					b.Events = append(b.Events, del(k, revision))
+				} else {
+					next[k] = revision
+					b.Events = append(b.Events, put(k, revision))
+				}
+			}
+			c.apply(&b)
+			if c.roots.bytes > bytes || len(c.roots.roots) > 0 && bytes == 0 {
+				t.Fatalf("%d bytes in old roots, the bound is %d", c.roots.bytes, bytes)
+			}
+		}
+		read := 0
+		for revision := range copies {
+			if revision == 0 {
+				continue
+			}
+			snap, err := c.At(t.Context(), kv.Revision(revision))
+			var compacted *kv.CompactedError
+			if errors.As(err, &compacted) {
+				if read > 0 || compacted.Floor <= kv.Revision(revision) {
+					t.Fatalf("at %d, after %d could be read: %v", revision, read, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			read++
+			got := map[string]kv.Revision{}
+			snap.Ascend(all, func(item *kv.KeyValue) bool {
+				got[string(item.Key())] = item.ModRevision()
+				return true
+			})
+			if !maps.Equal(got, copies[revision]) || snap.Len() != len(got) {
+				t.Fatalf("at %d: %d keys, not %d, or others", revision, len(got), len(copies[revision]))
+			}
+			k := fmt.Sprintf("%03d", rng.IntN(300))
+			if item := snap.Get(k); (item != nil) != (got[k] != 0) || item != nil && item.ModRevision() != got[k] {
+				t.Fatalf("at %d: Get(%q) = %v", revision, k, item)
+			}
+		}
+		t.Logf("bound %d: %d of %d revisions can be read", bytes, read, len(copies)-1)
+		if bytes == 1<<30 && read != len(copies)-1 {
+			t.Error("not all could be read")
+		}
+	}
+}
+
+func TestRootsAge(t *testing.T) {
+	l := rootLog{maxBytes: 1 << 20, maxAge: time.Minute}
+	now := time.Now()
+	for revision := range kv.Revision(100) {
+		l.push(revision+1, newTree(), 10, now.Add(time.Duration(revision)*time.Second))
+	}
+	l.trim(now.Add(99 * time.Second))
+	if root, oldest := l.at(39); root != nil || oldest != 40 {
+		t.Errorf("at 39: %v, oldest %d", root, oldest)
+	}
+	if root, _ := l.at(40); root == nil {
+		t.Error("40 is gone")
+	}
+	l.trim(now.Add(time.Hour))
+	if root, oldest := l.at(100); root != nil || oldest != 0 || l.bytes != 0 {
+		t.Errorf("an hour later: %v, oldest %d, %d bytes", root, oldest, l.bytes)
+	}
+}

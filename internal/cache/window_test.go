@@ -1,0 +1,214 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// fullWindow is the window's model: all history since the last reset.
+type fullWindow struct {
+	batches []*kv.Batch
+	first   uint64 // sequence number of batches[0]
+}
+
+// check holds a view against the history as it was when the view was taken.
+func (m fullWindow) check(v windowView) error {
+	if next := m.first + uint64(len(m.batches)); v.next != next {
+		return fmt.Errorf("next is %d, not %d", v.next, next)
+	}
+	if v.first < m.first || v.first > v.next {
+		return fmt.Errorf("first is %d of [%d, %d)", v.first, m.first, v.next)
+	}
+	for seq := v.first; seq < v.next; seq++ {
+		if got, want := v.at(seq).Batch, m.batches[seq-m.first]; got != want {
+			return fmt.Errorf("batch %d is revision %d, not %d", seq, got.Revision, want.Revision)
+		}
+	}
+	if v.first < v.next && v.floor > v.at(v.first).Revision {
+		return fmt.Errorf("floor %d is above the first batch, %d", v.floor, v.at(v.first).Revision)
+	}
+	// Complete from the floor on.
+	for i, b := range m.batches {
+		if b.Revision >= v.floor && m.first+uint64(i) < v.first {
+			return fmt.Errorf("floor %d, but %d is gone", v.floor, b.Revision)
+		}
+	}
+	return nil
+}
+
+// seek is windowView.seek for revisions >= floor.
+func (m fullWindow) seek(revision kv.Revision) uint64 {
+	for i, b := range m.batches {
+		if b.Revision >= revision {
+			return m.first + uint64(i)
+		}
+	}
+	return m.first + uint64(len(m.batches))
+}
+
+func TestWindowAgainstHistory(t *testing.T) {
+	rng := newRand(t)
+	for range 20 {
+		w := window{maxBytes: 1 << (10 + rng.IntN(10)), maxAge: time.Duration(1+rng.IntN(100)) * time.Second, next: 1}
+		m := fullWindow{first: 2}
+		w.reset(1)
+		type old struct {
+			view  windowView
+			model fullWindow
+		}
+		var views []old // of readers that are slow
+		revision, now := kv.Revision(1), time.Now()
+		for range 3000 {
+			switch n := rng.IntN(1000); {
+			case n < 2:
+				last := w.next
+				revision += kv.Revision(rng.IntN(3))
+				w.reset(revision + 1)
+				m = fullWindow{first: w.next}
+				if w.next <= last {
+					t.Fatal("a sequence number is used twice")
+				}
+			case n < 50:
+				now = now.Add(time.Duration(rng.IntN(20)) * time.Second)
+				w.evict(now)
+			case n < 60:
+				views = append(views, old{w.view(), fullWindow{slices.Clone(m.batches), m.first}})
+			default:
+				revision += 1 + kv.Revision(rng.IntN(3))
+				b := &kv.Batch{Revision: revision, Received: now}
+				for range 1 + rng.IntN(3)*rng.IntN(20) {
+					b.Events = append(b.Events, put(fmt.Sprint(rng.IntN(100)), revision))
+				}
+				w.append(b)
+				m.batches = append(m.batches, b)
+				w.evict(now)
+				if w.bytes > w.maxBytes && len(w.segments) > 1 {
+					t.Fatalf("%d bytes of %d in %d segments", w.bytes, w.maxBytes, len(w.segments))
+				}
+			}
+			v := w.view()
+			if err := m.check(v); err != nil {
+				t.Fatal(err)
+			}
+			var bytes int64
+			for seq := v.first; seq < v.next; seq++ {
+				bytes += int64(v.at(seq).Size())
+			}
+			if bytes != w.bytes {
+				t.Fatalf("counted %d bytes of %d", w.bytes, bytes)
+			}
+			w.evict(now)
+			if oldest := w.segments; len(oldest) > 1 && now.Sub(oldest[0].batches[oldest[0].n-1].Received) > w.maxAge {
+				t.Fatal("a segment is too old and still there")
+			}
+			v = w.view()
+			from := v.floor + kv.Revision(rng.IntN(int(max(1, revision-v.floor+3))))
+			if got, want := v.seek(from), m.seek(from); got != max(want, v.first) {
+				t.Fatalf("seek %d: %d, not %d", from, got, want)
+			}
+		}
+		for _, o := range views {
+			if err := o.model.check(o.view); err != nil {
+				t.Fatalf("an old view has changed: %v", err)
+			}
+		}
+	}
+}
+
+// One batch over the bound is kept, alone: it is the newest there is.
+func TestWindowHoldsHugeBatch(t *testing.T) {
+	w := window{maxBytes: 64 << 10, maxAge: time.Hour, next: 1}
+	small := func(from, to kv.Revision) {
+		for revision := from; revision < to; revision++ {
+			b := puts(revision, "a")
+			w.append(&b)
+			w.evict(b.Received)
+			if w.bytes > w.maxBytes && len(w.segments) > 1 {
+				t.Fatalf("%d bytes at %d", w.bytes, revision)
+			}
+		}
+	}
+	small(2, 1000)
+	huge := batch(1000)
+	for i := range 5000 {
+		huge.Events = append(huge.Events, put(fmt.Sprintf("%04d", i), 1000))
+	}
+	w.append(&huge)
+	w.evict(huge.Received)
+	if v := w.view(); v.next-v.first != 1 || v.floor != 1000 {
+		t.Errorf("%d batches from %d on beside the huge one", v.next-v.first, v.floor)
+	}
+	small(1001, 2000)
+	if v := w.view(); v.floor <= 1000 {
+		t.Error("the huge batch stays")
+	}
+}
+
+func TestMatchAgainstScan(t *testing.T) {
+	rng := newRand(t)
+	for range 300 {
+		b := randomBatch(rng, 1+rng.IntN(100))
+		if rng.IntN(2) == 0 {
+			slices.SortStableFunc(b.Events, func(a, c kv.Event) int { return slices.Compare(a.KV.Key(), c.KV.Key()) })
+		}
+		e := newEntry(&b)
+		for range 50 {
+			r := randomRange(rng)
+			var want []*kv.Event
+			for i := range b.Events {
+				if r.Contains(string(b.Events[i].KV.Key())) {
+					want = append(want, &b.Events[i])
+				}
+			}
+			head := []*kv.Event{&b.Events[0]} // what is there already stays
+			got := e.match(r, r.IsSingle(), head)
+			if got[0] != head[0] || !slices.Equal(got[1:], want) {
+				t.Fatalf("%v of %d events: %d, not %d, or in another order", r, len(b.Events), len(got)-1, len(want))
+			}
+		}
+	}
+}
+
+func randomKey(rng *rand.Rand) string {
+	return fmt.Sprintf("%d%s%d", rng.IntN(10), "/"[:rng.IntN(2)], rng.IntN(30))
+}
+
+func randomBatch(rng *rand.Rand, n int) kv.Batch {
+	b := batch(7)
+	for range n {
+		k := randomKey(rng)
+		if rng.IntN(5) == 0 {
+			b.Events = append(b.Events, del(k, 7)) // rarely, a key has two events
+		} else {
+			b.Events = append(b.Events, put(k, 7))
+		}
+	}
+	return b
+}
+
+// randomRange returns a range over randomKey's keys: single, bounded,
+// unbounded, everything.
+func randomRange(rng *rand.Rand) kv.Range {
+	a, b := randomKey(rng), randomKey(rng)
+	if a > b {
+		a, b = b, a
+	}
+	switch n := rng.IntN(6); {
+	case n == 0:
+		return kv.Range{Start: a}
+	case n == 1:
+		return kv.Prefix(a[:1])
+	case n == 2:
+		return all
+	case n == 3 && a < b:
+		return kv.Range{Start: a, End: b}
+	case n == 4:
+		return kv.Range{End: b}
+	}
+	return kv.Single(a)
+}
