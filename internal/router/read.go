@@ -186,7 +186,9 @@ func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) e
 			}
 		}
 		count := func(chunk []*kv.KeyValue) error {
-			left -= int64(len(chunk))
+			if o.Limit > 0 { // 0 stays 0: no limit for the next part either
+				left -= int64(len(chunk))
+			}
 			return fn(chunk)
 		}
 		var err error
