@@ -28,7 +28,7 @@ type Config struct {
 	Logger *slog.Logger
 	// Silence is how long a node may say nothing before its watches move to
 	// another one. Nodes are asked for a sign of life three times as often.
-	// Default 1.5 s, at least 300 ms.
+	// Default 1 s, at least 300 ms.
 	Silence time.Duration
 	// AttemptTimeout is how long one node may take to answer a read, or to
 	// send the next chunk of a list. Default 4 s.
@@ -47,7 +47,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Silence == 0 {
-		c.Silence = 1500 * time.Millisecond
+		c.Silence = time.Second
 	}
 	if c.AttemptTimeout == 0 {
 		c.AttemptTimeout = 4 * time.Second

@@ -634,8 +634,10 @@ type WatchResponse struct {
 	//	*WatchResponse_Sync
 	//	*WatchResponse_Ended
 	Detail isWatchResponse_Detail `protobuf_oneof:"detail"`
-	// Changes of one revision, in etcd's order, those of the watch's range. The
-	// number is that of etcd's WatchResponse.events: the same bytes serve both.
+	// Changes of one revision, those of the watch's range, in etcd's order within
+	// each shard and shard after shard in key order: etcd does not tell the order
+	// between events that were watched apart. The number is that of etcd's
+	// WatchResponse.events: the same bytes serve both.
 	Events        []*Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,7 +32,7 @@ const (
 // public services (which a node uses to forward reads).
 type PeerServiceClient interface {
 	// Follow streams one shard: the state or the window, then whole revisions,
-	// progress, age, and a heartbeat at least every 250 ms.
+	// progress, age, and a heartbeat at least every 200 ms.
 	Follow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowRequest, FollowResponse], error)
 	// FollowMap streams the shard map, now and whenever it changes.
 	FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error)
@@ -99,7 +99,7 @@ func (c *peerServiceClient) Propose(ctx context.Context, in *ProposeRequest, opt
 // public services (which a node uses to forward reads).
 type PeerServiceServer interface {
 	// Follow streams one shard: the state or the window, then whole revisions,
-	// progress, age, and a heartbeat at least every 250 ms.
+	// progress, age, and a heartbeat at least every 200 ms.
 	Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error
 	// FollowMap streams the shard map, now and whenever it changes.
 	FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error
