@@ -1,0 +1,95 @@
+package sim
+
+// faults are what is wrong between hosts now. The three networks are made to
+// follow them by spread.
+type faults struct {
+	cut    map[link]bool
+	silent map[string]bool
+	dead   map[string]bool
+	raft   map[link]bool // pairs, in order, that raft's network was told to cut
+}
+
+func newFaults() faults {
+	return faults{cut: map[link]bool{}, silent: map[string]bool{}, dead: map[string]bool{}, raft: map[link]bool{}}
+}
+
+func (f *faults) open(l link) bool {
+	return !f.cut[l] && !f.silent[l.from] && !f.silent[l.to] && !f.dead[l.from] && !f.dead[l.to]
+}
+
+// Cut silences everything between two hosts: nodes, clients' hosts or Etcd.
+func (c *Cluster) Cut(a, b string) {
+	c.Net.Cut(a, b)
+	c.faults.cut[link{a, b}], c.faults.cut[link{b, a}] = true, true
+	c.spread()
+}
+
+// CutOneWay silences what from sends to the host to. Raft's network in memory
+// knows no directions: it is cut both ways.
+func (c *Cluster) CutOneWay(from, to string) {
+	c.Net.CutOneWay(from, to)
+	c.faults.cut[link{from, to}] = true
+	c.spread()
+}
+
+// Heal ends what Cut or CutOneWay did between two hosts.
+func (c *Cluster) Heal(a, b string) {
+	c.Net.Heal(a, b)
+	delete(c.faults.cut, link{a, b})
+	delete(c.faults.cut, link{b, a})
+	c.spread()
+}
+
+// Pause makes a host silent to everybody, as SIGSTOP does to who looks at it
+// from outside; its own clocks go on.
+func (c *Cluster) Pause(name string) {
+	c.Net.Silence(name)
+	c.faults.silent[name] = true
+	c.spread()
+}
+
+// Resume ends a Pause. What was sent meanwhile arrives, but for gossip.
+func (c *Cluster) Resume(name string) {
+	c.Net.Revive(name)
+	delete(c.faults.silent, name)
+	c.spread()
+}
+
+// LoseGossip loses gossip's packets with probability p.
+func (c *Cluster) LoseGossip(p float64) { c.gossip.SetLoss(p) }
+
+// HealAll ends all cuts, pauses and losses. Killed nodes stay killed.
+func (c *Cluster) HealAll() {
+	c.Net.HealAll()
+	c.gossip.SetLoss(0)
+	clear(c.faults.cut)
+	clear(c.faults.silent)
+	c.spread()
+}
+
+// spread makes gossip and raft follow the faults.
+func (c *Cluster) spread() {
+	for i, a := range c.hosts {
+		for _, b := range c.hosts[i+1:] {
+			there, back := link{a.name, b.name}, link{b.name, a.name}
+			c.gossip.Mend(a.gossipAddress(), b.gossipAddress())
+			for _, l := range []link{there, back} {
+				if !c.faults.open(l) {
+					from, to := a, b
+					if l == back {
+						from, to = b, a
+					}
+					c.gossip.CutOneWay(from.gossipAddress(), to.gossipAddress())
+				}
+			}
+			cut := !c.faults.open(there) || !c.faults.open(back)
+			switch {
+			case cut && !c.faults.raft[there]:
+				c.raft.Cut(a.raftAddress(), b.raftAddress())
+			case !cut && c.faults.raft[there]:
+				c.raft.Heal(a.raftAddress(), b.raftAddress())
+			}
+			c.faults.raft[there] = cut
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package sim
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// recent keeps the newest lines of all logs: a run of minutes writes more than
+// anybody reads, and only a failed one is read at all.
+type recent struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+const recentLines = 400
+
+func newRecent() *recent { return &recent{} }
+
+// handler returns one for a host's logger.
+func (r *recent) handler(host string) slog.Handler {
+	return slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelInfo}).WithAttrs([]slog.Attr{slog.String("host", host)})
+}
+
+// Write takes one line.
+func (r *recent) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lines) >= 2*recentLines {
+		r.lines = append(r.lines[:0], r.lines[recentLines:]...)
+	}
+	r.lines = append(r.lines, string(bytes.TrimRight(line, "\n")))
+	return len(line), nil
+}
+
+// String returns the lines.
+func (r *recent) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines[max(0, len(r.lines)-recentLines):], "\n")
+}
