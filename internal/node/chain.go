@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -11,19 +12,27 @@ import (
 )
 
 // chain returns the sources of this node's replica, best first: the nodes
-// before it in the map's order, then etcd.
+// before it in the map's order, then etcd, then the nodes behind it. Those are
+// for a node that is cut from etcd, owner or not: while the clock gets no
+// answer they come before etcd, and serve once they read etcd themselves.
 func (n *Node) chain(id shard.ID) []replica.Candidate {
-	var out []replica.Candidate
+	peer := replica.Peer{Shard: id, Self: n.self, RequireDirect: true}
+	var before, behind, etcd []replica.Candidate
+	to := &before
 	for _, node := range n.replicasOf(id) {
 		if node == n.self {
-			break
+			to = &behind
+			continue
 		}
-		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, RequireDirect: true})
+		*to = n.appendPeer(*to, node, peer)
 	}
 	if n.clock.checked() {
-		out = append(out, replica.Candidate{Name: replica.Etcd, Direct: true, Source: n.cfg.Etcd})
+		etcd = []replica.Candidate{{Name: replica.Etcd, Direct: true, Source: n.cfg.Etcd}}
 	}
-	return out
+	if n.clock.trouble() != nil {
+		return slices.Concat(before, behind, etcd)
+	}
+	return slices.Concat(before, etcd, behind)
 }
 
 // warm returns the nodes that may have the shard already.

@@ -171,7 +171,7 @@ func TestAFollowerCutFromItsOwner(t *testing.T) {
 					fresh(t, c, follower, sim.Ask{MaxStaleness: 2 * time.Second})
 					fresh(t, c, owner, sim.Ask{MaxStaleness: 2 * time.Second})
 				}
-				c.Settle(8 * time.Second)
+				c.Settle(20 * time.Second)
 				c.HealAll()
 				writeFor(c, 3*time.Second)
 				c.AwaitReady()
