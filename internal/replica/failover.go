@@ -36,8 +36,11 @@ type Failover struct {
 	Candidates func() []Candidate
 	// Warm returns nodes that may have the state and the window already, for a
 	// cache that has nothing; best first.
-	Warm   func() []Candidate
-	Logger *slog.Logger
+	Warm func() []Candidate
+	// Noticed is told of changes of the source; nil: nobody is. It must not
+	// block.
+	Noticed func(Notice)
+	Logger  *slog.Logger
 
 	mu      sync.Mutex
 	current string                  // guarded by mu; "" while none
@@ -57,6 +60,10 @@ const (
 )
 
 var errBetter = errors.New("a better source is back")
+
+// ErrStale is a cause for [Failover.Change]: the source lives but brings
+// nothing, though etcd has moved on. It is passed over for a while.
+var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
 
 // Current returns the name of the source in use ("" while there is none), and
 // whether it is etcd itself.
@@ -134,7 +141,6 @@ type run struct {
 	yield   func(kv.Update, error) bool
 	began   time.Time
 	updates int
-	quiet   bool // the trouble was logged
 	// hung are candidates that fell silent without closing the stream, until
 	// when: to ask one again at once would cost as long as noticing it did.
 	hung map[string]time.Time
@@ -167,8 +173,8 @@ func (r *run) warm(ctx context.Context) bool {
 		case !more || ctx.Err() != nil:
 			return false
 		case ready:
-			r.f.Logger.Info("took state and window from a peer", "peer", c.Name, "range", r.req.Range, "revision", revision)
 			r.req.From = revision + 1
+			r.f.notice(Notice{What: StateTaken, Source: c.Name}, r.req.Range)
 			return true
 		}
 	}
@@ -178,35 +184,37 @@ func (r *run) warm(ctx context.Context) bool {
 // round tries the candidates in order and follows the first that will do,
 // until it is lost. It reports false when Follow must end.
 func (r *run) round(ctx context.Context) bool {
-	var compacted *kv.CompactedError
+	var gone verdict
 	for _, c := range r.f.Candidates() {
 		if ctx.Err() != nil {
 			return false
 		}
 		if time.Now().Before(r.hung[c.Name]) {
+			gone.open = true
 			continue
 		}
+		before := r.updates
 		more, got, err := r.one(ctx, c)
 		switch {
 		case !more:
 			return false
-		case errors.Is(err, ErrSilent):
+		case errors.Is(err, ErrSilent), errors.Is(err, ErrStale):
 			r.hung[c.Name] = time.Now().Add(hungFor)
 		case errors.Is(err, errBetter):
 			clear(r.hung)
+			return true
 		}
-		if got {
+		if got && r.updates > before {
 			// It worked for a while: start again with the best.
-			if err != nil && !errors.Is(err, errBetter) && ctx.Err() == nil {
-				r.f.Logger.Info("source lost, changing over", "source", c.Name, "range", r.req.Range, "next_revision", r.req.From, "error", err)
+			if err != nil && ctx.Err() == nil {
+				r.f.notice(Notice{What: SourceLost, Source: c.Name, Err: err}, r.req.Range)
 			}
 			return true
 		}
-		var gone *kv.CompactedError
-		if errors.As(err, &gone) && (compacted == nil || c.Direct) {
-			compacted = gone
-		}
-		if err != nil && !r.quiet {
+		// One that begins and then brings nothing is no better than one that
+		// does not begin: the next, or we would never get past it.
+		gone.add(c, err)
+		if err != nil {
 			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
 		}
 		if r.req.From == 0 && notReady(err) && time.Since(r.began) < patience {
@@ -215,11 +223,61 @@ func (r *run) round(ctx context.Context) bool {
 			return true
 		}
 	}
-	if compacted != nil && r.req.From > 0 {
-		r.yield(kv.Update{}, compacted)
-		return false
+	compacted := gone.err()
+	if compacted == nil || r.req.From == 0 {
+		return true
 	}
-	return true
+	if more, rescued := r.rescue(ctx); !more || rescued {
+		return more
+	}
+	r.yield(kv.Update{}, compacted)
+	return false
+}
+
+// rescue takes what the candidates no longer have from the window of any other
+// node. It reports whether the consumer wants more, and whether that brought
+// us forward.
+func (r *run) rescue(ctx context.Context) (more, rescued bool) {
+	for _, c := range r.f.Warm() {
+		from := r.req.From
+		// The scout ends it soon: it is no candidate, or another is better.
+		more, _, err := r.one(ctx, c)
+		if !more || ctx.Err() != nil {
+			return false, false
+		}
+		if r.req.From > from {
+			r.f.notice(Notice{What: GapFilled, Source: c.Name}, r.req.Range)
+			return true, true
+		}
+		r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "error", err)
+	}
+	return true, false
+}
+
+// verdict is what the candidates of one round say of history that is missing.
+type verdict struct {
+	compacted *kv.CompactedError
+	direct    bool // etcd itself says so
+	open      bool // somebody did not answer, and may have it
+}
+
+func (v *verdict) add(c Candidate, err error) {
+	var gone *kv.CompactedError
+	switch {
+	case !errors.As(err, &gone):
+		v.open = true
+	case v.compacted == nil || c.Direct:
+		v.compacted, v.direct = gone, v.direct || c.Direct
+	}
+}
+
+// err returns what is known to be gone: when etcd says so, or everybody does.
+// One node that is away may have it, and etcd surely when it does not answer.
+func (v *verdict) err() *kv.CompactedError {
+	if v.open && !v.direct {
+		return nil
+	}
+	return v.compacted
 }
 
 func notReady(err error) bool {
@@ -245,7 +303,6 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 		if !got {
 			got = true
 			r.f.set(c.Name, c.Direct, cancel)
-			r.quiet = false
 			scout.Go(func() { r.scout(ctx, c, cancel) })
 		}
 		switch u.Kind {
@@ -305,7 +362,7 @@ func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseF
 		}
 		for _, b := range candidates[:better] {
 			if probe(ctx, b, r.req.Range, r.req.Lineage) {
-				r.f.Logger.Info("a better source is back, changing over", "source", b.Name, "left", c.Name, "range", r.req.Range)
+				r.f.notice(Notice{What: BetterSource, Source: b.Name}, r.req.Range)
 				leave(errBetter)
 				return
 			}

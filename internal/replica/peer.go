@@ -21,8 +21,8 @@ import (
 // Silence counts as lost. Short, because everybody who watches here waits for
 // it, and because a mistake costs nothing but a watch at etcd for a while.
 const (
-	Heartbeat = 250 * time.Millisecond
-	Silence   = 800 * time.Millisecond
+	Heartbeat = 200 * time.Millisecond
+	Silence   = 600 * time.Millisecond
 )
 
 // ErrSilent says that a peer stopped talking without closing the stream: it
@@ -41,6 +41,15 @@ type Peer struct {
 	Stateless bool
 	// RequireDirect takes the peer only while it reads etcd itself.
 	RequireDirect bool
+	// Silence is how long the stream may say nothing; 0: the constant.
+	Silence time.Duration
+}
+
+func (p *Peer) silence() time.Duration {
+	if p.Silence > 0 {
+		return p.Silence
+	}
+	return Silence
 }
 
 // Follow implements the cache's Source. The error is ErrSilent, or what the
@@ -62,7 +71,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 
 	// The watchdog runs only while we wait for the peer, not while the
 	// consumer works.
-	watchdog := time.AfterFunc(Silence, func() { cancel(ErrSilent) })
+	watchdog := time.AfterFunc(p.silence(), func() { cancel(ErrSilent) })
 	defer watchdog.Stop()
 	failed := func(err error) error {
 		if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
@@ -90,7 +99,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 
 	var assembling kv.Batch
 	for {
-		watchdog.Reset(Silence)
+		watchdog.Reset(p.silence())
 		m, err := stream.Recv()
 		watchdog.Stop()
 		if err != nil {
@@ -151,6 +160,9 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv
 		return u, true, nil
 	}
 	revision := kv.Revision(m.GetRevision())
+	if revision <= 0 || len(m.GetEvents()) == 0 {
+		return kv.Update{}, false, fmt.Errorf("%w: a response that is nothing we know", kv.ErrMalformed)
+	}
 	if assembling.Revision != 0 && assembling.Revision != revision {
 		return kv.Update{}, false, fmt.Errorf("revision %d in the middle of revision %d", revision, assembling.Revision)
 	}
@@ -177,9 +189,13 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv
 	return u, true, nil
 }
 
-// Probe asks whether the peer would serve the range now.
+// tooOld is the age of its data at which a peer will not do as a source.
+const tooOld = 2 * time.Second
+
+// Probe asks whether the peer would serve the range now, with data that is not
+// too old: one that is cut from etcd still answers.
 func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, Silence)
+	ctx, cancel := context.WithTimeout(ctx, p.silence())
 	defer cancel()
 	stream, err := peerv1.NewPeerServiceClient(p.Conn).Follow(ctx)
 	if err != nil {
@@ -192,8 +208,17 @@ func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	}); err != nil {
 		_ = err // the reason comes with Recv
 	}
-	if _, err := stream.Recv(); err != nil {
-		return wire.Error(err)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return wire.Error(err)
+		}
+		switch beat := m.GetHeartbeat(); {
+		case beat == nil:
+		case !beat.GetAgeKnown() || beat.GetAge().AsDuration() > tooOld:
+			return ErrStale
+		default:
+			return nil
+		}
 	}
-	return nil
 }
