@@ -75,9 +75,10 @@ func (n *Node) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.
 	return append(out, replica.Candidate{Name: string(node), Source: &p})
 }
 
-// Replica implements router.Shards and server.Node.
+// Replica implements router.Shards and server.Node. A copy that is still being
+// loaded is none yet: others have the shard.
 func (n *Node) Replica(id shard.ID) *cache.Cache {
-	if h := n.store.replica(id); h != nil {
+	if h := n.store.replica(id); h != nil && h.ready() {
 		return h.cache
 	}
 	return nil

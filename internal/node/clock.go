@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
 // clock asks etcd once a second how far it is, and tells every cache: so each
@@ -44,6 +45,9 @@ func (c *clock) run(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := c.fits(); err != nil {
+			return err
+		}
 		if c.ok.Load() {
 			c.look(ctx)
 		}
@@ -56,7 +60,17 @@ func (c *clock) run(ctx context.Context) error {
 }
 
 // checked reports whether etcd may be read from.
-func (c *clock) checked() bool { return c.ok.Load() }
+func (c *clock) checked() bool { return c.ok.Load() && c.fits() == nil }
+
+// fits fails when etcd is not the one that the cluster serves. A node may
+// learn what the cluster serves long after it has seen etcd.
+func (c *clock) fits() error {
+	_, _, id := c.last()
+	if m := c.n.placement.Map(); m != nil && id != 0 && m.EtcdClusterID != id {
+		return fmt.Errorf("--etcd leads to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir and --join for another cluster", id, m.EtcdClusterID)
+	}
+	return nil
+}
 
 // check looks at etcd's version and identity. It returns only errors that do
 // not go away.
@@ -75,9 +89,6 @@ func (c *clock) check(ctx context.Context) error {
 	}
 	if c.note(err) {
 		return nil
-	}
-	if m := c.n.placement.Map(); m != nil && m.EtcdClusterID != id {
-		return fmt.Errorf("--etcd leads to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir for another cluster", id, m.EtcdClusterID)
 	}
 	c.mu.Lock()
 	c.id = id
@@ -112,6 +123,9 @@ func (c *clock) look(ctx context.Context) {
 	c.mu.Unlock()
 	for _, h := range c.n.store.all() {
 		h.cache.Observe(at, revision)
+		if _, direct := h.source.Current(); h.ready() && h.lag.stuck(time.Now(), h.cache.Progress(), revision) && !direct {
+			h.source.Change(replica.ErrStale) // etcd's own watches notice by themselves
+		}
 	}
 }
 

@@ -19,7 +19,8 @@ func (n *Node) drain(ctx context.Context) {
 	n.members.SetDraining(true)
 	// Others must be owners before the clients come to them; a third of the
 	// time, because the watches matter more than the order.
-	handOver, stop := context.WithTimeout(ctx, min(n.cfg.DrainTimeout/3, 5*time.Second))
+	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
+	handOver, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/3)
 	n.handOver(handOver)
 	stop()
 	watches, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/3)

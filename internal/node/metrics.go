@@ -82,7 +82,7 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(duplicates, c.Late, label)
 			o.ObserveInt64(resets, c.Resets, label)
 		}
-		notLoaded, _ := n.store.loading()
+		notLoaded, _, _ := n.store.loading()
 		o.ObserveInt64(replicas, nReplicas)
 		o.ObserveInt64(relays, nRelays)
 		o.ObserveInt64(upstream, direct)

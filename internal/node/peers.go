@@ -92,6 +92,18 @@ func (p *peers) options() []grpc.DialOption {
 	return o
 }
 
+// prune closes the connections to nodes that are gone.
+func (p *peers) prune() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for node, c := range p.conns {
+		if m, ok := p.member(node); !ok || m.State == shard.Dead || m.State == shard.Left {
+			_ = c.Close()
+			delete(p.conns, node)
+		}
+	}
+}
+
 func (p *peers) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -20,9 +18,11 @@ type store struct {
 	mu       sync.RWMutex
 	replicas map[shard.ID]*held // guarded by mu
 	relays   map[shard.ID]*held // guarded by mu
+	version  uint64             // guarded by mu; of the map that replicas are of; 0: none yet
 	closed   bool               // guarded by mu
 	ctx      context.Context    //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
+	moved    bell // rings when replicas are what a newer map says
 }
 
 // held is a cache that runs.
@@ -37,6 +37,17 @@ type held struct {
 	// Of relays only.
 	users int       // guarded by store.mu
 	idle  time.Time // guarded by store.mu; since when it has no users
+
+	lag lag // owned by clock
+}
+
+func (h *held) ready() bool {
+	select {
+	case <-h.cache.Ready():
+		return true
+	default:
+		return false
+	}
 }
 
 func newStore(n *Node) *store {
@@ -113,10 +124,13 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 		}
 	}
 	for id, h := range s.relays {
-		if sh, ok := m.Shard(id); !ok || sh.Range != h.cache.Range() || mine[id] != nil {
-			h.stop() // its watches find new homes
-			delete(s.relays, id)
+		if sh, ok := m.Shard(id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
+			s.dropLocked(h)
 		}
+	}
+	for id, h := range s.replicas {
+		h.epoch = mine[id].Epoch
+		delete(mine, id)
 	}
 	s.mu.Unlock()
 	for _, h := range gone {
@@ -125,20 +139,47 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range gone {
 		<-h.done
 	}
+	// What a child inherits is copied: not under the lock.
+	started := make([]*held, 0, len(mine))
+	for _, sh := range mine {
+		started = append(started, s.start(ctx, m, sh, gone))
+	}
 	s.mu.Lock()
-	for id, sh := range mine {
-		if h := s.replicas[id]; h != nil {
-			h.epoch = sh.Epoch
-			continue
-		}
-		s.replicas[id] = s.start(ctx, m, sh, gone)
+	for _, h := range started {
+		s.replicas[h.id] = h
+	}
+	s.version = m.Version
+	s.mu.Unlock()
+	s.moved.ring()
+	for _, h := range started {
+		s.running.Go(func() { s.welcome(h) })
+	}
+	s.n.router.Kick()
+}
+
+// welcome sends those who use a relay of the shard to the replica, once that
+// is ready. Until then they stay: they miss nothing there.
+func (s *store) welcome(h *held) {
+	select {
+	case <-h.cache.Ready():
+	case <-h.done:
+		return
+	}
+	s.mu.Lock()
+	if r := s.relays[h.id]; r != nil {
+		s.dropLocked(r)
 	}
 	s.mu.Unlock()
 	s.n.router.Kick()
 }
 
-// start runs a new replica, which inherits from those that go. The caller
-// holds mu.
+// dropLocked ends a relay; its watches find new homes.
+func (s *store) dropLocked(h *held) {
+	h.stop()
+	delete(s.relays, h.id)
+}
+
+// start runs a new replica, which inherits from those that go.
 func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone []*held) *held {
 	cfg := s.n.cfg.Cache
 	cfg.Range, cfg.Lineage = sh.Range, m.Lineage
@@ -151,11 +192,12 @@ func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone [
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },
 		Warm:       func() []replica.Candidate { return s.n.warm(id) },
+		Noticed:    s.n.digest.add,
 		Logger:     s.n.log.With("shard", uint64(id)),
 	})
 }
 
-// launch runs a cache. The caller holds mu.
+// launch runs a cache.
 func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *held {
 	cfg.Source = source
 	cfg.Logger = source.Logger
@@ -171,7 +213,6 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 		case <-h.cache.Ready():
 			source.Logger.Debug("shard loaded", "range", cfg.Range, "relay", cfg.Stateless,
 				"revision", h.cache.Progress(), "floor", h.cache.Floor(), "took", time.Since(began))
-			s.n.router.Kick()
 		case <-h.done:
 		}
 	})
@@ -213,66 +254,17 @@ func (s *store) all() []*held {
 	return out
 }
 
-// loading returns how many replicas are not ready, and how many there are.
-func (s *store) loading() (loading, all int) {
+// loading returns how many replicas are not ready, and how many there are;
+// begun is false while no map was acted on.
+func (s *store) loading() (loading, all int, begun bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, h := range s.replicas {
-		select {
-		case <-h.cache.Ready():
-		default:
+		if !h.ready() {
 			loading++
 		}
 	}
-	return loading, len(s.replicas)
-}
-
-// relayTimeout is how long a watch waits for a relay to be ready.
-const relayTimeout = 2 * time.Second
-
-// relay returns a ready relay of the shard, and a function that gives it back.
-func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.Cache, func(), error) {
-	unavailable := func(why string) error {
-		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %s", sh.ID, why)}
-	}
-	s.mu.Lock()
-	if s.closed || s.ctx == nil {
-		s.mu.Unlock()
-		return nil, nil, unavailable("the node is starting or stopping")
-	}
-	h := s.relays[sh.ID]
-	if h == nil {
-		cfg := s.n.cfg.Cache
-		cfg.Range, cfg.Lineage, cfg.Stateless = sh.Range, m.Lineage, true
-		id := sh.ID
-		h = s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
-			Candidates: func() []replica.Candidate { return s.n.relays(id) },
-			Warm:       func() []replica.Candidate { return nil },
-			Logger:     s.n.log.With("shard", uint64(id), "relay", true),
-		})
-		s.relays[id] = h
-	}
-	h.users++
-	s.mu.Unlock()
-	release := sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if h.users--; h.users == 0 {
-			h.idle = time.Now()
-		}
-	})
-	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
-	defer cancel()
-	select {
-	case <-h.cache.Ready():
-		return h.cache, release, nil
-	case <-h.done:
-		release()
-		return nil, nil, unavailable("it is being moved")
-	case <-ctx.Done():
-		release()
-		return nil, nil, unavailable("none of the nodes that have it answers")
-	}
+	return loading, len(s.replicas), s.version > 0
 }
 
 // sweep stops relays that nobody uses.
@@ -280,9 +272,9 @@ func (s *store) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, h := range s.relays {
-		if h.users == 0 && !h.idle.IsZero() && time.Since(h.idle) > s.n.cfg.RelayIdle {
-			h.stop()
-			delete(s.relays, id)
+		unused := h.users == 0 && !h.idle.IsZero() && time.Since(h.idle) > s.n.cfg.RelayIdle
+		if own := s.replicas[id]; unused || (own != nil && own.ready()) {
+			s.dropLocked(h)
 		}
 	}
 }

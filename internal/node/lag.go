@@ -1,0 +1,32 @@
+package node
+
+import (
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// lag tells a source that brings nothing from one that is only behind.
+type lag struct {
+	progress kv.Revision // as seen last
+	since    time.Time   // when it moved last, or had nothing to move to
+}
+
+// stuckAfter is how long a source may bring nothing at all though etcd has
+// moved on; then another one is taken. Nodes that are cut from etcd look
+// healthy to those who follow them.
+const stuckAfter = 2 * time.Second
+
+// stuck notes progress while etcd is at revision, and reports whether it has
+// been the same for stuckAfter. Then it starts again.
+func (l *lag) stuck(now time.Time, progress, revision kv.Revision) bool {
+	if progress != l.progress || progress >= revision || l.since.IsZero() {
+		l.progress, l.since = progress, now
+		return false
+	}
+	if now.Sub(l.since) <= stuckAfter {
+		return false
+	}
+	l.since = now
+	return true
+}

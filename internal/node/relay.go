@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// relayTimeout is how long a watch waits for a home.
+const relayTimeout = 2 * time.Second
+
+// relay returns a ready home for watches of a shard that is not here, or not
+// yet: a relay, or the replica when that is ready first. The function gives it
+// back.
+func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.Cache, func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
+	defer cancel()
+	mine := slices.Contains(sh.Replicas, s.n.self)
+	if mine && !s.caughtUp(ctx, m.Version) {
+		return nil, nil, unavailable(sh.ID, "this node has not come to the newest shard map yet")
+	}
+	var own *held
+	var ownReady, relayReady, relayDone <-chan struct{}
+	if mine {
+		if own = s.replica(sh.ID); own != nil {
+			ownReady = own.cache.Ready()
+			if own.ready() {
+				return own.cache, func() {}, nil
+			}
+		}
+	}
+	borrowed, release := (*held)(nil), func() {}
+	if !mine || len(sh.Replicas) > 1 {
+		if borrowed, release = s.borrow(m, sh); borrowed == nil {
+			return nil, nil, unavailable(sh.ID, "the node is starting or stopping")
+		}
+		relayReady, relayDone = borrowed.cache.Ready(), borrowed.done
+	}
+	select {
+	case <-ownReady:
+		release()
+		return own.cache, func() {}, nil
+	case <-relayReady:
+		return borrowed.cache, release, nil
+	case <-relayDone:
+		release()
+		return nil, nil, unavailable(sh.ID, "it is being moved")
+	case <-ctx.Done():
+		release()
+		return nil, nil, unavailable(sh.ID, "none of the nodes that have it answers")
+	}
+}
+
+// caughtUp waits until the replicas are what the map of that version says, and
+// reports whether they are.
+func (s *store) caughtUp(ctx context.Context, version uint64) bool {
+	for {
+		moved := s.moved.wait()
+		s.mu.RLock()
+		behind := s.version < version
+		s.mu.RUnlock()
+		if !behind {
+			return true
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// borrow returns the relay of a shard, which need not be ready, and a function
+// that gives it back; nil while the node starts or stops.
+func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.ctx == nil {
+		return nil, nil
+	}
+	h := s.relays[sh.ID]
+	if h == nil {
+		cfg := s.n.cfg.Cache
+		cfg.Range, cfg.Lineage, cfg.Stateless = sh.Range, m.Lineage, true
+		id := sh.ID
+		h = s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
+			Candidates: func() []replica.Candidate { return s.n.relays(id) },
+			Warm:       func() []replica.Candidate { return nil },
+			Noticed:    s.n.digest.add,
+			Logger:     s.n.log.With("shard", uint64(id), "relay", true),
+		})
+		s.relays[id] = h
+	}
+	h.users++
+	return h, sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h.users--; h.users == 0 {
+			h.idle = time.Now()
+		}
+	})
+}
+
+func unavailable(id shard.ID, why string) error {
+	return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %s", id, why)}
+}
