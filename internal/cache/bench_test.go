@@ -1,0 +1,289 @@
+package cache
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// sleeper is a waker that keeps what was woken, for the benchmark to read.
+type sleeper struct {
+	w     *Watcher
+	woken *[]*Watcher
+}
+
+func (s *sleeper) Wake() { *s.woken = append(*s.woken, s.w) }
+
+// benchCache returns a cache with live keys and idle watchers: exact ones and
+// prefixes that hold none of its keys, and match watchers of every key that is
+// written. read has those that were woken read what there is.
+func benchCache(b *testing.B, exact, prefix, match int) (c *Cache, read func() (deliveries int)) {
+	b.Helper()
+	c = loaded(small(nil), 1)
+	var woken []*Watcher
+	add := func(r kv.Range) {
+		s := &sleeper{woken: &woken}
+		w, err := c.Watch(r, c.Progress()+1, s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.w = w
+		drain(b, w)
+	}
+	for i := range exact {
+		add(kv.Single(fmt.Sprintf("/registry/pods/ns-%04d/quiet-%06d", i%1000, i)))
+	}
+	for i := range prefix {
+		add(kv.Prefix(fmt.Sprintf("/registry/quiet-%06d/", i)))
+	}
+	for range match {
+		add(kv.Prefix("/registry/pods/"))
+	}
+	var events []*kv.Event
+	return c, func() (deliveries int) {
+		for _, w := range woken {
+			for {
+				revision, got, err := w.Next(events[:0])
+				if err != nil {
+					b.Fatal(err)
+				}
+				events = got
+				if revision == 0 {
+					break
+				}
+				deliveries += len(got)
+			}
+		}
+		woken = woken[:0]
+		return deliveries
+	}
+}
+
+// benchEvents returns batches of one put each from revision on, over 10,000
+// keys of 256 bytes.
+func benchEvents(revision kv.Revision, n int) []kv.Batch {
+	out := make([]kv.Batch, n)
+	value := make([]byte, 256)
+	now := time.Now()
+	for i := range out {
+		at := revision + kv.Revision(i)
+		out[i] = kv.Batch{Revision: at, Received: now, Events: []kv.Event{{KV: kv.NewKeyValue(kv.Fields{
+			Key: fmt.Appendf(nil, "/registry/pods/ns-%04d/pod-%06d", int(at)*7%1000, int(at)*7%10_000), Value: value,
+			CreateRevision: at, ModRevision: at, Version: 1,
+		})}}}
+	}
+	return out
+}
+
+// applied returns a function that applies the next event each time it is
+// called; making the events is not measured.
+func applied(b *testing.B, c *Cache) func() {
+	var ready []kv.Batch
+	for _, e := range benchEvents(c.Progress()+1, 10_000) { // a state to begin with
+		c.apply(&e)
+	}
+	at := 0
+	return func() {
+		if at == len(ready) {
+			b.StopTimer()
+			ready, at = benchEvents(c.Progress()+1, 20_000), 0
+			b.StartTimer()
+		}
+		c.apply(&ready[at])
+		at++
+	}
+}
+
+// BenchmarkAppend is what an event costs the writer: state, window, match and
+// wake; with match, the deliveries too, after which the watchers are idle
+// again. It must not depend on how many watchers do not match.
+func BenchmarkAppend(b *testing.B) {
+	for _, x := range []struct{ exact, prefix, match int }{
+		{0, 0, 0}, {10_000, 1000, 0}, {10_000, 1000, 1}, {10_000, 1000, 100},
+		{1000, 0, 1}, {10_000, 0, 1}, {100_000, 0, 1},
+		{0, 1000, 1}, {0, 10_000, 1}, {0, 100_000, 1},
+	} {
+		b.Run(fmt.Sprintf("exact=%d/prefix=%d/match=%d", x.exact, x.prefix, x.match), func(b *testing.B) {
+			c, read := benchCache(b, x.exact, x.prefix, x.match)
+			next := applied(b, c)
+			read()
+			b.ReportAllocs()
+			for b.Loop() {
+				next()
+				read()
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkApply is the same through Run, from a source that is never waited
+// for: the events per second that one shard can take.
+func BenchmarkApply(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
+			s := newScript()
+			s.steps = make(chan step, 1024)
+			c := New(small(s))
+			run(b, c)
+			s.play(begin(1, 2), ready())
+			follows(b, c, 1)
+			var ready []kv.Batch
+			at, revision := 0, kv.Revision(1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if at == len(ready) {
+					b.StopTimer()
+					ready, at = ready[:0], 0
+					for range 20_000 / n {
+						revision++
+						one := kv.Batch{Revision: revision, Received: time.Now()}
+						for _, e := range benchEvents(revision*kv.Revision(n), n) {
+							one.Events = append(one.Events, e.Events...)
+						}
+						ready = append(ready, one)
+					}
+					b.StartTimer()
+				}
+				s.play(live(ready[at]))
+				at++
+			}
+			follows(b, c, revision-kv.Revision(len(ready)-at))
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkFanout is what a delivery costs a reader: Next of an event that is
+// there.
+func BenchmarkFanout(b *testing.B) {
+	for _, x := range []struct {
+		name     string
+		r        func(i int) kv.Range
+		watchers int
+	}{
+		{"prefix", func(int) kv.Range { return kv.Prefix("/registry/pods/") }, 100},
+		{"prefix", func(int) kv.Range { return kv.Prefix("/registry/pods/") }, 10_000},
+		{"all", func(int) kv.Range { return all }, 1000},
+	} {
+		b.Run(fmt.Sprintf("watch=%s/watchers=%d", x.name, x.watchers), func(b *testing.B) {
+			c := loaded(small(nil), 1)
+			var woken wakes
+			watchers := make([]*Watcher, x.watchers)
+			for i := range watchers {
+				watchers[i] = watch(b, c, x.r(i), 2, &woken)
+				drain(b, watchers[i])
+			}
+			next := applied(b, c)
+			var events []*kv.Event
+			for _, w := range watchers {
+				drain(b, w)
+			}
+			at, deliveries := 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if at == len(watchers) {
+					b.StopTimer()
+					at = 0
+					next()
+					b.StartTimer()
+				}
+				revision, got, err := watchers[at].Next(events[:0])
+				if err != nil {
+					b.Fatal(err)
+				}
+				if revision > 0 {
+					deliveries += len(got)
+				}
+				if _, _, err := watchers[at].Next(got[:0]); err != nil { // and to sleep
+					b.Fatal(err)
+				}
+				events = got
+				at++
+			}
+			if deliveries < b.N-len(watchers) {
+				b.Fatalf("%d deliveries in %d rounds", deliveries, b.N)
+			}
+		})
+	}
+}
+
+// BenchmarkReplay is what an event costs a watcher that comes back from an old
+// revision: one that wants all of it, and one that wants a single quiet key.
+func BenchmarkReplay(b *testing.B) {
+	const history = 20_000
+	c := loaded(small(nil), 1)
+	for _, e := range benchEvents(2, history) {
+		c.apply(&e)
+	}
+	for name, r := range map[string]kv.Range{"all": all, "quiet-key": kv.Single("/registry/pods/ns-0001/quiet")} {
+		b.Run("watch="+name, func(b *testing.B) {
+			var events []*kv.Event
+			var woken wakes
+			b.ReportAllocs()
+			for b.Loop() {
+				w, err := c.Watch(r, 2, &woken)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for {
+					revision, got, err := w.Next(events[:0])
+					if err != nil {
+						b.Fatal(err)
+					}
+					if events = got; revision == 0 {
+						break
+					}
+				}
+				w.Close()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/history, "ns/event")
+		})
+	}
+}
+
+// BenchmarkIdleWatch is the memory of a watch that waits, its index entry
+// included, without the key's own bytes.
+func BenchmarkIdleWatch(b *testing.B) {
+	const n = 100_000
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, x := range []struct {
+		name string
+		r    func(i int) kv.Range
+	}{
+		{"exact", func(i int) kv.Range { return kv.Single(fmt.Sprintf("/registry/pods/%08d", i)) }},
+		{"prefix", func(i int) kv.Range { return kv.Prefix(fmt.Sprintf("/registry/%08d/", i)) }},
+		{"same-prefix", func(int) kv.Range { return kv.Prefix("/registry/") }},
+	} {
+		b.Run("watch="+x.name, func(b *testing.B) {
+			ranges := make([]kv.Range, n)
+			for i := range ranges {
+				ranges[i] = x.r(i)
+			}
+			var woken wakes
+			for b.Loop() {
+				c := loaded(small(nil), 1)
+				watchers := make([]*Watcher, n)
+				before := heap()
+				for i := range watchers {
+					watchers[i], _ = c.Watch(ranges[i], 2, &woken)
+					if _, _, err := watchers[i].Next(nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/n, "B/watch")
+				runtime.KeepAlive(watchers)
+				runtime.KeepAlive(c)
+			}
+		})
+	}
+}

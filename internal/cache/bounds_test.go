@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A watcher that never reads keeps nothing alive.
+func TestSlowWatcherPinsNothing(t *testing.T) {
+	cfg := small(nil)
+	cfg.WindowBytes, cfg.RootsBytes = 64<<10, 64<<10
+	c := loaded(cfg, 10)
+	slow := watch(t, c, all, 11, &wakes{})
+	read := watch(t, c, all, 11, &wakes{})
+	var early []weak.Pointer[kv.Batch]
+	var scratch []*kv.Event
+	for revision := kv.Revision(11); revision < 5000; revision++ {
+		b := puts(revision, "a", "b")
+		c.apply(&b)
+		if revision < 1000 {
+			early = append(early, weak.Make(&b))
+		}
+		if revision == 500 { // stops in the middle
+			for {
+				var got kv.Revision
+				var err error
+				if got, scratch, err = read.Next(scratch[:0]); got == 0 || err != nil {
+					break
+				}
+			}
+		}
+	}
+	clear(scratch)
+	eventually(t, "evicted batches are freed", func() bool {
+		runtime.GC()
+		for _, p := range early {
+			if p.Value() != nil {
+				return false
+			}
+		}
+		return true
+	})
+	if st := c.Status(); st.WindowBytes > cfg.WindowBytes || st.Watchers != 2 {
+		t.Errorf("%+v", st)
+	}
+	runtime.KeepAlive(slow)
+	runtime.KeepAlive(read)
+}
+
+// A delete of very many keys is one revision for whoever watches one of them,
+// a part of them, or all.
+func TestHugeRevision(t *testing.T) {
+	const keys, singles, prefixes = 50_000, 10_000, 1_000
+	c := loaded(small(nil), 10)
+	created, deleted := batch(11), batch(12)
+	for i := range keys {
+		k := fmt.Sprintf("/%03d/%05d", i%prefixes, i)
+		created.Events = append(created.Events, put(k, 11))
+		deleted.Events = append(deleted.Events, del(k, 12))
+	}
+	var n wakes
+	type expect struct {
+		w    *Watcher
+		want int
+	}
+	var watchers []expect
+	for i := range singles {
+		watchers = append(watchers, expect{watch(t, c, kv.Single(fmt.Sprintf("/%03d/%05d", i%prefixes, i)), 11, &n), 1})
+	}
+	for i := range prefixes {
+		watchers = append(watchers, expect{watch(t, c, kv.Prefix(fmt.Sprintf("/%03d/", i)), 11, &n), keys / prefixes})
+	}
+	watchers = append(watchers, expect{watch(t, c, all, 11, &n), keys})
+	for _, x := range watchers {
+		drain(t, x.w)
+	}
+	for _, b := range []*kv.Batch{&created, &deleted} {
+		n.n.Store(0)
+		c.apply(b)
+		if int(n.n.Load()) != len(watchers) {
+			t.Errorf("revision %d woke %d of %d", b.Revision, n.n.Load(), len(watchers))
+		}
+		var events []*kv.Event
+		for _, x := range watchers {
+			var revision kv.Revision
+			var err error
+			if revision, events, err = x.w.Next(events[:0]); revision != b.Revision || len(events) != x.want || err != nil {
+				t.Fatalf("%v: revision %d, %d events, %v", x.w.Range(), revision, len(events), err)
+			}
+			if (events[0].Prev != nil) != (b.Revision == 12) {
+				t.Fatalf("%v: previous value at %d: %v", x.w.Range(), b.Revision, events[0].Prev)
+			}
+			drain(t, x.w)
+		}
+	}
+	if st := c.Status(); st.Keys != 0 || st.StateBytes != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// The writer appends as fast as it can, watchers fall asleep as often as they
+// can: none is forgotten, none gets anything twice.
+func TestSleepAndWakeRace(t *testing.T) {
+	const keys = 8
+	total := kv.Revision(60_000)
+	if testing.Short() {
+		total = 10_000
+	}
+	for _, procs := range []int{1, 2, 3, 8} {
+		t.Run(fmt.Sprint("procs=", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			cfg := small(nil)
+			cfg.RootsBytes = 0
+			c := loaded(cfg, 10)
+			var readers sync.WaitGroup
+			for i := range 3 * keys {
+				key := kv.Revision(i % keys)
+				wake := make(chanWaker, 1)
+				w := watch(t, c, kv.Single(fmt.Sprint(key)), 11, wake)
+				readers.Go(func() {
+					timeout := time.NewTimer(deadline)
+					defer timeout.Stop()
+					want := 11 + (key-11%keys+keys)%keys // the next one that is key's
+					for want < total {
+						revision, events, err := w.Next(nil)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if revision == 0 {
+							if p := w.Progress(); p >= want {
+								t.Errorf("key %d: progress %d before %d was delivered", key, p, want)
+								return
+							}
+							timeout.Reset(deadline)
+							select {
+							case <-wake:
+							case <-timeout.C:
+								t.Errorf("key %d: lost wake-up before %d, the cache is at %d", key, want, c.Progress())
+								return
+							}
+							continue
+						}
+						if revision != want || len(events) != 1 {
+							t.Errorf("key %d: delivered %d, not %d", key, revision, want)
+							return
+						}
+						want += keys
+					}
+				})
+			}
+			for revision := kv.Revision(11); revision < total; revision++ {
+				b := puts(revision, fmt.Sprint(revision%keys))
+				c.apply(&b)
+				if revision%64 == 0 {
+					runtime.Gosched()
+				}
+			}
+			readers.Wait()
+		})
+	}
+}
