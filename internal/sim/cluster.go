@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -106,7 +107,7 @@ func Start(t *testing.T, cfg Config) *Cluster {
 	c := &Cluster{
 		t: t, cfg: cfg, Net: NewNetwork(), rng: rand.New(rand.NewPCG(cfg.Seed, 1)),
 		gossip: membership.NewNetwork(cfg.Seed), raft: placement.NewMemNetwork(),
-		faults: newFaults(), log: newRecent(), truth: newTruth(),
+		faults: newFaults(), log: newRecent(), truth: truth{history: check.NewHistory(1, nil)},
 	}
 	c.Net.SetLatency(cfg.Latency)
 	t.Cleanup(c.stop)
@@ -158,6 +159,11 @@ func (c *Cluster) stop() {
 	if c.t.Failed() {
 		c.t.Logf("the newest log lines:\n%s", c.log)
 	}
+}
+
+// Note writes a line into the log that is shown when the test has failed.
+func (c *Cluster) Note(format string, args ...any) {
+	slog.New(c.log.handler("test")).Info("NOTE: " + fmt.Sprintf(format, args...))
 }
 
 // Rand is the source of all that a test leaves to chance, from Config.Seed.

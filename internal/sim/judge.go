@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sort"
+	"sync"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
@@ -11,50 +13,59 @@ import (
 
 // truth is etcd's history in the words of the checkers.
 type truth struct {
-	*check.History
-	at []time.Time // of each revision, from 2 on
+	mu      sync.Mutex // serialises who brings it up to date
+	history *check.History
+	at      []time.Time // of each revision, from 2 on; guarded by mu
 }
 
-func newTruth() truth { return truth{History: check.NewHistory(1, nil)} }
-
-// History returns all that has happened in etcd so far.
+// History returns all that has happened in etcd so far. It may be called from
+// any goroutine.
 func (c *Cluster) History() *check.History {
-	c.t.Helper()
-	for _, b := range c.Etcd.History()[len(c.truth.at):] {
+	c.truth.mu.Lock()
+	defer c.truth.mu.Unlock()
+	c.learnLocked()
+	return c.truth.history
+}
+
+func (c *Cluster) learnLocked() {
+	for _, b := range c.Etcd.HistoryAfter(kv.Revision(1 + len(c.truth.at))) {
 		out := check.Batch{Revision: b.Revision}
 		for _, e := range b.Events {
 			out.Events = append(out.Events, check.EventOf(e))
 		}
-		if err := c.truth.Append(out); err != nil {
-			c.t.Fatal(err)
+		if err := c.truth.history.Append(out); err != nil {
+			c.t.Errorf("etcd's own history: %v", err)
+			return
 		}
 		c.truth.at = append(c.truth.at, b.Received)
 	}
-	return c.truth.History
 }
 
-// RevisionAt returns the revision etcd had at a time.
+// RevisionAt returns the revision etcd had at a time. It may be called from any
+// goroutine.
 func (c *Cluster) RevisionAt(when time.Time) kv.Revision {
-	c.History()
-	rev := kv.Revision(1)
-	for i, at := range c.truth.at {
-		if at.After(when) {
-			break
-		}
-		rev = kv.Revision(i + 2)
-	}
-	return rev
+	c.truth.mu.Lock()
+	defer c.truth.mu.Unlock()
+	c.learnLocked()
+	return kv.Revision(1 + sort.Search(len(c.truth.at), func(i int) bool { return c.truth.at[i].After(when) }))
 }
 
-// Behind returns the first watcher that lacks something, or that has ended, and
-// how; "" when all have everything.
-func (c *Cluster) Behind() string {
-	h := c.History()
-	head := c.Etcd.Revision()
+// Ended returns the first watch that has ended, and why; "" when all live.
+func (c *Cluster) Ended() string {
 	for _, w := range c.watchers {
 		if err := w.Err(); err != nil {
 			return fmt.Sprintf("%s ended: %v", w.watch.Name, err)
 		}
+	}
+	return ""
+}
+
+// Behind returns the first watcher that lacks something and where it is; ""
+// when all have everything.
+func (c *Cluster) Behind() string {
+	h := c.History()
+	head := c.Etcd.Revision()
+	for _, w := range c.watchers {
 		if at := max(w.Reached(), w.watch.Start-1); at < head && (at <= 0 || len(h.Touching(w.watch.Range, at, head)) > 0) {
 			return fmt.Sprintf("%s is at revision %d of %d", w.watch.Name, at, head)
 		}
@@ -67,6 +78,10 @@ func (c *Cluster) Settle(d time.Duration) {
 	c.t.Helper()
 	why := ""
 	for deadline := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
+		if why = c.Ended(); why != "" {
+			c.t.Error(why)
+			return
+		}
 		if why = c.Behind(); why == "" {
 			return
 		}
@@ -127,4 +142,19 @@ func (c *Cluster) CheckStates() {
 			}
 		}
 	}
+}
+
+// CheckRead reads a range at a node and judges the answer. It returns the
+// error when the node refuses, which is no violation. It may be called from any
+// goroutine.
+func (c *Cluster) CheckRead(node string, r kv.Range, ask Ask) error {
+	c.t.Helper()
+	read, err := c.List(context.Background(), node, r, ask)
+	if err != nil {
+		return err
+	}
+	for _, v := range read.Check(c.History()) {
+		c.t.Error(v)
+	}
+	return nil
 }

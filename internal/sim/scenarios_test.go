@@ -48,20 +48,6 @@ func several(c *sim.Cluster) []*sim.Watcher {
 	return ws
 }
 
-// fresh says that no node of the cluster answers with data older than asked
-// for: it may refuse.
-func fresh(t *testing.T, c *sim.Cluster, node string, ask sim.Ask) (refused bool) {
-	t.Helper()
-	r, err := c.List(context.Background(), node, kv.Range{}, ask)
-	if err != nil {
-		return true
-	}
-	for _, v := range r.Check(c.History()) {
-		t.Error(v)
-	}
-	return false
-}
-
 func TestAWatchSurvivesItsOwner(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		w := c.Watch("/d1/")
@@ -119,8 +105,8 @@ func TestANodeThatSlept(t *testing.T) {
 		c.Settle(5 * time.Second) // the others go on
 		c.Resume(owner)
 		for range 20 {
-			fresh(t, c, owner, sim.Ask{MaxStaleness: 2 * time.Second})
-			fresh(t, c, owner, sim.Ask{Linearizable: true})
+			_ = c.CheckRead(owner, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
+			_ = c.CheckRead(owner, kv.Range{}, sim.Ask{Linearizable: true})
 			c.Put("/d1/k1", "awake")
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -136,8 +122,8 @@ func TestAnOwnerCutFromEtcdOnly(t *testing.T) {
 		c.Cut(owner, sim.Etcd)
 		for range 20 {
 			writeFor(c, time.Second)
-			fresh(t, c, owner, sim.Ask{MaxStaleness: 2 * time.Second})
-			fresh(t, c, owner, sim.Ask{MaxStaleness: 200 * time.Millisecond})
+			_ = c.CheckRead(owner, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
+			_ = c.CheckRead(owner, kv.Range{}, sim.Ask{MaxStaleness: 200 * time.Millisecond})
 		}
 		c.Settle(5 * time.Second)
 		if r, err := c.List(context.Background(), owner, kv.Range{}, sim.Ask{MaxStaleness: 5 * time.Second}); err != nil {
@@ -168,8 +154,8 @@ func TestAFollowerCutFromItsOwner(t *testing.T) {
 				cut(c, owner, follower)
 				for range 5 {
 					writeFor(c, 3*time.Second)
-					fresh(t, c, follower, sim.Ask{MaxStaleness: 2 * time.Second})
-					fresh(t, c, owner, sim.Ask{MaxStaleness: 2 * time.Second})
+					_ = c.CheckRead(follower, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
+					_ = c.CheckRead(owner, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
 				}
 				c.Settle(20 * time.Second)
 				c.HealAll()
@@ -260,7 +246,7 @@ func TestEtcdIsAway(t *testing.T) {
 						c.Put("/d1/k1", "unseen")
 						time.Sleep(away / 10)
 						for _, n := range c.Names() {
-							fresh(t, c, n, sim.Ask{MaxStaleness: 2 * time.Second})
+							_ = c.CheckRead(n, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
 							if len(c.Node(n).NotReady()) > 0 {
 								t.Errorf("%s is not ready: %v", n, c.Node(n).NotReady())
 							}

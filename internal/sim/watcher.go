@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -107,6 +108,9 @@ func (w *Watcher) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
+	if !errors.Is(err, client.ErrClosed) {
+		w.c.Note("%s ended at %d: %v", w.watch.Name, w.reached, err)
+	}
 	w.ops = append(w.ops, check.Op{Kind: check.OpEnded})
 }
 

@@ -81,11 +81,15 @@ func (s *Server) CompactRevision() kv.Revision {
 
 // History returns every revision since the beginning, compacted or not, with
 // previous values. Received is the time of the commit.
-func (s *Server) History() []kv.Batch {
+func (s *Server) History() []kv.Batch { return s.HistoryAfter(1) }
+
+// HistoryAfter is History without the revisions up to rev.
+func (s *Server) HistoryAfter(rev kv.Revision) []kv.Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []kv.Batch
-	for i, b := range s.store.batches {
+	for i := max(0, int(rev)-1); i < len(s.store.batches); i++ {
+		b := &s.store.batches[i]
 		out := kv.Batch{Revision: kv.Revision(i + 2), Received: b.at}
 		for _, e := range b.events {
 			typ := kv.Put
