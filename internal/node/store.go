@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,7 +83,9 @@ func (s *store) run(ctx context.Context) error {
 	}
 }
 
-// awaitPeers waits until gossip sees somebody, when it should.
+// awaitPeers waits until gossip shows those who may have our shards, when it
+// should: state and window of one that we do not see yet would be lost on us,
+// and with them the place of every watch that comes to us.
 func (s *store) awaitPeers(ctx context.Context) {
 	if len(s.n.cfg.Join) == 0 {
 		return
@@ -91,10 +94,8 @@ func (s *store) awaitPeers(ctx context.Context) {
 	defer cancel()
 	for {
 		changed := s.n.changed.wait()
-		for _, m := range s.n.members.Members() {
-			if m.Name != s.n.self && m.State == shard.Alive {
-				return
-			}
+		if s.met() {
+			return
 		}
 		select {
 		case <-changed:
@@ -102,6 +103,27 @@ func (s *store) awaitPeers(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// met reports whether gossip has shown, in whatever state, every node that has
+// shards of this one; without a map, whether it shows anybody alive.
+func (s *store) met() bool {
+	m := s.n.placement.Map()
+	if m == nil {
+		return s.n.accompanied()
+	}
+	for i := range m.Shards {
+		replicas := m.Shards[i].Replicas
+		if !slices.Contains(replicas, s.n.self) {
+			continue
+		}
+		for _, r := range replicas {
+			if _, known := s.n.member(r); !known {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // follow makes the replicas what the map says.

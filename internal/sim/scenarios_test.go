@@ -362,3 +362,27 @@ func TestAnEmptyEtcdIsSplitLater(t *testing.T) {
 		c.AwaitReady()
 	})
 }
+
+// Two that came back at the same time saw each other first, and took the state
+// from etcd, without the history that the third one had.
+func TestNodesThatComeBackTogetherKnowWhatWasBefore(t *testing.T) {
+	run(t, sim.Config{}, func(_ *testing.T, c *sim.Cluster) {
+		from := c.Etcd.Revision() + 1
+		writeFor(c, 2*time.Second)
+		for _, n := range []string{"n1", "n2"} {
+			c.Kill(n)
+		}
+		writeFor(c, 3*time.Second)
+		for _, n := range []string{"n1", "n2"} {
+			c.Restart(n)
+			time.Sleep(50 * time.Millisecond)
+		}
+		c.AwaitReady()
+		c.Kill("n3")
+		time.Sleep(3 * time.Second)
+		c.WatchBy(c.Client("client"), sim.WatchRequest{Range: kv.Range{}, From: from})
+		c.Settle(10 * time.Second)
+		c.Restart("n3")
+		c.AwaitReady()
+	})
+}
