@@ -1,0 +1,294 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script is a source whose history is the numbers up to head, that can be
+// taken away and given back.
+type script struct {
+	name  string
+	world *world
+
+	mu     sync.Mutex
+	err    error         // guarded by mu; why it does not serve
+	mute   bool          // guarded by mu; it begins and brings nothing
+	floor  kv.Revision   // guarded by mu
+	change chan struct{} // guarded by mu; closed when one of the above changes
+	opened int           // guarded by mu
+}
+
+// world is what all sources tell: a revision each 10 ms.
+type world struct{ began time.Time }
+
+func (w *world) head() kv.Revision {
+	return 100 + kv.Revision(time.Since(w.began)/(10*time.Millisecond))
+}
+
+func (s *script) set(f func(*script)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+	close(s.change)
+	s.change = make(chan struct{})
+}
+
+func (s *script) fail(err error) { s.set(func(s *script) { s.err = err }) }
+
+func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		s.mu.Lock()
+		err, mute, floor, change := s.err, s.mute, s.floor, s.change
+		s.opened++
+		s.mu.Unlock()
+		from := req.From
+		switch {
+		case err != nil:
+			yield(kv.Update{}, err)
+			return
+		case from > 0 && from < floor:
+			yield(kv.Update{}, &kv.CompactedError{Requested: from, Floor: floor})
+			return
+		case from == 0:
+			from = s.world.head() + 1
+		}
+		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from}, nil) ||
+			!yield(kv.Update{Kind: kv.UpdateReady}, nil) {
+			return
+		}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			for ; !mute && from <= s.world.head(); from++ {
+				if !yield(kv.Update{Kind: kv.UpdateBatch, Revision: from, Batch: kv.Batch{Revision: from}}, nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-change:
+				s.mu.Lock()
+				err, change = s.err, s.change
+				s.mu.Unlock()
+				if err != nil {
+					yield(kv.Update{}, err)
+					return
+				}
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+func (s *script) Probe(context.Context, kv.Range, uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mute {
+		return ErrStale
+	}
+	return s.err
+}
+
+// bench is a Failover over three sources, the last being etcd.
+type bench struct {
+	f                   *Failover
+	owner, second, etcd *script
+	warm                []Candidate
+	mu                  sync.Mutex
+	next                kv.Revision // guarded by mu
+	bad                 error       // guarded by mu
+	ended               error       // guarded by mu
+	stop                func()
+}
+
+func newBench(from kv.Revision, change func(*bench)) *bench {
+	w := &world{began: time.Now()}
+	source := func(name string) *script { return &script{name: name, world: w, change: make(chan struct{})} }
+	b := &bench{owner: source("owner"), second: source("second"), etcd: source(Etcd), next: from}
+	b.f = &Failover{
+		Candidates: func() []Candidate {
+			return []Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}, {Name: Etcd, Direct: true, Source: b.etcd}}
+		},
+		Warm:   func() []Candidate { return b.warm },
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(b)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for u, err := range b.f.Follow(ctx, kv.FollowRequest{From: from}) {
+			b.mu.Lock()
+			switch {
+			case err != nil:
+				b.ended = err
+			case u.Kind == kv.UpdateBegin:
+				b.next = u.Revision + 1
+			case u.Kind == kv.UpdateBatch && u.Revision != b.next:
+				b.bad = fmt.Errorf("revision %d, want %d", u.Revision, b.next)
+			case u.Kind == kv.UpdateBatch:
+				b.next++
+			}
+			b.mu.Unlock()
+		}
+	}()
+	b.stop = func() { cancel(); <-done }
+	return b
+}
+
+func (b *bench) check(t *testing.T, source string) {
+	t.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bad != nil {
+		t.Error(b.bad)
+	}
+	if name, direct := b.f.Current(); name != source || direct != (source == Etcd) {
+		t.Errorf("follows %q, want %q", name, source)
+	}
+	if head := b.etcd.world.head(); source != "" && b.next < head {
+		t.Errorf("has everything below %d, there is %d", b.next, head)
+	}
+}
+
+var errGone = errors.New("connection lost")
+
+func TestFailover(t *testing.T) {
+	notReady := &kv.UnavailableError{Why: kv.NotReady, Detail: "loading"}
+	for name, run := range map[string]func(*testing.T){
+		"the owner is lost, the next takes over, and the owner again when it is back": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, "owner")
+			b.owner.fail(errGone)
+			time.Sleep(100 * time.Millisecond)
+			b.check(t, "second")
+			b.second.fail(errGone)
+			time.Sleep(100 * time.Millisecond)
+			b.check(t, Etcd)
+			b.owner.fail(nil)
+			time.Sleep(time.Second)
+			b.check(t, "owner")
+		},
+		"all are lost, one comes back": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			for _, s := range []*script{b.owner, b.second, b.etcd} {
+				s.fail(errGone)
+			}
+			time.Sleep(time.Minute)
+			b.check(t, "")
+			b.second.fail(nil)
+			time.Sleep(3 * time.Second)
+			b.check(t, "second")
+		},
+		"a source that begins and brings nothing is passed over": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.mute = true })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.f.Change(ErrStale)
+			time.Sleep(2 * time.Second)
+			b.check(t, "second")
+		},
+		"what one has compacted another has": func(t *testing.T) {
+			b := newBench(50, func(b *bench) { b.owner.floor = 90 })
+			defer b.stop()
+			time.Sleep(300 * time.Millisecond)
+			b.check(t, "second")
+		},
+		"etcd is away: it may have what the others have compacted": func(t *testing.T) {
+			b := newBench(50, func(b *bench) { b.owner.floor, b.second.floor, b.etcd.err = 90, 90, errGone })
+			defer b.stop()
+			time.Sleep(time.Minute)
+			b.check(t, "")
+			if b.ended != nil {
+				t.Fatal(b.ended)
+			}
+			b.etcd.fail(nil)
+			time.Sleep(1400 * time.Millisecond)
+			synctest.Wait()
+			if b.mu.Lock(); b.bad != nil || b.next < 6000 {
+				t.Errorf("at %d: %v", b.next, b.bad)
+			}
+			b.mu.Unlock()
+		},
+		"everybody has compacted it": func(t *testing.T) {
+			b := newBench(50, func(b *bench) { b.owner.floor, b.second.floor, b.etcd.floor = 90, 80, 70 })
+			defer b.stop()
+			time.Sleep(time.Second)
+			var gone *kv.CompactedError
+			if b.check(t, ""); !errors.As(b.ended, &gone) || gone.Floor != 70 {
+				t.Errorf("ended with %v", b.ended)
+			}
+		},
+		"etcd has compacted it, another node's window has it": func(t *testing.T) {
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
+				other := &script{name: "third", world: b.etcd.world, change: make(chan struct{})}
+				b.warm = []Candidate{{Name: "third", Source: other}}
+			})
+			defer b.stop()
+			time.Sleep(3 * time.Second)
+			b.check(t, Etcd)
+		},
+		"a cache with nothing waits for a peer that is loading": func(t *testing.T) {
+			b := newBench(0, func(b *bench) { b.owner.err = notReady })
+			defer b.stop()
+			time.Sleep(5 * time.Second)
+			b.check(t, "")
+			b.owner.fail(nil)
+			time.Sleep(2 * time.Second)
+			b.check(t, "owner")
+			if b.etcd.opened > 0 {
+				t.Error("etcd was asked")
+			}
+		},
+		"but not for ever": func(t *testing.T) {
+			b := newBench(0, func(b *bench) { b.owner.err, b.second.err = notReady, notReady })
+			defer b.stop()
+			time.Sleep(patience + 3*time.Second)
+			b.check(t, Etcd)
+		},
+		"state comes from a node that has it": func(t *testing.T) {
+			b := newBench(0, func(b *bench) { b.warm = []Candidate{{Name: "second", Source: b.second}} })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, "owner")
+			if b.second.opened != 1 || b.etcd.opened != 0 {
+				t.Errorf("second was asked %d times, etcd %d times", b.second.opened, b.etcd.opened)
+			}
+		},
+		"a hung source is not asked again at once": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.fail(ErrSilent)
+			time.Sleep(time.Second)
+			b.check(t, "second")
+			if b.owner.opened != 1 {
+				t.Errorf("asked %d times", b.owner.opened)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, run) })
+	}
+}
