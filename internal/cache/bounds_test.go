@@ -108,9 +108,9 @@ func TestHugeRevision(t *testing.T) {
 // can: none is forgotten, none gets anything twice.
 func TestSleepAndWakeRace(t *testing.T) {
 	const keys = 8
-	total := kv.Revision(60_000)
+	total := kv.Revision(150_000)
 	if testing.Short() {
-		total = 10_000
+		total = 20_000
 	}
 	for _, procs := range []int{1, 2, 3, 8} {
 		t.Run(fmt.Sprint("procs=", procs), func(t *testing.T) {

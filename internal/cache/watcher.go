@@ -21,7 +21,8 @@ type Waker interface{ Wake() }
 //
 // It is idle or active. Active, its reader owns the position. Idle, everything
 // the cache has matched is behind it, and the writer moves it straight to the
-// next batch that touches its range, makes it active and calls Wake. So an
+// next batch that touches its range, makes it active and calls Wake; see
+// staysIdle for the moment between the two. So an
 // idle watcher never falls behind the floor, and batches that do not concern
 // it cost nothing.
 type Watcher struct {
@@ -131,17 +132,28 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 				return e.Revision, dst, nil
 			}
 		}
-		idle := pos<<1 | idleBit
-		w.state.Store(idle)
-		// The writer publishes, then looks for idle watchers; we go idle, then
-		// look at what is published. One of the two sees the other.
-		if v = w.c.view.Load(); v.win.next == pos && !v.retired {
+		w.state.Store(pos<<1 | idleBit)
+		if w.staysIdle(pos) {
 			return 0, dst, nil
 		}
-		if !w.state.CompareAndSwap(idle, pos<<1) {
-			return 0, dst, nil // woken in between: Wake is on its way
-		}
 	}
+}
+
+// staysIdle reports whether a watcher that has just gone idle at pos may stay
+// so. If not, it is active at pos again.
+//
+// The writer publishes, then looks for idle watchers; the reader goes idle,
+// then looks at what is published. One of the two sees the other. When the
+// reader sees something, it takes its own position back even if the writer has
+// moved it meanwhile: the writer knows only what it published after the
+// watcher had gone idle, not what came between the reader's last look and
+// that.
+func (w *Watcher) staysIdle(pos uint64) bool {
+	if v := w.c.view.Load(); v.win.next == pos && !v.retired {
+		return true
+	}
+	w.state.Store(pos << 1)
+	return false
 }
 
 // Progress returns the revision up to which everything in the range has been

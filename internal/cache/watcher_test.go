@@ -116,3 +116,25 @@ func TestOneWakeUntilRead(t *testing.T) {
 		t.Error("woken after Close")
 	}
 }
+
+// A batch comes after the reader's last look and before it goes idle, another
+// one after that: the writer moves the idle watcher to the second, and the
+// first must not be lost.
+func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
+	c := loaded(small(nil), 10)
+	w := watch(t, c, kv.Single("a"), 11, &wakes{})
+	pos := c.view.Load().win.next // Next has looked: nothing there
+	first, second := puts(11, "a"), puts(12, "a")
+	c.apply(&first)
+	w.state.Store(pos<<1 | idleBit) // Next goes to sleep
+	c.apply(&second)
+	if w.staysIdle(pos) {
+		t.Fatal("sleeps though there is something")
+	}
+	if got := w.Progress(); got != 10 {
+		t.Errorf("progress %d before anything was delivered", got)
+	}
+	if got := drain(t, w); !slices.Equal(got, []kv.Revision{11, 12}) {
+		t.Errorf("delivered %v", got)
+	}
+}
