@@ -126,7 +126,7 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 				continue
 			}
 			n := len(dst)
-			if dst = e.match(w.r, w.single, dst); len(dst) > n {
+			if dst = e.match(w.r, dst); len(dst) > n {
 				w.from = e.Revision + 1
 				w.state.Store(pos << 1)
 				return e.Revision, dst, nil

@@ -42,20 +42,29 @@ type segment struct {
 	batches [segmentBatches]entry
 }
 
-// entry is a batch in the window.
+// entry is a batch in the window. When it has many events, a watcher need not
+// look at all of them: they are in key order themselves, as those of a deleted
+// range are, or byKey is.
 type entry struct {
 	*kv.Batch
-	// byKey orders the events by key when there are many, so that a watcher of
-	// one key need not look at all of them. Nil: look at all.
-	byKey []int32
+	byKey   []int32 // positions of the events, by key, then position; or nil
+	inOrder bool    // the events are many, and in key order
 }
 
-// manyEvents is the number from which a batch gets an order by key.
-const manyEvents = 16
+const (
+	manyEvents = 16  // from here on a batch gets an order by key
+	fewMatches = 256 // up to here what the order by key finds is put back into etcd's
+)
 
 func newEntry(b *kv.Batch) entry {
 	e := entry{Batch: b}
 	if len(b.Events) < manyEvents {
+		return e
+	}
+	e.inOrder = slices.IsSortedFunc(b.Events, func(x, y kv.Event) int {
+		return bytes.Compare(x.KV.Key(), y.KV.Key())
+	})
+	if e.inOrder {
 		return e
 	}
 	e.byKey = make([]int32, len(b.Events))
@@ -69,21 +78,27 @@ func newEntry(b *kv.Batch) entry {
 }
 
 // match appends the events of the batch that lie in r to dst, in etcd's order.
-func (e entry) match(r kv.Range, single bool, dst []*kv.Event) []*kv.Event {
-	if single && e.byKey != nil {
-		at := sort.Search(len(e.byKey), func(i int) bool {
-			return string(e.Events[e.byKey[i]].KV.Key()) >= r.Start
-		})
-		// Almost always one event: etcd refuses to change a key twice in one
-		// transaction, but for a put under an open-ended delete.
-		for ; at < len(e.byKey); at++ {
-			ev := &e.Events[e.byKey[at]]
-			if string(ev.KV.Key()) != r.Start {
-				break
-			}
-			dst = append(dst, ev)
+// A key may have two: etcd refuses to change a key twice in one transaction,
+// but for a put under an open-ended delete.
+func (e *entry) match(r kv.Range, dst []*kv.Event) []*kv.Event {
+	switch {
+	case e.inOrder:
+		from, to := e.span(r, func(i int) []byte { return e.Events[i].KV.Key() })
+		for i := from; i < to; i++ {
+			dst = append(dst, &e.Events[i])
 		}
 		return dst
+	case e.byKey != nil:
+		from, to := e.span(r, func(i int) []byte { return e.Events[e.byKey[i]].KV.Key() })
+		if to-from <= fewMatches {
+			var found [fewMatches]int32
+			at := found[:copy(found[:], e.byKey[from:to])]
+			slices.Sort(at)
+			for _, i := range at {
+				dst = append(dst, &e.Events[i])
+			}
+			return dst
+		}
 	}
 	for i := range e.Events {
 		if ev := &e.Events[i]; r.ContainsBytes(ev.KV.Key()) {
@@ -91,6 +106,17 @@ func (e entry) match(r kv.Range, single bool, dst []*kv.Event) []*kv.Event {
 		}
 	}
 	return dst
+}
+
+// span returns what of the events lies in r, when key returns their keys in
+// order.
+func (e *entry) span(r kv.Range, key func(i int) []byte) (from, to int) {
+	n := len(e.Events)
+	from = sort.Search(n, func(i int) bool { return string(key(i)) >= r.Start })
+	if r.End == "" {
+		return from, n
+	}
+	return from, from + sort.Search(n-from, func(i int) bool { return string(key(from+i)) >= r.End })
 }
 
 // reset empties the window. Every sequence number given out before lies below
@@ -101,7 +127,7 @@ func (w *window) reset(floor kv.Revision) {
 }
 
 // append adds a batch. Its revision must be above all before.
-func (w *window) append(b *kv.Batch) entry {
+func (w *window) append(b *kv.Batch) {
 	size := int64(b.Size())
 	var last *segment
 	if len(w.segments) > 0 {
@@ -111,13 +137,11 @@ func (w *window) append(b *kv.Batch) entry {
 		last = &segment{first: w.next}
 		w.segments = append(w.segments[:len(w.segments):len(w.segments)], last)
 	}
-	e := newEntry(b)
-	last.batches[last.n] = e
+	last.batches[last.n] = newEntry(b)
 	last.n++
 	last.size.Add(size)
 	w.bytes += size
 	w.next++
-	return e
 }
 
 // evict drops the oldest segments while the window is over its bounds. The
@@ -158,9 +182,9 @@ type windowView struct {
 
 // at returns the batch with the sequence number, which must lie in
 // [first, next).
-func (v *windowView) at(seq uint64) entry {
+func (v *windowView) at(seq uint64) *entry {
 	s := v.segments[v.segment(seq)]
-	return s.batches[seq-s.first]
+	return &s.batches[seq-s.first]
 }
 
 // segment returns the index of the segment that holds seq.

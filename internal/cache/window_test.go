@@ -166,7 +166,7 @@ func TestMatchAgainstScan(t *testing.T) {
 				}
 			}
 			head := []*kv.Event{&b.Events[0]} // what is there already stays
-			got := e.match(r, r.IsSingle(), head)
+			got := e.match(r, head)
 			if got[0] != head[0] || !slices.Equal(got[1:], want) {
 				t.Fatalf("%v of %d events: %d, not %d, or in another order", r, len(b.Events), len(got)-1, len(want))
 			}
