@@ -15,10 +15,14 @@ import (
 // is changed by one.
 type tree = btree.BTreeG[*kv.KeyValue]
 
+// treeDegree is half of what a node holds. Half the library's own: each revision
+// copies the nodes on its way, and what it copies costs more than a level.
+const treeDegree = 16
+
 func newTree() *tree {
 	return btree.NewBTreeGOptions(func(a, b *kv.KeyValue) bool {
 		return bytes.Compare(a.Key(), b.Key()) < 0
-	}, btree.Options{NoLocks: true})
+	}, btree.Options{NoLocks: true, Degree: treeDegree})
 }
 
 // pivot returns a value to search a tree with.
@@ -70,8 +74,7 @@ type keptRoot struct {
 }
 
 // rootOverhead is what one changed key costs a kept root beside the replaced
-// value: the copied nodes of its path, at the tree's degree of 32 and usual
-// depths.
+// value: the copied nodes of its path, at treeDegree and usual depths.
 const rootOverhead = 1024
 
 // push adds the root that held until now, from revision on, and what the new
