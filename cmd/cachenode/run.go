@@ -176,13 +176,17 @@ func listen(ctx context.Context, at config.Listen) (l node.Listeners, err error)
 	l.Raft = open("raft-listen", at.Raft)
 	l.HTTP = open("http-listen", at.HTTP)
 	if err = errors.Join(errs...); err != nil {
-		for _, one := range []net.Listener{l.Client, l.Peer, l.Raft, l.HTTP} {
-			if one != nil {
-				_ = one.Close()
-			}
-		}
+		closeAll(l)
 	}
 	return l, err
+}
+
+func closeAll(l node.Listeners) {
+	for _, one := range []net.Listener{l.Client, l.Peer, l.Raft, l.HTTP} {
+		if one != nil {
+			_ = one.Close()
+		}
+	}
 }
 
 // quicker makes a cluster on one machine settle sooner than one over a network

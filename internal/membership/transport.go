@@ -36,14 +36,14 @@ const bindAttempts = 10
 func listenSockets(ctx context.Context, bind string, logger *log.Logger) (*socketTransport, error) {
 	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gossip on %s: %w", bind, err)
+		return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
 	}
 	if host == "" {
 		host = "0.0.0.0"
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gossip on %s: %w", bind, err)
+		return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
 	}
 	cfg := &memberlist.NetTransportConfig{BindAddrs: []string{host}, BindPort: n, Logger: logger}
 	for attempt := 1; ; attempt++ {
@@ -54,7 +54,7 @@ func listenSockets(ctx context.Context, bind string, logger *log.Logger) (*socke
 		// memberlist formats the cause away, so look at the text.
 		inUse := strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
 		if n != 0 || !inUse || attempt == bindAttempts {
-			return nil, fmt.Errorf("listen for gossip on %s: %w", bind, err)
+			return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
 		}
 	}
 }
