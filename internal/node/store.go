@@ -225,6 +225,9 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 	cfg.Logger = source.Logger
 	ctx, stop := context.WithCancel(ctx)
 	h := &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
+	if revision, at, _ := s.n.clock.last(); !at.IsZero() {
+		h.cache.Observe(at, revision) // no less true for a new one: its age is known once it is loaded
+	}
 	began := time.Now()
 	s.running.Go(func() {
 		defer close(h.done)
