@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"sync"
@@ -54,6 +55,27 @@ func Defaults() Config {
 		WindowBytes: 64 << 20, WindowTime: 15 * time.Minute,
 		RootsBytes: 32 << 20, RootsTime: time.Minute,
 	}
+}
+
+// Validate returns every mistake in the bounds, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	for _, x := range []struct {
+		name string
+		bad  bool
+		want string
+	}{
+		{"WindowBytes", c.WindowBytes <= 0, "above 0"},
+		{"WindowTime", c.WindowTime <= 0, "above 0"},
+		{"RootsBytes", c.RootsBytes < 0, "at least 0"},
+		{"RootsTime", c.RootsTime < 0, "at least 0"},
+		{"Source", c.Source == nil, "set"},
+	} {
+		if x.bad {
+			errs = append(errs, fmt.Errorf("cache: %s must be %s", x.name, x.want))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Cache holds one range. Create it with New; Run is its only writer.

@@ -437,7 +437,7 @@ func TestAgainstModel(t *testing.T) {
 		{"many processors", 8, 20, 50, 4000, 256 << 10},
 		{"small window", 4, 10, 20, 4000, 40 << 10},
 		{"tiny window", 4, 10, 5, 4000, 2 << 10},
-		{"many clients", 4, 100, 100, 2000, 4 << 20},
+		{"many clients", 4, 60, 100, 2000, 4 << 20},
 	} {
 		// In a bubble the pauses between two sources cost nothing, and a lost
 		// wake-up shows at once.

@@ -138,3 +138,28 @@ func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
 		t.Errorf("delivered %v", got)
 	}
 }
+
+// Between publishing a batch and waking who it concerns, the writer may be
+// held up: the idle watcher's progress does not cover the batch yet.
+func TestProgressWaitsForTheWake(t *testing.T) {
+	c := loaded(small(nil), 10)
+	w := watch(t, c, kv.Single("a"), 11, &wakes{})
+	drain(t, w)
+	b := puts(11, "a")
+	seq := c.win.next
+	c.win.append(&b)
+	v := &view{win: c.win.view(), root: c.view.Load().root, changed: 11, progress: 11, ready: true}
+	for _, step := range []func(){
+		func() { c.view.Store(v) },
+		func() { c.wakeMatching(&b, seq) },
+		func() { c.settle(v) },
+	} {
+		step()
+		if got := w.Progress(); got != 10 {
+			t.Fatalf("progress %d before 11 was delivered", got)
+		}
+	}
+	if got := drain(t, w); !slices.Equal(got, []kv.Revision{11}) || w.Progress() != 11 {
+		t.Errorf("delivered %v, progress %d", got, w.Progress())
+	}
+}

@@ -53,7 +53,7 @@ func (m fullWindow) seek(revision kv.Revision) uint64 {
 
 func TestWindowAgainstHistory(t *testing.T) {
 	rng := newRand(t)
-	for range 20 {
+	for range 8 {
 		w := window{maxBytes: 1 << (10 + rng.IntN(10)), maxAge: time.Duration(1+rng.IntN(100)) * time.Second, next: 1}
 		m := fullWindow{first: 2}
 		w.reset(1)
