@@ -350,6 +350,7 @@ type host struct {
 	disk   *placement.MemDisk
 
 	node   *node.Node
+	gossip membership.Transport
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed when Run has returned
 	down   bool          // killed or stopped by the test

@@ -41,7 +41,7 @@ type load struct {
 
 func startLoad(c *sim.Cluster, seed uint64) *load {
 	l := &load{c: c, from: c.Etcd.Revision() + 1, stop: make(chan struct{})}
-	for i := range 4 {
+	for i := range 2 {
 		l.wg.Go(func() { l.write(rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
 	l.wg.Go(func() { l.read(rand.New(rand.NewPCG(seed, 200))) })
@@ -66,7 +66,7 @@ func anyKey(r *rand.Rand) string { return fmt.Sprintf("/d%d/k%d", r.IntN(8), r.I
 
 // write changes something, now and then a lot at once.
 func (l *load) write(r *rand.Rand) {
-	for n := 0; l.sleep(time.Duration(10+r.IntN(150)) * time.Millisecond); n++ {
+	for n := 0; l.sleep(time.Duration(20+r.IntN(250)) * time.Millisecond); n++ {
 		value := fmt.Sprint(n)
 		var err error
 		switch k := r.IntN(20); {

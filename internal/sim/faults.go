@@ -13,8 +13,9 @@ func newFaults() faults {
 	return faults{cut: map[link]bool{}, silent: map[string]bool{}, dead: map[string]bool{}, raft: map[link]bool{}}
 }
 
+// open reports whether a link is; it may lead to a dead host.
 func (f *faults) open(l link) bool {
-	return !f.cut[l] && !f.silent[l.from] && !f.silent[l.to] && !f.dead[l.from] && !f.dead[l.to]
+	return !f.cut[l] && !f.silent[l.from] && !f.silent[l.to]
 }
 
 // Cut silences everything between two hosts: nodes, clients' hosts or Etcd.
@@ -82,7 +83,7 @@ func (c *Cluster) spread() {
 					c.gossip.CutOneWay(from.gossipAddress(), to.gossipAddress())
 				}
 			}
-			cut := !c.faults.open(there) || !c.faults.open(back)
+			cut := !c.faults.open(there) || !c.faults.open(back) || c.faults.dead[a.name] || c.faults.dead[b.name]
 			switch {
 			case cut && !c.faults.raft[there]:
 				c.raft.Cut(a.raftAddress(), b.raftAddress())

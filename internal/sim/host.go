@@ -71,8 +71,9 @@ func (h *host) config(log *slog.Logger) node.Config {
 	for i := range c.cfg.Nodes {
 		nc.Join = append(nc.Join, gossipAddress(i+1))
 	}
+	h.gossip = c.gossip.Transport(h.gossipAddress())
 	nc.Simulation = &node.Simulation{
-		Gossip: c.gossip.Transport(h.gossipAddress()), Network: c.raft, Disk: h.disk, Dial: c.Net.Dialer(h.name),
+		Gossip: h.gossip, Network: c.raft, Disk: h.disk, Dial: c.Net.Dialer(h.name),
 	}
 	return nc
 }
@@ -83,6 +84,7 @@ func (c *Cluster) Kill(name string) {
 	c.t.Helper()
 	h := c.host(name)
 	c.Net.Kill(name)
+	_ = h.gossip.Shutdown() // who dials it is refused, as by a machine that runs
 	c.faults.dead[name] = true
 	c.spread()
 	h.down = true
@@ -100,8 +102,8 @@ func (c *Cluster) Restart(name string) {
 	c.Net.Revive(name)
 	delete(c.faults.dead, name)
 	delete(c.faults.silent, name)
+	c.spread() // before start: gossip's first dial must not meet the old cut
 	h.start()
-	c.spread() // behind start, which has put it on the networks
 }
 
 // Wipe gives a killed node an empty disk.

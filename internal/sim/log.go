@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 )
@@ -14,13 +15,18 @@ type recent struct {
 	lines []string // guarded by mu
 }
 
-const recentLines = 400
+const recentLines = 2000
 
 func newRecent() *recent { return &recent{} }
 
-// handler returns one for a host's logger.
+// handler returns one for a host's logger. With SIM_DEBUG in the environment it
+// takes what is for developers too.
 func (r *recent) handler(host string) slog.Handler {
-	return slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelInfo}).WithAttrs([]slog.Attr{slog.String("host", host)})
+	level := slog.LevelInfo
+	if os.Getenv("SIM_DEBUG") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.NewTextHandler(r, &slog.HandlerOptions{Level: level}).WithAttrs([]slog.Attr{slog.String("host", host)})
 }
 
 // Write takes one line.
