@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -45,14 +46,14 @@ func (p *peers) conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	m, ok := p.member(node)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("node %s is not known to gossip", node)
+		return nil, away("node %s is not known to gossip", node)
 	case m.State == shard.Dead || m.State == shard.Left:
-		return nil, fmt.Errorf("node %s is gone, gossip says", node)
+		return nil, away("node %s is gone, gossip says", node)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, fmt.Errorf("node %s: this node is stopping", node)
+		return nil, away("node %s: this node is stopping", node)
 	}
 	if c := p.conns[node]; c != nil {
 		if c.address == m.PeerAddress {
@@ -102,6 +103,12 @@ func (p *peers) prune() {
 			delete(p.conns, node)
 		}
 	}
+}
+
+// away is the error of a node that cannot be asked now: to be tried again, and
+// no fault of ours.
+func away(format string, node shard.NodeID) error {
+	return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf(format, node)}
 }
 
 func (p *peers) close() {
