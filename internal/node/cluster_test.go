@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -122,15 +123,20 @@ func (c *cluster) stopAll() {
 	all.Wait()
 }
 
-// freePort returns an address of this machine that nobody listens on now.
+// freePort returns an address of this machine that nobody listens on now, and
+// that the system gives to no connection until it is used: below the ports
+// that it gives out (from 32768 on).
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // config is the node's, with timings for tests.
