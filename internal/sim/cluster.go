@@ -299,7 +299,7 @@ func (c *Cluster) Await(d time.Duration, what string, ok func() bool) {
 // AwaitReady waits until every running node is ready and all know one map.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
-	why := ""
+	var why string
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if why = c.notReady(); why == "" {
 			return

@@ -76,7 +76,7 @@ func (c *Cluster) Behind() string {
 // Settle waits, for at most d, until every watcher has everything.
 func (c *Cluster) Settle(d time.Duration) {
 	c.t.Helper()
-	why := ""
+	var why string
 	for deadline := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
 		if why = c.Ended(); why != "" {
 			c.t.Error(why)
