@@ -102,9 +102,16 @@ func applied(b *testing.B, c *Cache) func() {
 // again. It must not depend on how many watchers do not match.
 func BenchmarkAppend(b *testing.B) {
 	for _, x := range []struct{ exact, prefix, match int }{
-		{0, 0, 0}, {10_000, 1000, 0}, {10_000, 1000, 1}, {10_000, 1000, 100},
-		{1000, 0, 1}, {10_000, 0, 1}, {100_000, 0, 1},
-		{0, 1000, 1}, {0, 10_000, 1}, {0, 100_000, 1},
+		{0, 0, 0},
+		{10_000, 1000, 0},
+		{10_000, 1000, 1},
+		{10_000, 1000, 100},
+		{1000, 0, 1},
+		{10_000, 0, 1},
+		{100_000, 0, 1},
+		{0, 1000, 1},
+		{0, 10_000, 1},
+		{0, 100_000, 1},
 	} {
 		b.Run(fmt.Sprintf("exact=%d/prefix=%d/match=%d", x.exact, x.prefix, x.match), func(b *testing.B) {
 			c, read := benchCache(b, x.exact, x.prefix, x.match)

@@ -165,7 +165,7 @@ func (s *store) between(from, to kv.Revision) (out []kv.Revision) {
 // Follow implements Source.
 func (s *store) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		sent := kv.Revision(0)
+		var sent kv.Revision
 		send := func(u kv.Update) bool { return ctx.Err() == nil && yield(u, nil) }
 		if req.From == 0 {
 			at, _ := s.head()

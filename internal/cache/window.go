@@ -69,7 +69,7 @@ func newEntry(b *kv.Batch) entry {
 	}
 	e.byKey = make([]int32, len(b.Events))
 	for i := range e.byKey {
-		e.byKey[i] = int32(i) //nolint:gosec // etcd bounds a revision's events far below
+		e.byKey[i] = int32(i)
 	}
 	slices.SortStableFunc(e.byKey, func(x, y int32) int {
 		return bytes.Compare(b.Events[x].KV.Key(), b.Events[y].KV.Key())
