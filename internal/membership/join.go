@@ -106,7 +106,7 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 	candidates = append(candidates, lastKnown(members, refused)...)
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	tried := map[string]bool{self: true}
-	live := liveAddresses(ml)
+	live := liveAddresses(members)
 	for _, a := range candidates {
 		if tried[a] || live[a] && !refused {
 			continue
@@ -120,7 +120,7 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 			failures[a] = explain(a, err)
 			continue
 		}
-		live = liveAddresses(ml)
+		live = liveAddresses(m.Members())
 	}
 	m.judge(failures, failed)
 	return nil
@@ -224,10 +224,14 @@ func lastKnown(members []shard.Member, refused bool) []string {
 	return append(dead, live...)
 }
 
-func liveAddresses(ml *memberlist.Memberlist) map[string]bool {
+// liveAddresses returns where members are that live. (memberlist's own list
+// cannot be read: it is changed in place, under a lock that is not ours.)
+func liveAddresses(members []shard.Member) map[string]bool {
 	out := make(map[string]bool)
-	for _, n := range ml.Members() {
-		out[n.Address()] = true
+	for i := range members {
+		if members[i].State == shard.Alive || members[i].State == shard.Suspect {
+			out[members[i].GossipAddress] = true
+		}
 	}
 	return out
 }
