@@ -34,6 +34,9 @@ type Watcher struct {
 	since    time.Time // when the node started the watch
 	avoid    string    // address where it did not go well
 	hints    []string  // addresses named by the last node
+	// floors are the nodes that no longer have what comes next, and from where
+	// on they have it. One that was loaded anew has less than others.
+	floors map[string]int64
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
 	resumes  int
@@ -381,7 +384,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	if name == "" {
 		name = w.on.node.addr
 	}
-	w.since, w.avoid = time.Now(), ""
+	w.since, w.avoid, w.floors = time.Now(), "", nil
 	var resumed *Resume
 	select {
 	case <-w.started:
@@ -412,7 +415,9 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		return
 	case pb.EndReason_END_REASON_COMPACTED:
 		if !w.asm.wantState { // else it is about the state's revision: the next one will do
-			w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: e.GetFloor()}))
+			if floor, nowhere := w.compactedLocked(e); nowhere {
+				w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: floor}))
+			}
 			return
 		}
 	case pb.EndReason_END_REASON_LINEAGE:
@@ -428,6 +433,35 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	w.hints = hints
 	w.retryLocked(e.GetRetryAfter().AsDuration())
 }
+
+// compactedLocked goes on at a node that was not asked yet. When a few have
+// said that what comes next is gone, it is: then it returns the lowest floor.
+func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
+	if w.floors == nil {
+		w.floors = make(map[string]int64)
+	}
+	w.floors[w.on.node.addr] = e.GetFloor()
+	if len(w.floors) < maxAsked {
+		for _, addr := range w.c.topology.Load().candidates(w.asm.rng, w.c.seed) {
+			if _, asked := w.floors[addr]; asked {
+				continue
+			}
+			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.node.addr, w.asm.position+1), false)
+			w.hints = []string{addr}
+			w.retryLocked(0)
+			return 0, false
+		}
+	}
+	floor = e.GetFloor()
+	for _, f := range w.floors {
+		floor = min(floor, f)
+	}
+	return floor, true
+}
+
+// maxAsked is how many nodes are asked for history before it counts as gone:
+// more than a shard has replicas.
+const maxAsked = 5
 
 func (w *Watcher) stepLocked(r *pb.WatchResponse) {
 	u, whole, err := w.asm.step(r)

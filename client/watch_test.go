@@ -219,6 +219,31 @@ func TestWatchIsRefused(t *testing.T) {
 	}
 }
 
+// A node that was loaded anew has less history than the others: that it lacks
+// what a watch needs says nothing about them.
+func TestWatchFindsTheNodeThatStillHasTheHistory(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 3})
+	for range 10 {
+		cluster.Put("/demo/a", "x")
+	}
+	for _, n := range cluster.Nodes()[:2] {
+		n.RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 9, Message: "gone"})
+	}
+	c := connect(t, cluster)
+	for range 5 { // wherever each of them starts
+		w := c.Watch(t.Context(), demo, client.FromRevision(3))
+		if u, err := w.Next(deadline(t)); err != nil || u.Revision != 3 {
+			t.Fatalf("got %+v, %v", u, err)
+		}
+		w.Close()
+	}
+	cluster.Nodes()[2].RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 7, Message: "gone"})
+	var compacted *client.CompactedError
+	if _, err := c.Watch(t.Context(), demo, client.FromRevision(3)).Next(deadline(t)); !errors.As(err, &compacted) || compacted.Floor != 7 {
+		t.Fatalf("gone everywhere: %v", err)
+	}
+}
+
 func TestWatchEndsWithAReason(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 2})
 	for range 10 {
