@@ -20,12 +20,7 @@ func startProcess(t *testing.T, endpoint string, args ...string) (cmd *exec.Cmd,
 	t.Helper()
 	ports := make([]string, 5)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = l.Addr().String()
-		_ = l.Close()
+		ports[i] = free(t)
 	}
 	exe := t.TempDir() + "/cachenode"
 	if self, err := os.Executable(); err != nil {
