@@ -73,8 +73,8 @@ type Config struct {
 	// SplitCheck is how often the leader asks for Cuts.
 	SplitCheck time.Duration
 	// BarrierEvery is how often the leader commits a barrier, and
-	// BarrierTimeout how long one may take before the node gives up: the disk
-	// of a leader that hangs keeps everybody from having another leader.
+	// BarrierTimeout how long a write of its log may take before the node gives
+	// up: a leader whose disk hangs keeps everybody from having another leader.
 	BarrierEvery, BarrierTimeout time.Duration
 	// ProposeTimeout bounds Propose when its context does not.
 	ProposeTimeout time.Duration

@@ -18,9 +18,9 @@ const retryPause = time.Second
 
 // lead does what only the leader does, until ctx ends. An error means that
 // this node must not lead, and cannot stop by itself.
-func (p *Placement) lead(ctx context.Context, r *raft.Raft) error {
+func (p *Placement) lead(ctx context.Context, r *raft.Raft, log *timedLog) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.guard(ctx, r) })
+	g.Go(func() error { return p.guard(ctx, r, log) })
 	g.Go(func() error {
 		// Everything that earlier leaders committed must be applied before
 		// anything is decided.
@@ -39,18 +39,43 @@ func (p *Placement) lead(ctx context.Context, r *raft.Raft) error {
 }
 
 // guard commits a barrier now and then. A leader whose disk hangs sends
-// heartbeats and commits nothing: raft itself never ends that.
-func (p *Placement) guard(ctx context.Context, r *raft.Raft) error {
+// heartbeats and commits nothing: raft itself never ends that, so the node
+// does. A barrier that is late while the disk is well lacks a majority, which
+// may answer heartbeats and yet append nothing: to end this node would only
+// take one more from it.
+func (p *Placement) guard(ctx context.Context, r *raft.Raft, log *timedLog) error {
+	told := false
 	for pause(ctx, p.cfg.BarrierEvery, true) {
 		bounded, cancel := context.WithTimeout(ctx, p.cfg.BarrierTimeout)
 		err := p.await(bounded, r.Barrier(p.cfg.BarrierTimeout))
 		late := bounded.Err() != nil || errors.Is(err, raft.ErrEnqueueTimeout)
 		cancel()
-		if err != nil && late && ctx.Err() == nil && r.State() == raft.Leader {
-			return fmt.Errorf("nothing was committed for %s: %w", p.cfg.BarrierTimeout, ErrStuck)
+		if err == nil {
+			told = false
+		}
+		if err == nil || !late || ctx.Err() != nil || r.State() != raft.Leader {
+			continue
+		}
+		if p.hangs(ctx, log) {
+			return fmt.Errorf("a write of the raft log takes more than %s: %w", p.cfg.BarrierTimeout, ErrStuck)
+		}
+		if !told {
+			told = true
+			p.log.Warn("no majority of the voters confirms what this leader writes: see to their disks and to the network between them", "for", p.cfg.BarrierTimeout)
 		}
 	}
 	return nil
+}
+
+// hangs reports whether a write of the raft log takes BarrierTimeout or more.
+// It waits until that is certain of the one that is under way.
+func (p *Placement) hangs(ctx context.Context, log *timedLog) bool {
+	began, writes := log.writing()
+	if !writes || !pause(ctx, time.Until(began.Add(p.cfg.BarrierTimeout)), true) {
+		return false
+	}
+	since, writes := log.writing()
+	return writes && since.Equal(began)
 }
 
 // placeShards founds the cluster when it is not, then keeps shards where they

@@ -134,7 +134,7 @@ func (l memLog) StoreLogs(es []*raft.Log) error {
 }
 
 func (d *MemDisk) storage() *storage {
-	return &storage{logs: memLog{InmemStore: d.logs, disk: d}, stable: d.logs, snaps: d.snaps, close: func() error { return nil }}
+	return &storage{logs: &timedLog{LogStore: memLog{InmemStore: d.logs, disk: d}}, stable: d.logs, snaps: d.snaps, close: func() error { return nil }}
 }
 
 func (d *MemDisk) load() (*shard.Map, error) {

@@ -24,7 +24,7 @@ const (
 
 // storage is where raft keeps its things.
 type storage struct {
-	logs   raft.LogStore
+	logs   *timedLog
 	stable raft.StableStore
 	snaps  raft.SnapshotStore
 	close  func() error
@@ -51,7 +51,7 @@ func openStorage(dataDir string, log raftLogger) (*storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open raft snapshots: %w", err), bolt.Close())
 	}
-	return &storage{logs: bolt, stable: bolt, snaps: snaps, close: bolt.Close}, nil
+	return &storage{logs: &timedLog{LogStore: bolt}, stable: bolt, snaps: snaps, close: bolt.Close}, nil
 }
 
 // Identity returns the UUID of the data directory, made on first use. It lies

@@ -55,7 +55,7 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 	if err := p.bootstrap(ctx, r, disk); err != nil {
 		return err
 	}
-	if err := p.followLeadership(ctx, r); err != nil {
+	if err := p.followLeadership(ctx, r, disk.logs); err != nil {
 		return err
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
@@ -161,7 +161,7 @@ func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *stora
 }
 
 // followLeadership leads while raft says so.
-func (p *Placement) followLeadership(ctx context.Context, r *raft.Raft) error {
+func (p *Placement) followLeadership(ctx context.Context, r *raft.Raft, log *timedLog) error {
 	ended := make(chan error, 1)
 	stop := func() error { return nil } // leading, and waits until that has ended
 	for {
@@ -176,17 +176,17 @@ func (p *Placement) followLeadership(ctx context.Context, r *raft.Raft) error {
 			}
 			stop = func() error { return nil }
 			if leads {
-				stop = p.startLeading(ctx, r, ended)
+				stop = p.startLeading(ctx, r, log, ended)
 			}
 		}
 	}
 }
 
-func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, ended chan error) (stop func() error) {
+func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, log *timedLog, ended chan error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer cancel()
-		ended <- p.lead(ctx, r)
+		ended <- p.lead(ctx, r, log)
 	}()
 	return func() error {
 		cancel()
