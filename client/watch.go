@@ -36,9 +36,9 @@ type Watcher struct {
 	hints    []string  // addresses named by the last node
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was loaded anew has less than others.
-	floors map[string]int64
-	nodeName string    // the node that started it last
-	reason   error     // why it left that node
+	floors   map[string]int64
+	nodeName string // the node that started it last
+	reason   error  // why it left that node
 	resumes  int
 	err      error // why it ended; nil while it lives
 }

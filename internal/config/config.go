@@ -123,6 +123,9 @@ func Defaults() Config {
 		Replicas:    3,
 		WindowBytes: 64 * MiB,
 		WindowTime:  10 * time.Minute,
+		// A read that does not say how old its data may be wants to know when
+		// etcd cannot be reached.
+		MaxStaleness: 5 * time.Second,
 		Limits: Limits{
 			WatchesPerStream:     100_000,
 			StreamsPerConnection: 1_000,
