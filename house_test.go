@@ -36,6 +36,7 @@ func floors() [][]string {
 		{"internal/wire"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache"},
+		{"internal/cachetest"},
 		{"internal/router"},
 		{"internal/server"},
 		{"internal/node"},

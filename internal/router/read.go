@@ -62,7 +62,8 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	homes := make([]*cache.Cache, len(shards))
 	away := 0
 	for i := range shards {
-		if homes[i] = r.cfg.Shards.Replica(shards[i].ID); homes[i] == nil || !ready(homes[i]) {
+		part, _ := shards[i].Range.Intersect(req.Range)
+		if homes[i] = r.cfg.Shards.Replica(shards[i].ID); !serves(homes[i], m.Lineage, part) {
 			if req.Local {
 				return nil, r.notHere(&shards[i])
 			}
@@ -106,6 +107,11 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		out.parts = append(out.parts, p)
 	}
 	return out, nil
+}
+
+// serves reports whether the cache, which may be nil, can answer for rng.
+func serves(c *cache.Cache, lineage uint64, rng kv.Range) bool {
+	return c != nil && ready(c) && c.Lineage() == lineage && c.Range().Covers(rng)
 }
 
 func ready(c *cache.Cache) bool {
@@ -288,6 +294,9 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 			return begun, nil
 		case err != nil:
 			return begun, fmt.Errorf("node %s: %w", node, wire.Error(err))
+		}
+		if l := m.GetLineage(); l != g.Lineage {
+			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: l})
 		}
 		begun = true
 		if g.Revision == 0 {

@@ -61,8 +61,13 @@ const (
 	homelessTimeout = 5 * time.Second
 	// homelessRetry is how often it looks when nothing has changed.
 	homelessRetry = 250 * time.Millisecond
-	// movers bounds how many watches look at a time.
-	movers = 16
+	// homelessWait bounds how long those that must wait for a relay keep the
+	// others from their next try.
+	homelessWait = 500 * time.Millisecond
+	// movers bounds how many watches look at a time, waitingMovers how many of
+	// those that wait.
+	movers        = 16
+	waitingMovers = 256
 )
 
 // Router finds shards. Create it with New; it serves at once, and Run moves
@@ -102,27 +107,41 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.kick:
 		case <-retry.C:
 		}
-		r.mu.Lock()
-		looking := make([]*Watch, 0, len(r.homeless))
-		for w := range r.homeless {
-			looking = append(looking, w)
-		}
-		r.mu.Unlock()
-		var g errgroup.Group
-		g.SetLimit(movers)
-		for _, w := range looking {
-			g.Go(func() error {
-				if w.settle(ctx) {
-					r.mu.Lock()
-					delete(r.homeless, w)
-					r.mu.Unlock()
-					w.waker.Wake()
-				}
-				return nil
-			})
-		}
-		_ = g.Wait() // settle reports to the watch
+		// Those whose shards are here first: no other may be in their way.
+		r.settle(ctx, movers, false)
+		r.settle(ctx, waitingMovers, true)
 	}
+}
+
+// settle gives every homeless watch a try, so many at a time.
+func (r *Router) settle(ctx context.Context, atATime int, wait bool) {
+	r.mu.Lock()
+	looking := r.homeless
+	r.homeless = make(map[*Watch]struct{})
+	r.mu.Unlock()
+	if len(looking) == 0 {
+		return
+	}
+	if wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, homelessWait)
+		defer cancel()
+	}
+	var g errgroup.Group
+	g.SetLimit(atATime)
+	for w := range looking {
+		g.Go(func() error {
+			if w.settle(ctx, wait) {
+				w.waker.Wake()
+				return nil
+			}
+			r.mu.Lock()
+			r.homeless[w] = struct{}{}
+			r.mu.Unlock()
+			return nil
+		})
+	}
+	_ = g.Wait() // settle reports to the watch
 }
 
 // Now returns etcd's revision, read after the call. It fails with a

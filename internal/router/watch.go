@@ -16,9 +16,10 @@ import (
 // Watch is one watch over any number of shards. One goroutine at a time may
 // use it.
 type Watch struct {
-	r     *Router
-	rng   kv.Range
-	waker cache.Waker
+	r       *Router
+	rng     kv.Range
+	lineage uint64
+	waker   cache.Waker
 
 	// delivered is the revision up to which everything was returned by Next,
 	// as far as deliveries tell; Progress knows more.
@@ -50,8 +51,8 @@ type cursor struct {
 	// delivered; 0: none.
 	revision kv.Revision
 	events   []*kv.Event
-	// asked is the revision that progress was asked for.
-	asked kv.Revision
+	// The revisions that progress was asked for, by merge and by WakeAt.
+	asked, wished kv.Revision
 }
 
 func (c *cursor) close() {
@@ -69,55 +70,91 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
-// Watch returns a watch of rng from revision from on, which may lie in the
-// future. The waker is called when Next may have something. It may have to
-// wait for a relay. It fails with a *kv.CompactedError, *kv.NotServedError or
-// *kv.UnavailableError.
-func (r *Router) Watch(ctx context.Context, rng kv.Range, from kv.Revision, waker cache.Waker) (*Watch, error) {
-	cursors, err := r.open(ctx, rng, from, waker)
-	if err != nil {
-		return nil, err
-	}
-	return &Watch{r: r, rng: rng, waker: waker, delivered: from - 1, cursors: cursors}, nil
+// WatchRequest says what to watch.
+type WatchRequest struct {
+	Range kv.Range
+	// From is the first revision to deliver; it may lie in the future.
+	From kv.Revision
+	// Lineage is the history that From belongs to; 0: whatever the cluster is
+	// at.
+	Lineage uint64
 }
 
-// open returns a cursor for each shard of rng.
-func (r *Router) open(ctx context.Context, rng kv.Range, from kv.Revision, waker cache.Waker) (cursors []cursor, err error) {
-	_, shards, err := r.parts(rng)
+// Watch returns a watch. The waker is called when Next may have something. It
+// may have to wait for a relay, unless all is [Router.Here]. It fails with a
+// *kv.CompactedError, *kv.LineageError, *kv.NotServedError or
+// *kv.UnavailableError.
+func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker) (*Watch, error) {
+	lineage, cursors, err := r.open(ctx, req, waker)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
+	return &Watch{r: r, rng: req.Range, lineage: lineage, waker: waker, delivered: req.From - 1, cursors: cursors}, nil
+}
+
+// Here reports whether every shard of rng is on this node and ready.
+func (r *Router) Here(rng kv.Range) bool {
+	m, shards, err := r.parts(rng)
+	for i := range shards {
+		part, _ := shards[i].Range.Intersect(rng)
+		if !serves(r.cfg.Shards.Replica(shards[i].ID), m.Lineage, part) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// open returns a cursor for each shard of the request's range, and the lineage
+// they are at.
+func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) (lineage uint64, cursors []cursor, err error) {
+	m, shards, err := r.parts(req.Range)
+	if err != nil {
+		return 0, nil, err
+	}
+	if req.Lineage != 0 && req.Lineage != m.Lineage {
+		return 0, nil, &kv.LineageError{Requested: req.Lineage, Current: m.Lineage}
+	}
+	for i := range shards {
+		c, err := r.cursor(ctx, m.Lineage, &shards[i], req, waker)
 		if err != nil {
 			for i := range cursors {
 				cursors[i].close()
 			}
-			cursors = nil
-		}
-	}()
-	for i := range shards {
-		s := &shards[i]
-		part, _ := s.Range.Intersect(rng)
-		c := cursor{shard: s.ID}
-		home := r.cfg.Shards.Replica(s.ID)
-		if home == nil {
-			if home, c.release, err = r.cfg.Shards.Relay(ctx, s.ID); err != nil {
-				return cursors, err
-			}
-		}
-		if c.watcher, err = home.Watch(part, from, waker); err != nil {
-			if c.release != nil {
-				c.release()
-			}
-			return cursors, Soon(s, err)
+			return 0, nil, Soon(&shards[i], err)
 		}
 		cursors = append(cursors, c)
 	}
-	return cursors, nil
+	return m.Lineage, cursors, nil
+}
+
+// cursor returns a cursor for the shard's part of the request: here, or at a
+// relay.
+func (r *Router) cursor(ctx context.Context, lineage uint64, s *shard.Shard, req WatchRequest, waker cache.Waker) (cursor, error) {
+	c := cursor{shard: s.ID}
+	part, _ := s.Range.Intersect(req.Range)
+	home := r.cfg.Shards.Replica(s.ID)
+	var err error
+	if !serves(home, lineage, part) {
+		if home, c.release, err = r.cfg.Shards.Relay(ctx, s.ID); err != nil {
+			return c, err
+		}
+	}
+	if !serves(home, lineage, part) {
+		err = cache.ErrRetired // of another map than the one we look at
+	} else {
+		c.watcher, err = home.Watch(part, req.From, waker)
+	}
+	if err != nil && c.release != nil {
+		c.release()
+	}
+	return c, err
 }
 
 // Range returns what is watched.
 func (w *Watch) Range() kv.Range { return w.rng }
+
+// Lineage returns the history that the watch's revisions belong to.
+func (w *Watch) Lineage() uint64 { return w.lineage }
 
 // Close ends the watch. It may be called twice.
 func (w *Watch) Close() {
@@ -198,7 +235,7 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			continue
 		}
 		held = true
-		if c.asked < lowest {
+		if c.asked != lowest {
 			c.asked = lowest
 			c.watcher.WakeAt(lowest)
 		}
@@ -232,6 +269,19 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	return max(progress, w.delivered), behind
 }
 
+// Furthest returns the revision that the shard which is furthest ahead has
+// reached.
+func (w *Watch) Furthest() kv.Revision {
+	furthest := w.delivered
+	if w.state.Load() != settled {
+		return furthest
+	}
+	for i := range w.cursors {
+		furthest = max(furthest, w.cursors[i].progress())
+	}
+	return furthest
+}
+
 // WakeAt has the waker called when every shard has reached revision, or
 // earlier; the sources are asked for it.
 func (w *Watch) WakeAt(revision kv.Revision) {
@@ -240,8 +290,8 @@ func (w *Watch) WakeAt(revision kv.Revision) {
 	}
 	for i := range w.cursors {
 		c := &w.cursors[i]
-		if c.progress() < revision && c.asked < revision {
-			c.asked = revision
+		if c.progress() < revision && c.wished < revision {
+			c.wished = revision
 			c.watcher.WakeAt(revision)
 		}
 	}
@@ -259,20 +309,22 @@ func (w *Watch) leave() {
 	w.r.Kick()
 }
 
-// settle tries to find a home for the watch. It reports whether that is
-// decided, for good or bad. Only the router's Run calls it, on homeless
-// watches.
-func (w *Watch) settle(ctx context.Context) bool {
+// settle tries to find a home for the watch; wait says whether it may wait for
+// one. It reports whether that is decided, for good or bad. Only the router's
+// Run calls it, on homeless watches.
+func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	w.mu.Lock()
 	closed := w.closed
 	w.mu.Unlock()
 	if closed {
 		return true
 	}
-	cursors, err := w.r.open(ctx, w.rng, w.delivered+1, w.waker)
+	if !wait && !w.r.Here(w.rng) {
+		return false
+	}
+	_, cursors, err := w.r.open(ctx, WatchRequest{Range: w.rng, From: w.delivered + 1, Lineage: w.lineage}, w.waker)
 	if err != nil {
-		var later *kv.UnavailableError
-		if ctx.Err() != nil || (errors.As(err, &later) && time.Since(w.since) < homelessTimeout) {
+		if passing(err) && time.Since(w.since) < homelessTimeout {
 			return false
 		}
 		w.err = err
@@ -287,4 +339,14 @@ func (w *Watch) settle(ctx context.Context) bool {
 		w.drop()
 	}
 	return true
+}
+
+// passing reports whether an error of open may go away by itself.
+func passing(err error) bool {
+	var (
+		compacted *kv.CompactedError
+		lineage   *kv.LineageError
+		notServed *kv.NotServedError
+	)
+	return !errors.As(err, &compacted) && !errors.As(err, &lineage) && !errors.As(err, &notServed)
 }

@@ -1,0 +1,247 @@
+package cachetest
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Start is the revision of a new history, at which there is nothing.
+const Start kv.Revision = 10
+
+// History is all that ever happened: batches, one revision each. Create it
+// with New.
+type History struct {
+	mu      sync.Mutex
+	batches []kv.Batch    // guarded by mu; of revision Start+1, Start+2, …
+	changed chan struct{} // guarded by mu; closed with the next revision
+	down    error         // guarded by mu; why Revision fails
+	floor   kv.Revision   // guarded by mu; the oldest revision that new caches get
+}
+
+// New returns a history without events.
+func New() *History { return &History{changed: make(chan struct{}), floor: Start + 1} }
+
+// Op is a change of one key: a delete when Value is nil.
+type Op struct {
+	Key   string
+	Value []byte
+}
+
+// Put returns the Op that sets a key.
+func Put(key, value string) Op { return Op{Key: key, Value: []byte(value)} }
+
+// Delete returns the Op that deletes a key.
+func Delete(key string) Op { return Op{Key: key} }
+
+// Commit makes all changes at one revision and returns it. Deletes of keys that
+// do not exist are events all the same. Keys must differ.
+func (h *History) Commit(ops ...Op) kv.Revision {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	revision := Start + kv.Revision(len(h.batches)) + 1
+	b := kv.Batch{Revision: revision, Received: time.Now()}
+	for _, op := range ops {
+		e := kv.Event{Type: kv.Put, KV: kv.NewKeyValue(kv.Fields{
+			Key: []byte(op.Key), Value: op.Value, CreateRevision: revision, ModRevision: revision, Version: 1,
+		})}
+		if op.Value == nil {
+			e = kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte(op.Key), ModRevision: revision})}
+		}
+		b.Events = append(b.Events, e)
+	}
+	h.batches = append(h.batches, b)
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return revision
+}
+
+// Now returns the newest revision.
+func (h *History) Now() kv.Revision {
+	now, _ := h.watch()
+	return now
+}
+
+// watch returns the newest revision, and a channel that is closed with the next.
+func (h *History) watch() (kv.Revision, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Start + kv.Revision(len(h.batches)), h.changed
+}
+
+// Revision implements router.Clock.
+func (h *History) Revision(context.Context) (kv.Revision, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Start + kv.Revision(len(h.batches)), h.down
+}
+
+// Fail has Revision fail; nil ends that.
+func (h *History) Fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = err
+}
+
+// Forget has caches that start from now on know nothing below a revision.
+func (h *History) Forget(below kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.floor = below
+}
+
+// past returns what a cache that starts at a revision gets of the time before.
+func (h *History) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
+	h.mu.Lock()
+	floor := min(h.floor, at+1)
+	h.mu.Unlock()
+	return floor, h.Batches(r, floor-1, at)
+}
+
+// Batches returns what happened in r after one revision and up to another.
+func (h *History) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
+	h.mu.Lock()
+	all := h.batches[max(after, Start)-Start : max(min(upTo, Start+kv.Revision(len(h.batches))), max(after, Start))-Start]
+	h.mu.Unlock()
+	var out []kv.Batch
+	for _, b := range all {
+		part := kv.Batch{Revision: b.Revision, Received: b.Received}
+		for i := range b.Events {
+			if r.ContainsBytes(b.Events[i].KV.Key()) {
+				part.Events = append(part.Events, b.Events[i]) // a copy: caches set Prev
+			}
+		}
+		if len(part.Events) > 0 {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// State returns the keys of r at a revision, in order.
+func (h *History) State(r kv.Range, at kv.Revision) []*kv.KeyValue {
+	last := make(map[string]*kv.KeyValue)
+	for _, b := range h.Batches(r, Start, at) {
+		for i := range b.Events {
+			if key := string(b.Events[i].KV.Key()); b.Events[i].Type == kv.Delete {
+				delete(last, key)
+			} else {
+				last[key] = b.Events[i].KV
+			}
+		}
+	}
+	var out []*kv.KeyValue
+	for _, item := range last {
+		out = append(out, item)
+	}
+	slices.SortFunc(out, func(a, b *kv.KeyValue) int { return strings.Compare(string(a.Key()), string(b.Key())) })
+	return out
+}
+
+// Gate says how far a source may go. The zero Gate is open, without a bound.
+type Gate struct {
+	mu      sync.Mutex
+	upTo    kv.Revision   // guarded by mu; 0: no bound
+	changed chan struct{} // guarded by mu
+	closed  bool          // guarded by mu: not even the state
+}
+
+// Limit lets the source go to a revision; 0: without a bound.
+func (g *Gate) Limit(upTo kv.Revision) { g.set(upTo, false) }
+
+// Close has the source deliver nothing, not even the state.
+func (g *Gate) Close() { g.set(0, true) }
+
+func (g *Gate) set(upTo kv.Revision, closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.upTo, g.closed = upTo, closed
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+func (g *Gate) get(now kv.Revision) (upTo kv.Revision, closed bool, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	if g.upTo > 0 {
+		now = min(now, g.upTo)
+	}
+	return now, g.closed, g.changed
+}
+
+// Source returns a cache.Source of the history behind a gate.
+func (h *History) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
+
+// Source is a cache.Source: the history, as far as the gate lets it. It tells
+// progress only when asked, as etcd does.
+type Source struct {
+	h    *History
+	gate *Gate
+}
+
+// Follow implements cache.Source.
+func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		at := req.From - 1
+		begun := false
+		var wanted kv.Revision
+		for {
+			now, changed := s.h.watch()
+			upTo, closed, moved := s.gate.get(now)
+			if !closed && !begun {
+				begun = true
+				begin := kv.Update{Kind: kv.UpdateBegin, Revision: at}
+				var state []*kv.KeyValue
+				var past []kv.Batch
+				if at < 0 {
+					at = upTo
+					begin.Revision = at
+					begin.Floor, past = s.h.past(req.Range, at)
+					state = s.h.State(req.Range, at)
+				}
+				if !yield(begin, nil) || state != nil && !yield(kv.Update{Kind: kv.UpdateState, KVs: state}, nil) {
+					return
+				}
+				for _, b := range past {
+					if !yield(kv.Update{Kind: kv.UpdateHistory, Revision: b.Revision, Batch: b}, nil) {
+						return
+					}
+				}
+				if !yield(kv.Update{Kind: kv.UpdateReady}, nil) {
+					return
+				}
+			}
+			if begun && upTo > at {
+				for _, b := range s.h.Batches(req.Range, at, upTo) {
+					at = b.Revision
+					if !yield(kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: b}, nil) {
+						return
+					}
+				}
+			}
+			if begun && wanted > 0 && upTo >= wanted {
+				if at, wanted = max(at, upTo), 0; !yield(kv.Update{Kind: kv.UpdateProgress, Revision: at, FreshAt: time.Now()}, nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			case <-moved:
+			case w := <-req.Want:
+				wanted = max(wanted, w)
+			}
+		}
+	}
+}

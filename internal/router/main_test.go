@@ -1,0 +1,67 @@
+package router_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/router"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// deadline is when something that ought to happen has not.
+const deadline = 30 * time.Second
+
+func newRand(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	seed := rand.Uint64()
+	tb.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// eventually polls until ok, or fails the test.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(deadline); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// start runs a router over the node until the test ends.
+func start(tb testing.TB, h *cachetest.History, n *cachetest.Node) *router.Router {
+	tb.Helper()
+	r := router.New(router.Config{Shards: n, Clock: h, Self: n.Self, MaxStaleness: time.Minute})
+	ctx, cancel := context.WithCancel(tb.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			tb.Error(err)
+		}
+		n.Stop()
+	})
+	return r
+}
+
+// bell is a waker that remembers whether it was called.
+type bell struct{ rung atomic.Bool }
+
+func newBell() *bell {
+	b := &bell{}
+	b.Wake() // a new watch is looked at without being woken
+	return b
+}
+
+func (b *bell) Wake() { b.rung.Store(true) }
+
+// heard reports whether the bell has rung since it was heard last.
+func (b *bell) heard() bool { return b.rung.Swap(false) }

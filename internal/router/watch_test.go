@@ -1,0 +1,367 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const letters = "abcdefghijklmnop"
+
+func letter(rng *rand.Rand) string { return string(letters[rng.IntN(len(letters))]) }
+
+func someRange(rng *rand.Rand) kv.Range {
+	switch a, b := letter(rng), letter(rng); {
+	case rng.IntN(3) == 0:
+		return kv.Range{}
+	case a == b:
+		return kv.Single(a)
+	default:
+		return kv.Range{Start: min(a, b), End: max(a, b)}
+	}
+}
+
+func someOps(rng *rand.Rand) (ops []cachetest.Op) {
+	for _, i := range rng.Perm(len(letters))[:1+rng.IntN(4)] {
+		if key := letters[i : i+1]; rng.IntN(4) == 0 {
+			ops = append(ops, cachetest.Delete(key))
+		} else {
+			ops = append(ops, cachetest.Put(key, fmt.Sprint(rng.Uint32())))
+		}
+	}
+	return ops
+}
+
+// someMap returns a map of up to 6 shards, each here or elsewhere.
+func someMap(rng *rand.Rand, version uint64) *shard.Map {
+	var cuts []string
+	for range rng.IntN(6) {
+		cuts = append(cuts, letter(rng))
+	}
+	slices.Sort(cuts)
+	m := cachetest.Map(version, slices.Compact(cuts), "here")
+	for i := range m.Shards {
+		if rng.IntN(3) == 0 {
+			m.Shards[i].Replicas = []shard.NodeID{"there"}
+		}
+	}
+	return m
+}
+
+// reader is a watch with the model of what it must return.
+type reader struct {
+	bell *bell
+	w    *router.Watch
+	rng  kv.Range
+	last kv.Revision // everything up to it is behind the reader
+}
+
+func open(tb testing.TB, r *router.Router, rng kv.Range, from kv.Revision) *reader {
+	tb.Helper()
+	b := newBell()
+	w, err := r.Watch(tb.Context(), router.WatchRequest{Range: rng, From: from, Lineage: 1}, b)
+	if err != nil {
+		tb.Fatalf("watch %v from %d: %v", rng, from, err)
+	}
+	return &reader{bell: b, w: w, rng: rng, last: from - 1}
+}
+
+// read takes what is there, if the bell has rung, and holds it against h.
+func (r *reader) read(tb testing.TB, h *cachetest.History) {
+	tb.Helper()
+	if !r.bell.heard() {
+		return
+	}
+	for {
+		revision, events, err := r.w.Next(nil)
+		if err != nil {
+			tb.Fatalf("%v behind %d: %v", r.rng, r.last, err)
+		}
+		if revision == 0 {
+			break
+		}
+		due := h.Batches(r.rng, r.last, revision)
+		if len(due) != 1 || due[0].Revision != revision {
+			tb.Fatalf("%v behind %d: got %d, but the history has %d batches up to there", r.rng, r.last, revision, len(due))
+		}
+		if got, want := describe(events), describe(pointers(due[0].Events)); got != want {
+			tb.Fatalf("%v at %d: got %s, want %s", r.rng, revision, got, want)
+		}
+		r.last = revision
+	}
+	r.check(tb, h)
+}
+
+// check holds the watch's progress against what it has returned.
+func (r *reader) check(tb testing.TB, h *cachetest.History) {
+	tb.Helper()
+	progress, _ := r.w.Progress()
+	if progress < r.last {
+		tb.Fatalf("%v: progress %d is below what was returned, %d", r.rng, progress, r.last)
+	}
+	if missed := h.Batches(r.rng, r.last, progress); len(missed) > 0 {
+		tb.Fatalf("%v: progress %d, but revision %d was not returned", r.rng, progress, missed[0].Revision)
+	}
+}
+
+func (r *reader) done(h *cachetest.History) bool { return len(h.Batches(r.rng, r.last, h.Now())) == 0 }
+
+func pointers(events []kv.Event) (out []*kv.Event) {
+	for i := range events {
+		out = append(out, &events[i])
+	}
+	return out
+}
+
+// describe returns the events ordered by key: shards come one after the other.
+func describe(events []*kv.Event) string {
+	var out []string
+	for _, e := range events {
+		out = append(out, fmt.Sprintf("%s %s=%s@%d", e.Type, e.KV.Key(), e.KV.Value(), e.KV.ModRevision()))
+	}
+	slices.SortFunc(out, func(a, b string) int { return strings.Compare(a[strings.Index(a, " "):], b[strings.Index(b, " "):]) })
+	return strings.Join(out, " ")
+}
+
+// Watches over many shards, against the history: every revision once, whole
+// and in order; progress never ahead of what was returned; whatever the shards'
+// pace, and while they are split, merged, moved away and back. A watch is read
+// only when it was woken.
+func TestWatchAgainstHistory(t *testing.T) {
+	rng := newRand(t)
+	for round := range 12 {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		r := start(t, h, n)
+		m := someMap(rng, 1)
+		n.Use(m)
+		for range 20 {
+			h.Commit(someOps(rng)...)
+		}
+		var readers []*reader
+		for range 12 {
+			readers = append(readers, open(t, r, someRange(rng), cachetest.Start+1+kv.Revision(rng.IntN(30))))
+		}
+		for range 300 {
+			switch rng.IntN(12) {
+			case 0, 1, 2, 3:
+				h.Commit(someOps(rng)...)
+			case 4, 5:
+				s := m.Shards[rng.IntN(len(m.Shards))]
+				n.Gate(s.ID).Limit(h.Now() - kv.Revision(rng.IntN(4)))
+			case 6:
+				n.Gate(m.Shards[rng.IntN(len(m.Shards))].ID).Limit(0)
+			case 7:
+				if rng.IntN(4) == 0 {
+					m = someMap(rng, m.Version+1)
+					n.Use(m)
+					r.Kick()
+				}
+			case 8:
+				x := readers[rng.IntN(len(readers))]
+				x.w.WakeAt(h.Now())
+				x.check(t, h)
+			case 9: // one leaves, another comes
+				i := rng.IntN(len(readers))
+				readers[i].w.Close()
+				readers[i] = open(t, r, someRange(rng), cachetest.Start+1+kv.Revision(rng.IntN(int(h.Now()-cachetest.Start))))
+			default:
+				readers[rng.IntN(len(readers))].read(t, h)
+			}
+		}
+		for i := range m.Shards {
+			n.Gate(m.Shards[i].ID).Limit(0)
+		}
+		for _, x := range readers {
+			eventually(t, fmt.Sprintf("round %d: %v behind %d returns all up to %d", round, x.rng, x.last, h.Now()), func() bool {
+				x.read(t, h)
+				return x.done(h)
+			})
+			x.w.Close()
+			x.w.Close()
+		}
+		eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+	}
+}
+
+// Watches that are closed at any time, by another goroutine than the one that
+// finds them a home, leave nothing behind.
+func TestWatchClosedWhileItMoves(t *testing.T) {
+	rng := newRand(t)
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	n.Use(someMap(rng, 1))
+	var busy sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		seed := rng.Uint64()
+		busy.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				b := newBell()
+				w, err := r.Watch(t.Context(), router.WatchRequest{Range: someRange(rng), From: cachetest.Start + 1}, b)
+				if err != nil {
+					continue // between two maps
+				}
+				for range rng.IntN(20) {
+					if _, _, err := w.Next(nil); err != nil {
+						t.Errorf("next: %v", err)
+					}
+				}
+				w.Close()
+			}
+		})
+	}
+	for version := uint64(2); version < 60; version++ {
+		h.Commit(someOps(rng)...)
+		n.Use(someMap(rng, version))
+		r.Kick()
+	}
+	close(stop)
+	busy.Wait()
+	eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+}
+
+// next reads until there is something or an error.
+func next(tb testing.TB, w *router.Watch) (revision kv.Revision, events []*kv.Event, err error) {
+	tb.Helper()
+	eventually(tb, "the watch says something", func() bool {
+		revision, events, err = w.Next(nil)
+		return revision > 0 || err != nil
+	})
+	return revision, events, err
+}
+
+// A transaction over two shards arrives whole though one of them is late, and
+// the late one is named.
+func TestWatchWaitsForTheLateShard(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	n.Use(cachetest.Map(1, []string{"h"}, "here"))
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	n.Gate(2).Limit(cachetest.Start)
+	at := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
+	eventually(t, "the first shard has it", func() bool { return n.Replica(1).Progress() == at })
+	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
+		t.Fatalf("half a transaction: %d, %v", revision, err)
+	}
+	if progress, behind := x.w.Progress(); progress != at-1 || behind != 2 && behind != 1 {
+		t.Errorf("progress %d, held by %d", progress, behind)
+	}
+	n.Gate(2).Limit(0)
+	if revision, events, err := next(t, x.w); revision != at || len(events) != 2 || err != nil {
+		t.Fatalf("%d with %d events, %v", revision, len(events), err)
+	}
+	x.w.Close()
+}
+
+// A watch whose shards have no home ends after a while, with an error that
+// says so and can be tried again.
+func TestWatchWithoutHome(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	n.Use(cachetest.Map(1, nil, "here"))
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	why := &kv.UnavailableError{Why: kv.NotReady, Detail: "nobody has it"}
+	n.RefuseRelays(why)
+	n.Use(cachetest.Map(2, nil, "there"))
+	_, _, err := next(t, x.w)
+	if !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	x.w.Close()
+}
+
+// A watch whose shard comes home in a history that has forgotten its place is
+// told the floor.
+func TestWatchMovesBehindTheFloor(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	n.Use(cachetest.Map(1, nil, "here"))
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	var last kv.Revision
+	for range 5 {
+		last = h.Commit(cachetest.Put("a", "1"))
+	}
+	h.Forget(last)
+	n.Use(cachetest.Map(2, nil, "there"))
+	var compacted *kv.CompactedError
+	if _, _, err := next(t, x.w); !errors.As(err, &compacted) || compacted.Floor != last {
+		t.Errorf("got %v, want the floor %d", err, last)
+	}
+	x.w.Close()
+}
+
+// A watch does not go on in another history, however well the revisions would
+// fit.
+func TestWatchEndsWithItsLineage(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	n.Use(cachetest.Map(1, nil, "here"))
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	m := cachetest.Map(2, nil, "here")
+	m.Lineage = 2
+	n.Use(m)
+	var lineage *kv.LineageError
+	if _, _, err := next(t, x.w); !errors.As(err, &lineage) || lineage.Requested != 1 || lineage.Current != 2 {
+		t.Errorf("got %v", err)
+	}
+	x.w.Close()
+	if _, err := r.Watch(t.Context(), router.WatchRequest{From: 11, Lineage: 1}, newBell()); !errors.As(err, &lineage) {
+		t.Errorf("a watch from the old lineage: %v", err)
+	}
+}
+
+// A shard that is still being loaded here is watched through a relay.
+func TestWatchWhileTheReplicaLoads(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	if _, err := r.Watch(t.Context(), router.WatchRequest{From: 1}, newBell()); !isNotReady(err) {
+		t.Errorf("without a map: %v", err)
+	}
+	gate := &cachetest.Gate{}
+	gate.Close()
+	n = cachetest.NewNode("here", h, func(c *cache.Config) { c.Source = h.Source(gate) })
+	r = start(t, h, n)
+	n.Use(cachetest.Map(1, nil, "here"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := r.Watch(ctx, router.WatchRequest{From: cachetest.Start + 1}, newBell()); err == nil {
+		t.Error("a watch of what is not loaded")
+	}
+	if r.Here(kv.Range{}) {
+		t.Error("what is not loaded is here")
+	}
+	gate.Limit(0)
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	x.w.Close()
+	eventually(t, "the shard is here", func() bool { return r.Here(kv.Range{}) })
+}
+
+func isNotReady(err error) bool {
+	var e *kv.UnavailableError
+	return errors.As(err, &e) && e.Why == kv.NotReady
+}
