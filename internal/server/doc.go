@@ -11,6 +11,10 @@
 //
 // Sending blocks while the client does not read its stream. The pump then
 // stands still, a watchdog sees it and starts another one for the rest of the
-// connection; the stuck stream alone waits. What a stream may buffer is bounded
-// by grpc-go's flow control and nothing else.
+// connection; the stuck stream keeps the old one for itself until it has caught
+// up, and for a while is served apart without another look. What a stream may
+// buffer is bounded by grpc-go's flow control and nothing else.
+//
+// A client that closes its side of a Watch stream says that it will ask for
+// nothing more. Its watches go on; the stream ends with the last of them.
 package server

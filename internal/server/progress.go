@@ -11,22 +11,27 @@ import (
 )
 
 // progress tells a stream's client how far it is: at an interval, and when it
-// asks.
+// asks. Requests that come while one is being answered share the next answer,
+// so that a client that asks and does not read costs nothing.
 type progress struct {
 	s    *stream
 	task task
 
 	mu       sync.Mutex
-	timer    *time.Timer   // guarded by mu
+	timer    *time.Timer   // guarded by mu; the interval
+	poll     *time.Timer   // guarded by mu; the next look while a request waits
 	interval time.Duration // guarded by mu
 	stopped  bool          // guarded by mu
 	due      bool          // guarded by mu; the interval is over
-	wanted   []kv.Revision // guarded by mu; requests, each to be answered at this revision
+	asking   bool          // guarded by mu; a request is being answered
+	again    bool          // guarded by mu; another came meanwhile
+	known    bool          // guarded by mu; wanted is what the request waits for
+	wanted   kv.Revision   // guarded by mu
 
-	// Owned by the pump: how far the furthest watch was at that time, to tell
-	// whether another one lags by more than heldBack.
-	mark   kv.Revision
-	markAt time.Time
+	// Owned by the pump: how far the furthest shard was at markAt, and at a
+	// time at least heldBack ago, to tell whether another one lags.
+	mark, before kv.Revision
+	markAt       time.Time
 }
 
 // pollProgress is how often a request that waits for shards is looked at. What
@@ -43,6 +48,7 @@ func (p *progress) start(s *stream, interval time.Duration) {
 	defer p.mu.Unlock()
 	p.interval = interval
 	p.timer = time.AfterFunc(interval, p.fire)
+	p.poll = time.AfterFunc(math.MaxInt64, p.look)
 }
 
 func (p *progress) stop() {
@@ -50,6 +56,7 @@ func (p *progress) stop() {
 	defer p.mu.Unlock()
 	p.stopped = true
 	p.timer.Stop()
+	p.poll.Stop()
 }
 
 func (p *progress) setInterval(d time.Duration) {
@@ -70,28 +77,41 @@ func (p *progress) fire() {
 	p.due = true
 	p.timer.Reset(p.interval)
 	p.mu.Unlock()
-	p.s.conn.enqueue(&p.task)
+	p.look()
 }
+
+func (p *progress) look() { p.s.conn.enqueue(&p.task) }
 
 // request answers once everything up to etcd's present revision was sent; when
 // etcd does not tell it, with what there is.
 func (p *progress) request() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking {
+		p.again = true
+		return
+	}
+	p.askLocked()
+}
+
+func (p *progress) askLocked() {
+	p.asking, p.again = true, false
 	p.s.opening.Go(func() {
 		now, err := p.s.srv.cfg.Router.Now(p.s.ctx)
 		if err != nil {
 			now = 0
 		}
 		p.mu.Lock()
-		p.wanted = append(p.wanted, now)
+		p.known, p.wanted = true, now
 		p.mu.Unlock()
-		p.s.conn.enqueue(&p.task)
+		p.look()
 	})
 }
 
 // run is the stream's own turn: for the pump that is at it.
 func (p *progress) run(*scratch) (again bool) {
 	reached := p.s.reached()
-	answer, waiting := p.dueAt(reached.revision)
+	answer, waiting := p.dueAt(reached)
 	if waiting > 0 {
 		for _, w := range p.s.list() {
 			if w.phase == live {
@@ -104,63 +124,67 @@ func (p *progress) run(*scratch) (again bool) {
 	}
 	m := &shardwatchv1.Progress{Revision: int64(reached.revision)}
 	if now := time.Now(); now.Sub(p.markAt) > heldBack {
-		if reached.revision < p.mark {
-			m.HeldBackByShard = uint64(reached.last)
-		}
-		p.markAt, p.mark = now, reached.highest
+		p.before, p.mark, p.markAt = p.mark, reached.furthest, now
+	}
+	if reached.revision < p.before {
+		m.HeldBackByShard = uint64(reached.last)
 	}
 	p.s.send(&shardwatchv1.WatchResponse{Detail: &shardwatchv1.WatchResponse_Progress{Progress: m}})
 	return false
 }
 
-// dueAt reports whether an answer is due at revision, and the highest revision
-// that is still waited for (0: none).
-func (p *progress) dueAt(revision kv.Revision) (answer bool, highest kv.Revision) {
+// dueAt reports whether an answer is due, and the revision that a request
+// still waits for (0: none).
+func (p *progress) dueAt(r reached) (answer bool, waiting kv.Revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	answer = p.due
-	p.due = false
-	waiting := p.wanted[:0]
-	for _, wanted := range p.wanted {
-		if wanted <= revision {
-			answer = true
-			continue
+	answer, p.due = p.due, false
+	if !p.known {
+		return answer, 0
+	}
+	if r.revision >= p.wanted || r.idle {
+		p.asking, p.known = false, false
+		if p.again && !p.stopped {
+			p.askLocked()
 		}
-		waiting = append(waiting, wanted)
-		highest = max(highest, wanted)
+		return true, 0
 	}
-	p.wanted = waiting
-	if highest > 0 && !p.stopped {
-		time.AfterFunc(pollProgress, func() { p.s.conn.enqueue(&p.task) })
+	if !p.stopped {
+		p.poll.Reset(pollProgress)
 	}
-	return answer, highest
+	return answer, p.wanted
 }
 
 // reached is how far a stream's watches are.
 type reached struct {
 	revision kv.Revision // everything up to it was sent, for all that have started
 	last     shard.ID    // the shard that is furthest behind
-	highest  kv.Revision // the same for the watch that is furthest ahead
+	furthest kv.Revision // how far the shard that is furthest ahead is
+	idle     bool        // there is no watch, nor one that is about to start
 }
 
 // reached returns how far the watches are: for the pump that is at the stream.
+// While the state of one is on its way, that one has received nothing that
+// counts, and the revision is 0; so it is while none has started.
 func (s *stream) reached() reached {
-	r := reached{revision: math.MaxInt64}
-	for _, w := range s.list() {
-		var at kv.Revision
-		var behind shard.ID
+	watches := s.list()
+	r := reached{revision: math.MaxInt64, idle: len(watches) == 0}
+	for _, w := range watches {
 		switch w.phase {
-		case live:
-			at, behind = w.inner.Progress()
 		case syncing:
-			at = w.begin - 1 // the unit counts when it is complete
-		default:
-			continue
+			r.revision = 0
+		case live:
+			at, behind := w.inner.Progress()
+			if at < r.revision {
+				r.revision, r.last = at, behind
+			}
+			// One that waits for a revision in the future says nothing of how
+			// far the shards are.
+			if furthest := w.inner.Furthest(); furthest > w.begin {
+				r.furthest = max(r.furthest, furthest)
+			}
+		case creating, over:
 		}
-		if at < r.revision {
-			r.revision, r.last = at, behind
-		}
-		r.highest = max(r.highest, at)
 	}
 	if r.revision == math.MaxInt64 {
 		r.revision = 0

@@ -30,6 +30,10 @@ type conn struct {
 // when its stream's flow control stops it.
 const stuckAfter = 20 * time.Millisecond
 
+// slowFor is how long a stream that has stopped a pump is served apart from
+// the others.
+const slowFor = time.Second
+
 // task is something to do for a stream that is done by the pump: one at a time
 // for each stream.
 type task struct {
@@ -101,7 +105,8 @@ func (c *conn) enqueueLocked(t *task) {
 	c.work.Signal()
 }
 
-// serve is the pump with number me.
+// serve is the pump with number me. Superseded while it is at a stream, it
+// stays with that one until the stream has nothing left, then ends.
 func (c *conn) serve(me int) {
 	var own scratch
 	c.mu.Lock()
@@ -112,15 +117,26 @@ func (c *conn) serve(me int) {
 			c.work.Wait()
 			continue
 		}
+		if s := t.s; !s.slowUntil.IsZero() {
+			if time.Now().Before(s.slowUntil) {
+				c.startLocked() // before it stops this one again
+				c.stayLocked(s, t, &own)
+				return
+			}
+			s.slowUntil = time.Time{}
+		}
 		c.steps++
 		c.running = true
 		c.guardLocked()
-		c.mu.Unlock()
-		again := t.run(&own)
-		c.mu.Lock()
-		if c.pump == me {
-			c.running = false
+		again := c.runLocked(t, &own)
+		if c.pump != me {
+			if again {
+				c.enqueueLocked(t)
+			}
+			c.stayLocked(t.s, nil, &own)
+			return
 		}
+		c.running = false
 		t.s.busy = false
 		if again {
 			c.enqueueLocked(t)
@@ -128,6 +144,45 @@ func (c *conn) serve(me int) {
 		c.unparkLocked(t.s)
 		c.idle.Broadcast()
 	}
+}
+
+// runLocked runs the task, without the lock.
+func (c *conn) runLocked(t *task, own *scratch) (again bool) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return t.run(own)
+}
+
+// stayLocked serves the busy stream s alone: t, unless it is nil, then what is
+// parked. What the stream sends within slowFor from then on does not go through
+// the pump in charge either: each time, that would stand still for all others.
+func (c *conn) stayLocked(s *stream, t *task, own *scratch) {
+	if t == nil {
+		t = s.nextLocked()
+	}
+	for ; t != nil; t = s.nextLocked() {
+		if c.runLocked(t, own) {
+			c.enqueueLocked(t) // behind what is parked
+		}
+	}
+	s.slowUntil = time.Now().Add(slowFor)
+	s.busy = false
+	c.idle.Broadcast()
+}
+
+// nextLocked takes the first parked task that may run, or returns nil.
+func (s *stream) nextLocked() *task {
+	for len(s.parked) > 0 {
+		t := s.parked[0]
+		s.parked[0] = nil
+		s.parked = s.parked[1:]
+		t.queued = false
+		if !t.closed {
+			return t
+		}
+	}
+	s.parked = nil
+	return nil
 }
 
 // takeLocked takes the next task whose stream no pump is at, and marks the
@@ -139,7 +194,7 @@ func (c *conn) takeLocked() *task {
 		c.ready = c.ready[1:]
 		switch {
 		case t.closed:
-		case t.s.busy:
+		case t.s.busy: // queued before its stream was
 			t.s.parked = append(t.s.parked, t)
 		default:
 			t.queued = false
@@ -176,7 +231,7 @@ func (c *conn) guardLocked() {
 }
 
 // look is the watchdog: a pump that is still at the task it was at before gets
-// a successor, and ends when it comes back.
+// a successor, and stays with that stream when it comes back.
 func (c *conn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -66,6 +67,9 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
 	lineage, cluster := s.srv.cfg.Router.Lineage()
 	if token := r.GetPageToken(); len(token) > 0 {
+		if lineage == 0 {
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
+		}
 		if r.GetRevision() != 0 {
 			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
 		}
@@ -86,7 +90,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		return err
 	}
 	// One key more than asked for tells whether there is another page.
-	if options.Limit > 0 {
+	if options.Limit > 0 && options.Limit < math.MaxInt64 {
 		options.Limit++
 	}
 	left, next := r.GetLimit(), ""

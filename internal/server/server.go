@@ -85,6 +85,7 @@ func (s *Server) options(t *tls.Config) []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.StatsHandler(&connections{srv: s}),
+		grpc.WaitForHandlers(true), // they use pumps
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
@@ -135,6 +136,14 @@ func (s *Server) goodbye() error {
 	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
 }
 
+// tooMany is what a watch over the limit ends with.
+func (s *Server) tooMany() error {
+	return &kv.LimitError{
+		Limit: "--max-watches-per-stream", Max: int64(s.cfg.MaxWatchesPerStream),
+		Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
+	}
+}
+
 // Drain tells every watch to go elsewhere with its position, refuses new ones,
 // and returns when no watch is left or ctx ends.
 func (s *Server) Drain(ctx context.Context) {
@@ -165,7 +174,7 @@ func (s *Server) Drain(ctx context.Context) {
 	for {
 		left := 0
 		for _, st := range streams {
-			left += len(st.list())
+			left += st.count()
 		}
 		if left == 0 {
 			s.cfg.Logger.Info("watches sent elsewhere", "watches", told)

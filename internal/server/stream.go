@@ -29,12 +29,15 @@ type stream struct {
 	out  sender
 	ctx  context.Context //nolint:containedctx // the stream's life is the context's
 
-	busy   bool    // guarded by conn.mu; a pump is at it
-	parked []*task // guarded by conn.mu; tasks that came meanwhile
-	failed bool    // owned by the pump that is at it: sending does not work
+	busy      bool      // guarded by conn.mu; a pump is at it
+	parked    []*task   // guarded by conn.mu; tasks that came meanwhile
+	slowUntil time.Time // guarded by conn.mu; zero, or until when it is served apart
+	failed    bool      // owned by the pump that is at it: sending does not work
 
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu
+	refused int              // guarded by mu; watches over the limit that were not told yet
+	empty   chan struct{}    // guarded by mu; closed when the last watch has ended; nil while the client may ask for more
 	opening sync.WaitGroup   // goroutines that open watches
 
 	progress progress
@@ -62,13 +65,30 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 		m, err := gs.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return wire.Status(st.outlive())
 		case err != nil:
 			return err
 		}
 		if err := st.handle(m); err != nil {
 			return wire.Status(err)
 		}
+	}
+}
+
+// outlive waits until the last watch of a stream has ended whose client asks
+// for nothing more.
+func (s *stream) outlive() error {
+	s.mu.Lock()
+	empty := make(chan struct{})
+	if s.empty = empty; len(s.watches) == 0 {
+		close(empty)
+	}
+	s.mu.Unlock()
+	select {
+	case <-empty:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
 	}
 }
 
@@ -101,6 +121,10 @@ func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
 	return &kv.InvalidError{Field: "request", Reason: "none is set, or one that this node does not know"}
 }
 
+// maxRefused bounds the watches over the limit whose end the client has not
+// read yet; one more ends the stream.
+const maxRefused = 1000
+
 // create starts a watch. What is wrong with it ends the watch, not the stream,
 // but for an ID that cannot be answered to.
 func (s *stream) create(r *shardwatchv1.CreateWatch) error {
@@ -116,16 +140,27 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	}
 	w := newWatch(s, id, rng, r.GetPrevKv())
 	full := len(s.watches) >= s.srv.cfg.MaxWatchesPerStream
-	if !full {
+	if full {
+		s.refused++
+	} else {
 		s.watches[id] = w
 	}
+	deaf := s.refused > maxRefused
 	s.mu.Unlock()
 	if full {
-		w.refuse(&kv.LimitError{
-			Limit: "--max-watches-per-stream", Max: int64(s.srv.cfg.MaxWatchesPerStream),
-			Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
-		})
+		err := s.srv.tooMany()
+		if deaf {
+			return err
+		}
+		w.refused = true
+		w.refuse(err)
 		return nil
+	}
+	select {
+	case <-s.srv.stopping: // after it is on the list: Drain finds it there, or this does
+		w.refuse(s.srv.goodbye())
+		return nil
+	default:
 	}
 	if wrong != nil {
 		w.refuse(wrong)
@@ -136,7 +171,9 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.refuse(err)
 		return nil
 	}
-	if start.fetch { // needs etcd: not in the way of the stream's other requests
+	if start.fetch || !s.srv.cfg.Router.Here(rng) {
+		// Waits for etcd or other nodes: not in the way of the stream's other
+		// requests.
 		s.opening.Go(func() { w.open(s.ctx, start) })
 		return nil
 	}
@@ -146,14 +183,18 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 
 // start says where a watch begins.
 type start struct {
-	from  kv.Revision // when neither of the others is set
-	fetch bool        // from etcd's present revision, or with the state at it
-	state bool
+	from    kv.Revision // when neither fetch nor state is set
+	fetch   bool        // from etcd's present revision, or with the state at it
+	state   bool
+	lineage uint64 // that from belongs to; 0: any
 }
 
 func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
 	var out start
 	lineage, clusterID := s.srv.cfg.Router.Lineage()
+	if lineage == 0 {
+		return start{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
+	}
 	asked := r.GetLineage()
 	switch at := r.GetStart().(type) {
 	case nil:
@@ -173,11 +214,9 @@ func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, erro
 		out.fetch, out.state = true, at.StateFirst
 	}
 	if asked != 0 && asked != lineage {
-		if lineage == 0 {
-			return start{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: "this node knows no shard map yet"}
-		}
 		return start{}, &kv.LineageError{Requested: asked, Current: lineage}
 	}
+	out.lineage = asked
 	return out, nil
 }
 
@@ -197,9 +236,24 @@ func rangeOf(key, end []byte) (kv.Range, error) {
 func (s *stream) forget(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watches[w.id] == w {
-		delete(s.watches, w.id)
+	if w.refused {
+		s.refused--
 	}
+	if s.watches[w.id] != w {
+		return
+	}
+	delete(s.watches, w.id)
+	if len(s.watches) == 0 && s.empty != nil {
+		close(s.empty)
+		s.empty = nil
+	}
+}
+
+// count returns how many watches the stream has.
+func (s *stream) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches)
 }
 
 // list returns the stream's watches.
@@ -214,8 +268,8 @@ func (s *stream) list() []*watch {
 }
 
 // close ends all watches and waits until no pump is at the stream: the gRPC
-// handler must not return before. The context has ended or the client is done
-// sending, so that no send can hang.
+// handler must not return before. A send that hangs ends with the client's
+// connection, or when the client reads.
 func (s *stream) close() {
 	s.opening.Wait()
 	s.progress.stop()
@@ -233,6 +287,9 @@ func (s *stream) close() {
 	for _, w := range watches {
 		w.release()
 	}
+	s.mu.Lock()
+	clear(s.watches) // nobody need wait for them
+	s.mu.Unlock()
 }
 
 // send sends a message. For the pump that is at the stream. It reports whether

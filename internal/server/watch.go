@@ -24,6 +24,8 @@ type watch struct {
 	rng  kv.Range
 	prev bool
 	task task
+	// refused: over the stream's limit, and not on its list.
+	refused bool
 
 	// Set before the task first runs, then owned by the pump.
 	inner   *router.Watch
@@ -32,6 +34,7 @@ type watch struct {
 	lineage uint64
 	cluster string
 	chunks  chan *wire.Encoded // the state; closed behind the last chunk
+	whole   bool               // set before chunks is closed: the last chunk was sent
 	cancel  context.CancelFunc // ends the goroutine that makes the chunks
 
 	ready  bool                // guarded by s.conn.mu; the task may run
@@ -87,7 +90,7 @@ func (w *watch) end(why *shardwatchv1.Ended) {
 
 // refuse ends a watch that never started.
 func (w *watch) refuse(err error) {
-	w.end(ended(err, nil))
+	w.end(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
 	w.opened()
 }
 
@@ -95,7 +98,7 @@ func (w *watch) refuse(err error) {
 // relay.
 func (w *watch) open(ctx context.Context, at start) {
 	r := w.s.srv.cfg.Router
-	w.lineage, w.cluster = r.Lineage()
+	_, w.cluster = r.Lineage()
 	from := at.from
 	var state *router.Reading
 	var err error
@@ -110,14 +113,18 @@ func (w *watch) open(ctx context.Context, at start) {
 			from = now + 1
 		}
 	}
+	lineage := at.lineage
+	if err == nil && state != nil {
+		lineage = state.Lineage
+	}
 	if err == nil {
-		w.inner, err = r.Watch(ctx, w.rng, from, w)
+		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: lineage}, w)
 	}
 	if err != nil {
 		w.refuse(err)
 		return
 	}
-	w.begin = from - 1
+	w.begin, w.lineage = from-1, w.inner.Lineage()
 	if state != nil {
 		w.send(ctx, state)
 	}
@@ -151,6 +158,7 @@ func (w *watch) send(ctx context.Context, state *router.Reading) {
 		if err == nil {
 			part.KVs, part.End = nil, true
 			err = put(wire.WatchSync(w.id, part))
+			w.whole = err == nil
 		}
 		if err != nil && ctx.Err() == nil {
 			w.end(ended(err, nil))
@@ -190,31 +198,27 @@ func (w *watch) run(own *scratch) (again bool) {
 		if w.chunks != nil {
 			w.phase = syncing
 		}
-		fallthrough
-	case w.phase == syncing:
-		if w.phase == syncing && !w.sync() {
-			return false
-		}
+	}
+	if w.phase == syncing {
+		return w.sync()
 	}
 	return w.events(own)
 }
 
-// sync sends the chunks that are ready. It reports whether the state is
-// complete.
-func (w *watch) sync() bool {
-	for {
-		select {
-		case m, more := <-w.chunks:
-			if !more {
-				w.phase = live
-				return true
-			}
-			if !w.s.send(m) {
-				return false
-			}
-		default:
-			return false // woken with the next chunk
+// sync sends the next chunk, if it is ready: the connection's others have
+// their turn between two. It reports whether to come again at once.
+func (w *watch) sync() (again bool) {
+	select {
+	case m, more := <-w.chunks:
+		if more {
+			return w.s.send(m)
 		}
+		if w.whole {
+			w.phase = live
+		}
+		return w.whole // if not, the watch is about to end
+	default:
+		return false // woken with the next chunk
 	}
 }
 
@@ -271,9 +275,10 @@ func (w *watch) finish(e *shardwatchv1.Ended) {
 	w.s.send(&shardwatchv1.WatchResponse{WatchId: w.id, Detail: &shardwatchv1.WatchResponse_Ended{Ended: e}})
 }
 
-// ended says why a watch ended, in the API's words.
+// ended says why a watch ended, in the API's words; elsewhere is where to go
+// when this node is the reason.
 func ended(err error, elsewhere []string) *shardwatchv1.Ended {
-	e := &shardwatchv1.Ended{Reason: shardwatchv1.EndReason_END_REASON_UNAVAILABLE, Message: err.Error(), Endpoints: elsewhere}
+	e := &shardwatchv1.Ended{Reason: shardwatchv1.EndReason_END_REASON_UNAVAILABLE, Message: err.Error()}
 	var (
 		compacted   *kv.CompactedError
 		lineage     *kv.LineageError
@@ -295,10 +300,13 @@ func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 	case errors.As(err, &notHere):
 		e.Endpoints = notHere.Endpoints
 	case errors.As(err, &unavailable):
+		e.Endpoints = elsewhere
 		if unavailable.Why == kv.Draining {
 			e.Reason = shardwatchv1.EndReason_END_REASON_DRAINING
 		}
 		e.RetryAfter = durationpb.New(unavailable.RetryAfter)
+	default:
+		e.Endpoints = elsewhere
 	}
 	return e
 }
