@@ -32,10 +32,12 @@ type Placement struct {
 	board   *board
 	members *bell // rings when the members may have changed
 	futures sync.WaitGroup
+	opened  chan struct{} // closed once the disk was read
 
 	mu       sync.Mutex
 	raft     *raft.Raft // guarded by mu; nil: not running, or never votes
 	cluster  string     // guarded by mu; the cluster of the raft log, "" while there is none
+	isOpen   bool       // guarded by mu; opened is closed
 	refusing bool       // guarded by mu; nobody may wait for raft any more
 }
 
@@ -47,7 +49,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	p := &Placement{
 		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
-		board: newBoard(), members: newBell(),
+		board: newBoard(), members: newBell(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
 		p.file = cfg.Disk
@@ -79,8 +81,11 @@ func (p *Placement) Run(ctx context.Context) error {
 	g.Go(func() error { p.keepMapFile(ctx); return nil })
 	if p.cfg.BootstrapExpect > 0 {
 		g.Go(func() error { return p.vote(ctx) })
-	} else if p.cfg.Listener != nil {
-		defer p.cfg.Listener.Close()
+	} else {
+		p.setCluster("") // it has no log
+		if p.cfg.Listener != nil {
+			defer p.cfg.Listener.Close()
+		}
 	}
 	return g.Wait()
 }
@@ -120,6 +125,10 @@ func (p *Placement) ClusterID() string {
 	defer p.mu.Unlock()
 	return p.cluster
 }
+
+// Opened is closed once Run has read the disk: from then on ClusterID tells the
+// cluster that an earlier run belonged to.
+func (p *Placement) Opened() <-chan struct{} { return p.opened }
 
 // Leader returns the raft leader, and false when this node knows none. Nodes
 // that do not vote never know.
@@ -166,6 +175,10 @@ func (p *Placement) setCluster(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cluster = id
+	if !p.isOpen {
+		p.isOpen = true
+		close(p.opened)
+	}
 }
 
 // ourMembers returns the members without those of another cluster.

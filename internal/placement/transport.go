@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 const (
@@ -53,8 +51,12 @@ func (s *stream) Accept() (net.Conn, error) {
 	return s.own(c)
 }
 
-// Dial connects to another voter.
+// Dial connects to another voter. One that is known to be gone is refused at
+// once.
 func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if id, ok := isGone(to); ok {
+		return nil, fmt.Errorf("dial voter %s: %w", id, errGone)
+	}
 	d := &net.Dialer{Timeout: timeout}
 	if s.client == nil {
 		c, err := d.Dial("tcp", string(to))
@@ -118,20 +120,6 @@ func (c *ownedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// addresses tells raft where a voter is now, as gossip knows it. Without it
-// two of three voters that come back with new addresses could not be reached,
-// and a leader that could write the new ones down would never be elected.
-type addresses struct{ members func() []shard.Member }
-
-func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	for _, m := range a.members() {
-		if serverID(m.Name, m.UUID) == id && m.RaftAddress != "" {
-			return raft.ServerAddress(m.RaftAddress), nil
-		}
-	}
-	return "", fmt.Errorf("no member is %s", id)
-}
-
 // transport is raft's transport and how to end it. Raft is given the inner one
 // as it is: it asks it for optional methods, pre-vote among them.
 type transport struct {
@@ -139,7 +127,7 @@ type transport struct {
 	close func() error
 }
 
-func openTransport(cfg *Config, log raftLogger) transport {
+func openTransport(cfg *Config, configured func(raft.ServerID) raft.ServerAddress, log raftLogger) transport {
 	if cfg.Network != nil {
 		return transport{Transport: cfg.Network.join(cfg.Address), close: func() error {
 			cfg.Network.leave(cfg.Address)
@@ -148,7 +136,7 @@ func openTransport(cfg *Config, log raftLogger) transport {
 	}
 	s := newStream(cfg)
 	t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: addresses{cfg.Members},
+		ServerAddressProvider: addresses{cfg.Members, configured},
 		Logger:                log, Stream: s, MaxPool: connectionsPerPeer, Timeout: ioTimeout,
 	})
 	return transport{Transport: t, close: func() error {

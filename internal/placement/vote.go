@@ -19,7 +19,7 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	trans := openTransport(&p.cfg, log)
+	trans := openTransport(&p.cfg, p.configured, log)
 	f := newFSM(p.board.show)
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
@@ -62,6 +62,20 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 		return cause
 	}
 	return nil
+}
+
+// configured returns where raft's configuration has a voter, or "".
+func (p *Placement) configured(id raft.ServerID) raft.ServerAddress {
+	r := p.current()
+	if r == nil {
+		return ""
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return s.Address
+		}
+	}
+	return ""
 }
 
 func (p *Placement) open(log raftLogger) (*storage, error) {

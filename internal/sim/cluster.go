@@ -348,6 +348,7 @@ type host struct {
 	name   string
 	number int
 	disk   *placement.MemDisk
+	wiped  int // how often its disk was
 
 	node   *node.Node
 	gossip membership.Transport
@@ -359,6 +360,11 @@ type host struct {
 func (h *host) running() bool         { return !h.down }
 func (h *host) clientAddress() string { return h.name + ":7400" }
 func (h *host) peerAddress() string   { return h.name + ":7401" }
-func (h *host) raftAddress() string   { return h.name + ":7402" }
 func (h *host) gossipAddress() string { return gossipAddress(h.number) }
+
+// raftAddress is another one for every disk. Raft's network in memory knows
+// addresses only: at the old one the new identity would answer for the one
+// that is gone, which real transports prevent (package placement, addresses).
+func (h *host) raftAddress() string { return fmt.Sprintf("%s:%d", h.name, 7402+100*h.wiped) }
+
 func gossipAddress(number int) string { return fmt.Sprintf("10.0.0.%d:7946", number) }

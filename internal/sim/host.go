@@ -114,6 +114,13 @@ func (c *Cluster) Wipe(name string) {
 		c.t.Fatalf("%s runs", name)
 	}
 	h.disk = placement.NewMemDisk()
+	h.wiped++
+	for l := range c.faults.raft { // its new raft address has no cuts yet
+		if l.from == name || l.to == name {
+			delete(c.faults.raft, l)
+		}
+	}
+	c.spread()
 }
 
 // Stop ends a node as SIGTERM does, and waits until it has drained.

@@ -1,0 +1,64 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// errGone says that somebody else is where the voter was.
+var errGone = errors.New("gossip shows another node in its place")
+
+// gonePrefix begins the address of a voter that is gone. No host and port
+// looks like it.
+const gonePrefix = "gone!"
+
+func goneAddress(id raft.ServerID) raft.ServerAddress {
+	return raft.ServerAddress(gonePrefix + string(id))
+}
+
+// isGone returns whose address goneAddress made.
+func isGone(to raft.ServerAddress) (raft.ServerID, bool) {
+	id, ok := strings.CutPrefix(string(to), gonePrefix)
+	return raft.ServerID(id), ok
+}
+
+// addresses tells raft where a voter is now, as gossip knows it. Without it
+// two of three voters that come back with new addresses could not be reached,
+// and a leader that could write the new ones down would never be elected.
+//
+// Raft does not say whom a message is for. A voter that lost its disk and is
+// back at its address would vote and append in the name of the one it was, and
+// be counted for entries and votes that are gone: so that one has no address.
+type addresses struct {
+	members func() []shard.Member
+	// configured is where raft's configuration has a voter, which is what raft
+	// falls back to; "" when it has none.
+	configured func(raft.ServerID) raft.ServerAddress
+}
+
+// ServerAddr fails, and raft falls back, when gossip knows nothing of the voter
+// or of its place.
+func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	members := a.members()
+	for _, m := range members {
+		if serverID(m.Name, m.UUID) == id && m.RaftAddress != "" {
+			return raft.ServerAddress(m.RaftAddress), nil
+		}
+	}
+	fallback := a.configured(id)
+	for _, m := range members {
+		if m.UUID == "" || serverID(m.Name, m.UUID) == id {
+			continue
+		}
+		there := m.State == shard.Alive || m.State == shard.Suspect
+		if m.Name == nameOf(id) || there && fallback != "" && m.RaftAddress == string(fallback) {
+			return goneAddress(id), nil
+		}
+	}
+	return "", fmt.Errorf("no member is %s", id)
+}
