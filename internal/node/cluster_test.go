@@ -91,6 +91,7 @@ func startCluster(t testing.TB, n, voters int, change func(*node.Config)) *clust
 func newCluster(t testing.TB, n, voters int, change func(*node.Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, voters: voters, change: change, log: &logs{}}
+	t.TempDir() // all of the test's are removed when the first would be: behind the nodes' end
 	t.Cleanup(func() {
 		c.stopAll()
 		if t.Failed() {

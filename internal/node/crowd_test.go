@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -117,6 +118,13 @@ func (one *watcher) resumed(r client.Resume) {
 	defer one.mu.Unlock()
 	one.resumes = append(one.resumes, r)
 	one.moves = append(one.moves, r)
+}
+
+// allMoves returns every time the watch went on.
+func (one *watcher) allMoves() []client.Resume {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return slices.Clone(one.moves)
 }
 
 // moved returns how often the watch went on, and where last.

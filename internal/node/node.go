@@ -152,7 +152,7 @@ func (n *Node) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	part("gossip", n.members.Run)
+	part("gossip", n.gossip)
 	part("placement", n.placement.Run)
 	part("shard map", n.followMap)
 	part("announcer", n.announce)
@@ -196,6 +196,18 @@ func (n *Node) http() http.Handler {
 
 // SetHTTP sets what is served on the HTTP port. Call it before Run.
 func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
+
+// gossip runs membership once it is known from the disk which cluster the node
+// belongs to: as long as it shows none, every cluster lets it in.
+func (n *Node) gossip(ctx context.Context) error {
+	select {
+	case <-n.placement.Opened():
+	case <-ctx.Done():
+		return nil
+	}
+	n.members.SetClusterID(n.placement.ClusterID())
+	return n.members.Run(ctx)
+}
 
 // announce keeps gossip told of the cluster's ID, rings the bell, and tells
 // gRPC's health protocol whether the node is ready.

@@ -152,7 +152,7 @@ func TestOwnerDies(t *testing.T) {
 		}
 	}
 	for _, one := range stayed {
-		for _, r := range one.moves {
+		for _, r := range one.allMoves() {
 			if r.From != owner.name {
 				t.Errorf("a watch moved from %s, which lives, to %s: %v", r.From, r.To, r.Reason)
 			}
