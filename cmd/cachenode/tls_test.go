@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,7 +143,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 		})
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cl, err := client.New(client.Config{
 		Endpoints: clients, RetryFor: time.Minute,
@@ -156,7 +157,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 	select {
 	case <-w.Started():
 	case <-ctx.Done():
-		t.Fatal("no watch within a minute")
+		t.Fatal("no watch within two minutes")
 	}
 	revision, err := cl.Put(ctx, "/a", []byte("b"))
 	if err != nil {
@@ -191,7 +192,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		// With TLS 1.3 the server's refusal comes with the first read.
 		if _, err := conn.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "certificate") {
 			t.Errorf("%s lets in a client without a certificate: %v", at, err)
@@ -200,12 +201,19 @@ func TestTLSOnEveryPort(t *testing.T) {
 	}
 }
 
-// free returns an address that nobody listens on, and that the system gives to
-// no connection meanwhile: below the ports that it gives out.
+// ports are those that free has returned.
+var ports sync.Map
+
+// free returns an address that nobody listens on, that no other call returns,
+// and that the system gives to no connection meanwhile: below the ports that it
+// gives out, and those of other packages' tests.
 func free(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+mathrand.IntN(12_000))
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+mathrand.IntN(4_000))
+		if _, taken := ports.LoadOrStore(address, true); taken {
+			continue
+		}
 		if l, err := net.Listen("tcp", address); err == nil {
 			_ = l.Close()
 			return address

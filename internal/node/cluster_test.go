@@ -124,13 +124,20 @@ func (c *cluster) stopAll() {
 	all.Wait()
 }
 
-// freePort returns an address of this machine that nobody listens on now, and
-// that the system gives to no connection until it is used: below the ports
-// that it gives out (from 32768 on).
+// ports are those that freePort has returned.
+var ports sync.Map
+
+// freePort returns an address of this machine that nobody listens on now, that
+// no other call returns, and that the system gives to no connection until it is
+// used: below the ports that it gives out (from 32768 on). Another package's
+// tests, which run at the same time, take theirs below 24000.
 func freePort(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		address := fmt.Sprintf("127.0.0.1:%d", 24_000+rand.IntN(8_000))
+		if _, taken := ports.LoadOrStore(address, true); taken {
+			continue
+		}
 		if l, err := net.Listen("tcp", address); err == nil {
 			_ = l.Close()
 			return address
