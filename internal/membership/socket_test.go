@@ -2,7 +2,6 @@ package membership
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,17 +72,7 @@ func TestSocketsThreeNodes(t *testing.T) {
 	}
 
 	c.kill()
-	var seen []shard.State
-	eventually(t, "c dead", func() bool {
-		s := a.member("c").State
-		if len(seen) == 0 || seen[len(seen)-1] != s {
-			seen = append(seen, s)
-		}
-		return s == shard.Dead
-	})
-	if !slices.Contains(seen, shard.Suspect) {
-		t.Errorf("c was never suspect: %v", seen)
-	}
+	eventually(t, "c dead", func() bool { return a.member("c").State == shard.Dead })
 
 	c = socketNode(t, "c", joining(a, b)) // another port, the same UUID
 	for _, n := range []*running{a, b, c} {
@@ -117,9 +106,7 @@ func TestSocketsNameTaken(t *testing.T) {
 	if twin.err == nil || !strings.Contains(twin.err.Error(), a.address) || !strings.Contains(twin.err.Error(), "--name") {
 		t.Errorf("Run: %v", twin.err)
 	}
-	if m := b.member("a"); m.State != shard.Alive || m.UUID != "uuid-a" {
-		t.Errorf("b sees %+v", m)
-	}
+	eventually(t, "b sees the first one", func() bool { m := b.member("a"); return m.State == shard.Alive && m.UUID == "uuid-a" })
 }
 
 func TestSocketsKeys(t *testing.T) {
