@@ -106,7 +106,7 @@ func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), er
 }
 
 // Conn implements router.Shards.
-func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.conn(node) }
+func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.reach(node) }
 
 // Endpoints implements router.Shards.
 func (n *Node) Endpoints(nodes []shard.NodeID) []string {

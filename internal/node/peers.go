@@ -43,12 +43,18 @@ func newPeers(member func(shard.NodeID) (shard.Member, bool), t *tls.Config, sim
 // conn returns the connection to a node that gossip sees and does not call
 // gone. It does not wait for it to stand.
 func (p *peers) conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
-	m, ok := p.member(node)
-	switch {
-	case !ok:
-		return nil, away("node %s is not known to gossip", node)
-	case m.State == shard.Dead || m.State == shard.Left:
+	if m, ok := p.member(node); ok && (m.State == shard.Dead || m.State == shard.Left) {
 		return nil, away("node %s is gone, gossip says", node)
+	}
+	return p.reach(node)
+}
+
+// reach is conn for who has no choice: gossip is a hint, and wrong about the
+// others for a while after this node was cut off from them.
+func (p *peers) reach(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	m, ok := p.member(node)
+	if !ok {
+		return nil, away("node %s is not known to gossip", node)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // truth is etcd's history in the words of the checkers.
@@ -129,7 +130,7 @@ func (c *Cluster) CheckStates() {
 	head := c.Etcd.Revision()
 	for _, name := range c.Running() {
 		for _, ask := range []Ask{{Linearizable: true}, {MaxStaleness: 5 * time.Second}} {
-			r, err := c.List(context.Background(), name, kv.Range{}, ask)
+			r, err := c.listSoon(name, ask)
 			if err != nil {
 				c.t.Errorf("list everything at %s (%+v): %v", name, ask, err)
 				continue
@@ -140,6 +141,17 @@ func (c *Cluster) CheckStates() {
 			for _, v := range r.Check(h) {
 				c.t.Error(v)
 			}
+		}
+	}
+}
+
+// listSoon lists everything at a node, which may say "try again" for a while
+// after it was cut off from the others.
+func (c *Cluster) listSoon(name string, ask Ask) (r check.Read, err error) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		r, err = c.List(context.Background(), name, kv.Range{}, ask)
+		if !wire.IsUnavailable(err) || time.Now().After(deadline) {
+			return r, err
 		}
 	}
 }
