@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
@@ -12,9 +13,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// followMap takes the shard map from any other node, for as long as that
-// lasts, then from another: nodes that do not vote learn it so, and voters too
-// when they are cut from the other voters.
+// mapTurn and firstMapTurn bound how long the shard map is taken from one node,
+// the latter while there is none: two nodes that learn it from each other alone
+// would wait for ever.
+const (
+	mapTurn      = 10 * time.Second
+	firstMapTurn = time.Second
+)
+
+// followMap takes the shard map from the other nodes in turn: nodes that do not
+// vote learn it so, and voters too when they are cut from the other voters.
 func (n *Node) followMap(ctx context.Context) error {
 	next := 0
 	for {
@@ -25,10 +33,25 @@ func (n *Node) followMap(ctx context.Context) error {
 				others = append(others, m)
 			}
 		}
+		// Those that may vote have it first-hand.
+		if voters := slices.DeleteFunc(slices.Clone(others), func(m shard.Member) bool { return m.BootstrapExpect == 0 }); len(voters) > 0 {
+			others = voters
+		}
 		if len(others) > 0 {
 			from := others[next%len(others)].Name
 			next++
-			if err := n.followMapOf(ctx, from); err != nil && ctx.Err() == nil {
+			limit := mapTurn
+			if n.placement.Map() == nil {
+				limit = firstMapTurn
+			}
+			turn, cancel := context.WithTimeout(ctx, limit)
+			err := n.followMapOf(turn, from)
+			over := turn.Err() != nil
+			cancel()
+			if over && ctx.Err() == nil {
+				continue
+			}
+			if err != nil && ctx.Err() == nil {
 				n.log.Debug("shard map stream ended", "from", string(from), "error", err)
 			}
 		}
