@@ -271,8 +271,8 @@ func (s *stream) list() []*watch {
 // handler must not return before. A send that hangs ends with the client's
 // connection, or when the client reads.
 func (s *stream) close() {
+	s.progress.stop() // before Wait: it no longer opens anything
 	s.opening.Wait()
-	s.progress.stop()
 	watches := s.list()
 	c := s.conn
 	c.mu.Lock()
