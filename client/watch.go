@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"time"
 
@@ -446,6 +447,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}
+			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
 			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.node.addr, w.asm.position+1), false)
 			w.hints = []string{addr}
 			w.retryLocked(0)

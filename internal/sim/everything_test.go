@@ -137,7 +137,7 @@ func (l *load) watch(cl *client.Client, r *rand.Rand) {
 
 func TestTwoNodesDieAgainAndAgain(t *testing.T) {
 	if testing.Short() {
-		t.Skip("long; and Go's race detector crashes now and then in the timers of a synctest bubble (runtime.(*timer).maybeRunChan)")
+		t.Skip("long")
 	}
 	s := seed(t)
 	run(t, sim.Config{Seed: s}, func(_ *testing.T, c *sim.Cluster) {

@@ -16,6 +16,9 @@ import (
 // run runs a scenario on a cluster of its own, and the final check behind it.
 func run(t *testing.T, cfg sim.Config, scenario func(t *testing.T, c *sim.Cluster)) {
 	t.Helper()
+	if raceDetector {
+		t.Skip("Go's race detector crashes in bubbles with many timers: golang/go#78156")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := sim.Start(t, cfg)
 		scenario(t, c)
