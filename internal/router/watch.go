@@ -70,6 +70,15 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
+// reached is how far the shard is: what is taken and waits for other shards
+// counts.
+func (c *cursor) reached() kv.Revision {
+	if c.revision > 0 {
+		return c.revision
+	}
+	return c.watcher.Progress()
+}
+
 // WatchRequest says what to watch.
 type WatchRequest struct {
 	Range kv.Range
@@ -260,10 +269,12 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	if w.state.Load() != settled || len(w.cursors) == 0 {
 		return w.delivered, 0
 	}
-	progress, behind := kv.Revision(math.MaxInt64), shard.ID(0)
+	progress, lowest, behind := kv.Revision(math.MaxInt64), kv.Revision(math.MaxInt64), shard.ID(0)
 	for i := range w.cursors {
-		if p := w.cursors[i].progress(); p < progress {
-			progress, behind = p, w.cursors[i].shard
+		c := &w.cursors[i]
+		progress = min(progress, c.progress())
+		if reached := c.reached(); reached < lowest {
+			lowest, behind = reached, c.shard
 		}
 	}
 	return max(progress, w.delivered), behind
@@ -277,7 +288,7 @@ func (w *Watch) Furthest() kv.Revision {
 		return furthest
 	}
 	for i := range w.cursors {
-		furthest = max(furthest, w.cursors[i].progress())
+		furthest = max(furthest, w.cursors[i].reached())
 	}
 	return furthest
 }

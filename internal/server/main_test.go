@@ -212,4 +212,4 @@ func all(id int64, from int64) *pb.CreateWatch {
 // first is the first revision with an event.
 const first = int64(cachetest.Start) + 1
 
-var _ server.Writer = (etcdserverpb.KVServer)(nil)
+var _ server.Writer = etcdserverpb.KVServer(nil)

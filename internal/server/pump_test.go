@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -222,12 +223,12 @@ func TestClientClosesItsSide(t *testing.T) {
 	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != first+1 {
 		t.Errorf("got %v", e)
 	}
-	if _, err := s.rpc.Recv(); err != io.EOF {
+	if _, err := s.rpc.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
 	empty := start(t, h, options{}).watch()
 	_ = empty.rpc.CloseSend()
-	if _, err := empty.rpc.Recv(); err != io.EOF {
+	if _, err := empty.rpc.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("a stream without watches ends with %v", err)
 	}
 }
