@@ -285,7 +285,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 	defer cancel()
 	stream, err := shardwatchv1.NewCacheServiceClient(conn).List(ctx, req)
 	if err != nil {
-		return false, fmt.Errorf("node %s: %w", node, wire.Error(err))
+		return false, fault(node, err)
 	}
 	for {
 		m, err := stream.Recv()
@@ -293,7 +293,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		case errors.Is(err, io.EOF):
 			return begun, nil
 		case err != nil:
-			return begun, fmt.Errorf("node %s: %w", node, wire.Error(err))
+			return begun, fault(node, err)
 		}
 		if l := m.GetLineage(); l != g.Lineage {
 			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: l})
@@ -313,4 +313,13 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 			return true, err
 		}
 	}
+}
+
+// fault is what an error of another node means here. That it does not answer
+// is told as one of our own: with what to do.
+func fault(node shard.NodeID, err error) error {
+	if err = wire.Error(err); wire.IsUnavailable(err) {
+		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("node %s does not answer: %v", node, err)}
+	}
+	return fmt.Errorf("node %s: %w", node, err)
 }
