@@ -128,8 +128,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// Watches over the limit are refused, and a client that goes on without
-// reading loses the stream.
+// Watches over the limit are refused, until others have ended.
 func TestTooManyWatches(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: func(c *server.Config) { c.MaxWatchesPerStream = 2 }})
@@ -149,18 +148,6 @@ func TestTooManyWatches(t *testing.T) {
 	s.cancel(1) // has ended
 	s.create(all(3, first))
 	s.created(3)
-	for { // a Send fails once the stream is gone
-		if err := s.rpc.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: all(9, first)}}); err != nil {
-			break
-		}
-	}
-	var err error
-	for err == nil {
-		_, err = s.rpc.Recv()
-	}
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %v", err)
-	}
 }
 
 // A node without a map asks for patience; it does not call a token wrong.
