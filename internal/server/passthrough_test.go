@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -37,14 +38,14 @@ func TestWritesAreEtcds(t *testing.T) {
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Writer = etcdWriter{} }})
 	client := etcdserverpb.NewKVClient(r.conn)
 	put := &etcdserverpb.PutRequest{Key: []byte("key")}
-	if _, err := client.Put(t.Context(), put); rpctypes.Error(err) != rpctypes.Error(rpctypes.ErrGRPCInvalidAuthToken) || status.Code(err) != codes.Unauthenticated {
+	if _, err := client.Put(t.Context(), put); !errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) || status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without a token: %v", err)
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), rpctypes.TokenFieldNameGRPC, "secret")
 	if got, err := client.Put(ctx, put); err != nil || got.GetHeader().GetRevision() != 3 {
 		t.Errorf("with a token: %v, %v", got, err)
 	}
-	if _, err := client.Txn(ctx, &etcdserverpb.TxnRequest{}); rpctypes.Error(err) != rpctypes.ErrDuplicateKey {
+	if _, err := client.Txn(ctx, &etcdserverpb.TxnRequest{}); !errors.Is(rpctypes.Error(err), rpctypes.ErrDuplicateKey) {
 		t.Errorf("txn: %v", err)
 	}
 	if _, err := client.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("key")}); status.Code(err) != codes.Unimplemented {
