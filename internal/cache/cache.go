@@ -52,7 +52,7 @@ type Config struct {
 // Defaults returns the Config of a production node, without Range and Source.
 func Defaults() Config {
 	return Config{
-		WindowBytes: 64 << 20, WindowTime: 15 * time.Minute,
+		WindowBytes: 64 << 20, WindowTime: 10 * time.Minute,
 		RootsBytes: 32 << 20, RootsTime: time.Minute,
 	}
 }

@@ -89,14 +89,3 @@ func (c *Cache) Age() (time.Duration, bool) {
 	}
 	return max(0, time.Since(c.start)-c.freshness.freshAt), true
 }
-
-// FreshAt returns the time as of which the data is known to be fresh; zero
-// when it is not known.
-func (c *Cache) FreshAt() time.Time {
-	c.freshness.mu.Lock()
-	defer c.freshness.mu.Unlock()
-	if !c.freshness.known {
-		return time.Time{}
-	}
-	return c.start.Add(c.freshness.freshAt)
-}

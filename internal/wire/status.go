@@ -185,10 +185,5 @@ func IsExhausted(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted
 }
 
-// IsUnimplemented reports whether the other side does not know the call.
-func IsUnimplemented(err error) bool {
-	return status.Code(err) == codes.Unimplemented
-}
-
 // Unimplemented returns an error that says what is not offered, and why.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
