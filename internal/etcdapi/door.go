@@ -1,0 +1,134 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Upstream is etcd behind the cache. All methods may be called from any
+// goroutine.
+type Upstream interface {
+	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
+	// while they are not known.
+	Identity() (cluster, term uint64)
+	// Verify tells, by a linearizable read that begins after the call, etcd's
+	// revision and whether revision can be read there: it fails with a
+	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
+	// *kv.FutureError. Callers share reads.
+	Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
+	// Passage leads to etcd: what is called through it carries the token of the
+	// incoming call, and its wish for a leader.
+	Passage() grpc.ClientConnInterface
+}
+
+// Guard knows what a caller may read where etcd's authentication is on. All
+// methods may be called from any goroutine. Errors are etcd's own.
+type Guard interface {
+	// Caller returns who makes the incoming call of ctx. Without
+	// authentication at etcd, everybody is nobody and may read everything.
+	Caller(ctx context.Context) (string, error)
+	// MayRead fails when the caller may not read all of the range.
+	MayRead(caller string, r kv.Range) error
+	// Changed is closed when rights may have changed.
+	Changed() <-chan struct{}
+}
+
+// Member is a node as etcd's clients see it: a member of the cluster.
+type Member struct {
+	Name shard.NodeID
+	// Client and Peer are host:port; TLS says how Client is spoken to.
+	Client, Peer string
+	TLS          bool
+}
+
+// Config is what a Door needs. Set the parts; Defaults gives the rest.
+type Config struct {
+	Router *router.Router
+	Etcd   Upstream
+	Guard  Guard // nil: no authentication
+	Self   shard.NodeID
+	// Members returns the nodes, ordered by name.
+	Members func() []Member
+	Logger  *slog.Logger
+
+	// MaxWatchesPerStream bounds the watches of one stream.
+	MaxWatchesPerStream int
+	// MaxMessageBytes is the size at which a watch that asked for fragments gets
+	// them, and about that of a chunk of RangeStream.
+	MaxMessageBytes int
+	// ProgressNotifyInterval is how often a watch created with progress_notify
+	// is told its progress when it is quiet.
+	ProgressNotifyInterval time.Duration
+	// MaxStaleness is the age from which on our data counts as an etcd member
+	// without a leader: serializable reads, and streams that require a leader,
+	// are refused. 0: any age.
+	MaxStaleness time.Duration
+}
+
+// Defaults returns the Config of a production node, without its parts.
+func Defaults() Config {
+	return Config{
+		MaxWatchesPerStream: 100_000,
+		// etcd's --max-request-bytes and what it adds for overhead.
+		MaxMessageBytes:        3<<19 + 512<<10,
+		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
+		MaxStaleness:           5 * time.Second,
+	}
+}
+
+// minProgressNotify is the shortest interval etcd takes (v3rpc/watch.go).
+const minProgressNotify = 100 * time.Millisecond
+
+// Validate names every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.MaxWatchesPerStream < 1 {
+		errs = append(errs, fmt.Errorf("--max-watches-per-stream: %d is below 1", c.MaxWatchesPerStream))
+	}
+	if c.MaxMessageBytes < 1<<10 {
+		errs = append(errs, fmt.Errorf("message bytes: %d is below 1024", c.MaxMessageBytes))
+	}
+	if c.ProgressNotifyInterval < minProgressNotify {
+		errs = append(errs, fmt.Errorf("--watch-progress-notify-interval: %v is below %v", c.ProgressNotifyInterval, minProgressNotify))
+	}
+	if c.MaxStaleness < 0 {
+		errs = append(errs, fmt.Errorf("--max-staleness: %v is negative", c.MaxStaleness))
+	}
+	return errors.Join(errs...)
+}
+
+// Door serves etcd's API. Create it with New and add it to a gRPC server with
+// Register.
+type Door struct {
+	cfg Config
+}
+
+// New returns a Door. It fails when the Config is wrong.
+func New(cfg Config) (*Door, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("etcd API: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Door{cfg: cfg}, nil
+}
+
+// header returns the header of an answer at a revision. The member is this
+// node.
+func (d *Door) header(revision kv.Revision) *etcdserverpb.ResponseHeader {
+	cluster, term := d.cfg.Etcd.Identity()
+	return &etcdserverpb.ResponseHeader{
+		ClusterId: cluster, MemberId: memberID(d.cfg.Self), Revision: int64(revision), RaftTerm: term,
+	}
+}
