@@ -7,6 +7,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -15,7 +16,7 @@ import (
 // so that a client that asks and does not read costs nothing.
 type progress struct {
 	s    *stream
-	task task
+	task pump.Task
 
 	mu       sync.Mutex
 	timer    *time.Timer   // guarded by mu; the interval
@@ -43,12 +44,13 @@ const heldBack = time.Second
 
 func (p *progress) start(s *stream, interval time.Duration) {
 	p.s = s
-	p.task = task{s: s, run: p.run}
+	p.task.Init(s.tasks, p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interval = interval
 	p.timer = time.AfterFunc(interval, p.fire)
 	p.poll = time.AfterFunc(math.MaxInt64, p.look)
+	p.task.Start()
 }
 
 func (p *progress) stop() {
@@ -80,7 +82,7 @@ func (p *progress) fire() {
 	p.look()
 }
 
-func (p *progress) look() { p.s.conn.enqueue(&p.task) }
+func (p *progress) look() { p.task.Wake() }
 
 // request answers once everything up to etcd's present revision was sent; when
 // etcd does not tell it, with what there is.
@@ -109,7 +111,7 @@ func (p *progress) askLocked() {
 }
 
 // run is the stream's own turn: for the pump that is at it.
-func (p *progress) run(*scratch) (again bool) {
+func (p *progress) run(*pump.Scratch) (again bool) {
 	reached := p.s.reached()
 	answer, waiting := p.dueAt(reached)
 	if waiting > 0 {

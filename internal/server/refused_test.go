@@ -10,8 +10,17 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 )
+
+// deaf is the way to a client that does not read.
+type deaf struct{ ctx context.Context }
+
+func (d deaf) SendMsg(any) error {
+	<-d.ctx.Done()
+	return d.ctx.Err()
+}
 
 // A client that creates watches over the limit and reads none of the answers
 // loses its stream before they fill the memory.
@@ -24,20 +33,26 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without a pump, nothing is ever sent.
-	st := &stream{srv: srv, conn: newConn(&sync.WaitGroup{}), ctx: context.Background(), watches: make(map[int64]*watch)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var pumps sync.WaitGroup
+	st := &stream{srv: srv, tasks: pump.New(&pumps).Open(), out: deaf{ctx}, ctx: ctx, watches: make(map[int64]*watch)}
 	st.progress.start(st, time.Hour)
-	defer st.progress.stop()
+	defer pumps.Wait()
+	defer st.close()
+	defer cancel()
 	create := func(id int64) error {
 		return st.handle(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{WatchId: id, Key: []byte("k")}}})
 	}
-	for id := range int64(1 + maxRefused) {
-		if err := create(id + 1); err != nil {
-			t.Fatalf("watch %d: %v", id+1, err)
+	// What the client does not read of is one watch, the refusals that it is not
+	// told, and the one that may be on its way.
+	last := int64(3 + maxRefused)
+	for id := int64(1); id <= last && err == nil; id++ {
+		if err = create(id); err != nil && id <= 1+maxRefused {
+			t.Fatalf("watch %d: %v", id, err)
 		}
 	}
 	var limit *kv.LimitError
-	if err := create(5000); !errors.As(err, &limit) || limit.Max != 1 {
+	if !errors.As(err, &limit) || limit.Max != 1 {
 		t.Errorf("got %v", err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -206,16 +207,13 @@ func (s *Server) leave(st *stream) {
 	delete(s.streams, st)
 }
 
-// connKey finds a stream's connection in its context.
-type connKey struct{}
-
-// connections gives every connection its conn, through grpc-go's stats hook:
+// connections gives every connection its pump, through grpc-go's stats hook:
 // the only one that sees connections.
 type connections struct{ srv *Server }
 
 // TagConn implements stats.Handler.
 func (h *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, connKey{}, newConn(&h.srv.pumps))
+	return pump.New(&h.srv.pumps).Context(ctx)
 }
 
 // HandleConn implements stats.Handler.

@@ -12,6 +12,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -24,15 +25,12 @@ type sender interface {
 
 // stream is one client's Watch stream.
 type stream struct {
-	srv  *Server
-	conn *conn
-	out  sender
-	ctx  context.Context //nolint:containedctx // the stream's life is the context's
+	srv   *Server
+	tasks *pump.Stream
+	out   sender
+	ctx   context.Context //nolint:containedctx // the stream's life is the context's
 
-	busy      bool      // guarded by conn.mu; a pump is at it
-	parked    []*task   // guarded by conn.mu; tasks that came meanwhile
-	slowUntil time.Time // guarded by conn.mu; zero, or until when it is served apart
-	failed    bool      // owned by the pump that is at it: sending does not work
+	failed bool // owned by the pump that is at it: sending does not work
 
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu
@@ -45,19 +43,18 @@ type stream struct {
 
 // Watch implements shardwatchv1.CacheServiceServer.
 func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
-	c, ok := gs.Context().Value(connKey{}).(*conn)
-	if !ok {
+	c := pump.Of(gs.Context())
+	if c == nil {
 		return errors.New("stream without a connection")
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, conn: c, out: gs, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, out: gs, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.srv.enter(st) {
 		cancel()
 		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
 	}
-	c.open()
+	st.tasks = c.Open()
 	st.progress.start(st, s.srv.cfg.ProgressInterval)
-	defer c.close()
 	defer st.close()
 	defer cancel()
 	defer s.srv.leave(st)
@@ -273,18 +270,8 @@ func (s *stream) list() []*watch {
 func (s *stream) close() {
 	s.progress.stop() // before Wait: it no longer opens anything
 	s.opening.Wait()
-	watches := s.list()
-	c := s.conn
-	c.mu.Lock()
-	s.progress.task.closed = true
-	for _, w := range watches {
-		w.task.closed = true
-	}
-	for s.busy {
-		c.idle.Wait()
-	}
-	c.mu.Unlock()
-	for _, w := range watches {
+	s.tasks.Close()
+	for _, w := range s.list() {
 		w.release()
 	}
 	s.mu.Lock()

@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -23,7 +25,7 @@ type watch struct {
 	s    *stream
 	rng  kv.Range
 	prev bool
-	task task
+	task pump.Task
 	// refused: over the stream's limit, and not on its list.
 	refused bool
 
@@ -37,8 +39,7 @@ type watch struct {
 	whole   bool               // set before chunks is closed: the last chunk was sent
 	cancel  context.CancelFunc // ends the goroutine that makes the chunks
 
-	ready  bool                // guarded by s.conn.mu; the task may run
-	ending *shardwatchv1.Ended // guarded by s.conn.mu; the watch must end
+	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
 }
 
 type phase uint8
@@ -52,46 +53,23 @@ const (
 
 func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
 	w := &watch{id: id, s: s, rng: rng, prev: prev}
-	w.task = task{s: s, run: w.run}
+	w.task.Init(s.tasks, w.run)
 	return w
 }
 
 // Wake implements cache.Waker.
-func (w *watch) Wake() {
-	c := w.s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w.ready {
-		c.enqueueLocked(&w.task)
-	}
-}
-
-// opened lets the pump have the watch.
-func (w *watch) opened() {
-	c := w.s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w.ready = true
-	c.enqueueLocked(&w.task)
-}
+func (w *watch) Wake() { w.task.Wake() }
 
 // end has the pump end the watch. The first reason stays.
 func (w *watch) end(why *shardwatchv1.Ended) {
-	c := w.s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w.ending == nil {
-		w.ending = why
-	}
-	if w.ready {
-		c.enqueueLocked(&w.task)
-	}
+	w.ending.CompareAndSwap(nil, why)
+	w.task.Wake()
 }
 
 // refuse ends a watch that never started.
 func (w *watch) refuse(err error) {
 	w.end(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
-	w.opened()
+	w.task.Start()
 }
 
 // open finds the watch's start and its home. It may wait for etcd and for a
@@ -128,7 +106,7 @@ func (w *watch) open(ctx context.Context, at start) {
 	if state != nil {
 		w.send(ctx, state)
 	}
-	w.opened()
+	w.task.Start()
 }
 
 // send starts to make the chunks of the state: one ahead of the pump, no more.
@@ -179,11 +157,8 @@ func (w *watch) release() {
 }
 
 // run is the watch's turn.
-func (w *watch) run(own *scratch) (again bool) {
-	c := w.s.conn
-	c.mu.Lock()
-	ending := w.ending
-	c.mu.Unlock()
+func (w *watch) run(own *pump.Scratch) (again bool) {
+	ending := w.ending.Load()
 	switch {
 	case w.phase == over || w.s.failed:
 		return false
@@ -223,12 +198,12 @@ func (w *watch) sync() (again bool) {
 }
 
 // events sends the revisions that are ready, up to a pass's worth.
-func (w *watch) events(own *scratch) (again bool) {
+func (w *watch) events(own *pump.Scratch) (again bool) {
 	limit := w.s.srv.cfg.FragmentBytes
 	for sent := 0; sent < passBytes; {
-		revision, events, err := w.inner.Next(own.events[:0])
-		if cap(events) > cap(own.events) && cap(events) <= 4096 {
-			own.events = events
+		revision, events, err := w.inner.Next(own.Events[:0])
+		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
+			own.Events = events
 		}
 		switch {
 		case err != nil:

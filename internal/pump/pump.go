@@ -1,21 +1,22 @@
-package server
+package pump
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// conn is a client's connection: the list of its tasks that have something to
-// do, and the pump that does them.
-type conn struct {
-	pumps *sync.WaitGroup // the server's
+// Conn is a client's connection: the list of its tasks that have something to
+// do, and the pump that does them. Create it with New.
+type Conn struct {
+	pumps *sync.WaitGroup
 
 	mu       sync.Mutex
 	work     sync.Cond   // the pump in charge waits on it for ready to grow
 	idle     sync.Cond   // who closes a stream waits on it for busy to end
-	ready    []*task     // guarded by mu; tasks to run, first come first served
+	ready    []*Task     // guarded by mu; tasks to run, first come first served
 	streams  int         // guarded by mu; no stream: no pump
 	pump     int         // guarded by mu; number of the pump in charge
 	steps    uint64      // guarded by mu; grows with every task begun
@@ -34,42 +35,74 @@ const stuckAfter = 20 * time.Millisecond
 // the others.
 const slowFor = time.Second
 
-// task is something to do for a stream that is done by the pump: one at a time
-// for each stream.
-type task struct {
-	s      *stream
-	queued bool // guarded by conn.mu
-	closed bool // guarded by conn.mu; never to run again
-	// run does it. It reports whether there is more to do at once.
-	run func(*scratch) (again bool)
+// Stream is one stream of a connection. One pump at a time is at it.
+type Stream struct {
+	conn *Conn
+
+	busy      bool      // guarded by conn.mu; a pump is at it
+	closed    bool      // guarded by conn.mu; no task of it runs again
+	parked    []*Task   // guarded by conn.mu; tasks that came meanwhile
+	slowUntil time.Time // guarded by conn.mu; zero, or until when it is served apart
 }
 
-// scratch is a pump's own memory, used again for every task.
-type scratch struct {
-	events []*kv.Event
+// Task is something to do for a stream, again and again: one run at a time for
+// each stream. Init it before use; it must not be copied afterwards.
+type Task struct {
+	s       *Stream
+	started bool // guarded by conn.mu
+	queued  bool // guarded by conn.mu
+	run     func(*Scratch) (again bool)
 }
 
-func newConn(pumps *sync.WaitGroup) *conn {
-	c := &conn{pumps: pumps}
+// Scratch is a pump's own memory, used again for every task.
+type Scratch struct {
+	Events []*kv.Event
+}
+
+// connKey finds a connection's Conn in a context.
+type connKey struct{}
+
+// New returns the Conn of a connection. Its pumps are counted in pumps.
+func New(pumps *sync.WaitGroup) *Conn {
+	c := &Conn{pumps: pumps}
 	c.work.L, c.idle.L = &c.mu, &c.mu
 	return c
 }
 
-// open counts a stream in, and starts the pump with the first.
-func (c *conn) open() {
+// Context returns a context in which Of finds the connection.
+func (c *Conn) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// Of returns the connection of ctx, or nil.
+func Of(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
+	return c
+}
+
+// Open returns a new stream of the connection. Close it.
+func (c *Conn) Open() *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams++
 	if c.streams == 1 {
 		c.startLocked()
 	}
+	return &Stream{conn: c}
 }
 
-// close counts a stream out; its tasks must be closed. With the last, the
-// pump ends.
-func (c *conn) close() {
+// Close returns when no pump is at the stream any more, and none comes back.
+// What is being sent is waited for: it ends when the client reads, or with its
+// connection. Call it once.
+func (s *Stream) Close() {
+	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.closed = true
+	for s.busy {
+		c.idle.Wait()
+	}
+	s.parked = nil
 	c.streams--
 	if c.streams == 0 {
 		c.pump++
@@ -78,22 +111,39 @@ func (c *conn) close() {
 	}
 }
 
-func (c *conn) startLocked() {
+// Init makes t a task of s. run reports whether there is more to do at once;
+// it is not called before Start.
+func (t *Task) Init(s *Stream, run func(*Scratch) (again bool)) { t.s, t.run = s, run }
+
+// Start has the task run, now and whenever it is woken.
+func (t *Task) Start() {
+	c := t.s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.started = true
+	c.enqueueLocked(t)
+}
+
+// Wake has the task run soon, if it was started. It does not block.
+func (t *Task) Wake() {
+	c := t.s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.started {
+		c.enqueueLocked(t)
+	}
+}
+
+func (c *Conn) startLocked() {
 	c.pump++
 	c.running = false
 	me := c.pump
 	c.pumps.Go(func() { c.serve(me) })
 }
 
-// enqueue puts the task on the list, unless it is there.
-func (c *conn) enqueue(t *task) {
-	c.mu.Lock()
-	c.enqueueLocked(t)
-	c.mu.Unlock()
-}
-
-func (c *conn) enqueueLocked(t *task) {
-	if t.queued || t.closed {
+// enqueueLocked puts the task on the list, unless it is there.
+func (c *Conn) enqueueLocked(t *Task) {
+	if t.queued || t.s.closed {
 		return
 	}
 	t.queued = true
@@ -107,8 +157,8 @@ func (c *conn) enqueueLocked(t *task) {
 
 // serve is the pump with number me. Superseded while it is at a stream, it
 // stays with that one until the stream has nothing left, then ends.
-func (c *conn) serve(me int) {
-	var own scratch
+func (c *Conn) serve(me int) {
+	var own Scratch
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.pump == me {
@@ -147,7 +197,7 @@ func (c *conn) serve(me int) {
 }
 
 // runLocked runs the task, without the lock.
-func (c *conn) runLocked(t *task, own *scratch) (again bool) {
+func (c *Conn) runLocked(t *Task, own *Scratch) (again bool) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	return t.run(own)
@@ -156,7 +206,7 @@ func (c *conn) runLocked(t *task, own *scratch) (again bool) {
 // stayLocked serves the busy stream s alone: t, unless it is nil, then what is
 // parked. What the stream sends within slowFor from then on does not go through
 // the pump in charge either: each time, that would stand still for all others.
-func (c *conn) stayLocked(s *stream, t *task, own *scratch) {
+func (c *Conn) stayLocked(s *Stream, t *Task, own *Scratch) {
 	if t == nil {
 		t = s.nextLocked()
 	}
@@ -170,30 +220,28 @@ func (c *conn) stayLocked(s *stream, t *task, own *scratch) {
 	c.idle.Broadcast()
 }
 
-// nextLocked takes the first parked task that may run, or returns nil.
-func (s *stream) nextLocked() *task {
-	for len(s.parked) > 0 {
-		t := s.parked[0]
-		s.parked[0] = nil
-		s.parked = s.parked[1:]
-		t.queued = false
-		if !t.closed {
-			return t
-		}
+// nextLocked takes the first parked task, or returns nil.
+func (s *Stream) nextLocked() *Task {
+	if len(s.parked) == 0 || s.closed {
+		s.parked = nil
+		return nil
 	}
-	s.parked = nil
-	return nil
+	t := s.parked[0]
+	s.parked[0] = nil
+	s.parked = s.parked[1:]
+	t.queued = false
+	return t
 }
 
 // takeLocked takes the next task whose stream no pump is at, and marks the
 // stream busy.
-func (c *conn) takeLocked() *task {
+func (c *Conn) takeLocked() *Task {
 	for len(c.ready) > 0 {
 		t := c.ready[0]
 		c.ready[0] = nil
 		c.ready = c.ready[1:]
 		switch {
-		case t.closed:
+		case t.s.closed:
 		case t.s.busy: // queued before its stream was
 			t.s.parked = append(t.s.parked, t)
 		default:
@@ -207,7 +255,7 @@ func (c *conn) takeLocked() *task {
 }
 
 // unparkLocked puts back the tasks that came while their stream was busy.
-func (c *conn) unparkLocked(s *stream) {
+func (c *Conn) unparkLocked(s *Stream) {
 	if len(s.parked) == 0 {
 		return
 	}
@@ -217,7 +265,7 @@ func (c *conn) unparkLocked(s *stream) {
 }
 
 // guardLocked sets the watchdog.
-func (c *conn) guardLocked() {
+func (c *Conn) guardLocked() {
 	if c.watching {
 		return
 	}
@@ -232,7 +280,7 @@ func (c *conn) guardLocked() {
 
 // look is the watchdog: a pump that is still at the task it was at before gets
 // a successor, and stays with that stream when it comes back.
-func (c *conn) look() {
+func (c *Conn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
