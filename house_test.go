@@ -57,6 +57,7 @@ func beside() map[string][]string {
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/version"},
 		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
+		"internal/nodetest": {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
 		"bench/...":         {"bench/...", "client", "client/...", "api/...", "internal/..."},
 	}
