@@ -21,7 +21,7 @@ func (a *atomic) step(h *History, w *Watch, op *Op, out []Violation) []Violation
 			})
 		}
 	}
-	truth := finder{events: h.Events(w.Range, op.Revision)}
+	truth := finder{events: w.events(h, op.Revision)}
 	found := make([]bool, len(truth.events))
 	n := 0
 	for _, e := range op.Events {

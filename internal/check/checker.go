@@ -93,7 +93,7 @@ func (c *Checker) Complete(h *History, until kv.Revision) bool {
 	if c.reach >= until {
 		return true
 	}
-	return len(h.Touching(c.watch.Range, max(c.reach, c.watch.Start-1), until)) == 0
+	return len(c.watch.touching(h, max(c.reach, c.watch.Start-1), until)) == 0
 }
 
 // Ended reports whether the watch has ended.

@@ -20,6 +20,12 @@ func (filtered) step(_ *History, w *Watch, op *Op, out []Violation) []Violation 
 		})
 	}
 	for _, e := range op.Events {
+		if !w.wants(e.Type) {
+			out = append(out, Violation{
+				Promise: PromiseFiltered, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key,
+				Expected: "the types of events asked for", Got: e.String(),
+			})
+		}
 		if !w.Range.Contains(e.KV.Key) {
 			out = append(out, Violation{
 				Promise: PromiseFiltered, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key,

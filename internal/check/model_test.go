@@ -104,7 +104,7 @@ func (m *model) watch(w check.Watch, stateFirst bool) check.Seen {
 		}
 		var events []check.Event
 		for _, e := range b.Events {
-			if !w.Range.Contains(e.KV.Key) {
+			if !w.Range.Contains(e.KV.Key) || (w.NoPuts && e.Type == kv.Put) || (w.NoDeletes && e.Type == kv.Delete) {
 				continue
 			}
 			if !w.Prev {
@@ -132,6 +132,12 @@ func randomWatch(rng *rand.Rand, rev kv.Revision) (w check.Watch, stateFirst boo
 		w.Range = kv.Single("/b/2")
 	case 1:
 		w.Range = kv.Prefix("/c/")
+	}
+	switch rng.IntN(4) {
+	case 0:
+		w.NoPuts = true
+	case 1:
+		w.NoDeletes = true
 	}
 	if rng.IntN(2) == 0 {
 		w.Start = 2 + kv.Revision(rng.Int64N(int64(rev)))

@@ -28,7 +28,7 @@ func (o *ordered) step(h *History, w *Watch, op *Op, out []Violation) []Violatio
 
 // within holds the events of one batch against etcd's order.
 func (o *ordered) within(h *History, w *Watch, op *Op, out []Violation) []Violation {
-	truth := finder{events: h.Events(w.Range, op.Revision)}
+	truth := finder{events: w.events(h, op.Revision)}
 	last := -1
 	for i := range op.Events {
 		at, ok := truth.find(op.Events[i].KV.Key)

@@ -179,6 +179,17 @@ func TestPlantedFaults(t *testing.T) {
 		{"a key not asked for", func(s *check.Seen) {
 			s.Range = kv.Single("a")
 		}, []P{filtered}, `filtered: w at revision 3 key "b": expected keys of "a", got PUT "b"`},
+		{"puts that nobody asked for", func(s *check.Seen) {
+			s.NoPuts, s.Ops = true, slices.Concat(s.Ops[:2], s.Ops[8:9])
+		}, []P{filtered}, `filtered: w at revision 2 key "a": expected the types of events asked for, got PUT "a"`},
+		{"a delete that a watch of deletes did not get", func(s *check.Seen) {
+			s.NoPuts, s.Ops = true, s.Ops[:1]
+		}, []P{reliable}, `expected DELETE "b" at 7, got nothing more`},
+		{"a put of several that a watch of puts did not get", func(s *check.Seen) {
+			s.NoDeletes = true
+			s.Ops[3].Events = s.Ops[3].Events[:2]
+			s.Ops = slices.Delete(s.Ops, 8, 9) // the delete
+		}, []P{reliable, atomic}, `got 2: "a" "b"`},
 		{"a revision below the start", func(s *check.Seen) {
 			s.Start = 3
 		}, []P{filtered}, "expected revisions from 3 on"},

@@ -9,7 +9,7 @@ func (previousValues) step(h *History, w *Watch, op *Op, out []Violation) []Viol
 	if op.Kind != OpBatch {
 		return out
 	}
-	truth := finder{events: h.Events(w.Range, op.Revision)}
+	truth := finder{events: w.events(h, op.Revision)}
 	for _, e := range op.Events {
 		i, ok := truth.find(e.KV.Key)
 		if !ok {

@@ -49,7 +49,7 @@ func Bookmarkable(h *History, s Seen) []Violation { return judge(h, s, &bookmark
 // the key as it was before, or with none when it was not there.
 func PreviousValues(h *History, s Seen) []Violation { return judge(h, s, &previousValues{}) }
 
-// Filtered: every event lies in the range that was asked for.
+// Filtered: every event lies in the range, and is of a type, that was asked for.
 func Filtered(h *History, s Seen) []Violation { return judge(h, s, &filtered{}) }
 
 // ExactStates: a state is that of its revision, whole.

@@ -37,7 +37,7 @@ func (r *reliable) step(h *History, w *Watch, op *Op, out []Violation) []Violati
 
 // content holds each event against what happened.
 func (r *reliable) content(h *History, w *Watch, op *Op, out []Violation) []Violation {
-	truth := finder{events: h.Events(w.Range, op.Revision)}
+	truth := finder{events: w.events(h, op.Revision)}
 	for _, e := range op.Events {
 		if op.Revision == r.open {
 			if r.got == nil {
@@ -45,7 +45,7 @@ func (r *reliable) content(h *History, w *Watch, op *Op, out []Violation) []Viol
 			}
 			r.got[e.KV.Key] = true
 		}
-		if !w.Range.Contains(e.KV.Key) {
+		if !w.Range.Contains(e.KV.Key) || !w.wants(e.Type) {
 			continue // not ours to judge
 		}
 		v := Violation{Promise: PromiseReliable, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key, Got: e.String()}
@@ -67,7 +67,7 @@ func (r *reliable) close(h *History, w *Watch, out []Violation) []Violation {
 	if r.open == 0 {
 		return out
 	}
-	for _, e := range h.Events(w.Range, r.open) {
+	for _, e := range w.events(h, r.open) {
 		if !r.got[e.KV.Key] {
 			out = append(out, Violation{
 				Promise: PromiseReliable, Watcher: w.Name, Revision: r.open, Key: e.KV.Key,
@@ -82,7 +82,7 @@ func (r *reliable) close(h *History, w *Watch, out []Violation) []Violation {
 
 func (r *reliable) finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation {
 	if !r.pos.known {
-		if len(h.Touching(w.Range, h.Base(), until)) == 0 {
+		if len(w.touching(h, h.Base(), until)) == 0 {
 			return out
 		}
 		return append(out, Violation{
@@ -101,14 +101,14 @@ func (r *reliable) finish(h *History, w *Watch, until kv.Revision, out []Violati
 // missing reports the events in (after, upTo], the first few one by one.
 func missing(p Promise, h *History, w *Watch, after, upTo kv.Revision, got string, out []Violation) []Violation {
 	const most = 3
-	revs := h.Touching(w.Range, after, upTo)
+	revs := w.touching(h, after, upTo)
 	for i, rev := range revs {
 		v := Violation{Promise: p, Watcher: w.Name, Revision: rev, Got: got}
 		if i == most {
 			v.Expected = fmt.Sprintf("the events of this and %d more revisions up to %d", len(revs)-most-1, upTo)
 			return append(out, v)
 		}
-		events := h.Events(w.Range, rev)
+		events := w.events(h, rev)
 		v.Key, v.Expected = firstKey(events), events[0].String()
 		out = append(out, v)
 	}

@@ -47,7 +47,7 @@ func (r *resumable) first(h *History, w *Watch, op *Op, out []Violation) []Viola
 		v.Expected = fmt.Sprintf("a revision above %d, which was delivered before", r.pos.rev)
 		return append(out, v)
 	}
-	if skipped := h.Touching(w.Range, r.pos.rev, op.Revision-1); len(skipped) > 0 {
+	if skipped := w.touching(h, r.pos.rev, op.Revision-1); len(skipped) > 0 {
 		v.Expected = fmt.Sprintf("to go on with revision %d behind %d", skipped[0], r.pos.rev)
 		return append(out, v)
 	}

@@ -16,10 +16,51 @@ type Watch struct {
 	Start kv.Revision
 	// Prev: the watcher asked for previous values.
 	Prev bool
+	// NoPuts and NoDeletes: the watcher asked not to be told of these.
+	NoPuts, NoDeletes bool
 	// Merged: the watch covers several shards. The order of the events within
 	// a revision is then not promised: each shard has an etcd watch of its
 	// own, and nothing in an event says where it stood among the others.
 	Merged bool
+}
+
+// wants reports whether the watcher asked for events of a type.
+func (w *Watch) wants(t kv.EventType) bool {
+	if t == kv.Delete {
+		return !w.NoDeletes
+	}
+	return !w.NoPuts
+}
+
+// events returns what the watcher is to see of rev, in etcd's order.
+func (w *Watch) events(h *History, rev kv.Revision) []Event {
+	all := h.Events(w.Range, rev)
+	if !w.NoPuts && !w.NoDeletes {
+		return all
+	}
+	var out []Event
+	for _, e := range all {
+		if w.wants(e.Type) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// touching returns the revisions in (after, upTo] of which the watcher is to
+// see something.
+func (w *Watch) touching(h *History, after, upTo kv.Revision) []kv.Revision {
+	all := h.Touching(w.Range, after, upTo)
+	if !w.NoPuts && !w.NoDeletes {
+		return all
+	}
+	var out []kv.Revision
+	for _, rev := range all {
+		if len(w.events(h, rev)) > 0 {
+			out = append(out, rev)
+		}
+	}
+	return out
 }
 
 // OpKind says what an Op is.

@@ -18,7 +18,7 @@ func (u *unique) step(h *History, w *Watch, op *Op, out []Violation) []Violation
 	}
 	u.newest = max(u.newest, u.pos.rev)
 	if op.Revision > u.newest {
-		for _, rev := range h.Touching(w.Range, u.newest, op.Revision-1) {
+		for _, rev := range w.touching(h, u.newest, op.Revision-1) {
 			if u.skipped == nil {
 				u.skipped = map[kv.Revision]bool{}
 			}
