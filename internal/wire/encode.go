@@ -38,11 +38,14 @@ const (
 // transport as they are; below, copying them is cheaper than one more buffer.
 const sharedFrom = 1024
 
-// message is a message being built: runs of small things in pooled buffers,
-// big shared bytes between them.
+// message is a message being built: runs of small things, big shared bytes
+// between them. The runs are cut out of few buffers: one buffer a run would cost
+// more than the bytes that are shared.
 type message struct {
-	out mem.BufferSlice
-	cur *[]byte
+	out  mem.BufferSlice
+	cur  *[]byte    // what is written now; nil: nothing yet
+	root mem.Buffer // all of cur, once something was cut out of it
+	from int        // where in cur the present run begins
 }
 
 var pool = mem.DefaultBufferPool()
@@ -59,11 +62,35 @@ func (m *message) room(n int) *[]byte {
 	return m.cur
 }
 
-func (m *message) flush() {
-	if m.cur != nil && len(*m.cur) > 0 {
-		m.out = append(m.out, mem.NewBuffer(m.cur, pool))
-		m.cur = nil
+// cut ends the present run.
+func (m *message) cut() {
+	if m.cur == nil || len(*m.cur) == m.from {
+		return
 	}
+	used := len(*m.cur)
+	if m.root == nil {
+		*m.cur = (*m.cur)[:cap(*m.cur)]
+		m.root = mem.NewBuffer(m.cur, pool)
+		*m.cur = (*m.cur)[:used]
+	}
+	m.out = append(m.out, m.root.Slice(m.from, used))
+	m.from = used
+}
+
+// flush ends the current buffer.
+func (m *message) flush() {
+	switch {
+	case m.cur == nil:
+		return
+	case m.root != nil:
+		m.cut()
+		m.root.Free() // the runs hold it
+	case len(*m.cur) > 0:
+		m.out = append(m.out, mem.NewBuffer(m.cur, pool))
+	default:
+		pool.Put(m.cur)
+	}
+	m.cur, m.root, m.from = nil, nil, 0
 }
 
 func (m *message) shared(b []byte) {
@@ -72,7 +99,7 @@ func (m *message) shared(b []byte) {
 		*buf = append(*buf, b...)
 		return
 	}
-	m.flush()
+	m.cut()
 	m.out = append(m.out, mem.SliceBuffer(b))
 }
 
@@ -125,9 +152,6 @@ func (m *message) keyValues(list []*kv.KeyValue) {
 
 func (m *message) done() *Encoded {
 	m.flush()
-	if m.cur != nil {
-		pool.Put(m.cur)
-	}
 	return &Encoded{Buffers: m.out}
 }
 

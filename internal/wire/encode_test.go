@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"runtime"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -112,4 +113,39 @@ func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A list that a slow client has not read yet holds the shared bytes and little
+// else.
+func TestSharedBytesCostLittleMore(t *testing.T) {
+	var list []*kv.KeyValue
+	for range 5000 {
+		list = append(list, item("/some/key", 1024, 3))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	e := wire.ListChunk(9, 1, list, nil)
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(list)); each > 512 {
+		t.Errorf("a message holds %d bytes for each shared value of 1 KiB", each)
+	}
+	e.Buffers.Free()
+}
+
+// Runs cut out of one buffer are given back with it, and not before.
+func TestRunsOutliveTheirMessage(t *testing.T) {
+	list := []*kv.KeyValue{item("/a", 2000, 3), item("/b", 10, 3), item("/c", 2000, 3)}
+	e := wire.ListChunk(9, 1, list, nil)
+	want := e.Buffers.Materialize()
+	last := e.Buffers[len(e.Buffers)-2:] // the last run, and what it stands before
+	last.Ref()
+	tail := last.Materialize()
+	e.Buffers.Free()
+	for range 100 { // what comes next takes what was given back
+		wire.ListChunk(8, 2, []*kv.KeyValue{item("/other", 100, 2)}, nil).Buffers.Free()
+	}
+	if got := last.Materialize(); !bytes.Equal(got, tail) || !bytes.HasSuffix(want, got) {
+		t.Error("a run has changed though somebody holds it")
+	}
+	last.Free()
 }
