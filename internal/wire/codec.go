@@ -6,8 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Encoded is a message that is already in its wire form. Sending it through
-// Codec hands its buffers over; it must not be sent twice.
+// Encoded is a message in its wire form. Sending it through Codec hands its
+// buffers over; it must not be sent twice. Receiving into it through Codec
+// keeps the message's bytes as they are.
 type Encoded struct {
 	Buffers mem.BufferSlice
 }
@@ -32,7 +33,14 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal implements encoding.CodecV2.
-func (c Codec) Unmarshal(data mem.BufferSlice, v any) error { return c.proto.Unmarshal(data, v) }
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if e, ok := v.(*Encoded); ok {
+		data.Ref() // the caller gives its own references back
+		e.Buffers = data
+		return nil
+	}
+	return c.proto.Unmarshal(data, v)
+}
 
 // Name implements encoding.CodecV2: on the wire, this is plain proto.
 func (c Codec) Name() string { return "proto" }
