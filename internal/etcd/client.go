@@ -24,13 +24,18 @@ type Client struct {
 	lists etcdserverpb.KVClient
 	clock etcdserverpb.KVClient
 	login login
-	write *Writes
+	// passage is the connection for what is passed through.
+	passage *grpc.ClientConn
 
 	listing   chan struct{} // a place for each list in flight
 	reads     shared[Clock]
+	verdicts  shared[verdict]
+	asked     askers // by those who wait for a verdict
+	past      past
 	away      away
 	situation situation
 	cluster   atomic.Uint64 // 0: not known yet
+	term      atomic.Uint64 // as of the newest read of the clock; 0: none yet
 	count     counters
 }
 
@@ -56,7 +61,7 @@ func New(cfg Config) (*Client, error) {
 	c.watch = etcdserverpb.NewWatchClient(c.conns[0])
 	c.lists = etcdserverpb.NewKVClient(c.conns[1])
 	c.clock = etcdserverpb.NewKVClient(c.conns[2])
-	c.write = &Writes{kv: etcdserverpb.NewKVClient(c.conns[3])}
+	c.passage = c.conns[3]
 	c.login = login{
 		user: cfg.Username, password: cfg.Password, timeout: loginPatience * cfg.CallTimeout,
 		auth: etcdserverpb.NewAuthClient(c.conns[2]), turn: make(chan struct{}, 1),

@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
@@ -357,46 +355,5 @@ func TestPassword(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `log in to etcd as "reader"`) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s with a wrong password: %v", name, err)
 		}
-	}
-}
-
-// Writes go as their caller, not as us, and come back with etcd's own answer.
-func TestWritesPassThrough(t *testing.T) {
-	s := etcdtest.Start(t)
-	cfg := testConfig(s.Endpoint())
-	cfg.Username, cfg.Password = "root", "secret"
-	c := newClient(t, cfg)
-	w := c.Writes()
-	put := &etcdserverpb.PutRequest{Key: []byte("/w/a"), Value: []byte("1")}
-	r, err := w.Put(t.Context(), put)
-	if err != nil || r.Header.Revision != 2 {
-		t.Fatal(r, err)
-	}
-	if r, err := w.Txn(t.Context(), &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}}}); err != nil || !r.Succeeded {
-		t.Error(r, err)
-	}
-	if r, err := w.DeleteRange(t.Context(), &etcdserverpb.DeleteRangeRequest{Key: []byte("/w/a")}); err != nil || r.Deleted != 1 {
-		t.Error(r, err)
-	}
-	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); err != nil {
-		t.Error(err)
-	}
-	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 2}); !is(err, rpctypes.ErrGRPCCompacted) {
-		t.Errorf("compacting twice: %v", err)
-	}
-	withAuth(t, s.Client())
-	if _, err := c.Revision(t.Context()); err != nil { // we are logged in
-		t.Fatal(err)
-	}
-	if _, err := w.Put(t.Context(), put); !is(err, rpctypes.ErrGRPCUserEmpty) {
-		t.Errorf("a caller without a token: %v", err)
-	}
-	token, err := c.login.token(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	caller := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", token, "other", "thing"))
-	if _, err := w.Put(caller, put); err != nil {
-		t.Errorf("a caller with root's token: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -37,14 +38,24 @@ func (c *Client) Clock(ctx context.Context) (Clock, error) {
 }
 
 func (c *Client) readClock(ctx context.Context) (Clock, error) {
+	return c.probe(ctx, "read etcd's revision", 0)
+}
+
+// probe makes a linearizable read as of a revision; 0: now.
+func (c *Client) probe(ctx context.Context, deed string, at kv.Revision) (Clock, error) {
 	var clock Clock
-	err := c.call(ctx, "read etcd's revision", c.cfg.CallTimeout, func(ctx context.Context) error {
+	err := c.call(ctx, deed, c.cfg.CallTimeout, func(ctx context.Context) error {
 		c.count.clockReads.Add(1)
 		clock.At = time.Now()
 		// Only the header is of interest. A count of one key never leaves
 		// etcd's index.
-		r, err := c.clock.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true})
-		if err != nil {
+		r, err := c.clock.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Revision: int64(at)})
+		switch {
+		case is(err, rpctypes.ErrGRPCCompacted):
+			return errGone
+		case is(err, rpctypes.ErrGRPCFutureRev):
+			return errNotYet
+		case err != nil:
 			return err
 		}
 		h := r.GetHeader()
@@ -56,8 +67,14 @@ func (c *Client) readClock(ctx context.Context) (Clock, error) {
 		return Clock{}, err
 	}
 	c.cluster.CompareAndSwap(0, clock.Cluster)
+	c.term.Store(clock.Term)
+	c.past.saw(clock.Revision)
 	return clock, nil
 }
+
+// Identity returns the ID of etcd's cluster and the raft term, as of the newest
+// read of the clock; zeros while there was none.
+func (c *Client) Identity() (cluster, term uint64) { return c.cluster.Load(), c.term.Load() }
 
 // ClusterID returns the ID of etcd's cluster, asking for it when it is not
 // known yet.

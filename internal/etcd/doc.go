@@ -2,8 +2,9 @@
 //
 // Read [Client.Follow] first: it is the cache's source on a replica that
 // watches etcd itself. Beside it stand the clock ([Client.Revision]), lists of
-// keys ([Client.Keys]), the check of versions ([Client.Check]) and the writes
-// that are passed through ([Client.Writes]).
+// keys ([Client.Keys]), what can be read at etcd ([Client.Verify]), the check of
+// versions ([Client.Check]) and the way of what is passed through
+// ([Client.Passage]).
 //
 // It uses etcd's generated stubs and not clientv3: clientv3's watch buffers
 // without a bound and joins watches on shared streams, where one that lags
@@ -13,7 +14,7 @@
 // large list starves the watches (etcd#15402):
 //
 //	watches ─ one stream per Follow        lists  ─ pages of state and keys
-//	clock   ─ tiny linearizable reads      writes ─ passed through, as they come
+//	clock   ─ tiny linearizable reads      passage ─ what is passed through
 //
 // Each of them holds a connection to every endpoint and takes them in turn, so
 // that a dead one costs at most one attempt and no call waits for a dial.

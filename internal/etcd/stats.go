@@ -24,8 +24,9 @@ type Stats struct {
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 
-	ClockCalls int64
-	ClockReads int64 // requests to etcd: callers share them
+	ClockCalls  int64
+	VerifyCalls int64
+	ClockReads  int64 // requests to etcd for both: callers share them
 }
 
 type counters struct {
@@ -34,7 +35,7 @@ type counters struct {
 	watchesOpen, watches, resumes, compacted, silenced atomic.Int64
 	batches, events, eventBytes, fragments             atomic.Int64
 	progressAsked, progressSeen                        atomic.Int64
-	clockCalls, clockReads                             atomic.Int64
+	clockCalls, verifyCalls, clockReads                atomic.Int64
 }
 
 // Stats returns the counts as of now.
@@ -47,6 +48,6 @@ func (c *Client) Stats() Stats {
 		Compacted: n.compacted.Load(), Silenced: n.silenced.Load(),
 		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(),
 		ProgressAsked: n.progressAsked.Load(), Progress: n.progressSeen.Load(),
-		ClockCalls: n.clockCalls.Load(), ClockReads: n.clockReads.Load(),
+		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/metadata"
 )
 
 // Writes passes writes on to etcd as they are: the part of etcd's KV service
@@ -20,7 +18,7 @@ type Writes struct {
 }
 
 // Writes returns the way for passed-through writes.
-func (c *Client) Writes() *Writes { return c.write }
+func (c *Client) Writes() *Writes { return &Writes{kv: etcdserverpb.NewKVClient(c.passage)} }
 
 // Put stores a key; see etcdserverpb.KV.
 func (w *Writes) Put(ctx context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
@@ -40,19 +38,4 @@ func (w *Writes) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdserv
 // Compact drops etcd's history below a revision; see etcdserverpb.KV.
 func (w *Writes) Compact(ctx context.Context, r *etcdserverpb.CompactionRequest) (*etcdserverpb.CompactionResponse, error) {
 	return w.kv.Compact(asCaller(ctx), r)
-}
-
-// asCaller copies from the incoming call what etcd looks at: the token, in
-// both of its spellings (auth/store.go), and the wish for a leader.
-func asCaller(ctx context.Context) context.Context {
-	in, ok := metadata.FromIncomingContext(ctx)
-	if !ok {
-		return ctx
-	}
-	for _, key := range []string{rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger, rpctypes.MetadataRequireLeaderKey} {
-		for _, value := range in.Get(key) {
-			ctx = metadata.AppendToOutgoingContext(ctx, key, value)
-		}
-	}
-	return ctx
 }

@@ -1,0 +1,150 @@
+package etcd
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Writes go as their caller, not as us, and come back with etcd's own answer.
+func TestPassage(t *testing.T) {
+	s := etcdtest.Start(t)
+	cfg := testConfig(s.Endpoint())
+	cfg.Username, cfg.Password = "root", "secret"
+	c := newClient(t, cfg)
+	w := etcdserverpb.NewKVClient(c.Passage())
+	put := &etcdserverpb.PutRequest{Key: []byte("/w/a"), Value: []byte("1")}
+	r, err := w.Put(t.Context(), put)
+	if err != nil || r.Header.Revision != 2 {
+		t.Fatal(r, err)
+	}
+	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); !is(err, rpctypes.ErrGRPCFutureRev) {
+		t.Errorf("compacting the future: %v", err)
+	}
+	withAuth(t, s.Client())
+	if _, err := c.Revision(t.Context()); err != nil { // we are logged in
+		t.Fatal(err)
+	}
+	if _, err := w.Put(t.Context(), put); !is(err, rpctypes.ErrGRPCUserEmpty) {
+		t.Errorf("a caller without a token: %v", err)
+	}
+	token, err := c.login.token(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"token", "authorization"} {
+		caller := metadata.NewIncomingContext(t.Context(), metadata.Pairs(key, token, "other", "thing"))
+		if _, err := w.Put(caller, put); err != nil {
+			t.Errorf("a caller with root's token as %q: %v", key, err)
+		}
+	}
+}
+
+// A compaction that was passed through is remembered: nobody need ask etcd
+// what came of it.
+func TestPassageRemembersCompactions(t *testing.T) {
+	s := etcdtest.Start(t)
+	grow(t, s.Client(), 19)
+	c := newClient(t, testConfig(s.Endpoint()))
+	raw := func(m proto.Message) *wire.Encoded {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}}
+	}
+	want := func(want string) {
+		t.Helper()
+		if got := says(c.Verify(t.Context(), 4)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	want("now 20")
+	if _, err := etcdserverpb.NewKVClient(c.Passage()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 5}); err != nil {
+		t.Fatal(err)
+	}
+	want("4: compacted to 5")
+	if err := c.Passage().Invoke(t.Context(), etcdserverpb.KV_Compact_FullMethodName, raw(&etcdserverpb.CompactionRequest{Revision: 7}), new(wire.Encoded)); err != nil {
+		t.Fatal(err)
+	}
+	want("4: compacted to 7")
+	if n := c.Stats(); n.Watches != 0 || n.ClockReads != 1 {
+		t.Errorf("etcd was asked: %+v", n)
+	}
+}
+
+// What etcd looks at goes with a call, in every spelling; nothing else does.
+func TestPassageCarriesTheCaller(t *testing.T) {
+	seen := make(chan metadata.MD, 1)
+	l := bufconn.Listen(1 << 16)
+	g := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		seen <- md
+		return status.Error(codes.DataLoss, "enough")
+	}))
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-ended })
+	cfg := testConfig("one:1")
+	cfg.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+	c := newClient(t, cfg)
+	caller := metadata.NewIncomingContext(t.Context(), metadata.Pairs(
+		"token", "t1", "authorization", "t2", "hasleader", "true", "client-api-version", "3.7", "other", "thing"))
+	call := map[string]func(context.Context) error{
+		"unary": func(ctx context.Context) error {
+			_, err := etcdserverpb.NewLeaseClient(c.Passage()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{})
+			return err
+		},
+		"stream": func(ctx context.Context) error {
+			s, err := etcdserverpb.NewLeaseClient(c.Passage()).LeaseKeepAlive(ctx)
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		},
+	}
+	for name, do := range call {
+		if err := do(caller); status.Code(err) != codes.DataLoss {
+			t.Errorf("%s: %v", name, err)
+		}
+		md := <-seen
+		for key, want := range map[string][]string{
+			"token": {"t1"}, "authorization": {"t2"}, "hasleader": {"true"}, "client-api-version": {"3.7"}, "other": nil,
+		} {
+			if got := md.Get(key); !slices.Equal(got, want) {
+				t.Errorf("%s: %s is %q, want %q", name, key, got, want)
+			}
+		}
+		if err := do(t.Context()); status.Code(err) != codes.DataLoss {
+			t.Errorf("%s: %v", name, err)
+		}
+		if md := <-seen; len(md.Get("token")) != 0 {
+			t.Errorf("%s: a caller of nobody's has token %q", name, md.Get("token"))
+		}
+	}
+}
+
+// etcd is away: what is to be passed through fails soon, as unavailable.
+func TestPassageWithoutEtcd(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	s.Stop()
+	_, err := etcdserverpb.NewKVClient(c.Passage()).Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("a")})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}

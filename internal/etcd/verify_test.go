@@ -1,0 +1,438 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// grow adds revisions, and returns the last.
+func grow(t *testing.T, cli *clientv3.Client, n int) (now int64) {
+	t.Helper()
+	for range n {
+		r, err := cli.Put(t.Context(), "/v", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = r.Header.Revision
+	}
+	return now
+}
+
+// says is what Verify answers, in a word.
+func says(now kv.Revision, err error) string {
+	var compacted *kv.CompactedError
+	var future *kv.FutureError
+	switch {
+	case errors.As(err, &compacted):
+		return fmt.Sprintf("%d: compacted to %d", compacted.Requested, compacted.Floor)
+	case errors.As(err, &future):
+		return fmt.Sprintf("%d: future of %d", future.Requested, future.Current)
+	case err != nil:
+		return err.Error()
+	}
+	return fmt.Sprintf("now %d", now)
+}
+
+// Verify says what etcd's own Range at the revision says, around the compact
+// and the current revision.
+func TestVerify(t *testing.T) {
+	s := etcdtest.Start(t)
+	cli := s.Client()
+	for _, probe := range []string{"\x00", "/v", "/other"} { // with and without events to catch up with
+		cfg := testConfig(s.Endpoint())
+		cfg.ProbeKey = probe
+		c := newClient(t, cfg)
+		want := func(revision kv.Revision, want string) {
+			t.Helper()
+			if got := says(c.Verify(t.Context(), revision)); got != want {
+				t.Errorf("probe %q: %d: %s, want %s", probe, revision, got, want)
+			}
+		}
+		now := grow(t, cli, 10)
+		current := fmt.Sprint("now ", now)
+		if probe == "\x00" { // nothing is compacted yet
+			want(1, current)
+		}
+		want(0, current)
+		want(-1, current)
+		want(kv.Revision(now), current)
+		want(kv.Revision(now)+1, fmt.Sprintf("%d: future of %d", now+1, now))
+		want(1<<62, fmt.Sprintf("%d: future of %d", 1<<62, now))
+
+		floor := now - 3
+		if _, err := cli.Compact(t.Context(), floor); err != nil {
+			t.Fatal(err)
+		}
+		want(kv.Revision(floor), current)
+		want(kv.Revision(floor)-1, fmt.Sprintf("%d: compacted to %d", floor-1, floor))
+		want(kv.Revision(floor), current)
+		want(1, fmt.Sprintf("1: compacted to %d", floor))
+		if n := c.Stats(); n.Watches != 1 || n.WatchesOpen != 0 {
+			t.Errorf("probe %q: the compact revision was learnt by %d watches, and %d are left", probe, n.Watches, n.WatchesOpen)
+		}
+		before := c.Stats().ClockReads
+		want(kv.Revision(floor)-2, fmt.Sprintf("%d: compacted to %d", floor-2, floor))
+		if got := c.Stats().ClockReads; got != before {
+			t.Errorf("etcd was asked again for what is known to be compacted")
+		}
+		if _, err := cli.Compact(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		want(kv.Revision(floor), fmt.Sprintf("%d: compacted to %d", floor, now))
+		want(kv.Revision(now), current)
+	}
+}
+
+// A thousand callers at once, each with a revision of its own: every one gets
+// its own answer, from a handful of reads.
+func TestVerifyHerd(t *testing.T) {
+	s := etcdtest.Start(t)
+	cli := s.Client()
+	const now, floor = 300, 100
+	grow(t, cli, now-1)
+	c := newClient(t, testConfig(s.Endpoint()))
+	if _, err := c.Revision(t.Context()); err != nil { // connect
+		t.Fatal(err)
+	}
+	herd := func(callers int, of func(i int) (revision kv.Revision, want string)) (reads int) {
+		t.Helper()
+		before, err := etcdtest.Scrape(t.Context(), s.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := make(chan struct{})
+		var ready, all sync.WaitGroup
+		for i := range callers {
+			ready.Add(1)
+			all.Go(func() {
+				revision, want := of(i)
+				ready.Done()
+				<-start
+				if got := says(c.Verify(t.Context(), revision)); got != want {
+					t.Errorf("%d: %s, want %s", revision, got, want)
+				}
+			})
+		}
+		ready.Wait()
+		close(start)
+		all.Wait()
+		after, err := etcdtest.Scrape(t.Context(), s.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after.Ranges() - before.Ranges()
+	}
+	readable := func(i int) (kv.Revision, string) {
+		return kv.Revision(floor + i%(now-floor+1)), fmt.Sprintf("now %d", now)
+	}
+	if reads := herd(1000, readable); reads > 20 {
+		t.Errorf("1000 callers made %d reads", reads)
+	}
+	if _, err := cli.Compact(t.Context(), floor); err != nil {
+		t.Fatal(err)
+	}
+	reads := herd(1000, func(i int) (kv.Revision, string) {
+		switch revision := kv.Revision(1 + i%(now+50)); {
+		case revision < floor:
+			return revision, fmt.Sprintf("%d: compacted to %d", revision, floor)
+		case revision > now:
+			return revision, fmt.Sprintf("%d: future of %d", revision, now)
+		default:
+			return revision, fmt.Sprintf("now %d", now)
+		}
+	})
+	if reads > 20 {
+		t.Errorf("1000 callers of all kinds made %d reads", reads)
+	}
+	if n := c.Stats(); n.Watches != 1 {
+		t.Errorf("the compact revision was learnt %d times", n.Watches)
+	}
+}
+
+// Writes and compactions go on meanwhile: no caller is told less than was true
+// when it called, or more than was true when it was answered.
+func TestVerifyUnderCompaction(t *testing.T) {
+	s := etcdtest.Start(t)
+	cli := s.Client()
+	c := newClient(t, testConfig(s.Endpoint()))
+	var mu sync.Mutex
+	var now, floor, tried int64 = grow(t, cli, 50), 0, 0 // acknowledged; tried: a compaction that may be
+	look := func() (int64, int64, int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		return now, floor, tried
+	}
+	working, stop := context.WithCancel(t.Context())
+	var writer, callers sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; working.Err() == nil; i++ {
+			r, err := cli.Put(context.Background(), "/v", "x")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			now = r.Header.Revision
+			if i%20 == 0 {
+				tried = now - 10
+			}
+			to := tried
+			mu.Unlock()
+			if i%20 != 0 {
+				continue
+			}
+			if _, err := cli.Compact(context.Background(), to); err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			floor = to
+			mu.Unlock()
+		}
+	})
+	for range 8 {
+		callers.Go(func() {
+			for range 60 {
+				beforeNow, beforeFloor, _ := look()
+				revision := beforeFloor - 3 + rand.Int64N(beforeNow-beforeFloor+10)
+				if revision < 1 {
+					continue
+				}
+				got, err := c.Verify(t.Context(), kv.Revision(revision))
+				_, _, afterTried := look()
+				var compacted *kv.CompactedError
+				var future *kv.FutureError
+				switch {
+				case err == nil:
+					if revision < beforeFloor || int64(got) < max(beforeNow, revision) {
+						t.Errorf("%d: now %d; before, etcd was at %d and compacted to %d", revision, got, beforeNow, beforeFloor)
+					}
+				case errors.As(err, &compacted):
+					if f := int64(compacted.Floor); revision >= f || f < beforeFloor || f > afterTried {
+						t.Errorf("%d: %v; it was %d before and at most %d after", revision, err, beforeFloor, afterTried)
+					}
+				case errors.As(err, &future):
+					if int64(future.Current) < beforeNow || revision <= int64(future.Current) {
+						t.Errorf("%d: %v; etcd was at %d before", revision, err, beforeNow)
+					}
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	stop()
+	writer.Wait()
+}
+
+// behind is a member of etcd that has compacted for reads, and not yet for the
+// first watches.
+type behind struct {
+	etcdserverpb.UnimplementedKVServer
+	etcdserverpb.UnimplementedWatchServer
+	mu      sync.Mutex
+	floor   int64
+	now     int64
+	watches []int64 // the compact revision as each watch sees it; the last one stays
+}
+
+func (b *behind) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch at := r.GetRevision(); {
+	case at > b.now:
+		b.now++ // it comes to be just then
+		return nil, rpctypes.ErrGRPCFutureRev
+	case at != 0 && at < b.floor:
+		return nil, rpctypes.ErrGRPCCompacted
+	}
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: b.now, RaftTerm: 7, ClusterId: 3}}, nil
+}
+
+func (b *behind) Watch(stream etcdserverpb.Watch_WatchServer) error {
+	r, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	floor, h := b.watches[0], &etcdserverpb.ResponseHeader{Revision: b.now}
+	if len(b.watches) > 1 {
+		b.watches = b.watches[1:]
+	}
+	b.mu.Unlock()
+	if err := stream.Send(&etcdserverpb.WatchResponse{Created: true, Header: h}); err != nil {
+		return err
+	}
+	if r.GetCreateRequest().GetStartRevision() < floor {
+		return stream.Send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: floor, Header: h})
+	}
+	for {
+		if _, err := stream.Recv(); err != nil { // asks for progress
+			return err
+		}
+		if err := stream.Send(&etcdserverpb.WatchResponse{WatchId: -1, Header: h}); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *behind) start(t *testing.T) *Client {
+	t.Helper()
+	l, g := bufconn.Listen(1<<16), grpc.NewServer()
+	etcdserverpb.RegisterKVServer(g, b)
+	etcdserverpb.RegisterWatchServer(g, b)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-ended })
+	cfg := testConfig("behind:1")
+	cfg.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+	return newClient(t, cfg)
+}
+
+// Members of etcd are not equally far. What one says too late is asked again;
+// what does not come right is an error, not an answer.
+func TestVerifyAmongLaggards(t *testing.T) {
+	for name, c := range map[string]struct {
+		b        *behind
+		revision kv.Revision
+		want     string
+	}{
+		"compacted everywhere":     {&behind{now: 100, floor: 50, watches: []int64{50}}, 40, "40: compacted to 50"},
+		"the watch has not heard":  {&behind{now: 100, floor: 50, watches: []int64{0, 0, 50}}, 40, "40: compacted to 50"},
+		"the watch knows less":     {&behind{now: 100, floor: 50, watches: []int64{41, 50}}, 45, "45: compacted to 50"},
+		"the watch knows more":     {&behind{now: 100, floor: 50, watches: []int64{60}}, 40, "40: compacted to 60"},
+		"it comes to be meanwhile": {&behind{now: 100, watches: []int64{0}}, 101, "now 101"},
+		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find out what etcd has compacted: etcd is unavailable: " + errDiffer.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := c.b.start(t)
+			if got := says(client.Verify(t.Context(), c.revision)); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A restored etcd is at an older revision: what was remembered of the history
+// before is forgotten.
+func TestVerifyForgetsAnotherHistory(t *testing.T) {
+	b := &behind{now: 100, floor: 50, watches: []int64{50}}
+	c := b.start(t)
+	if got := says(c.Verify(t.Context(), 20)); got != "20: compacted to 50" {
+		t.Fatal(got)
+	}
+	b.mu.Lock()
+	b.now, b.floor = 30, 10
+	b.mu.Unlock()
+	if r, err := c.Revision(t.Context()); r != 30 || err != nil { // the node's clock asks every second
+		t.Fatal(r, err)
+	}
+	if got := says(c.Verify(t.Context(), 20)); got != "now 30" {
+		t.Error(got)
+	}
+	if cluster, term := c.Identity(); cluster != 3 || term != 7 {
+		t.Errorf("cluster %d, term %d", cluster, term)
+	}
+}
+
+// One who gives up does not take the others' answer along.
+func TestVerifySurvivesItsCaller(t *testing.T) {
+	s := etcdtest.Start(t)
+	grow(t, s.Client(), 9)
+	c := newClient(t, testConfig(s.Endpoint()))
+	hasty, cancel := context.WithCancel(t.Context())
+	cancel()
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := c.Verify(hasty, 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("hasty: %v", err)
+			}
+		})
+		all.Go(func() {
+			if got := says(c.Verify(t.Context(), 5)); got != "now 10" {
+				t.Errorf("patient: %s", got)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(c.asked.at); n != 0 {
+		t.Errorf("%d revisions are still asked about", n)
+	}
+}
+
+func TestVerifyWithoutEtcd(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	s.Stop()
+	if _, err := c.Verify(t.Context(), 5); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Of all that is asked about, the lowest that is not known to be compacted.
+func TestAskers(t *testing.T) {
+	var a askers
+	if got, asked := a.lowest(0); asked {
+		t.Errorf("nobody asked, got %d", got)
+	}
+	var leave []func()
+	for _, r := range []kv.Revision{7, 3, 9, 3} {
+		leave = append(leave, a.enter(r))
+	}
+	var got []kv.Revision
+	note := func(floor kv.Revision) {
+		r, asked := a.lowest(floor)
+		if !asked {
+			r = 0
+		}
+		got = append(got, r)
+	}
+	note(0)
+	note(4)
+	note(10)
+	leave[1]()
+	note(0)
+	leave[3]()
+	note(0)
+	if want := []kv.Revision{3, 7, 0, 3, 7}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	s := etcdtest.Start(b)
+	c, err := New(testConfig(s.Endpoint()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	began := time.Now()
+	b.SetParallelism(100)
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if _, err := c.Verify(b.Context(), 1); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(c.Stats().ClockReads)/time.Since(began).Seconds(), "reads/s")
+}
