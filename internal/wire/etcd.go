@@ -28,16 +28,21 @@ type Header struct {
 
 // etcdHeader appends an etcd response's header.
 func (m *message) etcdHeader(h Header) {
+	m.header(etcdHeader, h.size())
+	for i, v := range h.fields() {
+		m.varint(protowire.Number(i+1), v) //nolint:gosec // 1 to 4
+	}
+}
+
+// size returns the length of the header's encoding.
+func (h Header) size() int {
 	size := 0
 	for _, v := range h.fields() {
 		if v != 0 {
 			size += 1 + protowire.SizeVarint(v)
 		}
 	}
-	m.header(etcdHeader, size)
-	for i, v := range h.fields() {
-		m.varint(protowire.Number(i+1), v) //nolint:gosec // 1 to 4
-	}
+	return size
 }
 
 // fields returns the values of fields 1 to 4.
