@@ -1,0 +1,41 @@
+package cache
+
+import (
+	"sort"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Count returns the number of keys in r. It looks at a few keys only, however
+// many there are.
+func (s *Snapshot) Count(r kv.Range) int {
+	end := s.root.Len()
+	if r.End != "" {
+		end = s.rank(r.End)
+	}
+	if r.Start == "" {
+		return end
+	}
+	return max(0, end-s.rank(r.Start))
+}
+
+// rank returns the number of keys below key.
+func (s *Snapshot) rank(key string) int {
+	return sort.Search(s.root.Len(), func(i int) bool {
+		item, _ := s.root.GetAt(i)
+		return string(item.Key()) >= key
+	})
+}
+
+// AscendN calls fn for n keys in order, from the first one at or behind key, or
+// until fn returns false. Unlike Ascend it does not look at the keys: a caller
+// that knows how many there are reads less memory.
+func (s *Snapshot) AscendN(key string, n int, fn func(*kv.KeyValue) bool) {
+	if n <= 0 {
+		return
+	}
+	s.root.Ascend(pivot(key), func(item *kv.KeyValue) bool {
+		n--
+		return fn(item) && n > 0
+	})
+}
