@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -92,6 +93,9 @@ func (w *Watcher) waitsLocked(revision kv.Revision) *waiter {
 	}
 	return nil
 }
+
+// Age returns how old the cache's data may be; see Cache.Age.
+func (w *Watcher) Age() (time.Duration, bool) { return w.c.Age() }
 
 // Range returns what is watched.
 func (w *Watcher) Range() kv.Range { return w.r }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Upstream is etcd behind the cache. All methods may be called from any
@@ -110,7 +113,12 @@ func (c *Config) Validate() error {
 // Door serves etcd's API. Create it with New and add it to a gRPC server with
 // Register.
 type Door struct {
-	cfg Config
+	cfg  Config
+	seen atomic.Int64 // the newest revision of etcd's that was seen
+
+	mu       sync.Mutex
+	streams  map[*stream]struct{} // guarded by mu
+	draining bool                 // guarded by mu
 }
 
 // New returns a Door. It fails when the Config is wrong.
@@ -121,7 +129,13 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Door{cfg: cfg}, nil
+	return &Door{cfg: cfg, streams: make(map[*stream]struct{})}, nil
+}
+
+// wireHeader is header for messages that are encoded by hand.
+func (d *Door) wireHeader(revision kv.Revision) wire.Header {
+	cluster, term := d.cfg.Etcd.Identity()
+	return wire.Header{Cluster: cluster, Member: memberID(d.cfg.Self), Term: term, Revision: revision}
 }
 
 // header returns the header of an answer at a revision. The member is this

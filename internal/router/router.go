@@ -159,6 +159,22 @@ func (r *Router) Now(ctx context.Context) (kv.Revision, error) {
 	return revision, nil
 }
 
+// Newest returns the newest revision that a shard of this node has reached; 0
+// when it has none.
+func (r *Router) Newest() kv.Revision {
+	m := r.cfg.Shards.Map()
+	if m == nil {
+		return 0
+	}
+	var newest kv.Revision
+	for i := range m.Shards {
+		if c := r.cfg.Shards.Replica(m.Shards[i].ID); c != nil {
+			newest = max(newest, c.Progress())
+		}
+	}
+	return newest
+}
+
 // Lineage returns the history that the cluster is at, and the cluster's ID;
 // 0 and "" while that is not known.
 func (r *Router) Lineage() (lineage uint64, clusterID string) {

@@ -280,6 +280,23 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	return max(progress, w.delivered), behind
 }
 
+// Age returns how old what the watch is sent may be: the age of the shard whose
+// data is oldest. It is not known while one's is not, and while the watch looks
+// for a new home.
+func (w *Watch) Age() (age time.Duration, known bool) {
+	if w.state.Load() != settled {
+		return 0, false
+	}
+	for i := range w.cursors {
+		one, known := w.cursors[i].watcher.Age()
+		if !known {
+			return 0, false
+		}
+		age = max(age, one)
+	}
+	return age, true
+}
+
 // Furthest returns the revision that the shard which is furthest ahead has
 // reached.
 func (w *Watch) Furthest() kv.Revision {

@@ -1,0 +1,215 @@
+package etcdapi
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
+)
+
+// progress tells a stream's client how far its watches are: each of those that
+// want it when it is quiet, and all of them together on request. Requests that
+// come while one is being answered share the next answer, so that a client that
+// asks and does not read costs nothing. It also ends a stream that requires a
+// leader when our data is as old as that of a member without one.
+type progress struct {
+	s    *stream
+	task pump.Task
+
+	mu      sync.Mutex
+	quiet   *time.Timer // guarded by mu; the interval of notifications; nil while nobody wants them
+	age     *time.Timer // guarded by mu; the next look at the data's age; nil: none
+	poll    *time.Timer // guarded by mu; the next look while a request waits
+	stopped bool        // guarded by mu
+	due     bool        // guarded by mu; notifications are
+	aging   bool        // guarded by mu; a look at the age is due
+	asking  bool        // guarded by mu; a request is being answered
+	again   bool        // guarded by mu; another came meanwhile
+	wanted  kv.Revision // guarded by mu; what the request waits for; 0: not known yet
+}
+
+const (
+	// pollProgress is how often a request that waits for shards is looked at.
+	pollProgress = 10 * time.Millisecond
+	// lookAtAge is how often the age of what a stream is sent is looked at.
+	lookAtAge = 500 * time.Millisecond
+)
+
+func (p *progress) start(s *stream) {
+	p.s = s
+	p.task.Init(s.tasks, p.run)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.poll = time.AfterFunc(math.MaxInt64, p.task.Wake)
+	if s.leader && s.door.cfg.MaxStaleness > 0 {
+		p.age = time.AfterFunc(lookAtAge, func() { p.fire(&p.aging, func() { p.age.Reset(lookAtAge) }) })
+	}
+	p.task.Start()
+}
+
+func (p *progress) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	for _, t := range []*time.Timer{p.quiet, p.age, p.poll} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// notify says that a watch wants notifications.
+func (p *progress) notify() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet != nil || p.stopped {
+		return
+	}
+	// Spread, as etcd does: clients come in crowds.
+	interval := p.s.door.cfg.ProgressNotifyInterval
+	interval += rand.N(interval/10 + 1)
+	p.quiet = time.AfterFunc(interval, func() { p.fire(&p.due, func() { p.quiet.Reset(interval) }) })
+}
+
+// fire sets what, which is guarded by mu, and has the pump look at it.
+func (p *progress) fire(what *bool, rearm func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
+	*what = true
+	rearm()
+	p.task.Wake()
+}
+
+// request answers once everything up to etcd's present revision was sent, if
+// there is a watch.
+func (p *progress) request() {
+	if len(p.s.list()) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking {
+		p.again = true
+		return
+	}
+	p.askLocked()
+}
+
+func (p *progress) askLocked() {
+	if p.stopped {
+		return
+	}
+	p.asking, p.again, p.wanted = true, false, 0
+	p.s.opening.Go(func() {
+		now, err := p.s.door.now(p.s.ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.wanted = now; err != nil {
+			p.answeredLocked() // as etcd: nobody can tell, nothing is said
+			return
+		}
+		p.task.Wake()
+	})
+}
+
+func (p *progress) answeredLocked() {
+	p.asking, p.wanted = false, 0
+	if p.again {
+		p.askLocked()
+	}
+}
+
+// run is the stream's own turn: for the pump that is at it.
+func (p *progress) run(*pump.Scratch) (again bool) {
+	p.mu.Lock()
+	due, aging, wanted := p.due, p.aging, p.wanted
+	p.due, p.aging = false, false
+	p.mu.Unlock()
+	if !due && !aging && wanted == 0 {
+		return false
+	}
+	watches := p.s.list()
+	if aging && p.stale(watches) {
+		p.s.fail(errNoLeader)
+		return false
+	}
+	if due {
+		p.tell(watches)
+	}
+	if wanted > 0 {
+		p.answer(watches, wanted)
+	}
+	return false
+}
+
+// tell sends the notifications that are due: to those who have heard nothing
+// since the last.
+func (p *progress) tell(watches []*watch) {
+	for _, w := range watches {
+		if !w.notify || !w.live {
+			continue
+		}
+		if at, _ := w.inner.Progress(); w.quiet && at >= w.start && at > 0 {
+			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(at), WatchId: w.id})
+		}
+		w.quiet = true
+	}
+}
+
+// answer answers the request once all watches have reached what it waits for.
+// As at etcd, there is no answer while there is no watch, or one that begins in
+// the future.
+func (p *progress) answer(watches []*watch, wanted kv.Revision) {
+	reached, waits := kv.Revision(math.MaxInt64), false
+	for _, w := range watches {
+		switch {
+		case w.start > wanted:
+			watches = nil
+		case !w.live || w.ending.Load() != nil:
+			waits = true
+		default:
+			at, _ := w.inner.Progress()
+			if at < wanted {
+				w.inner.WakeAt(wanted)
+				waits = true
+			}
+			reached = min(reached, at)
+		}
+	}
+	if waits && len(watches) > 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.stopped {
+			p.poll.Reset(pollProgress)
+		}
+		return
+	}
+	if len(watches) > 0 {
+		p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(reached), WatchId: invalidID})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answeredLocked()
+}
+
+// stale reports whether what one of the watches is sent is older than data may
+// be.
+func (p *progress) stale(watches []*watch) bool {
+	for _, w := range watches {
+		if !w.live {
+			continue
+		}
+		if age, known := w.inner.Age(); known && age > p.s.door.cfg.MaxStaleness {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,364 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// invalidID is the watch ID of answers that are about no watch
+// (clientv3.InvalidWatchID).
+const invalidID = -1
+
+// The reasons with which etcd refuses to create a watch (mvcc/watcher.go).
+const (
+	reasonEmptyRange  = "mvcc: watcher range is empty"
+	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+)
+
+// maxReplies bounds the answers to a client's requests that wait to be sent:
+// with more, its requests are no longer read.
+const maxReplies = 1024
+
+// sender is what a stream needs of its transport. It may block while the client
+// does not read; one goroutine at a time calls it.
+type sender interface {
+	// SendMsg sends a *wire.Encoded or a proto message.
+	SendMsg(m any) error
+}
+
+// stream is one client's Watch stream. Its requests are handled in order, and
+// answered in that order: a watch that needs time to open holds back the
+// answers behind it, not the work.
+type stream struct {
+	door     *Door
+	tasks    *pump.Stream
+	out      sender
+	ctx      context.Context //nolint:containedctx // the stream's life is the context's
+	leader   bool            // the client wants to be told when there is no leader
+	answers  pump.Task
+	progress progress
+	slots    chan struct{}  // a place for each answer that waits
+	opening  sync.WaitGroup // goroutines that open watches
+	failed   bool           // owned by the pump that is at it: sending does not work
+	nextID   int64          // owned by the handler
+
+	mu      sync.Mutex
+	watches map[int64]*watch // guarded by mu; those that the client may cancel
+	replies []*reply         // guarded by mu
+	err     error            // guarded by mu; why the stream must end
+	done    chan struct{}    // closed when err is set
+}
+
+// reply is an answer to a request.
+type reply struct {
+	m     *etcdserverpb.WatchResponse
+	ready bool // guarded by stream.mu; m is there
+	// created and gone are the watch that begins with the answer, or has ended
+	// with it.
+	created, gone *watch
+}
+
+// watchService is etcd's Watch service.
+type watchService struct {
+	etcdserverpb.UnimplementedWatchServer
+	door *Door
+}
+
+// Watch implements etcdserverpb.WatchServer.
+func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]) error {
+	d := w.door
+	c := pump.Of(gs.Context())
+	if c == nil {
+		return errors.New("stream without a connection")
+	}
+	ctx, cancel := context.WithCancel(gs.Context())
+	s := &stream{
+		door: d, out: gs, ctx: ctx, leader: wantsLeader(ctx),
+		slots:   make(chan struct{}, maxReplies),
+		watches: make(map[int64]*watch), done: make(chan struct{}),
+	}
+	if !d.enter(s) {
+		cancel()
+		return errStopped
+	}
+	s.tasks = c.Open()
+	s.answers.Init(s.tasks, s.answer)
+	s.answers.Start()
+	s.progress.start(s)
+	defer s.close()
+	defer cancel()
+	defer d.leave(s)
+
+	requests := make(chan *etcdserverpb.WatchRequest)
+	// Ends with the handler: Recv fails then.
+	go func() {
+		defer close(requests)
+		for {
+			m, err := gs.Recv()
+			if err != nil {
+				if !errors.Is(err, io.EOF) { // a client that has closed its side goes on watching
+					s.fail(err)
+				}
+				return
+			}
+			select {
+			case requests <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case m, more := <-requests:
+			if !more {
+				requests = nil
+				continue
+			}
+			s.handle(m)
+		case <-s.done:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// wantsLeader reports whether the call asks to be refused, or ended, while
+// there is no leader.
+func wantsLeader(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v := md.Get(rpctypes.MetadataRequireLeaderKey)
+	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+}
+
+// fail ends the stream. The first reason stays.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+		close(s.done)
+	}
+}
+
+// handle does what the client asks.
+func (s *stream) handle(m *etcdserverpb.WatchRequest) {
+	switch r := m.GetRequestUnion().(type) {
+	case *etcdserverpb.WatchRequest_CreateRequest:
+		if r.CreateRequest != nil && s.slot() {
+			s.create(r.CreateRequest)
+		}
+	case *etcdserverpb.WatchRequest_CancelRequest:
+		id := r.CancelRequest.GetWatchId()
+		if r.CancelRequest == nil || s.lookup(id) == nil || !s.slot() {
+			return
+		}
+		s.cancel(id)
+	case *etcdserverpb.WatchRequest_ProgressRequest:
+		s.progress.request()
+	}
+	// etcd passes over what it does not know.
+}
+
+// slot takes a place for an answer. It waits for the client to read; false when
+// the stream ends.
+func (s *stream) slot() bool {
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	case <-s.done:
+	case <-s.ctx.Done():
+	}
+	return false
+}
+
+// create starts a watch, or says why not: as etcd does, on the stream.
+func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
+	key, end := r.GetKey(), r.GetRangeEnd()
+	if len(key) == 0 {
+		key = []byte{0} // the smallest key
+	}
+	if r.GetStartRevision() < 0 {
+		s.refuse(rpctypes.ErrCompacted.Error())
+		return
+	}
+	rng, err := kv.RangeFromEtcd(key, end)
+	empty := err != nil // what RangeFromEtcd refuses holds no key
+	caller, err := s.door.permit(s.ctx, rng, empty)
+	switch {
+	case err != nil && isAway(err):
+		s.give()
+		s.fail(wire.Status(err))
+		return
+	case err != nil:
+		s.refuse(err.Error())
+		return
+	case empty:
+		s.refuse(reasonEmptyRange)
+		return
+	}
+	w := newWatch(s, r, rng, caller)
+	s.mu.Lock()
+	switch {
+	case len(s.watches) >= s.door.cfg.MaxWatchesPerStream:
+		s.mu.Unlock()
+		s.refuse(errTooManyWatches(s.door.cfg.MaxWatchesPerStream).Error())
+		return
+	case r.GetWatchId() == 0: // the server chooses
+		for s.watches[s.nextID] != nil {
+			s.nextID++
+		}
+		w.id = s.nextID
+		s.nextID++
+	case s.watches[r.GetWatchId()] != nil:
+		s.mu.Unlock()
+		s.refuse(reasonDuplicateID)
+		return
+	}
+	s.watches[w.id] = w
+	answer := &reply{created: w}
+	s.replies = append(s.replies, answer)
+	s.mu.Unlock()
+	s.opening.Go(func() { w.open(answer) })
+}
+
+// refuse answers that a watch is not created.
+func (s *stream) refuse(reason string) {
+	s.reply(&reply{m: &etcdserverpb.WatchResponse{
+		Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
+	}, ready: true})
+}
+
+// cancel ends a watch on the client's wish.
+func (s *stream) cancel(id int64) {
+	s.mu.Lock()
+	w := s.watches[id]
+	if w == nil { // it has ended by itself meanwhile
+		s.mu.Unlock()
+		s.give()
+		return
+	}
+	delete(s.watches, id)
+	s.mu.Unlock()
+	s.reply(&reply{gone: w, ready: true, m: &etcdserverpb.WatchResponse{
+		Header: s.door.header(s.door.newest()), WatchId: id, Canceled: true,
+	}})
+}
+
+// reply puts an answer behind the others.
+func (s *stream) reply(r *reply) {
+	s.mu.Lock()
+	s.replies = append(s.replies, r)
+	s.mu.Unlock()
+	s.answers.Wake()
+}
+
+// ready says that m answers r.
+func (s *stream) ready(r *reply, m *etcdserverpb.WatchResponse) {
+	s.mu.Lock()
+	r.m, r.ready = m, true
+	s.mu.Unlock()
+	s.answers.Wake()
+}
+
+// give gives a place back.
+func (s *stream) give() { <-s.slots }
+
+// answer sends the answers that are ready: for the pump that is at the stream.
+func (s *stream) answer(*pump.Scratch) (again bool) {
+	for {
+		s.mu.Lock()
+		if len(s.replies) == 0 || !s.replies[0].ready {
+			s.mu.Unlock()
+			return false
+		}
+		r := s.replies[0]
+		s.replies[0] = nil
+		s.replies = s.replies[1:]
+		s.mu.Unlock()
+		s.give()
+		if r.gone != nil {
+			r.gone.release() // nothing follows its answer
+		}
+		if !s.send(r.m) {
+			return false
+		}
+		if w := r.created; w != nil {
+			w.live = true
+			w.task.Start()
+		}
+	}
+}
+
+// send sends a message. For the pump that is at the stream. It reports whether
+// the stream works.
+func (s *stream) send(m any) bool {
+	if s.failed {
+		return false
+	}
+	if err := s.out.SendMsg(m); err != nil {
+		s.failed = true // the handler learns it from Recv
+	}
+	return !s.failed
+}
+
+func (s *stream) lookup(id int64) *watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches[id]
+}
+
+// drop takes a watch off the list; false when it is no longer there, because
+// the client has cancelled it.
+func (s *stream) drop(w *watch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[w.id] != w {
+		return false
+	}
+	delete(s.watches, w.id)
+	return true
+}
+
+// list returns the stream's watches.
+func (s *stream) list() []*watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*watch, 0, len(s.watches))
+	for _, w := range s.watches {
+		out = append(out, w)
+	}
+	return out
+}
+
+// close ends all watches and waits until no pump is at the stream: the gRPC
+// handler must not return before.
+func (s *stream) close() {
+	s.progress.stop() // before Wait: it no longer opens anything
+	s.opening.Wait()
+	s.tasks.Close()
+	for _, w := range s.list() {
+		w.release()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.replies { // cancelled, and not yet told
+		if r.gone != nil {
+			r.gone.release()
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// What streams end with, in etcd's words: every client of etcd goes on
+// elsewhere then.
+var (
+	errStopped  = rpctypes.ErrGRPCStopped
+	errNoLeader = rpctypes.ErrGRPCNoLeader
+)
+
+func errTooManyWatches(limit int) error {
+	return &kv.LimitError{Limit: "--max-watches-per-stream", Max: int64(limit), Detail: "too many watches on one stream: open another one"}
+}
+
+// enter counts a stream in; false when the node drains.
+func (d *Door) enter(s *stream) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.draining {
+		return false
+	}
+	d.streams[s] = struct{}{}
+	return true
+}
+
+func (d *Door) leave(s *stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.streams, s)
+}
+
+func (d *Door) list() []*stream {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*stream, 0, len(d.streams))
+	for s := range d.streams {
+		out = append(out, s)
+	}
+	return out
+}
+
+// Watches returns the number of watches that are open.
+func (d *Door) Watches() int {
+	n := 0
+	for _, s := range d.list() {
+		s.mu.Lock()
+		n += len(s.watches)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Drain ends all watch streams, and those that come: their clients go on at
+// another node, from where they were.
+func (d *Door) Drain() {
+	d.mu.Lock()
+	d.draining = true
+	d.mu.Unlock()
+	for _, s := range d.list() {
+		s.fail(errStopped)
+	}
+}
+
+// Run ends the watches of those who lose the right to read what they watch,
+// until ctx ends. (etcd itself asks once, when a watch is created.)
+func (d *Door) Run(ctx context.Context) error {
+	if d.cfg.Guard == nil {
+		<-ctx.Done()
+		return nil
+	}
+	for {
+		changed := d.cfg.Guard.Changed()
+		for _, s := range d.list() {
+			s.recheck()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// recheck ends the watches whose callers may not read their ranges any more.
+func (s *stream) recheck() {
+	for _, w := range s.list() {
+		if err := s.door.cfg.Guard.MayRead(w.caller, w.rng); err != nil && !isAway(err) {
+			w.end(&etcdserverpb.WatchResponse{
+				Header: s.door.header(s.door.newest()), WatchId: w.id, Canceled: true, CancelReason: err.Error(),
+			})
+		}
+	}
+}
+
+// permit returns who asks, or why they may not watch the range. An empty range
+// shows nothing: for that one it is enough to be known.
+func (d *Door) permit(ctx context.Context, rng kv.Range, empty bool) (caller string, err error) {
+	if d.cfg.Guard == nil {
+		return "", nil
+	}
+	if caller, err = d.cfg.Guard.Caller(ctx); err == nil && !empty {
+		err = d.cfg.Guard.MayRead(caller, rng)
+	}
+	return caller, err
+}
+
+// isAway reports whether err says to ask another node.
+func isAway(err error) bool {
+	var away *kv.UnavailableError
+	return errors.As(err, &away) || wire.IsUnavailable(err)
+}
+
+// now returns etcd's revision, read after the call.
+func (d *Door) now(ctx context.Context) (kv.Revision, error) {
+	now, err := d.cfg.Router.Now(ctx)
+	if err == nil {
+		d.saw(now)
+	}
+	return now, err
+}
+
+// verify is Upstream.Verify.
+func (d *Door) verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+	now, err := d.cfg.Etcd.Verify(ctx, revision)
+	if err == nil {
+		d.saw(now)
+	}
+	return now, err
+}
+
+// saw notes that etcd is at least at a revision.
+func (d *Door) saw(revision kv.Revision) {
+	for {
+		old := d.seen.Load()
+		if int64(revision) <= old || d.seen.CompareAndSwap(old, int64(revision)) {
+			return
+		}
+	}
+}
+
+// newest returns the newest revision this node knows of, for headers: as an
+// etcd member's, it may be behind.
+func (d *Door) newest() kv.Revision {
+	return max(kv.Revision(d.seen.Load()), d.cfg.Router.Newest())
+}

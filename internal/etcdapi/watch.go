@@ -1,0 +1,269 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// passBytes is about how much one pass of the pump sends for one watch before
+// the connection's others have their turn.
+const passBytes = 256 << 10
+
+// Bounds of waiting for a watch's start.
+const (
+	// verifyTimeout bounds the question whether etcd still has the start
+	// revision. Without an answer, what we have counts.
+	verifyTimeout = time.Second
+	// homeTimeout is how long a home for the watch is looked for before the
+	// stream is told to go elsewhere, homeRetry how often.
+	homeTimeout = 5 * time.Second
+	homeRetry   = 100 * time.Millisecond
+)
+
+// watch is one watch of a stream. It is opened by a goroutine of its own, then
+// belongs to the pump that is at the stream.
+type watch struct {
+	s      *stream
+	id     int64
+	rng    kv.Range
+	caller string
+	start  kv.Revision // as asked for; 0: now
+	task   pump.Task
+
+	prev, fragment, notify bool
+	noPut, noDelete        bool
+
+	ending atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
+
+	// Set before the answer is ready, then owned by the pump; nil: it ends at
+	// once.
+	inner *router.Watch
+	// Owned by the pump.
+	live  bool // created was sent, and the watch has not ended
+	quiet bool // nothing was sent since the last progress notification was due
+}
+
+func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, caller string) *watch {
+	w := &watch{
+		s: s, id: r.GetWatchId(), rng: rng, caller: caller, start: kv.Revision(r.GetStartRevision()),
+		prev: r.GetPrevKv(), fragment: r.GetFragment(), notify: r.GetProgressNotify(), quiet: true,
+		noPut:    slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NOPUT),
+		noDelete: slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NODELETE),
+	}
+	if w.notify {
+		s.progress.notify()
+	}
+	w.task.Init(s.tasks, w.run)
+	return w
+}
+
+// Wake implements cache.Waker.
+func (w *watch) Wake() { w.task.Wake() }
+
+// open finds the watch's start and its home, and answers the request.
+func (w *watch) open(answer *reply) {
+	s := w.s
+	from, now, err := w.from()
+	var compacted *kv.CompactedError
+	if err == nil {
+		w.inner, err = w.home(from)
+	}
+	switch {
+	case errors.As(err, &compacted):
+		w.ending.Store(w.compacted(compacted.Floor))
+	case err != nil && s.ctx.Err() != nil:
+		return
+	case err != nil:
+		var served *kv.NotServedError
+		if !errors.As(err, &served) {
+			s.fail(wire.Status(err))
+			return
+		}
+		s.drop(w)
+		answer.created = nil // there is no watch to start
+		s.ready(answer, &etcdserverpb.WatchResponse{
+			Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
+		})
+		return
+	}
+	s.ready(answer, &etcdserverpb.WatchResponse{Header: s.door.header(now), WatchId: w.id, Created: true})
+}
+
+// from returns the first revision to send, and etcd's present one for the
+// header.
+func (w *watch) from() (from, now kv.Revision, err error) {
+	d := w.s.door
+	if w.start == 0 {
+		if now, err = d.now(w.s.ctx); err != nil {
+			if w.s.leader {
+				return 0, 0, errNoLeader
+			}
+			// As at a member that has lost its leader: from what it has on.
+			if now = d.newest(); now == 0 {
+				return 0, 0, err
+			}
+		}
+		return now + 1, now, nil
+	}
+	ctx, cancel := context.WithTimeout(w.s.ctx, verifyTimeout)
+	defer cancel()
+	now, err = d.verify(ctx, w.start)
+	var compacted *kv.CompactedError
+	var future *kv.FutureError
+	switch {
+	case errors.As(err, &compacted):
+		return 0, d.newest(), err
+	case errors.As(err, &future):
+		now = future.Current
+	case err != nil:
+		now = d.newest()
+	}
+	return w.start, now, nil
+}
+
+// home opens the watch at the router. It waits for a shard that is just being
+// loaded or moved.
+func (w *watch) home(from kv.Revision) (*router.Watch, error) {
+	ctx, cancel := context.WithTimeout(w.s.ctx, homeTimeout)
+	defer cancel()
+	for {
+		inner, err := w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from}, w)
+		var away *kv.UnavailableError
+		if err == nil || !errors.As(err, &away) {
+			return inner, err
+		}
+		select {
+		case <-time.After(homeRetry):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// release gives back what the watch holds. The task must be closed, or be the
+// caller, or another one of the stream.
+func (w *watch) release() {
+	if w.inner != nil {
+		w.inner.Close()
+	}
+	w.live = false
+}
+
+// end has the pump end the watch with a last message. The first one stays.
+func (w *watch) end(m *etcdserverpb.WatchResponse) {
+	w.ending.CompareAndSwap(nil, m)
+	w.task.Wake()
+}
+
+// run is the watch's turn.
+func (w *watch) run(own *pump.Scratch) (again bool) {
+	switch ending := w.ending.Load(); {
+	case !w.live || w.s.failed:
+		return false
+	case ending != nil:
+		w.finish(ending)
+		return false
+	}
+	return w.events(own)
+}
+
+// finish ends the watch with a last message, unless the client has cancelled it
+// and waits for the answer to that.
+func (w *watch) finish(m *etcdserverpb.WatchResponse) {
+	w.release()
+	if w.s.drop(w) {
+		w.s.send(m)
+	}
+}
+
+// events sends the revisions that are ready, up to a pass's worth.
+func (w *watch) events(own *pump.Scratch) (again bool) {
+	for sent := 0; sent < passBytes; {
+		revision, events, err := w.inner.Next(own.Events[:0])
+		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
+			own.Events = events
+		}
+		switch {
+		case err != nil:
+			w.fail(err)
+			return false
+		case revision == 0:
+			return false
+		}
+		if kept := w.filter(events); len(kept) > 0 {
+			w.quiet = false
+			sent += w.send(revision, kept)
+		}
+		clear(events)
+		if w.s.failed {
+			return false
+		}
+	}
+	return true
+}
+
+// filter returns the events that the client wants, in the same slice.
+func (w *watch) filter(events []*kv.Event) []*kv.Event {
+	if !w.noPut && !w.noDelete {
+		return events
+	}
+	return slices.DeleteFunc(events, func(e *kv.Event) bool {
+		return e.Type == kv.Put && w.noPut || e.Type == kv.Delete && w.noDelete
+	})
+}
+
+// send sends the events of a revision and returns their size. etcd cuts one
+// only for those who ask for it (v3rpc/watch.go).
+func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
+	h := w.s.door.wireHeader(revision)
+	one := func(run []*kv.Event, more bool) error {
+		m := wire.EtcdWatchEvents(h, w.id, more, run, w.prev)
+		size += m.Buffers.Len()
+		if !w.s.send(m) {
+			return context.Canceled
+		}
+		return nil
+	}
+	w.s.door.saw(revision)
+	if w.fragment {
+		_ = wire.Fragments(events, w.prev, w.s.door.cfg.MaxMessageBytes, one)
+	} else {
+		_ = one(events, false)
+	}
+	return size
+}
+
+// fail ends the watch because it cannot go on here: for good, or for the client
+// to go on elsewhere, which every client of etcd does by itself when its stream
+// ends.
+func (w *watch) fail(err error) {
+	var compacted *kv.CompactedError
+	var lineage *kv.LineageError
+	at, _ := w.inner.Progress()
+	switch {
+	case errors.As(err, &compacted):
+		w.finish(w.compacted(compacted.Floor))
+	case errors.As(err, &lineage): // its history is gone, all of it
+		w.finish(w.compacted(at + 1))
+	default:
+		w.s.fail(wire.Status(err))
+	}
+}
+
+// compacted is what a watch ends with whose next revision is gone. As at etcd,
+// the header has no revision, and there is no reason.
+func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
+	return &etcdserverpb.WatchResponse{
+		Header: w.s.door.header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(max(floor, 1)),
+	}
+}

@@ -1,0 +1,256 @@
+package etcdapi_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// deadline is when something that ought to happen has not.
+const deadline = 60 * time.Second
+
+// first is the first revision with an event.
+const first = int64(cachetest.Start) + 1
+
+// scripted is an Upstream that is a history.
+type scripted struct {
+	*cachetest.History
+	mu        sync.Mutex
+	compacted kv.Revision // guarded by mu
+	away      error       // guarded by mu
+}
+
+func (*scripted) Identity() (cluster, term uint64)  { return 7, 3 }
+func (*scripted) Passage() grpc.ClientConnInterface { return nil }
+func (s *scripted) Verify(_ context.Context, revision kv.Revision) (kv.Revision, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Now()
+	switch {
+	case s.away != nil:
+		return 0, s.away
+	case revision < s.compacted:
+		return 0, &kv.CompactedError{Requested: revision, Floor: s.compacted}
+	case revision > now:
+		return 0, &kv.FutureError{Requested: revision, Current: now}
+	}
+	return now, nil
+}
+
+func (s *scripted) compact(revision kv.Revision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compacted = revision
+}
+
+// watchRig is a Door that serves watches of a scripted history.
+type watchRig struct {
+	tb   testing.TB
+	h    *cachetest.History
+	etcd *scripted
+	node *cachetest.Node
+	door *etcdapi.Door
+	conn *grpc.ClientConn
+}
+
+// rigOptions change what startWatches starts.
+type rigOptions struct {
+	shards *shard.Map
+	door   func(*etcdapi.Config)
+	cache  func(*cache.Config)
+}
+
+// tagger gives every connection its pump, as the server does.
+type tagger struct{ pumps *sync.WaitGroup }
+
+func (t tagger) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return pump.New(t.pumps).Context(ctx)
+}
+func (tagger) HandleConn(context.Context, stats.ConnStats)                     {}
+func (tagger) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (tagger) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+func startWatches(tb testing.TB, o rigOptions) *watchRig {
+	tb.Helper()
+	h := cachetest.New()
+	if o.shards == nil {
+		o.shards = cachetest.Map(1, []string{"h", "p"}, "here")
+	}
+	n := cachetest.NewNode("here", h, o.cache)
+	n.Use(o.shards)
+	for i := range o.shards.Shards {
+		if c := n.Replica(o.shards.Shards[i].ID); c != nil {
+			<-c.Ready()
+		}
+	}
+	r := router.New(router.Config{Shards: n, Clock: h, Self: "here", MaxStaleness: time.Minute})
+	cfg := etcdapi.Defaults()
+	up := &scripted{History: h}
+	cfg.Router, cfg.Etcd, cfg.Self = r, up, "here"
+	if o.door != nil {
+		o.door(&cfg)
+	}
+	door, err := etcdapi.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var pumps, running sync.WaitGroup
+	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.StatsHandler(tagger{&pumps}), grpc.WaitForHandlers(true))
+	door.RegisterWatch(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	running.Go(func() {
+		if err := s.Serve(l); err != nil {
+			tb.Error(err)
+		}
+	})
+	running.Go(func() { _ = r.Run(ctx) })    // ends with ctx only
+	running.Go(func() { _ = door.Run(ctx) }) // the same
+	tb.Cleanup(func() {
+		s.Stop()
+		cancel()
+		running.Wait()
+		pumps.Wait()
+		if err := n.Idle(); err != nil {
+			tb.Error(err)
+		}
+		n.Stop()
+	})
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return &watchRig{tb: tb, h: h, etcd: up, node: n, door: door, conn: conn}
+}
+
+// watchStream is a client's Watch stream.
+type watchStream struct {
+	tb  testing.TB
+	rpc etcdserverpb.Watch_WatchClient
+	end context.CancelFunc
+}
+
+// watch opens a stream; md are keys and values of its metadata.
+func (r *watchRig) watch(md ...string) *watchStream {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), deadline)
+	r.tb.Cleanup(cancel)
+	rpc, err := etcdserverpb.NewWatchClient(r.conn).Watch(ctx)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return &watchStream{tb: r.tb, rpc: rpc, end: cancel}
+}
+
+// requireLeader is the metadata of clientv3.WithRequireLeader.
+var requireLeader = []string{rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader}
+
+func (s *watchStream) create(r *etcdserverpb.WatchCreateRequest) {
+	s.tb.Helper()
+	s.send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: r}})
+}
+
+func (s *watchStream) cancel(id int64) {
+	s.tb.Helper()
+	s.send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id}}})
+}
+
+func (s *watchStream) requestProgress() {
+	s.tb.Helper()
+	s.send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}})
+}
+
+func (s *watchStream) send(m *etcdserverpb.WatchRequest) {
+	s.tb.Helper()
+	if err := s.rpc.Send(m); err != nil {
+		s.tb.Fatalf("send: %v", err)
+	}
+}
+
+// next returns what comes next.
+func (s *watchStream) next() *etcdserverpb.WatchResponse {
+	s.tb.Helper()
+	m, err := s.rpc.Recv()
+	if err != nil {
+		s.tb.Fatalf("receive: %v", err)
+	}
+	return m
+}
+
+// fails expects the stream to end with an error of etcd's.
+func (s *watchStream) fails(want error) {
+	s.tb.Helper()
+	for {
+		m, err := s.rpc.Recv()
+		if err == nil {
+			s.tb.Logf("before the end: %v", m)
+			continue
+		}
+		if rpctypes.Error(err) != rpctypes.Error(want) {
+			s.tb.Errorf("the stream ended with %v, want %v", err, want)
+		}
+		return
+	}
+}
+
+// created expects the next response to be that.
+func (s *watchStream) created(id int64) *etcdserverpb.WatchResponse {
+	s.tb.Helper()
+	m := s.next()
+	if !m.GetCreated() || m.GetCanceled() || m.GetWatchId() != id {
+		s.tb.Fatalf("got %v, want watch %d to be created", m, id)
+	}
+	return m
+}
+
+// refused expects the next response to say that no watch was created.
+func (s *watchStream) refused(reason string) {
+	s.tb.Helper()
+	m := s.next()
+	if !m.GetCreated() || !m.GetCanceled() || m.GetWatchId() != -1 || m.GetCancelReason() != reason {
+		s.tb.Fatalf("got %v, want a watch to be refused: %s", m, reason)
+	}
+}
+
+// canceled expects the next response to be that.
+func (s *watchStream) canceled(id int64) *etcdserverpb.WatchResponse {
+	s.tb.Helper()
+	m := s.next()
+	if m.GetCreated() || !m.GetCanceled() || m.GetWatchId() != id || len(m.GetEvents()) > 0 {
+		s.tb.Fatalf("got %v, want watch %d to be cancelled", m, id)
+	}
+	return m
+}
+
+// whole is a request for all keys.
+func whole() *etcdserverpb.WatchCreateRequest {
+	return &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}}
+}
+
+// since is a request for all keys from a revision on.
+func since(revision int64) *etcdserverpb.WatchCreateRequest {
+	r := whole()
+	r.StartRevision = revision
+	return r
+}

@@ -1,0 +1,494 @@
+package etcdapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+func newCodec() wire.Codec { return wire.NewCodec() }
+
+const (
+	emptyRange  = "mvcc: watcher range is empty"
+	duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+)
+
+// text writes events down: p:key=value or d:key, with the previous value behind
+// a comma.
+func text(m *etcdserverpb.WatchResponse) string {
+	var out []string
+	for _, e := range m.GetEvents() {
+		s := fmt.Sprintf("p:%s=%s", e.GetKv().GetKey(), e.GetKv().GetValue())
+		if e.GetType() == 1 {
+			s = "d:" + string(e.GetKv().GetKey())
+		}
+		if e.GetPrevKv() != nil {
+			s += "," + string(e.GetPrevKv().GetValue())
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " ")
+}
+
+// IDs are given out as etcd does, refusals are etcd's, and answers come in the
+// order of the requests.
+func TestWatchIDsAndRefusals(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	chosen := func(id int64) *etcdserverpb.WatchCreateRequest {
+		c := whole()
+		c.WatchId = id
+		return c
+	}
+	s.create(whole())    // 0
+	s.create(chosen(1))  // 1
+	s.create(whole())    // 2: 1 is taken
+	s.create(chosen(1))  // taken
+	s.create(since(-5))  // no such revision
+	s.create(chosen(-7)) // any number is an ID
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("b")})
+	s.create(&etcdserverpb.WatchCreateRequest{}) // the key \0 alone
+	for _, id := range []int64{0, 1, 2} {
+		if m := s.created(id); m.GetHeader().GetRevision() != int64(r.h.Now()) || m.GetHeader().GetClusterId() != 7 || m.GetHeader().GetRaftTerm() != 3 || m.GetHeader().GetMemberId() == 0 {
+			t.Errorf("header %v", m.GetHeader())
+		}
+	}
+	s.refused(duplicateID)
+	s.refused(rpctypes.ErrCompacted.Error())
+	s.created(-7)
+	s.refused(emptyRange)
+	s.refused(emptyRange)
+	s.created(3)
+	// Cancelled IDs are free again, but the server's own go on.
+	s.cancel(0)
+	s.cancel(99) // unknown: no answer
+	s.create(chosen(1))
+	s.create(whole())
+	s.canceled(0)
+	s.refused(duplicateID)
+	s.created(4)
+}
+
+// Events come whole over several shards, with previous values and without what
+// is filtered; a response in which nothing is left is not sent.
+func TestWatchEvents(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	with := whole()
+	with.PrevKv = true
+	s.create(with)
+	s.created(0)
+	puts := whole()
+	puts.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NODELETE}
+	s.create(puts)
+	s.created(1)
+	deletes := whole()
+	deletes.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT, 77}
+	s.create(deletes)
+	s.created(2)
+	one := &etcdserverpb.WatchCreateRequest{Key: []byte("k")}
+	s.create(one)
+	s.created(3)
+
+	got := make(map[int64][]string)
+	read := func(n int) {
+		t.Helper()
+		for range n {
+			m := s.next()
+			if m.GetHeader().GetRevision() != m.GetEvents()[0].GetKv().GetModRevision() {
+				t.Errorf("header %v of %v", m.GetHeader(), m)
+			}
+			got[m.GetWatchId()] = append(got[m.GetWatchId()], text(m))
+		}
+	}
+	r.h.Commit(cachetest.Put("a", "1"), cachetest.Put("k", "1"), cachetest.Put("z", "1"))
+	read(3)
+	r.h.Commit(cachetest.Put("a", "2"), cachetest.Delete("k"), cachetest.Delete("z"))
+	read(4)
+	r.h.Commit(cachetest.Delete("a"))
+	read(2)
+	for id, want := range map[int64][]string{
+		0: {"p:a=1 p:k=1 p:z=1", "p:a=2,1 d:k,1 d:z,1", "d:a,2"},
+		1: {"p:a=1 p:k=1 p:z=1", "p:a=2"},
+		2: {"d:k d:z", "d:a"},
+		3: {"p:k=1", "d:k"},
+	} {
+		if strings.Join(got[id], ";") != strings.Join(want, ";") {
+			t.Errorf("watch %d: got %q, want %q", id, got[id], want)
+		}
+	}
+}
+
+// Where a watch starts: now, in the past, in the future.
+func TestWatchStart(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	for range 5 {
+		r.h.Commit(cachetest.Put("a", "x"))
+	}
+	now := int64(r.h.Now())
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	s.create(since(now - 1))
+	if m := s.created(1); m.GetHeader().GetRevision() != now {
+		t.Errorf("created at %d, want %d", m.GetHeader().GetRevision(), now)
+	}
+	for revision := now - 1; revision <= now; revision++ {
+		if m := s.next(); m.GetWatchId() != 1 || m.GetHeader().GetRevision() != revision {
+			t.Fatalf("got %v", m)
+		}
+	}
+	s.create(since(now + 2))
+	s.created(2)
+	r.h.Commit(cachetest.Put("a", "y"))
+	r.h.Commit(cachetest.Put("a", "z"))
+	seen := make(map[string]bool)
+	for range 5 {
+		m := s.next()
+		seen[fmt.Sprintf("%d@%d", m.GetWatchId(), m.GetHeader().GetRevision()-now)] = true
+	}
+	for _, want := range []string{"0@1", "0@2", "1@1", "1@2", "2@2"} {
+		if !seen[want] {
+			t.Errorf("%s is missing in %v", want, seen)
+		}
+	}
+}
+
+// A cancelled watch is not heard of after the answer, and one that the client
+// has half closed goes on.
+func TestWatchCancelAndHalfClose(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(since(first))
+	s.create(since(first))
+	s.created(0)
+	s.created(1)
+	r.h.Commit(cachetest.Put("a", "1"))
+	s.next()
+	s.next()
+	s.cancel(0)
+	s.canceled(0)
+	if err := s.rpc.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	r.h.Commit(cachetest.Put("a", "2"))
+	if m := s.next(); m.GetWatchId() != 1 || text(m) != "p:a=2" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// What is compacted at etcd, or gone here, ends a watch as at etcd: created,
+// then cancelled with the compact revision. Its ID is free then.
+func TestWatchCompacted(t *testing.T) {
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
+	for range 10 {
+		r.h.Commit(cachetest.Put("a", "x"))
+	}
+	r.etcd.compact(kv.Revision(first + 5))
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	for id, start := range map[int64]int64{1: first, 2: first + 4} {
+		c := since(start)
+		c.WatchId = id
+		s.create(c)
+		s.created(id)
+		m := s.canceled(id)
+		if m.GetCompactRevision() != first+5 || m.GetHeader().GetRevision() != 0 || m.GetCancelReason() != "" {
+			t.Errorf("from %d: got %v", start, m)
+		}
+		c.StartRevision = first + 5
+		s.create(c)
+		s.created(id)
+		for range 5 {
+			if m := s.next(); m.GetWatchId() != id || len(m.GetEvents()) != 1 {
+				t.Fatalf("got %v", m)
+			}
+		}
+		s.cancel(id)
+		s.canceled(id)
+	}
+	s.cancel(0)
+	s.canceled(0)
+	for range 20 { // the window is 4 KiB: everything before is gone
+		r.h.Commit(cachetest.Put("a", strings.Repeat("x", 1024)))
+	}
+	last := r.h.Commit(cachetest.Put("a", "last"))
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	floor := int64(r.node.Replica(1).Floor())
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first + 5})
+	id := s.next().GetWatchId()
+	if m := s.canceled(id); m.GetCompactRevision() != floor {
+		t.Errorf("got %v, want floor %d", m, floor)
+	}
+	// Without an answer from etcd, what is here counts.
+	r.etcd.mu.Lock()
+	r.etcd.away = errors.New("away")
+	r.etcd.mu.Unlock()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last)})
+	s.created(id + 1)
+	if m := s.next(); text(m) != "p:a=last" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// A progress request is answered once for all watches, not before everything is
+// delivered, and not at all where etcd says nothing.
+func TestWatchProgressRequest(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.requestProgress() // no watch: no answer
+	s.create(whole())
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")})
+	s.created(1)
+	r.h.Commit(cachetest.Put("a", "1")) // the other shards are quiet
+	if m := s.next(); text(m) != "p:a=1" {
+		t.Fatalf("got %v", m)
+	}
+	now := int64(r.h.Now())
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < now || m.GetCreated() || m.GetCanceled() || len(m.GetEvents()) != 0 {
+		t.Fatalf("got %v", m)
+	}
+	// While a shard is behind, there is none; then the events come first.
+	r.node.Gate(3).Limit(kv.Revision(now))
+	last := int64(r.h.Commit(cachetest.Put("z", "2")))
+	s.requestProgress()
+	s.requestProgress()
+	s.create(since(last + 100)) // and not while one lies in the future
+	s.created(2)
+	r.node.Gate(3).Limit(kv.Revision(last + 1000))
+	for range 2 {
+		if m := s.next(); text(m) != "p:z=2" {
+			t.Fatalf("got %v", m)
+		}
+	}
+	s.cancel(2)
+	s.canceled(2)
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < last {
+		t.Fatalf("got %v", m)
+	}
+}
+
+// progress_notify tells those who want it, when they are quiet.
+func TestWatchProgressNotify(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond }})
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	told := &etcdserverpb.WatchCreateRequest{Key: []byte("z"), ProgressNotify: true}
+	s.create(told)
+	s.created(1)
+	future := since(int64(r.h.Now()) + 100)
+	future.ProgressNotify = true
+	s.create(future)
+	s.created(2)
+	for range 3 {
+		if m := s.next(); m.GetWatchId() != 1 || len(m.GetEvents()) != 0 || m.GetHeader().GetRevision() != int64(r.h.Now()) {
+			t.Fatalf("got %v", m)
+		}
+	}
+}
+
+// A revision is cut for those who ask for it, and only for them.
+func TestWatchFragments(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
+	s := r.watch()
+	cut := whole()
+	cut.Fragment = true
+	s.create(cut)
+	s.created(0)
+	s.create(whole())
+	s.created(1)
+	var ops []cachetest.Op
+	for i := range 20 {
+		ops = append(ops, cachetest.Put(fmt.Sprintf("k%02d", i), strings.Repeat("v", 1000)))
+	}
+	r.h.Commit(ops...)
+	events, more, wholes := 0, 0, 0
+	for events < 20 || wholes < 1 {
+		m := s.next()
+		switch {
+		case m.GetWatchId() == 1:
+			wholes++
+			if len(m.GetEvents()) != 20 || m.GetFragment() {
+				t.Fatalf("%d events, fragment %v", len(m.GetEvents()), m.GetFragment())
+			}
+			continue
+		case m.GetFragment():
+			more++
+		}
+		if events += len(m.GetEvents()); m.GetFragment() == (events == 20) {
+			t.Errorf("after %d events: fragment is %v", events, m.GetFragment())
+		}
+	}
+	if more < 2 {
+		t.Errorf("%d fragments", more)
+	}
+}
+
+// A node that goes away ends its streams so that clients go on elsewhere.
+func TestWatchDrain(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	if n := r.door.Watches(); n != 1 {
+		t.Errorf("%d watches", n)
+	}
+	r.door.Drain()
+	s.fails(rpctypes.ErrGRPCStopped)
+	r.watch().fails(rpctypes.ErrGRPCStopped)
+}
+
+// A client that requires a leader is told when our data is too old; another one
+// goes on.
+func TestWatchWithoutLeader(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond }})
+	strict, easy := r.watch(requireLeader...), r.watch()
+	for _, s := range []*watchStream{strict, easy} {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
+		s.created(0)
+	}
+	r.node.Replica(1).Observe(time.Now(), r.h.Now()) // its age is known, and grows
+	strict.fails(rpctypes.ErrGRPCNoLeader)
+	r.h.Commit(cachetest.Put("a", "1"))
+	if m := easy.next(); text(m) != "p:a=1" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// rights is a Guard.
+type rights struct {
+	mu      sync.Mutex
+	allowed string        // guarded by mu; who may read keys below "m"
+	changed chan struct{} // guarded by mu
+}
+
+func (g *rights) Caller(ctx context.Context) (string, error) {
+	who, _ := ctx.Value(whoKey{}).(string)
+	if who == "" {
+		return "", rpctypes.ErrGRPCUserEmpty
+	}
+	return who, nil
+}
+
+type whoKey struct{}
+
+func (g *rights) MayRead(caller string, r kv.Range) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if caller != g.allowed || !(kv.Range{End: "m"}).Covers(r) {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
+func (g *rights) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *rights) allow(who string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.allowed = who
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// known is a Guard to which everybody is "ann".
+type known struct{ *rights }
+
+func (known) Caller(context.Context) (string, error) { return "ann", nil }
+
+// Without the right to read a range, no watch of it; and one that runs ends
+// when the right is gone.
+func TestWatchRights(t *testing.T) {
+	g := &rights{allowed: "ann", changed: make(chan struct{})}
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = known{g} }})
+	s := r.watch()
+	s.create(whole())
+	s.refused(rpctypes.ErrGRPCPermissionDenied.Error())
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("l"), RangeEnd: []byte{0}})
+	s.refused(rpctypes.ErrGRPCPermissionDenied.Error())
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+	s.refused(emptyRange)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("m")})
+	s.created(0)
+	g.allow("ann") // nothing changes for her
+	r.h.Commit(cachetest.Put("a", "1"))
+	if m := s.next(); text(m) != "p:a=1" {
+		t.Fatalf("got %v", m)
+	}
+	g.allow("bob")
+	if m := s.canceled(0); m.GetCancelReason() != rpctypes.ErrGRPCPermissionDenied.Error() {
+		t.Errorf("got %v", m)
+	}
+
+	nobody := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = g }}).watch()
+	nobody.create(whole())
+	nobody.refused(rpctypes.ErrGRPCUserEmpty.Error())
+}
+
+// A client that asks and does not read costs a bounded number of answers.
+func TestWatchAnswersThatAreNotRead(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	big := &etcdserverpb.WatchCreateRequest{Key: bytes.Repeat([]byte("k"), 1000), RangeEnd: []byte("a")}
+	sent := make(chan int)
+	go func() {
+		n := 0
+		for s.rpc.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: big}}) == nil {
+			n++
+			if n%100 == 0 {
+				select {
+				case sent <- n:
+				case <-s.rpc.Context().Done():
+				}
+			}
+		}
+		close(sent)
+	}()
+	n := 0
+	for quiet := false; !quiet; {
+		select {
+		case n = <-sent:
+		case <-time.After(time.Second): // flow control stops the sender: nothing more comes
+			quiet = true
+		}
+	}
+	if n > 50_000 {
+		t.Errorf("%d requests were taken", n)
+	}
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range sent { //nolint:revive // until it is closed
+		}
+	})
+	for range 2 * n {
+		s.refused(emptyRange) // and it goes on when the client reads
+	}
+	s.end()
+	sending.Wait()
+}
