@@ -97,6 +97,9 @@ func outOfTurn(u kv.Update) error {
 	return fmt.Errorf("the source sent an update of kind %d out of turn", u.Kind)
 }
 
+// firstRevision is that of an etcd to which nothing was written yet.
+const firstRevision = 1
+
 // loading is a state on its way in.
 type loading struct {
 	tree            *tree
@@ -129,6 +132,9 @@ func (l *loading) add(u kv.Update, stateless bool) {
 func (c *Cache) load(t *tree, batches []*kv.Batch, floor, revision kv.Revision) {
 	if c.view.Load().ready {
 		c.counters.resets.Add(1)
+	}
+	if revision <= firstRevision { // nothing can have happened before
+		floor = min(floor, firstRevision)
 	}
 	c.tree = t
 	c.roots.clear()

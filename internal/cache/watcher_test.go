@@ -163,3 +163,15 @@ func TestProgressWaitsForTheWake(t *testing.T) {
 		t.Errorf("delivered %v, progress %d", got, w.Progress())
 	}
 }
+
+// Who watches from the very beginning of an etcd that was empty when the cache
+// came has missed nothing.
+func TestWatchFromTheFirstRevision(t *testing.T) {
+	c := loaded(small(nil), 1)
+	w := watch(t, c, all, 1, &wakes{})
+	b := batch(2, put("a", 2))
+	c.apply(&b)
+	if got := drain(t, w); !slices.Equal(got, []kv.Revision{2}) {
+		t.Errorf("got %v", got)
+	}
+}
