@@ -25,6 +25,8 @@ type Config struct {
 	// ProgressInterval is how often etcd tells quiet watches their progress of
 	// its own accord; 0: etcd's default of 10 minutes.
 	ProgressInterval time.Duration
+	// AuthToken is etcd's --auth-token; empty: its default, simple tokens.
+	AuthToken string
 	// Logger receives etcd's warnings and errors. Required.
 	Logger *slog.Logger
 	// Ready, if set, is called once clients can connect, with the address that
@@ -87,6 +89,9 @@ func start(cfg Config) (*embed.Etcd, error) {
 	c.UnsafeNoFsync = cfg.NoSync
 	c.WatchProgressNotifyInterval = cfg.ProgressInterval
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(cfg.Logger))
+	if cfg.AuthToken != "" {
+		c.AuthToken = cfg.AuthToken
+	}
 	client := url.URL{Scheme: "http", Host: cfg.ClientAddr}
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"} // a lone member has no peers, but must listen
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}

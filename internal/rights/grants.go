@@ -1,6 +1,10 @@
 package rights
 
-import "github.com/shardwatch/shardwatch/internal/kv"
+import (
+	"errors"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
 
 // RootRole is the role that may do everything, by its name alone (etcd's
 // auth/store.go).
@@ -65,3 +69,7 @@ func common[T comparable](a, b []T) (both []T) {
 	}
 	return both
 }
+
+// ErrUnreadable says that the account with which we come to etcd may not read
+// its users and roles.
+var ErrUnreadable = errors.New("the account may not read etcd's users and roles")

@@ -1,0 +1,192 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/rights"
+)
+
+func as(t *testing.T, s *etcdtest.Server, user string) *Client {
+	t.Helper()
+	cfg := testConfig(s.Endpoint())
+	if user != "" {
+		cfg.Username, cfg.Password = user, etcdtest.Password
+	}
+	return newClient(t, cfg)
+}
+
+func TestAuthStatus(t *testing.T) {
+	s := etcdtest.Start(t)
+	account, none := as(t, s, "root"), as(t, s, "")
+	status := func(want bool) (revision uint64) {
+		t.Helper()
+		for name, c := range map[string]*Client{"account": account, "no account": none} {
+			on, err := c.Authenticated(t.Context())
+			if err != nil || on != want {
+				t.Errorf("%s: authenticated: %v, %v", name, on, err)
+			}
+			if on, revision, err = c.AuthStatus(t.Context()); err != nil || on != want || revision == 0 {
+				t.Errorf("%s: status: %v, revision %d, %v", name, on, revision, err)
+			}
+		}
+		return revision
+	}
+	status(false)
+	root := s.AuthOn()
+	before := status(true)
+	etcdtest.Permit(t, root, "ann", "/a/", "/a0")
+	after := status(true)
+	if after <= before {
+		t.Errorf("a new user, and the revision went from %d to %d", before, after)
+	}
+	if _, err := root.AuthDisable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status(false) <= after {
+		t.Error("turned off at the same revision")
+	}
+	s.Stop()
+	if _, err := none.Authenticated(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("etcd is away: %v", err)
+	}
+	if _, _, err := none.AuthStatus(t.Context()); !errors.Is(err, ErrUnavailable) || errors.Is(err, rights.ErrUnreadable) {
+		t.Errorf("etcd is away: %v", err)
+	}
+}
+
+func TestGrants(t *testing.T) {
+	s := etcdtest.Start(t)
+	root := s.AuthOn()
+	etcdtest.Permit(t, root, "ann", "/a/", "/a0", "k", "")
+	etcdtest.Permit(t, root, "bob", "b", "\x00")
+	for _, err := range []error{
+		second(root.UserGrantRole(t.Context(), "bob", "ann")),
+		second(root.UserGrantRole(t.Context(), "bob", "root")), // a role by this name there is not
+		second(root.RoleGrantPermission(t.Context(), "ann", "w", "", clientv3.PermissionType(clientv3.PermWrite))),
+		second(root.RoleGrantPermission(t.Context(), "ann", "r", "", clientv3.PermissionType(clientv3.PermRead))),
+		second(root.RoleAdd(t.Context(), "nobody's")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := as(t, s, "root").Grants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(key, end string) rights.Permission {
+		return rights.Permission{Key: key, RangeEnd: end, Read: true}
+	}
+	if !maps.EqualFunc(got.Users, map[string][]string{"root": {"root"}, "ann": {"ann"}, "bob": {"ann", "bob", "root"}}, slices.Equal) {
+		t.Errorf("users: %q", got.Users)
+	}
+	if all := got.Roles["ann"]; !slices.Equal(all, []rights.Permission{read("/a/", "/a0"), read("k", ""), read("r", ""), {Key: "w"}}) {
+		t.Errorf("ann: %+v", all)
+	}
+	if all := got.Roles["bob"]; !slices.Equal(all, []rights.Permission{read("b", "\x00")}) {
+		t.Errorf("bob: %+v", all)
+	}
+	if got.Roles["nobody's"] != nil {
+		t.Error("a role that nobody has")
+	}
+	wrong := testConfig(s.Endpoint())
+	wrong.Username, wrong.Password = "root", "wrong"
+	for name, c := range map[string]*Client{"no account": as(t, s, ""), "not root": as(t, s, "ann"), "wrong password": newClient(t, wrong)} {
+		if _, err := c.Grants(t.Context()); !errors.Is(err, rights.ErrUnreadable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Stop()
+	if _, err := as(t, s, "root").Grants(t.Context()); !errors.Is(err, ErrUnavailable) || errors.Is(err, rights.ErrUnreadable) {
+		t.Errorf("etcd is away: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestConfirm(t *testing.T) {
+	for _, kind := range []string{"simple", "jwt"} {
+		t.Run(kind, func(t *testing.T) {
+			var options []etcdtest.Option
+			if kind == "jwt" {
+				options = append(options, etcdtest.WithJWT(t))
+			}
+			s := etcdtest.Start(t, options...)
+			root := s.AuthOn()
+			etcdtest.Permit(t, root, "ann", "/a/", "/a0")
+			etcdtest.Permit(t, root, "bob")
+			c := as(t, s, "")
+			ctx := t.Context()
+			ann, boss := s.Token("ann"), s.Token("root")
+			for name, err := range map[string]error{
+				"ann":        c.Confirm(ctx, ann), // who may not read the probe
+				"ann is ann": c.ConfirmUser(ctx, ann, "ann"),
+				"root":       c.Confirm(ctx, boss),
+				"root is":    c.ConfirmUser(ctx, boss, "root"),
+				"root shows": c.ConfirmUser(ctx, boss, "ann"), // whoever has root's rights gains nothing
+			} {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for name, err := range map[string]error{
+				"no token":    c.Confirm(ctx, "none"),
+				"no jwt":      c.Confirm(ctx, "a.b.c"),
+				"none is ann": c.ConfirmUser(ctx, "none", "ann"),
+				"ann is bob":  c.ConfirmUser(ctx, ann, "bob"),
+				"ann is root": c.ConfirmUser(ctx, ann, "root"),
+				"root is cid": c.ConfirmUser(ctx, boss, "cid"),
+			} {
+				if !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if err := second(root.UserDelete(ctx, "ann")); err != nil {
+				t.Fatal(err)
+			}
+			want := rpctypes.ErrGRPCInvalidAuthToken
+			if kind == "jwt" { // which says nothing but that it is of before
+				want = rpctypes.ErrGRPCAuthOldRevision
+			}
+			if err := c.Confirm(ctx, ann); !errors.Is(err, want) {
+				t.Errorf("deleted: %v, want %v", err, want)
+			}
+			// A token that etcd waits for says nothing about etcd.
+			if kind == "simple" {
+				cfg := testConfig(s.Endpoint())
+				cfg.CallTimeout = 100 * time.Millisecond
+				var away *kv.UnavailableError
+				quick := newClient(t, cfg)
+				if err := quick.Confirm(ctx, "abc.9999999999"); !errors.As(err, &away) {
+					t.Errorf("a token of the future: %v", err)
+				}
+				if quick.situation.down {
+					t.Error("and so etcd seems to be away")
+				}
+			}
+			s.Stop()
+			var away *kv.UnavailableError
+			if err := c.Confirm(ctx, boss); !errors.As(err, &away) {
+				t.Errorf("etcd is away: %v", err)
+			}
+			if err := c.ConfirmUser(ctx, boss, "root"); !errors.As(err, &away) {
+				t.Errorf("etcd is away: %v", err)
+			}
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := c.Confirm(ended, boss); !errors.Is(err, context.Canceled) {
+				t.Errorf("the caller is gone: %v", err)
+			}
+		})
+	}
+}
