@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,16 +20,21 @@ import (
 // ReadRequest says what to read.
 type ReadRequest struct {
 	Range kv.Range
-	// Revision is the exact revision; 0: as Serializable says.
+	// Revision is the exact revision; 0: as Serializable says. Exists says that
+	// it is known to exist: etcd is not asked whether it lies in the future.
 	Revision kv.Revision
+	Exists   bool
 	// Serializable reads what is here if it is not older than MaxStaleness (0:
-	// the router's default); otherwise the read sees every write that etcd
-	// acknowledged before the call.
+	// the router's default; AnyAge: however old it is); otherwise the read sees
+	// every write that etcd acknowledged before the call.
 	Serializable bool
 	MaxStaleness time.Duration
 	// Local refuses to ask other nodes: the caller is one.
 	Local bool
 }
+
+// AnyAge is the MaxStaleness of a read that takes what there is.
+const AnyAge = time.Duration(math.MaxInt64)
 
 // Reading is a list at one revision, not yet read.
 type Reading struct {
@@ -44,7 +50,7 @@ type Reading struct {
 
 // part is one shard's share.
 type part struct {
-	shard    shard.Shard
+	shard    *shard.Shard // part of the map
 	rng      kv.Range
 	snapshot *cache.Snapshot // nil: on another node
 }
@@ -72,41 +78,60 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		}
 	}
 	switch {
+	case req.Revision > 0 && req.Exists:
 	case req.Revision > 0:
 		if err := r.notFuture(ctx, req.Revision, homes); err != nil {
 			return nil, err
 		}
-	case !req.Serializable, away == len(shards) && len(shards) > 1:
+	case !req.Serializable:
 		if out.Revision, err = r.Now(ctx); err != nil {
 			return nil, err
 		}
 	case away == len(shards):
-		// One shard, on another node: that node chooses.
+		// All on other nodes: the one that is asked first chooses.
 	default:
 		if out.Revision, err = r.presentRevision(req, homes, shards); err != nil {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
-	defer cancel()
+	wait := ctx
+	if behind(homes, out.Revision) {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, progressTimeout)
+		defer cancel()
+	}
+	out.parts = make([]part, len(shards))
 	for i := range shards {
-		s := shards[i]
-		p := part{shard: s}
+		s, p := &shards[i], &out.parts[i]
+		p.shard = s
 		p.rng, _ = s.Range.Intersect(req.Range)
-		if homes[i] != nil {
-			if p.snapshot, err = homes[i].At(ctx, out.Revision); err != nil {
-				if errors.Is(err, context.DeadlineExceeded) {
-					return nil, &kv.UnavailableError{
-						Why: kv.NotReady, RetryAfter: time.Second,
-						Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond)),
-					}
-				}
-				return nil, Soon(&s, err)
-			}
+		if homes[i] == nil {
+			continue
 		}
-		out.parts = append(out.parts, p)
+		if p.snapshot, err = homes[i].At(wait, out.Revision); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil, &kv.UnavailableError{
+					Why: kv.NotReady, RetryAfter: time.Second,
+					Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond)),
+				}
+			}
+			return nil, Soon(s, err)
+		}
 	}
 	return out, nil
+}
+
+// behind reports whether some cache has not reached revision yet. All that
+// have not are asked to: they get there side by side.
+func behind(homes []*cache.Cache, revision kv.Revision) bool {
+	some := false
+	for _, c := range homes {
+		if c != nil && c.Progress() < revision {
+			some = true
+			c.Demand(revision)
+		}
+	}
+	return some
 }
 
 // serves reports whether the cache, which may be nil, can answer for rng.
@@ -152,7 +177,7 @@ func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards [
 		if c == nil {
 			continue
 		}
-		if age, known := c.Age(); !known || age > bound {
+		if age, known := c.Age(); bound != AnyAge && (!known || age > bound) {
 			detail := fmt.Sprintf("shard %d: how old the data is is not known yet", shards[i].ID)
 			if known {
 				detail = fmt.Sprintf("shard %d: the data may be %v old, the read allows %v", shards[i].ID, age.Round(time.Millisecond), bound)
@@ -201,7 +226,7 @@ func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) e
 		if p.snapshot != nil {
 			err = local(p.snapshot, rng, left, o, count)
 		} else {
-			err = g.remote(ctx, p, rng, left, o, count)
+			err = g.eachRemote(ctx, p.shard, rng, left, o, count)
 		}
 		if err != nil {
 			return err
@@ -245,11 +270,27 @@ func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*k
 	return err
 }
 
-// remote reads a part on the first of its nodes that will do. Once one has
-// begun to answer, its failure is the read's.
-func (g *Reading) remote(ctx context.Context, p *part, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
+// eachRemote reads a part that is elsewhere.
+func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
 	key, end := rng.Etcd()
-	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Revision: int64(g.Revision), Limit: limit, KeysOnly: o.KeysOnly}
+	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Limit: limit, KeysOnly: o.KeysOnly}
+	return g.remote(ctx, s, req, func(m *shardwatchv1.ListResponse) error {
+		if len(m.GetKvs()) == 0 {
+			return nil
+		}
+		chunk := make([]*kv.KeyValue, 0, len(m.GetKvs()))
+		for _, item := range m.GetKvs() {
+			chunk = append(chunk, wire.KeyValue(item))
+		}
+		return fn(chunk)
+	})
+}
+
+// remote asks the first of a shard's nodes that will do, at the reading's
+// revision, and calls fn for each message of the answer. Once a node has begun
+// to answer, its failure is the read's.
+func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*shardwatchv1.ListResponse) error) error {
+	req.Revision = int64(g.Revision)
 	if g.Revision == 0 {
 		req.Consistency = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE
 		if g.req.MaxStaleness > 0 {
@@ -257,7 +298,7 @@ func (g *Reading) remote(ctx context.Context, p *part, rng kv.Range, limit int64
 		}
 	}
 	var last error
-	for _, node := range p.shard.Replicas {
+	for _, node := range s.Replicas {
 		if node == g.r.cfg.Self {
 			continue
 		}
@@ -271,12 +312,12 @@ func (g *Reading) remote(ctx context.Context, p *part, rng kv.Range, limit int64
 		}
 	}
 	if last == nil {
-		last = &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d has no node that can answer", p.shard.ID)}
+		last = &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d has no node that can answer", s.ID)}
 	}
 	return last
 }
 
-func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func([]*kv.KeyValue) error) (begun bool, err error) {
+func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func(*shardwatchv1.ListResponse) error) (begun bool, err error) {
 	conn, err := g.r.cfg.Shards.Conn(node)
 	if err != nil {
 		return false, fmt.Errorf("node %s: %w", node, err)
@@ -302,14 +343,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		if g.Revision == 0 {
 			g.Revision = kv.Revision(m.GetRevision())
 		}
-		if len(m.GetKvs()) == 0 {
-			continue
-		}
-		chunk := make([]*kv.KeyValue, 0, len(m.GetKvs()))
-		for _, item := range m.GetKvs() {
-			chunk = append(chunk, wire.KeyValue(item))
-		}
-		if err := fn(chunk); err != nil {
+		if err := fn(m); err != nil {
 			return true, err
 		}
 	}

@@ -63,7 +63,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if r.GetRevision() < 0 {
 		return &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
 	}
-	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local}
+	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local, Exists: s.local}
 	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
 	lineage, cluster := s.srv.cfg.Router.Lineage()
 	if token := r.GetPageToken(); len(token) > 0 {
@@ -89,6 +89,15 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if err != nil {
 		return err
 	}
+	count := int64(-1)
+	if r.GetCount() || r.GetCountOnly() {
+		if count, err = reading.Count(ctx); err != nil {
+			return err
+		}
+	}
+	if r.GetCountOnly() {
+		return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, nil, count))
+	}
 	// One key more than asked for tells whether there is another page.
 	if options.Limit > 0 && options.Limit < math.MaxInt64 {
 		options.Limit++
@@ -105,7 +114,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		if len(chunk) == 0 {
 			return nil
 		}
-		return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, chunk, nil))
+		return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, chunk))
 	})
 	if err != nil {
 		return err
@@ -115,7 +124,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		token = wire.PageToken(wire.Position{ClusterID: cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
 	}
 	// The last message carries the token, and the revision of an empty list.
-	return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, nil, token))
+	return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, token, count))
 }
 
 // Get implements shardwatchv1.CacheServiceServer.

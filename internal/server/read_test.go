@@ -32,6 +32,7 @@ type listed struct {
 	keys     []string
 	values   map[string]string
 	token    []byte
+	count    *int64
 }
 
 func list(tb testing.TB, conn *grpc.ClientConn, r *pb.ListRequest) (out listed, err error) {
@@ -53,7 +54,7 @@ func list(tb testing.TB, conn *grpc.ClientConn, r *pb.ListRequest) (out listed, 
 		if out.revision != 0 && m.GetRevision() != out.revision {
 			tb.Errorf("chunks at revisions %d and %d", out.revision, m.GetRevision())
 		}
-		out.revision, out.token = m.GetRevision(), m.GetNextPageToken()
+		out.revision, out.token, out.count = m.GetRevision(), m.GetNextPageToken(), m.Count
 		for _, item := range m.GetKvs() {
 			out.keys = append(out.keys, string(item.GetKey()))
 			out.values[string(item.GetKey())] = string(item.GetValue())
@@ -129,6 +130,7 @@ func TestListIsOneRevision(t *testing.T) {
 		}
 		written := int64(h.Now())
 		r.KeysOnly = rng.IntN(4) == 0
+		r.Count = rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
 			r.Limit = int64(1 + rng.IntN(40))
 		}
@@ -138,6 +140,7 @@ func TestListIsOneRevision(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %v", r, err)
 			}
+			counts(t, h, r, whole, part)
 			if page > 0 && part.revision != got.revision {
 				t.Fatalf("pages at revisions %d and %d", got.revision, part.revision)
 			}
@@ -166,6 +169,15 @@ func TestListIsOneRevision(t *testing.T) {
 		if got.revision < written || !slices.IsSorted(got.keys) || len(got.keys) != len(want) || !maps.Equal(got.values, want) {
 			t.Fatalf("list of %v at %d (written before: %d): %v\nwant %v", whole, got.revision, written, got.values, want)
 		}
+	}
+}
+
+// counts checks the count of a page.
+func counts(t *testing.T, h *cachetest.History, r *pb.ListRequest, whole kv.Range, page listed) {
+	t.Helper()
+	want := int64(len(model(h, whole, page.revision)))
+	if (page.count != nil) != r.GetCount() || page.count != nil && *page.count != want {
+		t.Fatalf("%v: %d keys, counted %v", r, want, page.count)
 	}
 }
 
@@ -234,8 +246,12 @@ func TestListEdges(t *testing.T) {
 		{"a limit that is just enough", with(func(r *pb.ListRequest) { r.Limit = 2 }), map[string]string{"a": "2", "z": "1"}},
 	} {
 		got, err := list(t, here.conn, c.r)
-		if err != nil || !maps.Equal(got.values, c.want) || got.revision == 0 || got.token != nil {
+		if err != nil || !maps.Equal(got.values, c.want) || got.revision == 0 || got.token != nil || got.count != nil {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+		c.r.CountOnly = true
+		if got, err = list(t, here.conn, c.r); err != nil || len(got.keys) > 0 || got.revision == 0 || got.count == nil || *got.count != int64(len(c.want)) {
+			t.Errorf("%s, counted only: %+v, %v", c.name, got, err)
 		}
 	}
 	get, err := pb.NewCacheServiceClient(there.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a")})

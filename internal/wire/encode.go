@@ -29,6 +29,7 @@ const (
 	listRevision = 1 // ListResponse.revision
 	listLineage  = 2 // ListResponse.lineage
 	listToken    = 3 // ListResponse.next_page_token
+	listCount    = 4 // ListResponse.count
 
 	// items is the field of events and key/values in all of them.
 	items = 11
@@ -203,7 +204,17 @@ func WatchSync(id int64, s Sync) *Encoded {
 }
 
 // ListChunk encodes a shardwatch.v1.ListResponse.
-func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue, nextPage []byte) *Encoded {
+func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue) *Encoded {
+	var m message
+	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
+	m.varint(listLineage, lineage)
+	m.keyValues(list)
+	return m.done()
+}
+
+// ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
+// 0 when nobody has asked for it.
+func ListEnd(revision kv.Revision, lineage uint64, nextPage []byte, count int64) *Encoded {
 	var m message
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.varint(listLineage, lineage)
@@ -211,7 +222,11 @@ func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue, nextPa
 		m.header(listToken, len(nextPage))
 		m.shared(nextPage)
 	}
-	m.keyValues(list)
+	if count >= 0 { // 0 is a count, too
+		buf := m.room(2 * protowire.SizeVarint(1<<63))
+		*buf = protowire.AppendTag(*buf, listCount, protowire.VarintType)
+		*buf = protowire.AppendVarint(*buf, uint64(count))
+	}
 	return m.done()
 }
 

@@ -56,10 +56,10 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 		}
 		list := []*kv.KeyValue{put.KV, item("/z", size, 3)}
 		var l shardwatchv1.ListResponse
-		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, 2, list, []byte("token"))), &l); err != nil {
+		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, 2, list)), &l); err != nil {
 			t.Fatal(err)
 		}
-		if l.GetRevision() != 11 || l.GetLineage() != 2 || string(l.GetNextPageToken()) != "token" || len(l.GetKvs()) != 2 || len(l.GetKvs()[1].GetValue()) != size {
+		if l.GetRevision() != 11 || l.GetLineage() != 2 || l.NextPageToken != nil || l.Count != nil || len(l.GetKvs()) != 2 || len(l.GetKvs()[1].GetValue()) != size {
 			t.Fatalf("list %v", &l)
 		}
 		var s shardwatchv1.WatchResponse
@@ -115,6 +115,18 @@ func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
 	}
 }
 
+func TestListEnd(t *testing.T) {
+	for _, count := range []int64{-1, 0, 1, 1 << 40} {
+		var l shardwatchv1.ListResponse
+		if err := proto.Unmarshal(bytesOf(t, wire.ListEnd(11, 2, []byte("token"), count)), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.GetRevision() != 11 || l.GetLineage() != 2 || string(l.GetNextPageToken()) != "token" || l.GetCount() != max(0, count) || (l.Count == nil) != (count < 0) {
+			t.Errorf("end of a list with count %d: %v", count, &l)
+		}
+	}
+}
+
 // A list that a slow client has not read yet holds the shared bytes and little
 // else.
 func TestSharedBytesCostLittleMore(t *testing.T) {
@@ -124,7 +136,7 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	e := wire.ListChunk(9, 1, list, nil)
+	e := wire.ListChunk(9, 1, list)
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(list)); each > 512 {
 		t.Errorf("a message holds %d bytes for each shared value of 1 KiB", each)
@@ -135,14 +147,14 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 // Runs cut out of one buffer are given back with it, and not before.
 func TestRunsOutliveTheirMessage(t *testing.T) {
 	list := []*kv.KeyValue{item("/a", 2000, 3), item("/b", 10, 3), item("/c", 2000, 3)}
-	e := wire.ListChunk(9, 1, list, nil)
+	e := wire.ListChunk(9, 1, list)
 	want := e.Buffers.Materialize()
 	last := e.Buffers[len(e.Buffers)-2:] // the last run, and what it stands before
 	last.Ref()
 	tail := last.Materialize()
 	e.Buffers.Free()
 	for range 100 { // what comes next takes what was given back
-		wire.ListChunk(8, 2, []*kv.KeyValue{item("/other", 100, 2)}, nil).Buffers.Free()
+		wire.ListChunk(8, 2, []*kv.KeyValue{item("/other", 100, 2)}).Buffers.Free()
 	}
 	if got := last.Materialize(); !bytes.Equal(got, tail) || !bytes.HasSuffix(want, got) {
 		t.Error("a run has changed though somebody holds it")

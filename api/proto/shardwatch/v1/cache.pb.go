@@ -1129,7 +1129,11 @@ type ListRequest struct {
 	// must be those of the first page.
 	PageToken []byte `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Leave the values out.
-	KeysOnly      bool `protobuf:"varint,8,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	KeysOnly bool `protobuf:"varint,8,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	// Tell how many keys the range has, whatever limit and page.
+	Count bool `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	// Send no keys, only their count.
+	CountOnly     bool `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1220,6 +1224,20 @@ func (x *ListRequest) GetKeysOnly() bool {
 	return false
 }
 
+func (x *ListRequest) GetCount() bool {
+	if x != nil {
+		return x.Count
+	}
+	return false
+}
+
+func (x *ListRequest) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
+}
+
 // ListResponse is one chunk of a list.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1229,6 +1247,9 @@ type ListResponse struct {
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// In the last chunk, when limit cut the list.
 	NextPageToken []byte `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// In the last chunk, when it was asked for: how many keys the range has at
+	// the revision.
+	Count *int64 `protobuf:"varint,4,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	// Keys, in order.
 	Kvs           []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1284,6 +1305,13 @@ func (x *ListResponse) GetNextPageToken() []byte {
 		return x.NextPageToken
 	}
 	return nil
+}
+
+func (x *ListResponse) GetCount() int64 {
+	if x != nil && x.Count != nil {
+		return *x.Count
+	}
+	return 0
 }
 
 func (x *ListResponse) GetKvs() []*KeyValue {
@@ -1491,7 +1519,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\fresume_token\x18\x05 \x01(\fR\vresumeToken\x12\x1c\n" +
 	"\tendpoints\x18\x06 \x03(\tR\tendpoints\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xa8\x02\n" +
+	"retryAfter\"\xdd\x02\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
@@ -1501,12 +1529,18 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\x03R\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\fR\tpageToken\x12\x1b\n" +
-	"\tkeys_only\x18\b \x01(\bR\bkeysOnly\"\x97\x01\n" +
+	"\tkeys_only\x18\b \x01(\bR\bkeysOnly\x12\x14\n" +
+	"\x05count\x18\t \x01(\bR\x05count\x12\x1d\n" +
+	"\n" +
+	"count_only\x18\n" +
+	" \x01(\bR\tcountOnly\"\xbc\x01\n" +
 	"\fListResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\fR\rnextPageToken\x12)\n" +
-	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\"\xb8\x01\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\fR\rnextPageToken\x12\x19\n" +
+	"\x05count\x18\x04 \x01(\x03H\x00R\x05count\x88\x01\x01\x12)\n" +
+	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvsB\b\n" +
+	"\x06_count\"\xb8\x01\n" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
@@ -1631,6 +1665,7 @@ func file_shardwatch_v1_cache_proto_init() {
 		(*WatchResponse_Sync)(nil),
 		(*WatchResponse_Ended)(nil),
 	}
+	file_shardwatch_v1_cache_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,0 +1,106 @@
+package router
+
+import (
+	"context"
+	"errors"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// errNoCount says that a node does not know how to count.
+var errNoCount = errors.New("a node that was asked runs a version that does not count keys")
+
+// Count returns how many keys the range has. Those that are here are not
+// looked at.
+func (g *Reading) Count(ctx context.Context) (int64, error) {
+	return g.Scan(ctx, ScanOptions{Limit: -1}, nil)
+}
+
+// ScanOptions narrow what Scan returns.
+type ScanOptions struct {
+	// Limit is how many keys at most; 0: all, below 0: none.
+	Limit int64
+	// KeysOnly lets other nodes leave the values out.
+	KeysOnly bool
+}
+
+// Scan calls fn with the keys in order, as they are held, and returns how many
+// the range has, whatever the limit. It stops at fn's first error. When it
+// returns, Revision is known even if another node chose it.
+func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue) error) (count int64, err error) {
+	left := o.Limit
+	each := func(item *kv.KeyValue) error {
+		if left > 0 {
+			left--
+		}
+		return fn(item)
+	}
+	for i := range g.parts {
+		p := &g.parts[i]
+		var n int64
+		if p.snapshot != nil {
+			n, err = p.scan(left, each)
+		} else {
+			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, each)
+		}
+		if err != nil {
+			return 0, err
+		}
+		count += n
+		if o.Limit > 0 && left == 0 {
+			left = -1 // the others count only
+		}
+	}
+	return count, nil
+}
+
+// scan reads a part that is here. Once it is counted, no key has to be looked
+// at to know where the range ends.
+func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err error) {
+	if p.rng.IsSingle() {
+		item := p.snapshot.Get(p.rng.Start)
+		if item == nil {
+			return 0, nil
+		}
+		if limit >= 0 {
+			err = fn(item)
+		}
+		return 1, err
+	}
+	all := p.snapshot.Count(p.rng)
+	n := all
+	if limit < 0 {
+		n = 0
+	} else if limit > 0 && limit < int64(n) {
+		n = int(limit)
+	}
+	p.snapshot.AscendN(p.rng.Start, n, func(item *kv.KeyValue) bool {
+		err = fn(item)
+		return err == nil
+	})
+	return int64(all), err
+}
+
+// scanRemote reads a part that is elsewhere.
+func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, fn func(*kv.KeyValue) error) (count int64, err error) {
+	key, end := p.rng.Etcd()
+	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, KeysOnly: keysOnly, Limit: max(0, limit), Count: true, CountOnly: limit < 0}
+	counted := false
+	err = g.remote(ctx, p.shard, req, func(m *shardwatchv1.ListResponse) error {
+		for _, item := range m.GetKvs() {
+			if err := fn(wire.KeyValue(item)); err != nil {
+				return err
+			}
+		}
+		if m.Count != nil {
+			counted, count = true, m.GetCount()
+		}
+		return nil
+	})
+	if err == nil && !counted {
+		err = errNoCount
+	}
+	return count, err
+}
