@@ -734,6 +734,475 @@ func (x *FollowMapResponse) GetMap() []byte {
 	return nil
 }
 
+// ShareTokenRequest tells to whom etcd has given a token.
+type ShareTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 of the token: what travels here opens nothing.
+	TokenSha256 []byte `protobuf:"bytes,1,opt,name=token_sha256,json=tokenSha256,proto3" json:"token_sha256,omitempty"`
+	// The user.
+	User          string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareTokenRequest) Reset() {
+	*x = ShareTokenRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareTokenRequest) ProtoMessage() {}
+
+func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareTokenRequest.ProtoReflect.Descriptor instead.
+func (*ShareTokenRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ShareTokenRequest) GetTokenSha256() []byte {
+	if x != nil {
+		return x.TokenSha256
+	}
+	return nil
+}
+
+func (x *ShareTokenRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+// ShareTokenResponse says that the node knows the token from now on.
+type ShareTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareTokenResponse) Reset() {
+	*x = ShareTokenResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareTokenResponse) ProtoMessage() {}
+
+func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareTokenResponse.ProtoReflect.Descriptor instead.
+func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+// IdentifyTokenRequest asks to whom etcd has given a token.
+type IdentifyTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 of the token.
+	TokenSha256   []byte `protobuf:"bytes,1,opt,name=token_sha256,json=tokenSha256,proto3" json:"token_sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdentifyTokenRequest) Reset() {
+	*x = IdentifyTokenRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdentifyTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdentifyTokenRequest) ProtoMessage() {}
+
+func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdentifyTokenRequest.ProtoReflect.Descriptor instead.
+func (*IdentifyTokenRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
+	if x != nil {
+		return x.TokenSha256
+	}
+	return nil
+}
+
+// IdentifyTokenResponse tells to whom etcd has given a token.
+type IdentifyTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user; empty: the node does not know.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdentifyTokenResponse) Reset() {
+	*x = IdentifyTokenResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdentifyTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdentifyTokenResponse) ProtoMessage() {}
+
+func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdentifyTokenResponse.ProtoReflect.Descriptor instead.
+func (*IdentifyTokenResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *IdentifyTokenResponse) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+// ReadRightsRequest asks what etcd's users may read.
+type ReadRightsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRightsRequest) Reset() {
+	*x = ReadRightsRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRightsRequest) ProtoMessage() {}
+
+func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
+func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+// ReadRightsResponse tells what etcd's users may read.
+type ReadRightsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What follows is known. Else nothing is.
+	Known bool `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	// etcd's authentication is on. Else everybody may read everything.
+	Authentication bool `protobuf:"varint,2,opt,name=authentication,proto3" json:"authentication,omitempty"`
+	// The revision of etcd's users and roles.
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The users.
+	Users []*UserRights `protobuf:"bytes,4,rep,name=users,proto3" json:"users,omitempty"`
+	// The roles.
+	Roles         []*RoleRights `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRightsResponse) Reset() {
+	*x = ReadRightsResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRightsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRightsResponse) ProtoMessage() {}
+
+func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
+func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReadRightsResponse) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *ReadRightsResponse) GetAuthentication() bool {
+	if x != nil {
+		return x.Authentication
+	}
+	return false
+}
+
+func (x *ReadRightsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReadRightsResponse) GetUsers() []*UserRights {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *ReadRightsResponse) GetRoles() []*RoleRights {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// UserRights is one of etcd's users.
+type UserRights struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user's name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The names of the user's roles.
+	Roles         []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserRights) Reset() {
+	*x = UserRights{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserRights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserRights) ProtoMessage() {}
+
+func (x *UserRights) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
+func (*UserRights) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *UserRights) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UserRights) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// RoleRights is one of etcd's roles.
+type RoleRights struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The role's name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What the role lets its users read.
+	Permissions   []*ReadPermission `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleRights) Reset() {
+	*x = RoleRights{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleRights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleRights) ProtoMessage() {}
+
+func (x *RoleRights) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
+func (*RoleRights) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RoleRights) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RoleRights) GetPermissions() []*ReadPermission {
+	if x != nil {
+		return x.Permissions
+	}
+	return nil
+}
+
+// ReadPermission is a range that may be read, as etcd writes it.
+type ReadPermission struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first key.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The end of the range, exclusive; empty: the one key; "\x00": the end of the
+	// key space.
+	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadPermission) Reset() {
+	*x = ReadPermission{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadPermission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadPermission) ProtoMessage() {}
+
+func (x *ReadPermission) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
+func (*ReadPermission) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReadPermission) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ReadPermission) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
@@ -787,11 +1256,42 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"mapVersion\"\x12\n" +
 	"\x10FollowMapRequest\"%\n" +
 	"\x11FollowMapResponse\x12\x10\n" +
-	"\x03map\x18\x01 \x01(\fR\x03map2\x92\x02\n" +
+	"\x03map\x18\x01 \x01(\fR\x03map\"J\n" +
+	"\x11ShareTokenRequest\x12!\n" +
+	"\ftoken_sha256\x18\x01 \x01(\fR\vtokenSha256\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\"\x14\n" +
+	"\x12ShareTokenResponse\"9\n" +
+	"\x14IdentifyTokenRequest\x12!\n" +
+	"\ftoken_sha256\x18\x01 \x01(\fR\vtokenSha256\"+\n" +
+	"\x15IdentifyTokenResponse\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\"\x13\n" +
+	"\x11ReadRightsRequest\"\xda\x01\n" +
+	"\x12ReadRightsResponse\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12&\n" +
+	"\x0eauthentication\x18\x02 \x01(\bR\x0eauthentication\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x124\n" +
+	"\x05users\x18\x04 \x03(\v2\x1e.shardwatch.peer.v1.UserRightsR\x05users\x124\n" +
+	"\x05roles\x18\x05 \x03(\v2\x1e.shardwatch.peer.v1.RoleRightsR\x05roles\"6\n" +
+	"\n" +
+	"UserRights\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\"f\n" +
+	"\n" +
+	"RoleRights\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12D\n" +
+	"\vpermissions\x18\x02 \x03(\v2\".shardwatch.peer.v1.ReadPermissionR\vpermissions\"?\n" +
+	"\x0eReadPermission\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd2\xb2\x04\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12Z\n" +
 	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
-	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
+	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponse\x12[\n" +
+	"\n" +
+	"ShareToken\x12%.shardwatch.peer.v1.ShareTokenRequest\x1a&.shardwatch.peer.v1.ShareTokenResponse\x12d\n" +
+	"\rIdentifyToken\x12(.shardwatch.peer.v1.IdentifyTokenRequest\x1a).shardwatch.peer.v1.IdentifyTokenResponse\x12[\n" +
+	"\n" +
+	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_shardwatch_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -805,41 +1305,59 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
-	(*FollowRequest)(nil),       // 0: shardwatch.peer.v1.FollowRequest
-	(*FollowResponse)(nil),      // 1: shardwatch.peer.v1.FollowResponse
-	(*FollowBegin)(nil),         // 2: shardwatch.peer.v1.FollowBegin
-	(*StateChunk)(nil),          // 3: shardwatch.peer.v1.StateChunk
-	(*FollowEnd)(nil),           // 4: shardwatch.peer.v1.FollowEnd
-	(*Heartbeat)(nil),           // 5: shardwatch.peer.v1.Heartbeat
-	(*ProposeRequest)(nil),      // 6: shardwatch.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),     // 7: shardwatch.peer.v1.ProposeResponse
-	(*FollowMapRequest)(nil),    // 8: shardwatch.peer.v1.FollowMapRequest
-	(*FollowMapResponse)(nil),   // 9: shardwatch.peer.v1.FollowMapResponse
-	(*v1.Event)(nil),            // 10: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),         // 11: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
+	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
+	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
+	(*FollowBegin)(nil),           // 2: shardwatch.peer.v1.FollowBegin
+	(*StateChunk)(nil),            // 3: shardwatch.peer.v1.StateChunk
+	(*FollowEnd)(nil),             // 4: shardwatch.peer.v1.FollowEnd
+	(*Heartbeat)(nil),             // 5: shardwatch.peer.v1.Heartbeat
+	(*ProposeRequest)(nil),        // 6: shardwatch.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 7: shardwatch.peer.v1.ProposeResponse
+	(*FollowMapRequest)(nil),      // 8: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),     // 9: shardwatch.peer.v1.FollowMapResponse
+	(*ShareTokenRequest)(nil),     // 10: shardwatch.peer.v1.ShareTokenRequest
+	(*ShareTokenResponse)(nil),    // 11: shardwatch.peer.v1.ShareTokenResponse
+	(*IdentifyTokenRequest)(nil),  // 12: shardwatch.peer.v1.IdentifyTokenRequest
+	(*IdentifyTokenResponse)(nil), // 13: shardwatch.peer.v1.IdentifyTokenResponse
+	(*ReadRightsRequest)(nil),     // 14: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 15: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 16: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 17: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 18: shardwatch.peer.v1.ReadPermission
+	(*v1.Event)(nil),              // 19: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 20: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
 	3,  // 1: shardwatch.peer.v1.FollowResponse.state:type_name -> shardwatch.peer.v1.StateChunk
 	4,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	5,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
-	10, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	11, // 5: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
-	12, // 6: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	0,  // 7: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	8,  // 8: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	6,  // 9: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	1,  // 10: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 11: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	7,  // 12: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	19, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	20, // 5: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	21, // 6: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	16, // 7: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	17, // 8: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	18, // 9: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	0,  // 10: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	8,  // 11: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	6,  // 12: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	10, // 13: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	12, // 14: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	14, // 15: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	1,  // 16: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 17: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	7,  // 18: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	11, // 19: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	13, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	15, // 21: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -859,7 +1377,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,9 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PeerService_Follow_FullMethodName    = "/shardwatch.peer.v1.PeerService/Follow"
-	PeerService_FollowMap_FullMethodName = "/shardwatch.peer.v1.PeerService/FollowMap"
-	PeerService_Propose_FullMethodName   = "/shardwatch.peer.v1.PeerService/Propose"
+	PeerService_Follow_FullMethodName        = "/shardwatch.peer.v1.PeerService/Follow"
+	PeerService_FollowMap_FullMethodName     = "/shardwatch.peer.v1.PeerService/FollowMap"
+	PeerService_Propose_FullMethodName       = "/shardwatch.peer.v1.PeerService/Propose"
+	PeerService_ShareToken_FullMethodName    = "/shardwatch.peer.v1.PeerService/ShareToken"
+	PeerService_IdentifyToken_FullMethodName = "/shardwatch.peer.v1.PeerService/IdentifyToken"
+	PeerService_ReadRights_FullMethodName    = "/shardwatch.peer.v1.PeerService/ReadRights"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -39,6 +42,14 @@ type PeerServiceClient interface {
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*ProposeResponse, error)
+	// ShareToken tells to whom etcd has given a token, so that its holder may
+	// read at every node.
+	ShareToken(ctx context.Context, in *ShareTokenRequest, opts ...grpc.CallOption) (*ShareTokenResponse, error)
+	// IdentifyToken asks to whom etcd has given a token.
+	IdentifyToken(ctx context.Context, in *IdentifyTokenRequest, opts ...grpc.CallOption) (*IdentifyTokenResponse, error)
+	// ReadRights asks what etcd's users may read, for a node that starts while
+	// etcd is away.
+	ReadRights(ctx context.Context, in *ReadRightsRequest, opts ...grpc.CallOption) (*ReadRightsResponse, error)
 }
 
 type peerServiceClient struct {
@@ -91,6 +102,36 @@ func (c *peerServiceClient) Propose(ctx context.Context, in *ProposeRequest, opt
 	return out, nil
 }
 
+func (c *peerServiceClient) ShareToken(ctx context.Context, in *ShareTokenRequest, opts ...grpc.CallOption) (*ShareTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShareTokenResponse)
+	err := c.cc.Invoke(ctx, PeerService_ShareToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerServiceClient) IdentifyToken(ctx context.Context, in *IdentifyTokenRequest, opts ...grpc.CallOption) (*IdentifyTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IdentifyTokenResponse)
+	err := c.cc.Invoke(ctx, PeerService_IdentifyToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerServiceClient) ReadRights(ctx context.Context, in *ReadRightsRequest, opts ...grpc.CallOption) (*ReadRightsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadRightsResponse)
+	err := c.cc.Invoke(ctx, PeerService_ReadRights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -106,6 +147,14 @@ type PeerServiceServer interface {
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(context.Context, *ProposeRequest) (*ProposeResponse, error)
+	// ShareToken tells to whom etcd has given a token, so that its holder may
+	// read at every node.
+	ShareToken(context.Context, *ShareTokenRequest) (*ShareTokenResponse, error)
+	// IdentifyToken asks to whom etcd has given a token.
+	IdentifyToken(context.Context, *IdentifyTokenRequest) (*IdentifyTokenResponse, error)
+	// ReadRights asks what etcd's users may read, for a node that starts while
+	// etcd is away.
+	ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -124,6 +173,15 @@ func (UnimplementedPeerServiceServer) FollowMap(*FollowMapRequest, grpc.ServerSt
 }
 func (UnimplementedPeerServiceServer) Propose(context.Context, *ProposeRequest) (*ProposeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Propose not implemented")
+}
+func (UnimplementedPeerServiceServer) ShareToken(context.Context, *ShareTokenRequest) (*ShareTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ShareToken not implemented")
+}
+func (UnimplementedPeerServiceServer) IdentifyToken(context.Context, *IdentifyTokenRequest) (*IdentifyTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method IdentifyToken not implemented")
+}
+func (UnimplementedPeerServiceServer) ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadRights not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -182,6 +240,60 @@ func _PeerService_Propose_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_ShareToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShareTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).ShareToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_ShareToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).ShareToken(ctx, req.(*ShareTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PeerService_IdentifyToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IdentifyTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).IdentifyToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_IdentifyToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).IdentifyToken(ctx, req.(*IdentifyTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PeerService_ReadRights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadRightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).ReadRights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_ReadRights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).ReadRights(ctx, req.(*ReadRightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -192,6 +304,18 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Propose",
 			Handler:    _PeerService_Propose_Handler,
+		},
+		{
+			MethodName: "ShareToken",
+			Handler:    _PeerService_ShareToken_Handler,
+		},
+		{
+			MethodName: "IdentifyToken",
+			Handler:    _PeerService_IdentifyToken_Handler,
+		},
+		{
+			MethodName: "ReadRights",
+			Handler:    _PeerService_ReadRights_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
