@@ -32,6 +32,10 @@ bench: ## Run the benchmarks of the cache; compare runs with benchstat
 chaos: ## Kill and stop real nodes under load (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
+.PHONY: compat
+compat: ## Run other people's etcd clients against cache nodes, all of them
+	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat
+
 .PHONY: check
 check: ## What CI runs
 	.ci/run

@@ -1,0 +1,329 @@
+package compat_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience is how long a script waits for what has to come. No test is faster
+// for it, and none fails on a busy machine.
+const patience = time.Minute
+
+// session is one run of a script: it calls etcdctl and writes down what was
+// said.
+type session struct {
+	ctl        string
+	g          *target
+	env        []string
+	transcript strings.Builder
+	last       string             // what the last call printed
+	ids        map[string]string  // long numbers that etcd chose, and their names
+	running    map[string]*talker // by name
+}
+
+type sessionKey struct{}
+
+func newSession(ctl string, g *target) *session {
+	return &session{ctl: ctl, g: g, env: append(os.Environ()), ids: map[string]string{}, running: map[string]*talker{}}
+}
+
+func (s *session) close() {
+	for _, r := range s.running {
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+	}
+}
+
+func sessionOf(ts *testscript.TestScript) *session { return ts.Value(sessionKey{}).(*session) }
+
+// commands are what scripts can say besides testscript's own.
+func commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
+	return map[string]func(ts *testscript.TestScript, neg bool, args []string){
+		// ctl args... [<file]: call etcdctl and write down what it says.
+		"ctl": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			var stdin string
+			args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+				file, is := strings.CutPrefix(a, "<")
+				if is {
+					stdin = ts.ReadFile(file)
+				}
+				return is
+			})
+			out, said := s.call(ts, stdin, args)
+			s.last = out
+			s.note(ts, args, stdin, said)
+		},
+		// let NAME regexp: set a variable to what the last ctl printed.
+		"let": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			found := regexp.MustCompile(args[1]).FindStringSubmatch(s.last)
+			if len(found) != 2 {
+				ts.Fatalf("no %s in %q", args[1], s.last)
+			}
+			ts.Setenv(args[0], found[1])
+		},
+		// until regexp args...: call etcdctl until it prints that. Not written
+		// down.
+		"until": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			want := regexp.MustCompile(args[0])
+			s.wait(ts, args[0], func() (string, bool) {
+				out, said := s.call(ts, "", args[1:])
+				return said, want.MatchString(out)
+			})
+		},
+		// says regexp args...: call etcdctl, which must print that, and with !
+		// must fail and say that. Not written down: for what differs between
+		// etcd and the tier.
+		"says": func(ts *testscript.TestScript, neg bool, args []string) {
+			_, said := sessionOf(ts).call(ts, "", args[1:])
+			if failed := strings.Contains(said, "[exit "); failed != neg || !regexp.MustCompile(args[0]).MatchString(said) {
+				ts.Fatalf("etcdctl %s: no %q in\n%s", strings.Join(args[1:], " "), args[0], said)
+			}
+		},
+		// begin NAME args...: call etcdctl and leave it running.
+		"begin": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			r := s.start(ts, args[1:])
+			s.running[args[0]] = r
+		},
+		// await NAME regexp: wait until it has printed that.
+		"await": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			r := s.talker(ts, args[0])
+			want := regexp.MustCompile(args[1])
+			s.wait(ts, args[1], func() (string, bool) {
+				select {
+				case <-r.ended:
+					ts.Fatalf("%s ended before it printed %q:\n%s", args[0], args[1], r.said())
+				default:
+				}
+				out := r.out.String()
+				return out, want.MatchString(out)
+			})
+		},
+		// tell NAME line [regexp]: type a line; again and again until it has
+		// printed that.
+		"tell": func(ts *testscript.TestScript, _ bool, args []string) {
+			s := sessionOf(ts)
+			r := s.talker(ts, args[0])
+			if len(args) == 2 {
+				ts.Check(r.say(args[1]))
+				return
+			}
+			want := regexp.MustCompile(args[2])
+			s.wait(ts, args[2], func() (string, bool) {
+				ts.Check(r.say(args[1]))
+				out := r.out.String()
+				return out, want.MatchString(out)
+			})
+		},
+		// end NAME: wait for its own end and write down what it said.
+		"end": func(ts *testscript.TestScript, _ bool, args []string) {
+			sessionOf(ts).finish(ts, args[0], nil)
+		},
+		// interrupt NAME: as Ctrl-C does, then as end.
+		"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
+			sessionOf(ts).finish(ts, args[0], os.Interrupt)
+		},
+		// transcript file: write what was noted.
+		"transcript": func(ts *testscript.TestScript, _ bool, args []string) {
+			ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(sessionOf(ts).transcript.String()), 0o600))
+		},
+	}
+}
+
+// start calls etcdctl, with all endpoints when args name none.
+func (s *session) start(ts *testscript.TestScript, args []string) *talker {
+	full := args
+	if !strings.HasPrefix(args[0], "--endpoints=") {
+		full = append([]string{"--endpoints=" + strings.Join(s.g.endpoints(), ",")}, args...)
+	}
+	r, err := talk(exec.Command(s.ctl, full...), s.env, ts.MkAbs("."))
+	ts.Check(err)
+	r.args = args
+	return r
+}
+
+// call runs etcdctl to its end. said is all it printed and how it ended.
+func (s *session) call(ts *testscript.TestScript, stdin string, args []string) (out, said string) {
+	r := s.start(ts, args)
+	_, _ = io.WriteString(r.in, stdin) // it need not read it
+	_ = r.in.Close()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		ts.Fatalf("etcdctl %s did not end: %s", strings.Join(args, " "), r.said())
+	}
+	return r.out.String(), r.said()
+}
+
+func (s *session) talker(ts *testscript.TestScript, name string) *talker {
+	r := s.running[name]
+	if r == nil {
+		ts.Fatalf("nothing runs as %s", name)
+	}
+	return r
+}
+
+// finish ends what was begun, with a signal or without, and writes it down.
+func (s *session) finish(ts *testscript.TestScript, name string, sig os.Signal) {
+	r := s.talker(ts, name)
+	delete(s.running, name)
+	if sig != nil {
+		ts.Check(r.cmd.Process.Signal(sig))
+	}
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		ts.Fatalf("%s did not end: %s", name, r.said())
+	}
+	s.note(ts, r.args, "", r.said())
+}
+
+// wait polls until done.
+func (s *session) wait(ts *testscript.TestScript, what string, done func() (state string, ok bool)) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for {
+		state, ok := done()
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			ts.Fatalf("waited for %q, there is\n%s", what, state)
+		}
+	}
+}
+
+// note writes down a call, without what is another one in every run.
+func (s *session) note(ts *testscript.TestScript, args []string, stdin, said string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "$ etcdctl %s\n", strings.Join(args, " "))
+	for line := range strings.Lines(stdin) {
+		fmt.Fprintf(&b, "< %s", line)
+	}
+	b.WriteString(said)
+	if said != "" && !strings.HasSuffix(said, "\n") {
+		b.WriteString("\n")
+	}
+	ts.Logf("%s", b.String())
+	s.transcript.WriteString(s.plain(b.String()))
+}
+
+var (
+	members   = regexp.MustCompile(`("(?:cluster_id|member_id|ClusterID|MemberID)" ?: ?)\d+`)
+	remaining = regexp.MustCompile(`remaining\(\d+s\)|("ttl":)\d+`)
+	longIDs   = regexp.MustCompile(`\b(?:[0-9a-f]{14,16}|\d{17,19})\b`)
+	clientLog = regexp.MustCompile(`(?m)^\{"level":.*\n`)
+	progress  = regexp.MustCompile(`(?m)^progress notify: \d+\n`)
+)
+
+// plain replaces what etcd chose at random, addresses and times.
+func (s *session) plain(text string) string {
+	for _, e := range s.g.endpoints() {
+		text = strings.ReplaceAll(text, e, "NODE")
+	}
+	text = strings.ReplaceAll(text, s.g.etcd.Endpoint(), "ETCD")
+	text = clientLog.ReplaceAllString(text, "")
+	text = members.ReplaceAllString(text, "${1}ID")
+	text = remaining.ReplaceAllString(text, "${1}remaining")
+	text = progress.ReplaceAllString(text, "") // as many as tell asked for
+	return longIDs.ReplaceAllStringFunc(text, func(id string) string {
+		if s.ids[id] == "" {
+			s.ids[id] = fmt.Sprintf("ID%d", len(s.ids)+1)
+		}
+		return s.ids[id]
+	})
+}
+
+// talker is a process that may be talked to while it runs.
+type talker struct {
+	cmd      *exec.Cmd
+	args     []string
+	in       io.WriteCloser
+	out, err *record
+	ended    chan struct{} // closed when it is gone
+	how      error         // set then
+}
+
+func talk(cmd *exec.Cmd, env []string, dir string) (*talker, error) {
+	r := &talker{cmd: cmd, out: &record{}, err: &record{}, ended: make(chan struct{})}
+	cmd.Env, cmd.Dir = env, dir
+	cmd.Stdout, cmd.Stderr = r.out, r.err
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C of the test is not its own
+	var err error
+	if r.in, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		r.how = cmd.Wait()
+		close(r.ended)
+	}()
+	return r, nil
+}
+
+func (r *talker) say(line string) error {
+	_, err := io.WriteString(r.in, line+"\n")
+	return err
+}
+
+// said is all that it printed and, when it did not go well, how it ended.
+func (r *talker) said() string {
+	said := r.out.String()
+	if e := r.err.String(); e != "" {
+		if said != "" && !strings.HasSuffix(said, "\n") {
+			said += "\n"
+		}
+		said += e
+	}
+	var exit *exec.ExitError
+	if errors.As(r.how, &exit) {
+		if said != "" && !strings.HasSuffix(said, "\n") {
+			said += "\n"
+		}
+		said += fmt.Sprintf("[%v]\n", strings.Replace(exit.Error(), "exit status", "exit", 1))
+	}
+	return said
+}
+
+// record is a buffer that may be read while it is written.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
