@@ -36,7 +36,7 @@ type session struct {
 type sessionKey struct{}
 
 func newSession(ctl string, g *target) *session {
-	return &session{ctl: ctl, g: g, env: append(os.Environ()), ids: map[string]string{}, running: map[string]*talker{}}
+	return &session{ctl: ctl, g: g, env: os.Environ(), ids: map[string]string{}, running: map[string]*talker{}}
 }
 
 func (s *session) close() {
