@@ -59,7 +59,10 @@ type Config struct {
 	Router *router.Router
 	Etcd   Upstream
 	Guard  Guard // nil: no authentication
-	Self   shard.NodeID
+	// Learn, if set, is told the token that etcd gave a user, before the user
+	// has it.
+	Learn func(ctx context.Context, user, token string)
+	Self  shard.NodeID
 	// Members returns the nodes, ordered by name.
 	Members func() []Member
 	Logger  *slog.Logger
@@ -76,6 +79,10 @@ type Config struct {
 	// without a leader: serializable reads, and streams that require a leader,
 	// are refused. 0: any age.
 	MaxStaleness time.Duration
+	// MaxListBytes bounds the bytes of big lists that are being sent or wait for
+	// their clients to read. What lists share counts once; one list alone may
+	// be larger.
+	MaxListBytes int64
 }
 
 // Defaults returns the Config of a production node, without its parts.
@@ -86,6 +93,7 @@ func Defaults() Config {
 		MaxMessageBytes:        3<<19 + 512<<10,
 		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
 		MaxStaleness:           5 * time.Second,
+		MaxListBytes:           1 << 30,
 	}
 }
 
@@ -107,14 +115,18 @@ func (c *Config) Validate() error {
 	if c.MaxStaleness < 0 {
 		errs = append(errs, fmt.Errorf("--max-staleness: %v is negative", c.MaxStaleness))
 	}
+	if c.MaxListBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("list bytes: %d is below 1 MiB", c.MaxListBytes))
+	}
 	return errors.Join(errs...)
 }
 
 // Door serves etcd's API. Create it with New and add it to a gRPC server with
 // Register.
 type Door struct {
-	cfg  Config
-	seen atomic.Int64 // the newest revision of etcd's that was seen
+	cfg   Config
+	reads reads
+	seen  atomic.Int64 // the newest revision of etcd's that was seen
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
@@ -129,7 +141,7 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Door{cfg: cfg, streams: make(map[*stream]struct{})}, nil
+	return &Door{cfg: cfg, reads: newReads(cfg.MaxListBytes), streams: make(map[*stream]struct{})}, nil
 }
 
 // wireHeader is header for messages that are encoded by hand.

@@ -1,11 +1,165 @@
 package etcdapi
 
 import (
-	"github.com/cespare/xxhash/v2"
+	"context"
+	"errors"
+	"io"
 
-	"github.com/shardwatch/shardwatch/internal/shard"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// memberID is the ID under which a node is a member of the cluster: it follows
-// from its name, so that all nodes say the same.
-func memberID(name shard.NodeID) uint64 { return xxhash.Sum64String(string(name)) }
+// Register adds etcd's services to a gRPC server, which must use wire.Codec.
+//
+// Whatever is not named here goes to etcd and back as it is, byte for byte:
+// fields that we do not know survive, and errors are etcd's. Nothing is tried
+// again, since nobody could tell whether a write was applied. No message is
+// kept: what a client does not read stays at etcd, by gRPC's flow control.
+func (d *Door) Register(r grpc.ServiceRegistrar) {
+	for _, s := range []struct {
+		desc *grpc.ServiceDesc
+		own  methods
+	}{
+		{&etcdserverpb.KV_ServiceDesc, methods{"Txn": d.guardedTxn()}},
+		{&etcdserverpb.Lease_ServiceDesc, nil},
+		{&etcdserverpb.Auth_ServiceDesc, methods{"Authenticate": d.learning()}},
+		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
+		{&etcdserverpb.Cluster_ServiceDesc, d.cluster()},
+		{&v3lockpb.Lock_ServiceDesc, nil},
+		{&v3electionpb.Election_ServiceDesc, nil},
+	} {
+		r.RegisterService(d.serve(s.desc, s.own), nil)
+	}
+	etcdserverpb.RegisterWatchServer(r, &watchService{door: d})
+}
+
+// methods are those of a service that do not simply go to etcd, by name.
+type methods map[string]method
+
+// method is how one is served: a unary one by answer, others by stream.
+type method struct {
+	request func() any // what the request is decoded into
+	answer  func(ctx context.Context, request any) (any, error)
+	stream  grpc.StreamHandler
+}
+
+// answered serves a unary method by f.
+func answered[Request, Answer any](f func(ctx context.Context, request *Request) (Answer, error)) method {
+	return method{
+		request: func() any { return new(Request) },
+		answer:  func(ctx context.Context, request any) (any, error) { return f(ctx, request.(*Request)) },
+	}
+}
+
+// refused serves a method, of whatever kind, by saying why it is not offered.
+func refused(why string) method {
+	m := answered(func(context.Context, *wire.Encoded) (any, error) { return nil, wire.Unimplemented(why) })
+	m.stream = func(any, grpc.ServerStream) error { return wire.Unimplemented(why) }
+	return m
+}
+
+// serve returns the service that desc describes: own methods, and all others
+// passed on. It keeps what reflection needs.
+func (d *Door) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
+	out := &grpc.ServiceDesc{ServiceName: desc.ServiceName, Metadata: desc.Metadata}
+	for _, m := range desc.Methods {
+		name := "/" + desc.ServiceName + "/" + m.MethodName
+		how, ok := own[m.MethodName]
+		if !ok {
+			how = answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
+				return d.pass(ctx, name, request)
+			})
+		}
+		out.Methods = append(out.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: how.unary(name)})
+	}
+	for _, s := range desc.Streams {
+		how, ok := own[s.StreamName]
+		if !ok {
+			how.stream = d.passStream("/"+desc.ServiceName+"/"+s.StreamName, s)
+		}
+		s.Handler = how.stream
+		out.Streams = append(out.Streams, s)
+	}
+	return out
+}
+
+// unary returns the method as gRPC wants it.
+func (m method) unary(name string) grpc.MethodHandler {
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		request := m.request()
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		if intercept == nil {
+			return m.answer(ctx, request)
+		}
+		return intercept(ctx, request, &grpc.UnaryServerInfo{FullMethod: name}, m.answer)
+	}
+}
+
+// pass sends a request to etcd and returns its answer.
+func (d *Door) pass(ctx context.Context, name string, request *wire.Encoded) (*wire.Encoded, error) {
+	answer := new(wire.Encoded)
+	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// passStream joins a client's stream with one at etcd, message by message.
+func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
+	return func(_ any, client grpc.ServerStream) error {
+		ctx, cancel := context.WithCancelCause(client.Context())
+		defer cancel(nil)
+		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
+		if err != nil {
+			return err
+		}
+		// Ends with the handler at the latest: both streams fail then.
+		go func() {
+			if err := requests(client, etcd); err != nil {
+				cancel(err)
+			}
+		}()
+		err = answers(etcd, client)
+		if cause := context.Cause(ctx); cause != nil && client.Context().Err() == nil {
+			return cause // a request that could not be read, and not that we gave up for it
+		}
+		return err
+	}
+}
+
+// requests passes on what a client sends, until it has closed its side.
+func requests(client grpc.ServerStream, etcd grpc.ClientStream) error {
+	for {
+		m := new(wire.Encoded)
+		switch err := client.RecvMsg(m); {
+		case errors.Is(err, io.EOF):
+			return etcd.CloseSend()
+		case err != nil:
+			return err
+		}
+		if err := etcd.SendMsg(m); err != nil {
+			return nil //nolint:nilerr // etcd has ended the stream: receiving says why
+		}
+	}
+}
+
+// answers passes on what etcd sends, until it ends the stream.
+func answers(etcd grpc.ClientStream, client grpc.ServerStream) error {
+	for {
+		m := new(wire.Encoded)
+		if err := etcd.RecvMsg(m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := client.SendMsg(m); err != nil {
+			return err
+		}
+	}
+}

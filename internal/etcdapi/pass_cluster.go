@@ -1,0 +1,55 @@
+package etcdapi
+
+import (
+	"context"
+
+	"github.com/cespare/xxhash/v2"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// cluster is the Cluster service: clients that keep their endpoints in step
+// with the members (clientv3's Sync) shall stay with the cache.
+func (d *Door) cluster() methods {
+	const why = "a cache node has no part in etcd's membership: call it at etcd"
+	return methods{
+		"MemberList": answered(d.memberList), "MemberAdd": refused(why), "MemberRemove": refused(why),
+		"MemberUpdate": refused(why), "MemberPromote": refused(why),
+	}
+}
+
+// memberMaintenance is what of the Maintenance service is about one member of
+// etcd: through here, nobody could say which.
+func memberMaintenance() methods {
+	const why = "it acts on one member of etcd: call it at etcd"
+	return methods{
+		"Defragment": refused(why), "Hash": refused(why), "HashKV": refused(why), "Snapshot": refused(why),
+		"MoveLeader": refused(why), "Downgrade": refused(why),
+	}
+}
+
+func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	if d.cfg.Guard != nil {
+		if _, err := d.cfg.Guard.Caller(ctx); err != nil {
+			return nil, err
+		}
+	}
+	out := &etcdserverpb.MemberListResponse{Header: d.header(0)} // as etcd's, without a revision
+	for _, m := range d.cfg.Members() {
+		scheme := "http://"
+		if m.TLS {
+			scheme = "https://"
+		}
+		member := &etcdserverpb.Member{ID: memberID(m.Name), Name: string(m.Name), ClientURLs: []string{scheme + m.Client}}
+		if m.Peer != "" {
+			member.PeerURLs = []string{scheme + m.Peer}
+		}
+		out.Members = append(out.Members, member)
+	}
+	return out, nil
+}
+
+// memberID is the ID under which a node is a member of the cluster: it follows
+// from its name, so that all nodes say the same.
+func memberID(name shard.NodeID) uint64 { return xxhash.Sum64String(string(name)) }
