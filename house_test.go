@@ -85,6 +85,7 @@ func doors() []door {
 		// etcd's lock and election services are declared within its server.
 		{"go.etcd.io/etcd/server/v3", []string{"internal/etcdtest", "internal/devetcd"}, true, []string{
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb",
+			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw",
 		}},
 		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false, nil},
 		{"github.com/hashicorp/raft", []string{"internal/placement"}, false, nil},

@@ -1,0 +1,8 @@
+// Package gateway is etcd's JSON API: what curl, Apache APISIX and other
+// clients speak to etcd without gRPC, on the same port as gRPC.
+//
+// [Credentials] tell the two apart as a connection opens: HTTP/2 stays with
+// gRPC, and HTTP/1 goes to [Gateway], which translates each request into a gRPC
+// call of the same server. The translation itself is grpc-gateway's, with the
+// code that etcd generates for it.
+package gateway
