@@ -1,0 +1,220 @@
+package etcdapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// reads is what Range and RangeStream need beside the Door.
+type reads struct {
+	chunks *chunks
+	// detours has a place for each list that etcd answers because we cannot.
+	detours chan struct{}
+}
+
+// maxDetours bounds the lists that etcd answers at a time because we cannot:
+// when a shard is away, the herd that waits here must not fall on etcd at once.
+const maxDetours = 16
+
+func newReads(maxListBytes int64) reads {
+	return reads{chunks: newChunks(maxListBytes), detours: make(chan struct{}, maxDetours)}
+}
+
+// Range implements etcd's KV.Range.
+//
+// It is answered from memory when all of the range is served. What cannot be is
+// answered by etcd: ranges that are not served, revisions that are no longer
+// kept, shards that do not come to the revision in time.
+func (d *Door) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
+	if err := checkRange(r); err != nil {
+		return nil, err
+	}
+	rng, ok := rangeOf(r)
+	if !ok {
+		return d.forward(ctx, r)
+	}
+	if err := d.mayRead(ctx, rng); err != nil {
+		return nil, err
+	}
+	reading, now, err := d.read(ctx, r, rng)
+	if err == nil {
+		var answer *wire.Encoded
+		if answer, err = d.answer(ctx, r, reading, now); err == nil {
+			return answer, nil
+		}
+	}
+	if err := d.refusal(ctx, err); err != nil {
+		return nil, err
+	}
+	leave, err := d.detour(ctx, rng, err)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return d.forward(ctx, r)
+}
+
+// checkRange fails as etcd does (v3rpc/key.go).
+func checkRange(r *etcdserverpb.RangeRequest) error {
+	if len(r.GetKey()) == 0 {
+		return rpctypes.ErrGRPCEmptyKey
+	}
+	if _, ok := etcdserverpb.RangeRequest_SortOrder_name[int32(r.GetSortOrder())]; !ok {
+		return rpctypes.ErrGRPCInvalidSortOption
+	}
+	if _, ok := etcdserverpb.RangeRequest_SortTarget_name[int32(r.GetSortTarget())]; !ok {
+		return rpctypes.ErrGRPCInvalidSortOption
+	}
+	return nil
+}
+
+// rangeOf returns the range that is asked for, and false when it holds no key,
+// whatever there is: that is no error at etcd, and what a user may ask of it is
+// hard to say.
+func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
+	if end := r.GetRangeEnd(); len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(r.GetKey(), end) >= 0 {
+		return kv.Range{}, false
+	}
+	rng, err := kv.RangeFromEtcd(r.GetKey(), r.GetRangeEnd())
+	return rng, err == nil
+}
+
+// mayRead fails when the caller may not read all of rng.
+func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
+	if d.cfg.Guard == nil {
+		return nil
+	}
+	caller, err := d.cfg.Guard.Caller(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // etcd's own
+	}
+	return d.cfg.Guard.MayRead(caller, rng) //nolint:wrapcheck // etcd's own
+}
+
+// final is an error that is the answer: etcd is not asked for another one.
+type final struct{ error }
+
+// read fixes what is read. now is the revision of the answer's header; 0: that
+// of the reading.
+func (d *Door) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Range) (reading *router.Reading, now kv.Revision, err error) {
+	req := router.ReadRequest{Range: rng, Serializable: r.GetSerializable(), MaxStaleness: d.cfg.MaxStaleness}
+	if req.MaxStaleness == 0 {
+		req.MaxStaleness = router.AnyAge
+	}
+	if r.GetRevision() > 0 { // below 0 is now, too (mvcc/kvstore_txn.go)
+		return d.readAt(ctx, req, kv.Revision(r.GetRevision()))
+	}
+	reading, err = d.cfg.Router.Read(ctx, req)
+	if errors.As(err, new(*kv.CompactedError)) {
+		// A busy shard has dropped the revision while another one was waited
+		// for. The next one may be luckier.
+		reading, err = d.cfg.Router.Read(ctx, req)
+	}
+	return reading, 0, err //nolint:wrapcheck // told apart by refusal
+}
+
+// readAt is read at an older revision. etcd decides whether there is such a
+// one; its present revision goes into the header.
+func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.Revision) (*router.Reading, kv.Revision, error) {
+	now, err := d.cfg.Etcd.Verify(ctx, revision)
+	switch {
+	case errors.As(err, new(*kv.CompactedError)):
+		return nil, 0, final{rpctypes.ErrGRPCCompacted}
+	case errors.As(err, new(*kv.FutureError)):
+		return nil, 0, final{rpctypes.ErrGRPCFutureRev}
+	case err != nil && !req.Serializable:
+		return nil, 0, err //nolint:wrapcheck // told apart by refusal
+	case err != nil:
+		// What is here decides, as a member would that has lost the others.
+		present, err := d.cfg.Router.Read(ctx, req)
+		if err != nil {
+			return nil, 0, err //nolint:wrapcheck // told apart by refusal
+		}
+		if now = present.Revision; now > 0 && revision > now {
+			return nil, 0, final{rpctypes.ErrGRPCFutureRev}
+		}
+	}
+	req.Revision, req.Exists = revision, true
+	reading, err := d.cfg.Router.Read(ctx, req)
+	return reading, now, err //nolint:wrapcheck // told apart by refusal
+}
+
+// refusal returns the answer that err is, or nil when etcd may know a better
+// one.
+func (d *Door) refusal(ctx context.Context, err error) error {
+	var answer final
+	if errors.As(err, &answer) {
+		return answer.error
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // gRPC makes a status of it, as at etcd
+	}
+	var unavailable *kv.UnavailableError
+	if !errors.As(err, &unavailable) {
+		return nil
+	}
+	switch unavailable.Why {
+	case kv.Stale:
+		return rpctypes.ErrGRPCNoLeader
+	case kv.EtcdUnavailable:
+		if wantsLeader(ctx) {
+			return rpctypes.ErrGRPCNoLeader
+		}
+		return rpctypes.ErrGRPCTimeout
+	case kv.NotReady, kv.Draining:
+	}
+	return nil
+}
+
+// answer reads and encodes. now is as read returns it.
+func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
+	how := selectionOf(r)
+	l := d.reads.chunks.list(how.form())
+	count, more, err := how.scan(ctx, reading, l.add)
+	if err == nil {
+		err = l.finish()
+	}
+	if err != nil {
+		l.buffers.Free()
+		return nil, err
+	}
+	if now == 0 {
+		now = reading.Revision
+	}
+	h := d.wireHeader(now)
+	a := wire.RangeAnswer{Header: &h, Encoded: l.buffers, Items: l.items, Form: l.form, More: more, Count: count}
+	return a.Encode(), nil
+}
+
+// detour waits for a place among the lists that etcd answers in our stead, and
+// returns how to leave it. Single keys cost etcd little, and what is not served
+// here is passed on like all else.
+func (d *Door) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
+	if rng.IsSingle() || errors.As(why, new(*kv.NotServedError)) {
+		return func() {}, nil
+	}
+	d.cfg.Logger.Debug("a list is answered by etcd", "range", rng, "error", why)
+	select {
+	case d.reads.detours <- struct{}{}:
+		return func() { <-d.reads.detours }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// forward has etcd answer.
+func (d *Door) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
+	out := new(wire.Encoded)
+	if err := d.cfg.Etcd.Passage().Invoke(ctx, etcdserverpb.KV_Range_FullMethodName, r, out); err != nil {
+		return nil, err //nolint:wrapcheck // etcd's own
+	}
+	return out, nil
+}

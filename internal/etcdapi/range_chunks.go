@@ -1,0 +1,273 @@
+package etcdapi
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/mem"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// chunks lets big answers share their bytes. A list is cut into chunks of keys,
+// each encoded once and sent in all answers that hold the very same keys at the
+// same versions there: fifty clients that list a hundred thousand keys at once
+// cost the memory of one, and after a write one chunk is encoded again.
+//
+// Where a list is cut depends on the keys around the cut alone, so that lists
+// of other ranges and of other revisions are cut at the same keys.
+//
+// Nobody owns a chunk: it goes when the last answer that holds it has been sent
+// or dropped. The garbage collector notices either; gRPC does not give back the
+// buffers of streams whose connection breaks.
+type chunks struct {
+	// least and most bound a chunk in bytes, but for a single key that is
+	// larger; usual is what lies between least and a cut, on average.
+	least, usual, most int
+	// limit bounds held; see Config.MaxListBytes.
+	limit int64
+
+	held      atomic.Int64 // bytes of chunks that answers hold
+	collected atomic.Int64 // when the garbage was last collected for want of space
+
+	mu   sync.Mutex
+	live map[chunkKey]weak.Pointer[chunk] // guarded by mu
+}
+
+// chunkKey finds a chunk by its beginning. Ends of answers, which are cut
+// short, are kept apart: they would push aside the chunks that go on.
+type chunkKey struct {
+	first *kv.KeyValue
+	form  wire.ItemForm
+	end   bool
+}
+
+// The sizes of chunks: big enough that their number does not matter, small
+// enough that a write spoils little.
+const (
+	leastChunk = 64 << 10
+	usualChunk = 128 << 10
+	mostChunk  = 512 << 10
+)
+
+func newChunks(limit int64) *chunks {
+	return &chunks{
+		least: leastChunk, usual: usualChunk, most: mostChunk, limit: limit,
+		live: make(map[chunkKey]weak.Pointer[chunk]),
+	}
+}
+
+// chunk is a run of encoded keys. It never changes once it is encoded. It is
+// the mem.BufferPool of its bytes: gRPC gives them back when they are sent.
+type chunk struct {
+	s     *chunks
+	items []*kv.KeyValue
+	form  wire.ItemForm
+	hold  *hold
+
+	once   sync.Once
+	parts  [][]byte // set by once
+	anchor int      // the largest part: who holds that one holds the chunk; set by once
+}
+
+// hold counts the answers that hold a chunk. It outlives the chunk.
+type hold struct {
+	refs atomic.Int64
+	size int64
+}
+
+// find returns the chunk that begins with an item, or nil.
+func (s *chunks) find(first *kv.KeyValue, form wire.ItemForm) *chunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live[chunkKey{first: first, form: form}].Value()
+}
+
+// get returns the chunk of just these items.
+func (s *chunks) get(items []*kv.KeyValue, size int, form wire.ItemForm, end bool) *chunk {
+	key := chunkKey{first: items[0], form: form, end: end}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.live[key].Value(); c != nil && slices.Equal(c.items, items) {
+		return c
+	}
+	c := &chunk{s: s, items: slices.Clone(items), form: form, hold: &hold{size: int64(size)}}
+	s.live[key] = weak.Make(c)
+	h := c.hold
+	runtime.AddCleanup(c, func(key chunkKey) {
+		s.forget(key)
+		s.release(h, h.refs.Load()) // what gRPC has not given back
+	}, key)
+	return c
+}
+
+// forget drops the chunk of a key if it is gone.
+func (s *chunks) forget(key chunkKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.live[key]; ok && c.Value() == nil {
+		delete(s.live, key)
+	}
+}
+
+// release takes n references away.
+func (s *chunks) release(h *hold, n int64) {
+	if n > 0 && h.refs.Add(-n) == 0 {
+		s.held.Add(-h.size)
+	}
+}
+
+// collectEvery is the least time between two collections for want of space.
+const collectEvery = time.Second
+
+// full returns etcd's word for too much at once. What is held may be garbage
+// that nobody has noticed yet.
+func (s *chunks) full() error {
+	now, last := time.Now().UnixNano(), s.collected.Load()
+	if now-last > int64(collectEvery) && s.collected.CompareAndSwap(last, now) {
+		runtime.GC()
+	}
+	return final{rpctypes.ErrGRPCRequestTooManyRequests}
+}
+
+// encode makes the bytes, once.
+func (c *chunk) encode() {
+	c.once.Do(func() {
+		c.parts = wire.RangeItems(c.items, c.form)
+		for i, part := range c.parts {
+			if cap(part) > cap(c.parts[c.anchor]) {
+				c.anchor = i
+			}
+		}
+	})
+}
+
+// Get implements mem.BufferPool: nobody calls it.
+func (c *chunk) Get(length int) *[]byte { b := make([]byte, length); return &b }
+
+// Put implements mem.BufferPool: an answer has been sent or dropped.
+func (c *chunk) Put(*[]byte) { c.s.release(c.hold, 1) }
+
+// list returns an empty answer.
+func (s *chunks) list(form wire.ItemForm) *list { return &list{s: s, form: form} }
+
+// list is an answer, or a message of a streamed one, being built.
+type list struct {
+	s       *chunks
+	form    wire.ItemForm
+	buffers mem.BufferSlice // of the chunks that are complete
+	own     int64           // bytes in buffers
+
+	// items are those of the chunk being built, and size their bytes. Once they
+	// turn out to be the first n of a chunk that is there already, n is all that
+	// is kept, and the keys themselves need not be looked at.
+	items  []*kv.KeyValue
+	size   int
+	looked bool // for such a chunk
+	same   *chunk
+	n      int
+}
+
+// add adds an item.
+func (l *list) add(item *kv.KeyValue) error {
+	if l.same != nil {
+		if l.same.items[l.n] == item {
+			l.n++
+			return l.matched()
+		}
+		l.diverge()
+	}
+	size := wire.RangeItemSize(item, l.form)
+	l.items = append(l.items, item)
+	l.size += size
+	// Small answers do not look.
+	if !l.looked && l.size >= l.s.least/8 {
+		l.looked = true
+		if c := l.s.find(l.items[0], l.form); c != nil && len(c.items) >= len(l.items) && slices.Equal(c.items[:len(l.items)], l.items) {
+			l.same, l.n = c, len(l.items)
+			l.items, l.size = l.items[:0], 0
+			return l.matched()
+		}
+	}
+	if l.s.cuts(item, size, l.size) {
+		return l.close(false)
+	}
+	return nil
+}
+
+// matched takes the chunk that is there already if all of it is in the answer.
+func (l *list) matched() error {
+	if l.n < len(l.same.items) {
+		return nil
+	}
+	c := l.same
+	l.same, l.n, l.looked = nil, 0, false
+	return l.take(c)
+}
+
+// diverge goes on with items of its own.
+func (l *list) diverge() {
+	l.items = append(l.items, l.same.items[:l.n]...)
+	for _, item := range l.items {
+		l.size += wire.RangeItemSize(item, l.form)
+	}
+	l.same, l.n = nil, 0
+}
+
+// cuts reports whether a chunk of so many bytes ends behind an item: it is
+// large enough, and the item is one that chunks end with. Those are chosen by
+// their create revision, which writes do not change, the more often the larger
+// they are.
+func (s *chunks) cuts(item *kv.KeyValue, size, chunk int) bool {
+	if chunk < s.least || chunk >= s.most {
+		return chunk >= s.most
+	}
+	const golden = 0x9e3779b97f4a7c15                    // spreads numbers that follow one another
+	hash := uint64(item.CreateRevision()) * golden >> 32 //nolint:gosec // any number will do
+	return hash < uint64(size)<<32/uint64(s.usual)       //nolint:gosec // sizes
+}
+
+// close ends the chunk being built; end says that the answer ends there, too.
+func (l *list) close(end bool) error {
+	c := l.s.get(l.items, l.size, l.form, end)
+	l.items, l.size, l.looked = l.items[:0], 0, false
+	return l.take(c)
+}
+
+// finish ends the answer. What is left in items is little.
+func (l *list) finish() error {
+	if l.same != nil {
+		l.diverge()
+	}
+	if l.size < l.s.least {
+		return nil
+	}
+	return l.close(true)
+}
+
+// take adds a chunk to the answer. It fails when answers hold too much already,
+// unless this one holds all of it: a list of any size can be had alone.
+func (l *list) take(c *chunk) error {
+	if c.hold.refs.Add(1) == 1 {
+		if held := l.s.held.Add(c.hold.size); held > l.s.limit && held > l.own+c.hold.size {
+			l.s.release(c.hold, 1)
+			return l.s.full()
+		}
+	}
+	c.encode()
+	l.own += c.hold.size
+	for i, part := range c.parts {
+		if i == c.anchor {
+			l.buffers = append(l.buffers, mem.NewBuffer(&c.parts[i], c))
+		} else {
+			l.buffers = append(l.buffers, mem.SliceBuffer(part))
+		}
+	}
+	return nil
+}

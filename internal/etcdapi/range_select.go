@@ -1,0 +1,148 @@
+package etcdapi
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"sort"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// selection is what of a range a request wants, and in which order: what
+// etcd's txn/range.go does with the keys it has found.
+type selection struct {
+	r *etcdserverpb.RangeRequest
+}
+
+func selectionOf(r *etcdserverpb.RangeRequest) selection { return selection{r} }
+
+// inOrder reports whether what is found is not sorted before it is cut. Order
+// NONE is that whatever the target, though a target other than the key makes
+// it ASCEND afterwards: then etcd sorts the first keys of the limit, not all.
+func (s selection) inOrder() bool {
+	order := s.r.GetSortOrder()
+	return order == etcdserverpb.RangeRequest_NONE ||
+		s.r.GetSortTarget() == etcdserverpb.RangeRequest_KEY && order == etcdserverpb.RangeRequest_ASCEND
+}
+
+// filtered reports whether keys are left out by their revisions.
+func (s selection) filtered() bool {
+	return s.r.GetMinModRevision() != 0 || s.r.GetMaxModRevision() != 0 ||
+		s.r.GetMinCreateRevision() != 0 || s.r.GetMaxCreateRevision() != 0
+}
+
+// sorted returns the order in which what is found is sorted; NONE when it is
+// not.
+func (s selection) sorted() etcdserverpb.RangeRequest_SortOrder {
+	order := s.r.GetSortOrder()
+	if s.r.GetSortTarget() != etcdserverpb.RangeRequest_KEY {
+		if order == etcdserverpb.RangeRequest_NONE {
+			order = etcdserverpb.RangeRequest_ASCEND
+		}
+		return order
+	}
+	if order == etcdserverpb.RangeRequest_ASCEND {
+		order = etcdserverpb.RangeRequest_NONE
+	}
+	return order
+}
+
+// form returns how the keys are answered. Without values etcd reads its index,
+// which knows no leases, unless it needs the values for the order.
+func (s selection) form() wire.ItemForm {
+	switch {
+	case !s.r.GetKeysOnly():
+		return wire.WholeItem
+	case s.r.GetSortTarget() == etcdserverpb.RangeRequest_VALUE:
+		return wire.KeyLeaseItem
+	}
+	return wire.KeyItem
+}
+
+// scan calls fn with the keys that are answered, in that order, and returns
+// how many the range has, whatever is selected, and whether there are more than
+// the limit.
+func (s selection) scan(ctx context.Context, reading *router.Reading, fn func(*kv.KeyValue) error) (count int64, more bool, err error) {
+	limit := max(0, s.r.GetLimit())
+	o := router.ScanOptions{KeysOnly: s.form() == wire.KeyItem}
+	switch {
+	case s.r.GetCountOnly():
+		count, err = reading.Count(ctx)
+		return count, false, err //nolint:wrapcheck // told apart by refusal
+	case !s.filtered() && s.sorted() == etcdserverpb.RangeRequest_NONE:
+		o.Limit = limit
+		count, err = reading.Scan(ctx, o, fn)
+		return count, limit > 0 && count > limit, err //nolint:wrapcheck // told apart by refusal
+	case s.inOrder() && !s.filtered() && limit > 0 && limit < math.MaxInt64:
+		o.Limit = limit + 1
+	}
+	var found []*kv.KeyValue
+	count, err = reading.Scan(ctx, o, func(item *kv.KeyValue) error {
+		if s.keeps(item) {
+			found = append(found, item)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, false, err //nolint:wrapcheck // told apart by refusal
+	}
+	s.sort(found)
+	if more = limit > 0 && int64(len(found)) > limit; more {
+		found = found[:limit]
+	}
+	for _, item := range found {
+		if err := fn(item); err != nil {
+			return 0, false, err
+		}
+	}
+	return count, more, nil
+}
+
+// keeps reports whether the filters let the item through.
+func (s selection) keeps(item *kv.KeyValue) bool {
+	mod, create := int64(item.ModRevision()), int64(item.CreateRevision())
+	return (s.r.GetMaxModRevision() == 0 || mod <= s.r.GetMaxModRevision()) &&
+		(s.r.GetMinModRevision() == 0 || mod >= s.r.GetMinModRevision()) &&
+		(s.r.GetMaxCreateRevision() == 0 || create <= s.r.GetMaxCreateRevision()) &&
+		(s.r.GetMinCreateRevision() == 0 || create >= s.r.GetMinCreateRevision())
+}
+
+// sort sorts as etcd does, ties included: with the same algorithm over the same
+// input, which is in key order.
+func (s selection) sort(items []*kv.KeyValue) {
+	by := sorter{items: items}
+	switch s.r.GetSortTarget() {
+	case etcdserverpb.RangeRequest_KEY:
+		by.less = func(a, b *kv.KeyValue) bool { return bytes.Compare(a.Key(), b.Key()) < 0 }
+	case etcdserverpb.RangeRequest_VERSION:
+		by.less = func(a, b *kv.KeyValue) bool { return a.Version() < b.Version() }
+	case etcdserverpb.RangeRequest_CREATE:
+		by.less = func(a, b *kv.KeyValue) bool { return a.CreateRevision() < b.CreateRevision() }
+	case etcdserverpb.RangeRequest_MOD:
+		by.less = func(a, b *kv.KeyValue) bool { return a.ModRevision() < b.ModRevision() }
+	case etcdserverpb.RangeRequest_VALUE:
+		by.less = func(a, b *kv.KeyValue) bool { return bytes.Compare(a.Value(), b.Value()) < 0 }
+	}
+	switch s.sorted() {
+	case etcdserverpb.RangeRequest_ASCEND:
+		sort.Sort(by)
+	case etcdserverpb.RangeRequest_DESCEND:
+		sort.Sort(sort.Reverse(by))
+	case etcdserverpb.RangeRequest_NONE:
+	}
+}
+
+// sorter is a sort.Interface: package slices sorts ties otherwise.
+type sorter struct {
+	items []*kv.KeyValue
+	less  func(a, b *kv.KeyValue) bool
+}
+
+func (s sorter) Len() int           { return len(s.items) }
+func (s sorter) Less(i, j int) bool { return s.less(s.items[i], s.items[j]) }
+func (s sorter) Swap(i, j int)      { s.items[i], s.items[j] = s.items[j], s.items[i] }
