@@ -26,6 +26,11 @@ func (c *Cache) apply(b *kv.Batch) {
 				grown += int64(e.KV.Size())
 			}
 			e.Prev = prev
+			if prev != nil && prev.ModRevision() == b.Revision {
+				// A second change of the key within the revision: as etcd has it,
+				// the previous value is that of the revision before.
+				e.Prev, _ = old.root.Get(e.KV)
+			}
 			replaced += rootOverhead
 			if prev != nil {
 				replaced += int64(prev.Size())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,5 +99,41 @@ func TestRootsAge(t *testing.T) {
 	l.trim(now.Add(time.Hour))
 	if root, oldest := l.at(100); root != nil || oldest != 0 || l.bytes != 0 {
 		t.Errorf("an hour later: %v, oldest %d, %d bytes", root, oldest, l.bytes)
+	}
+}
+
+// A key that a transaction puts and then deletes: as at etcd, the previous
+// value of the delete is what there was before the transaction.
+func TestPreviousValueWithinARevision(t *testing.T) {
+	c := loaded(small(nil), 10)
+	w := watch(t, c, all, 11, &wakes{})
+	for _, b := range []kv.Batch{
+		batch(11, put("a", 11)),
+		batch(12, put("a", 12), del("a", 12), put("new", 12), del("new", 12)),
+		batch(13, put("a", 13)),
+		batch(14, del("a", 14), put("a", 14)),
+	} {
+		c.apply(&b)
+	}
+	var got []string
+	for {
+		revision, events, err := w.Next(nil)
+		if err != nil || revision == 0 {
+			break
+		}
+		for _, e := range events {
+			prev := kv.Revision(0)
+			if e.Prev != nil {
+				prev = e.Prev.ModRevision()
+			}
+			got = append(got, fmt.Sprintf("%d %s<%d", e.KV.ModRevision(), e.KV.Key(), prev))
+		}
+	}
+	want := []string{"11 a<0", "12 a<11", "12 a<11", "12 new<0", "12 new<0", "13 a<0", "14 a<13", "14 a<0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s, err := c.At(t.Context(), 14); err != nil || s.Len() != 1 {
+		t.Errorf("%v: %v", s, err)
 	}
 }
