@@ -24,7 +24,7 @@ func (d *Door) Register(r grpc.ServiceRegistrar) {
 		desc *grpc.ServiceDesc
 		own  methods
 	}{
-		{&etcdserverpb.KV_ServiceDesc, methods{"Txn": d.guardedTxn()}},
+		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn()}},
 		{&etcdserverpb.Lease_ServiceDesc, nil},
 		{&etcdserverpb.Auth_ServiceDesc, methods{"Authenticate": d.learning()}},
 		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
@@ -53,6 +53,17 @@ func answered[Request, Answer any](f func(ctx context.Context, request *Request)
 		request: func() any { return new(Request) },
 		answer:  func(ctx context.Context, request any) (any, error) { return f(ctx, request.(*Request)) },
 	}
+}
+
+// streamed serves a method whose answer is a stream by f.
+func streamed[Request, Answer any](f func(*Request, grpc.ServerStreamingServer[Answer]) error) method {
+	return method{stream: func(_ any, client grpc.ServerStream) error {
+		request := new(Request)
+		if err := client.RecvMsg(request); err != nil {
+			return err
+		}
+		return f(request, &grpc.GenericServerStream[Request, Answer]{ServerStream: client})
+	}}
 }
 
 // refused serves a method, of whatever kind, by saying why it is not offered.
@@ -102,7 +113,7 @@ func (m method) unary(name string) grpc.MethodHandler {
 }
 
 // pass sends a request to etcd and returns its answer.
-func (d *Door) pass(ctx context.Context, name string, request *wire.Encoded) (*wire.Encoded, error) {
+func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	answer := new(wire.Encoded)
 	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer); err != nil {
 		return nil, err
