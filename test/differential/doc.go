@@ -1,0 +1,20 @@
+// Package differential asks etcd and the tier the same, and compares what they
+// answer, field by field: reads, watches, writes, leases, malformed requests.
+//
+// Read [Run] first. It has two etcds. All writes go, in one order, to the plain
+// one and through the tier to the one behind it, so that both have the same
+// revisions; reads and watches go to the etcd behind the tier twice, directly and
+// through a node, so that even the header is the same.
+//
+//	           ┌──────────▶ plain etcd
+//	one writer ┤
+//	           └─▶ node ──▶ etcd ◀── the same reads and watches
+//	                ▲                       │ compared
+//	                └───────────────────────┘
+//
+// What is asked comes from dice: those of a seed, which is printed, or the
+// bytes of a fuzz target. A difference that is meant stands in [Known] with its
+// reason; nothing else is tolerated.
+//
+// `go test ./test/differential` runs some rounds, `make differential` an hour.
+package differential

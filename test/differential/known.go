@@ -1,0 +1,42 @@
+package differential
+
+// Known is a difference between the tier and etcd that is meant.
+type Known struct {
+	Name string
+	// Why it is so.
+	Why string
+	// Doc is the sentence of docs/etcd-compatibility.md that says so.
+	Doc string
+}
+
+// KnownDifferences are all that are tolerated. Besides them only the member in
+// the header differs: it is the node's.
+func KnownDifferences() []Known {
+	return []Known{olderReads(), shardOrder(), keptPrevious()}
+}
+
+// olderReads: see run.older. The answer must be right for the revision that it
+// says it is of.
+func olderReads() Known {
+	return Known{
+		Name: "serializable reads of before",
+		Why:  "a node serves them from its cache without asking anybody, as an etcd member that lags does",
+	}
+}
+
+// shardOrder: see reading.byShard.
+func shardOrder() Known {
+	return Known{
+		Name: "events of one revision shard by shard",
+		Why:  "each shard has a watch of its own at etcd, and nothing in an event says where it stood among those of others",
+	}
+}
+
+// keptPrevious: see reading.judgeBatch. etcd may leave a previous value out
+// because it is compacted, and in the first response of a watch.
+func keptPrevious() Known {
+	return Known{
+		Name: "previous values that etcd has compacted",
+		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, and leaves out what is gone",
+	}
+}

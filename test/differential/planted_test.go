@@ -1,0 +1,560 @@
+package differential_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/shardwatch/shardwatch/test/differential"
+)
+
+// plant is a mistake that a tier could make.
+type plant struct {
+	// method that is done wrong, such as "KV.Range".
+	method string
+	// request and response change what passes; nil: nothing.
+	request  func(m proto.Message)
+	response func(c *call, m proto.Message) []proto.Message
+	end      func(err error) error
+	// late holds back what it says for a moment.
+	late func(m proto.Message) bool
+	// strict: etcd itself may do it at times. What else it may do must not be
+	// found before.
+	strict bool
+	// want is in the words of the difference.
+	want string
+}
+
+// call is one call on its way through the proxy.
+type call struct {
+	requests []proto.Message
+	n        int // responses so far
+	kept     proto.Message
+}
+
+// always makes a plant of a change of responses of one type.
+func always[M proto.Message](change func(c *call, m M)) func(*call, proto.Message) []proto.Message {
+	return func(c *call, m proto.Message) []proto.Message {
+		change(c, m.(M))
+		return []proto.Message{m}
+	}
+}
+
+func onRange(change func(r *pb.RangeResponse)) plant {
+	return plant{method: "KV.Range", response: always(func(_ *call, r *pb.RangeResponse) { change(r) }), want: "read etcdserverpb.KV.Range"}
+}
+
+func onHeader(change func(h *pb.ResponseHeader)) plant {
+	return onRange(func(r *pb.RangeResponse) { change(r.Header) })
+}
+
+func onWatch(want string, change func(c *call, r *pb.WatchResponse) []proto.Message) plant {
+	return plant{method: "Watch.Watch", want: want, response: func(c *call, m proto.Message) []proto.Message {
+		return change(c, m.(*pb.WatchResponse))
+	}}
+}
+
+func onEvents(want string, change func(c *call, r *pb.WatchResponse) []proto.Message) plant {
+	return onWatch(want, func(c *call, r *pb.WatchResponse) []proto.Message {
+		if len(r.Events) == 0 {
+			return []proto.Message{r}
+		}
+		return change(c, r)
+	})
+}
+
+// clone returns a copy that may be changed.
+func clone[M proto.Message](m M) M { return proto.Clone(m).(M) }
+
+func plants() map[string]plant {
+	is := func(ok bool, r *pb.WatchResponse) []proto.Message {
+		if ok {
+			return nil
+		}
+		return []proto.Message{r}
+	}
+	return map[string]plant{
+		"count of the page": onRange(func(r *pb.RangeResponse) {
+			if r.More {
+				r.Count = int64(len(r.Kvs))
+			}
+		}),
+		"no more":            onRange(func(r *pb.RangeResponse) { r.More = false }),
+		"a key is missing":   onRange(func(r *pb.RangeResponse) { r.Kvs = r.Kvs[:max(0, len(r.Kvs)-1)] }),
+		"another order":      onRange(func(r *pb.RangeResponse) { swap(r.Kvs) }),
+		"another value":      onRange(func(r *pb.RangeResponse) { each(r.Kvs, func(k *mvccpb.KeyValue) { k.Value = append(k.Value, 0) }) }),
+		"no lease":           onRange(func(r *pb.RangeResponse) { each(r.Kvs, func(k *mvccpb.KeyValue) { k.Lease = 0 }) }),
+		"version":            onRange(func(r *pb.RangeResponse) { each(r.Kvs, func(k *mvccpb.KeyValue) { k.Version++ }) }),
+		"create revision":    onRange(func(r *pb.RangeResponse) { each(r.Kvs, func(k *mvccpb.KeyValue) { k.CreateRevision-- }) }),
+		"no header":          onRange(func(r *pb.RangeResponse) { r.Header = nil }),
+		"header of before":   onHeader(func(h *pb.ResponseHeader) { h.Revision-- }),
+		"header of later":    onHeader(func(h *pb.ResponseHeader) { h.Revision++ }),
+		"another cluster":    onHeader(func(h *pb.ResponseHeader) { h.ClusterId++ }),
+		"no raft term":       onHeader(func(h *pb.ResponseHeader) { h.RaftTerm = 0 }),
+		"an unknown field":   onRange(func(r *pb.RangeResponse) { r.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01}) }),
+		"the text of errors": {method: "KV.Range", want: "ends", end: func(err error) error { return status.Error(status.Code(err), "sorry") }},
+		"the code of errors": {method: "KV.Range", want: "ends", end: func(err error) error { return status.Error(codes.Unknown, status.Convert(err).Message()) }},
+		"a read of before": {
+			method: "KV.Range", want: "read etcdserverpb.KV.Range",
+			request: func(m proto.Message) {
+				if r := m.(*pb.RangeRequest); r.Revision == 0 && !r.Serializable {
+					r.Revision = 2
+				}
+			},
+		},
+		"an option is ignored": {method: "KV.Range", want: "read etcdserverpb.KV.Range", request: func(m proto.Message) { m.(*pb.RangeRequest).MinModRevision = 0 }},
+		"a serializable read that is wrong": {
+			method: "KV.Range", want: "read etcdserverpb.KV.Range",
+			response: always(func(c *call, r *pb.RangeResponse) {
+				if c.requests[0].(*pb.RangeRequest).Serializable {
+					r.Header.Revision--
+					r.Kvs = r.Kvs[:max(0, len(r.Kvs)-1)]
+				}
+			}),
+		},
+		"a stream without a key": {method: "KV.RangeStream", want: "RangeStream", response: always(func(_ *call, r *pb.RangeStreamResponse) {
+			r.RangeResponse.Kvs = r.RangeResponse.Kvs[:max(0, len(r.RangeResponse.Kvs)-1)]
+		})},
+		"a stream with a header in every chunk": {method: "KV.RangeStream", want: "has what belongs to the last", response: func(_ *call, m proto.Message) []proto.Message {
+			return []proto.Message{m, clone(m)}
+		}},
+
+		"a write is lost": {method: "KV.Put", want: "write etcdserverpb.KV.Put", request: func(m proto.Message) { m.(*pb.PutRequest).Key = nil }},
+		"no previous value of a put": {method: "KV.Put", want: "write etcdserverpb.KV.Put", response: always(func(_ *call, r *pb.PutResponse) {
+			r.PrevKv = nil
+		})},
+		"the cluster of a put": {method: "KV.Put", want: "of an etcd with", response: always(func(_ *call, r *pb.PutResponse) { r.Header.ClusterId++ })},
+		"deleted":              {method: "KV.DeleteRange", want: "write etcdserverpb.KV.DeleteRange", response: always(func(_ *call, r *pb.DeleteRangeResponse) { r.Deleted = 1 })},
+		"succeeded":            {method: "KV.Txn", want: "write etcdserverpb.KV.Txn", response: always(func(_ *call, r *pb.TxnResponse) { r.Succeeded = true })},
+		"the end of a txn":     {method: "KV.Txn", want: "ends", end: func(error) error { return status.Error(codes.InvalidArgument, "etcdserver: bad") }},
+		"not compacted":        {method: "KV.Compact", want: "", request: func(m proto.Message) { m.(*pb.CompactionRequest).Revision = 1 }},
+		"granted TTL":          {method: "Lease.LeaseTimeToLive", want: "LeaseTimeToLive", response: always(func(_ *call, r *pb.LeaseTimeToLiveResponse) { r.GrantedTTL++ })},
+		"TTL above granted":    {method: "Lease.LeaseTimeToLive", want: "LeaseTimeToLive", response: always(func(_ *call, r *pb.LeaseTimeToLiveResponse) { r.TTL = r.GrantedTTL + 1 })},
+		"keys of a lease":      {method: "Lease.LeaseTimeToLive", want: "LeaseTimeToLive", response: always(func(_ *call, r *pb.LeaseTimeToLiveResponse) { r.Keys = nil })},
+		"a lease too many": {method: "Lease.LeaseLeases", want: "LeaseLeases", response: always(func(_ *call, r *pb.LeaseLeasesResponse) {
+			r.Leases = append(r.Leases, &pb.LeaseStatus{ID: 999})
+		})},
+		"kept alive only once": {method: "Lease.LeaseKeepAlive", want: "LeaseKeepAlive", response: func(c *call, m proto.Message) []proto.Message {
+			if c.n > 1 {
+				return nil
+			}
+			return []proto.Message{m}
+		}},
+
+		"an event is lost": onEvents("told of", func(c *call, r *pb.WatchResponse) []proto.Message { return is(c.n%7 == 3, r) }),
+		"an event twice":   onEvents("behind", func(_ *call, r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
+		"one event of two": onEvents("events of revision", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if n := len(r.Events); n > 1 && r.Events[0].Kv.ModRevision == r.Events[n-1].Kv.ModRevision {
+				r.Events = r.Events[:n-1]
+			}
+			return []proto.Message{r}
+		}),
+		"a revision in two responses": onEvents("revision", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			second := clone(r)
+			r.Events, second.Events = r.Events[:len(r.Events)/2], second.Events[len(r.Events)/2:]
+			if len(r.Events) == 0 {
+				return []proto.Message{second}
+			}
+			return []proto.Message{r, second}
+		}),
+		"another order in a revision": onEvents("of revision", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if n := len(r.Events); n > 1 && r.Events[0].Kv.ModRevision == r.Events[n-1].Kv.ModRevision {
+				swap(r.Events)
+			}
+			return []proto.Message{r}
+		}),
+		"revisions swapped": onEvents("revision", func(c *call, r *pb.WatchResponse) []proto.Message {
+			if c.kept == nil {
+				c.kept = r
+				return nil
+			}
+			kept := c.kept
+			c.kept = nil
+			return []proto.Message{r, kept}
+		}),
+		"a delete becomes a put": onEvents("event", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			each(r.Events, func(e *mvccpb.Event) { e.Type = mvccpb.Event_PUT })
+			return []proto.Message{r}
+		}),
+		"another previous value": onEvents("event", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			each(r.Events, func(e *mvccpb.Event) {
+				if e.PrevKv != nil {
+					e.PrevKv.Value = append(e.PrevKv.Value, 1)
+				}
+			})
+			return []proto.Message{r}
+		}),
+		"previous values that nobody asked for": {method: "Watch.Watch", want: "event", request: onCreate(func(c *pb.WatchCreateRequest) { c.PrevKv = true })},
+		"filters are ignored":                   {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.Filters = nil })},
+		"keys of others":                        {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.RangeEnd = append([]byte("/h/"), c.RangeEnd...) })},
+		"from now though it asked for before":   {method: "Watch.Watch", want: "", request: onCreate(func(c *pb.WatchCreateRequest) { c.StartRevision = 0 })},
+		"from before though it asked for now": {method: "Watch.Watch", want: "revision", response: func(c *call, m proto.Message) []proto.Message {
+			r := m.(*pb.WatchResponse)
+			if len(r.Events) > 0 && c.kept == nil {
+				c.kept = r
+			}
+			if r.Created && !r.Canceled && c.kept != nil {
+				old := clone(c.kept.(*pb.WatchResponse))
+				old.WatchId = r.WatchId
+				return []proto.Message{r, old}
+			}
+			return []proto.Message{r}
+		}},
+		"a header behind the events": onEvents("under a header of", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			r.Header.Revision--
+			return []proto.Message{r}
+		}),
+		"a header that goes back": onEvents("behind", func(c *call, r *pb.WatchResponse) []proto.Message {
+			if c.n%2 == 0 {
+				r.Header.Revision += 3
+			}
+			return []proto.Message{r}
+		}),
+		"a header of the future": onEvents("the newest is", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			r.Header.Revision += 1000
+			return []proto.Message{r}
+		}),
+		"a member that changes": onWatch("on a stream of member", func(c *call, r *pb.WatchResponse) []proto.Message {
+			r.Header.MemberId += uint64(c.n % 2)
+			return []proto.Message{r}
+		}),
+		"another watch's event": onEvents("a watch that is not open", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			r.WatchId += 1000
+			return []proto.Message{r}
+		}),
+		"a cancel reason with events": onEvents("belongs to a cancel", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			r.CancelReason = "reason"
+			return []proto.Message{r}
+		}),
+		"fragments for all": onEvents("a fragment", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if len(r.Events) < 2 {
+				return []proto.Message{r}
+			}
+			second := clone(r)
+			r.Events, second.Events = r.Events[:1], second.Events[1:]
+			r.Fragment = true
+			return []proto.Message{r, second}
+		}),
+		"an endless fragment": onEvents("", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			r.Fragment = true
+			return []proto.Message{r}
+		}),
+		"created at another revision": onWatch("answer", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if r.Created {
+				r.Header.Revision--
+			}
+			return []proto.Message{r}
+		}),
+		"created with another ID": onWatch("answer", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if r.Created && r.WatchId >= 0 {
+				r.WatchId += 5
+			}
+			return []proto.Message{r}
+		}),
+		"never created": onWatch("not within", func(_ *call, r *pb.WatchResponse) []proto.Message { return is(r.Created && r.WatchId == 1, r) }),
+		"created twice": onWatch("answer", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if r.Created {
+				return []proto.Message{r, clone(r)}
+			}
+			return []proto.Message{r}
+		}),
+		"another cancel reason": onWatch("answer", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if r.CancelReason != "" {
+				r.CancelReason += "."
+			}
+			return []proto.Message{r}
+		}),
+		"a cancel without an answer": onWatch("not within", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			return is(r.Canceled && !r.Created && r.CompactRevision == 0, r)
+		}),
+		"a cancel of nothing is answered": {method: "Watch.Watch", want: "answer", response: func(c *call, m proto.Message) []proto.Message {
+			for _, q := range c.requests {
+				if id := q.(*pb.WatchRequest).GetCancelRequest().GetWatchId(); id == 4711 && c.kept == nil {
+					c.kept = m
+					return []proto.Message{m, &pb.WatchResponse{Header: m.(*pb.WatchResponse).Header, WatchId: id, Canceled: true}}
+				}
+			}
+			return []proto.Message{m}
+		}},
+		"not told of compaction": onWatch("not cancelled as compacted", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			return is(r.CompactRevision != 0, r)
+		}),
+		"another compact revision": onWatch("is compacted", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			if r.CompactRevision != 0 {
+				r.CompactRevision++
+			}
+			return []proto.Message{r}
+		}),
+		"compacted without a reason": onEvents("", func(_ *call, r *pb.WatchResponse) []proto.Message {
+			return []proto.Message{r, &pb.WatchResponse{Header: r.Header, WatchId: r.WatchId, Canceled: true, CompactRevision: 1}}
+		}),
+		"progress of the future": onProgress("", func(r *pb.WatchResponse) []proto.Message {
+			r.Header.Revision += 1000
+			return []proto.Message{r}
+		}),
+		"no progress":     onProgress("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
+		"progress twice":  onProgress("answers to progress requests", func(r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
+		"no notification": onNotification("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
+		"progress that nobody asked for": {
+			method: "Watch.Watch", want: "did not ask for",
+			request: onCreate(func(c *pb.WatchCreateRequest) { c.ProgressNotify = true }),
+		},
+		"no previous values": {method: "Watch.Watch", strict: true, want: "event", request: onCreate(func(c *pb.WatchCreateRequest) { c.PrevKv = false })},
+		"fragments that are too large": {method: "Watch.Watch", strict: true, want: "fragments end at", request: onCreate(func(c *pb.WatchCreateRequest) {
+			c.Fragment = false
+		})},
+		"progress before the events": {strict: true, method: "Watch.Watch", want: "though it was not told of", late: func(m proto.Message) bool {
+			return len(m.(*pb.WatchResponse).Events) > 0
+		}},
+		"progress before it begins": {method: "Watch.Watch", want: "progress", response: func(c *call, m proto.Message) []proto.Message {
+			r := m.(*pb.WatchResponse)
+			if r.Created && !r.Canceled {
+				return []proto.Message{r, &pb.WatchResponse{Header: r.Header, WatchId: -1}}
+			}
+			return []proto.Message{r}
+		}},
+		"progress without a watch": {method: "Watch.Watch", want: "answers to progress requests", response: func(c *call, m proto.Message) []proto.Message {
+			r := m.(*pb.WatchResponse)
+			if r.Canceled && r.WatchId == math.MaxInt64-7 {
+				return []proto.Message{r, &pb.WatchResponse{Header: r.Header, WatchId: -1}}
+			}
+			return []proto.Message{r}
+		}},
+		"the stream ends": {method: "Watch.Watch", want: "stream", response: func(c *call, m proto.Message) []proto.Message {
+			if c.n > 20 {
+				return []proto.Message{nil}
+			}
+			return []proto.Message{m}
+		}},
+	}
+}
+
+func onProgress(want string, change func(r *pb.WatchResponse) []proto.Message) plant {
+	return onWatch(want, func(_ *call, r *pb.WatchResponse) []proto.Message {
+		if r.WatchId == -1 && !r.Created && len(r.Events) == 0 {
+			return change(r)
+		}
+		return []proto.Message{r}
+	})
+}
+
+func onNotification(want string, change func(r *pb.WatchResponse) []proto.Message) plant {
+	return onWatch(want, func(_ *call, r *pb.WatchResponse) []proto.Message {
+		if r.WatchId != -1 && !r.Created && !r.Canceled && len(r.Events) == 0 {
+			return change(r)
+		}
+		return []proto.Message{r}
+	})
+}
+
+func onCreate(change func(c *pb.WatchCreateRequest)) func(proto.Message) {
+	return func(m proto.Message) {
+		if c := m.(*pb.WatchRequest).GetCreateRequest(); c != nil && string(c.Key) != "compacted?" {
+			change(c)
+		}
+	}
+}
+
+func swap[T any](list []T) {
+	if n := len(list); n > 1 {
+		list[0], list[n-1] = list[n-1], list[0]
+	}
+}
+
+func each[T any](list []T, change func(T)) {
+	for _, one := range list {
+		change(one)
+	}
+}
+
+// Every mistake that a tier could make is found.
+func TestMistakesAreFound(t *testing.T) {
+	sides := plainSides(t)
+	for name, p := range plants() {
+		t.Run(name, func(t *testing.T) {
+			planted := sides
+			planted.Through = []*grpc.ClientConn{dial(t, p.serve(t, sides.Direct))}
+			planted.Loose = !p.strict
+			report, err := differential.Run(t.Context(), planted, differential.Config{
+				Seed: 1, Steps: 4000, Patience: 2 * time.Second,
+			})
+			if len(report.Differences) == 0 {
+				t.Fatalf("not found; %v, asked %v", err, report.Asked)
+			}
+			found := strings.Join(report.Differences, "\n")
+			t.Logf("%.600s", found)
+			if !strings.Contains(found, p.want) {
+				t.Errorf("found something else than %q", p.want)
+			}
+		})
+	}
+}
+
+// serve runs a proxy with the mistake before an etcd, until the test ends.
+func (p plant) serve(t *testing.T, etcd *grpc.ClientConn) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(
+		grpc.ForceServerCodec(frames{}), grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.UnknownServiceHandler(func(_ any, in grpc.ServerStream) error { return p.pass(in, etcd) }),
+	)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() { s.Stop(); <-served })
+	return l.Addr().String()
+}
+
+// pass passes one call on.
+func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
+	method, _ := grpc.MethodFromServerStream(in)
+	md, _ := metadata.FromIncomingContext(in.Context())
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(in.Context(), md))
+	defer cancel()
+	out, err := etcd.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(frames{}))
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	c := &call{}
+	wrong := method == "/etcdserverpb."+strings.ReplaceAll(p.method, ".", "/")
+	var all sync.WaitGroup
+	defer all.Wait()
+	go func() { // ends behind this call
+		for {
+			var f []byte
+			if err := in.RecvMsg(&f); err != nil {
+				if errors.Is(err, io.EOF) {
+					_ = out.CloseSend()
+				} else {
+					cancel()
+				}
+				return
+			}
+			if m := message(method, false, f); wrong && m != nil {
+				mu.Lock()
+				c.requests = append(c.requests, clone(m))
+				mu.Unlock()
+				if p.request != nil {
+					p.request(m)
+					f = bytesOf(m)
+				}
+			}
+			if err := out.SendMsg(f); err != nil {
+				return
+			}
+		}
+	}()
+	lines := make(chan []byte, 1000) // what is late, in order
+	defer close(lines)
+	all.Go(func() {
+		for f := range lines {
+			time.Sleep(10 * time.Millisecond) // so it is late
+			mu.Lock()
+			_ = in.SendMsg(f)
+			mu.Unlock()
+		}
+	})
+	for {
+		var f []byte
+		err := out.RecvMsg(&f)
+		if errors.Is(err, io.EOF) {
+			cancel()
+			return nil
+		}
+		if err != nil {
+			if wrong && p.end != nil {
+				err = p.end(err)
+			}
+			cancel()
+			return err
+		}
+		fs := [][]byte{f}
+		if m := message(method, true, f); wrong && m != nil {
+			if p.late != nil && p.late(m) {
+				lines <- f
+				continue
+			}
+			if p.response != nil {
+				mu.Lock()
+				c.n++
+				fs = nil
+				for _, changed := range p.response(c, m) {
+					if changed == nil {
+						mu.Unlock()
+						cancel()
+						return status.Error(codes.Unavailable, "the end")
+					}
+					fs = append(fs, bytesOf(changed))
+				}
+				mu.Unlock()
+			}
+		}
+		mu.Lock()
+		for _, f := range fs {
+			if err := in.SendMsg(f); err != nil {
+				mu.Unlock()
+				return err
+			}
+		}
+		mu.Unlock()
+	}
+}
+
+// message decodes a frame; nil: it is none, or of no method that etcd has.
+func message(method string, response bool, frame []byte) proto.Message {
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		return nil
+	}
+	kind := d.(protoreflect.MethodDescriptor).Input()
+	if response {
+		kind = d.(protoreflect.MethodDescriptor).Output()
+	}
+	mt, err := protoregistry.GlobalTypes.FindMessageByName(kind.FullName())
+	if err != nil {
+		return nil
+	}
+	m := mt.New().Interface()
+	if proto.Unmarshal(frame, m) != nil {
+		return nil
+	}
+	return m
+}
+
+func bytesOf(m proto.Message) []byte {
+	f, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// frames passes messages as the bytes they are.
+type frames struct{}
+
+func (frames) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
+func (frames) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil }
+func (frames) Name() string                       { return "proto" }
