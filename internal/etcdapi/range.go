@@ -94,9 +94,9 @@ func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
 	}
 	caller, err := d.cfg.Guard.Caller(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // etcd's own
+		return err
 	}
-	return d.cfg.Guard.MayRead(caller, rng) //nolint:wrapcheck // etcd's own
+	return d.cfg.Guard.MayRead(caller, rng)
 }
 
 // final is an error that is the answer: etcd is not asked for another one.
@@ -118,7 +118,7 @@ func (d *Door) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Ra
 		// for. The next one may be luckier.
 		reading, err = d.cfg.Router.Read(ctx, req)
 	}
-	return reading, 0, err //nolint:wrapcheck // told apart by refusal
+	return reading, 0, err
 }
 
 // readAt is read at an older revision. etcd decides whether there is such a
@@ -131,12 +131,12 @@ func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.R
 	case errors.As(err, new(*kv.FutureError)):
 		return nil, 0, final{rpctypes.ErrGRPCFutureRev}
 	case err != nil && !req.Serializable:
-		return nil, 0, err //nolint:wrapcheck // told apart by refusal
+		return nil, 0, err
 	case err != nil:
 		// What is here decides, as a member would that has lost the others.
 		present, err := d.cfg.Router.Read(ctx, req)
 		if err != nil {
-			return nil, 0, err //nolint:wrapcheck // told apart by refusal
+			return nil, 0, err
 		}
 		if now = present.Revision; now > 0 && revision > now {
 			return nil, 0, final{rpctypes.ErrGRPCFutureRev}
@@ -144,7 +144,7 @@ func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.R
 	}
 	req.Revision, req.Exists = revision, true
 	reading, err := d.cfg.Router.Read(ctx, req)
-	return reading, now, err //nolint:wrapcheck // told apart by refusal
+	return reading, now, err
 }
 
 // refusal returns the answer that err is, or nil when etcd may know a better
@@ -212,9 +212,5 @@ func (d *Door) detour(ctx context.Context, rng kv.Range, why error) (leave func(
 
 // forward has etcd answer.
 func (d *Door) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
-	out := new(wire.Encoded)
-	if err := d.cfg.Etcd.Passage().Invoke(ctx, etcdserverpb.KV_Range_FullMethodName, r, out); err != nil {
-		return nil, err //nolint:wrapcheck // etcd's own
-	}
-	return out, nil
+	return d.pass(ctx, etcdserverpb.KV_Range_FullMethodName, r)
 }

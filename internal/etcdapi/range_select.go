@@ -73,11 +73,11 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, fn func(*k
 	switch {
 	case s.r.GetCountOnly():
 		count, err = reading.Count(ctx)
-		return count, false, err //nolint:wrapcheck // told apart by refusal
+		return count, false, err
 	case !s.filtered() && s.sorted() == etcdserverpb.RangeRequest_NONE:
 		o.Limit = limit
 		count, err = reading.Scan(ctx, o, fn)
-		return count, limit > 0 && count > limit, err //nolint:wrapcheck // told apart by refusal
+		return count, limit > 0 && count > limit, err
 	case s.inOrder() && !s.filtered() && limit > 0 && limit < math.MaxInt64:
 		o.Limit = limit + 1
 	}
@@ -89,7 +89,7 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, fn func(*k
 		return nil
 	})
 	if err != nil {
-		return 0, false, err //nolint:wrapcheck // told apart by refusal
+		return 0, false, err
 	}
 	s.sort(found)
 	if more = limit > 0 && int64(len(found)) > limit; more {

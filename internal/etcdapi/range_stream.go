@@ -14,9 +14,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
+// streamedRange serves RangeStream.
+func (d *Door) streamedRange() method {
+	return method{stream: func(_ any, s grpc.ServerStream) error {
+		r := new(etcdserverpb.RangeRequest)
+		if err := s.RecvMsg(r); err != nil {
+			return err
+		}
+		return d.RangeStream(r, s)
+	}}
+}
+
 // RangeStream implements etcd's KV.RangeStream: Range in chunks. What a client
 // has not read yet stays unencoded, by gRPC's flow control.
-func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStreamingServer[etcdserverpb.RangeStreamResponse]) error {
+func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {
 	if err := checkRange(r); err != nil {
 		return err
 	}
@@ -118,14 +129,8 @@ func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, 
 	if err == nil {
 		err = in.CloseSend()
 	}
-	for err == nil {
-		m := new(wire.Encoded)
-		if err = in.RecvMsg(m); err == nil {
-			err = out.SendMsg(m)
-		}
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: receiving says why
+		return err
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err //nolint:wrapcheck // etcd's own
+	return answers(in, out)
 }
