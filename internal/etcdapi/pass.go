@@ -55,17 +55,6 @@ func answered[Request, Answer any](f func(ctx context.Context, request *Request)
 	}
 }
 
-// streamed serves a method whose answer is a stream by f.
-func streamed[Request, Answer any](f func(*Request, grpc.ServerStreamingServer[Answer]) error) method {
-	return method{stream: func(_ any, client grpc.ServerStream) error {
-		request := new(Request)
-		if err := client.RecvMsg(request); err != nil {
-			return err
-		}
-		return f(request, &grpc.GenericServerStream[Request, Answer]{ServerStream: client})
-	}}
-}
-
 // refused serves a method, of whatever kind, by saying why it is not offered.
 func refused(why string) method {
 	m := answered(func(context.Context, *wire.Encoded) (any, error) { return nil, wire.Unimplemented(why) })
