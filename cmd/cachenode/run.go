@@ -112,7 +112,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 		Name: shard.NodeID(cfg.Name), Zone: cfg.Zone, Version: version.String(), BootstrapExpect: cfg.BootstrapExpect,
 		ClientAddress: at.Client, PeerAddress: at.Peer, RaftAddress: at.Raft, GossipAddress: at.Gossip, HTTPAddress: at.HTTP,
 	}
-	nc.DataDir, nc.Etcd, nc.Writer, nc.Logger = cfg.DataDir, store, store.Writes(), log
+	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
 	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Join
 	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
 	for _, p := range cfg.Prefixes {
@@ -125,6 +125,9 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
 	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)
+	nc.EtcdAPI.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
+	nc.EtcdAPI.MaxMessageBytes = int(cfg.Limits.MessageBytes)
+	nc.EtcdAPI.ProgressNotifyInterval = cfg.WatchProgressNotifyInterval
 	if nc.MaxStaleness = cfg.MaxStaleness; nc.MaxStaleness == 0 {
 		nc.MaxStaleness = anyAge
 	}

@@ -45,6 +45,9 @@ type Config struct {
 	// MaxStaleness is the greatest age of what a read is answered from when it
 	// names no bound of its own. 0: any age.
 	MaxStaleness time.Duration
+	// WatchProgressNotifyInterval is how often a quiet watch of etcd's API that
+	// asked for it is told its progress.
+	WatchProgressNotifyInterval time.Duration
 
 	// Limits are what one client may ask for.
 	Limits Limits
@@ -126,6 +129,8 @@ func Defaults() Config {
 		// A read that does not say how old its data may be wants to know when
 		// etcd cannot be reached.
 		MaxStaleness: 5 * time.Second,
+		// etcd's default.
+		WatchProgressNotifyInterval: 10 * time.Minute,
 		Limits: Limits{
 			WatchesPerStream:     100_000,
 			StreamsPerConnection: 1_000,

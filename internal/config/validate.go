@@ -23,7 +23,8 @@ const (
 	maxNameBytes   = 63 // a DNS label: names become host names in Kubernetes
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
-	minMessage     = 1536 * KiB // etcd's largest request by default
+	minNotify      = 100 * time.Millisecond // etcd's own
+	minMessage     = 1536 * KiB             // etcd's largest request by default
 	maxMessage     = GiB
 )
 
@@ -232,6 +233,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.MaxStaleness < 0 {
 		m.addf("--max-staleness %s: cannot be negative; 0 means any age", c.MaxStaleness)
+	}
+	if c.WatchProgressNotifyInterval < minNotify {
+		m.addf("--watch-progress-notify-interval %s: at least %s", c.WatchProgressNotifyInterval, minNotify)
 	}
 	if c.DrainTimeout <= 0 {
 		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)

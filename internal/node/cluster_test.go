@@ -206,9 +206,6 @@ func (m *machine) start() {
 	if m.wrap != nil {
 		cfg.Etcd = m.wrap(cfg.Etcd)
 	}
-	if cfg.Writer == nil {
-		cfg.Writer = store.Writes()
-	}
 	open := func(address string) net.Listener {
 		l, err := net.Listen("tcp", address)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
@@ -22,6 +23,7 @@ import (
 // Etcd is what the node needs of etcd; internal/etcd has it.
 type Etcd interface {
 	cache.Source
+	etcdapi.Upstream
 	// Check fails with an *etcd.VersionError when an endpoint runs a version
 	// that is not supported, with an *etcd.ClusterError when the endpoints are
 	// of different clusters, and otherwise when etcd is away for now.
@@ -59,8 +61,6 @@ type Config struct {
 	// DataDir keeps identity, raft log and shard map.
 	DataDir string
 	Etcd    Etcd
-	// Writer passes writes on; nil: none are.
-	Writer server.Writer
 	// Spec is what to found when there is no cluster yet.
 	Spec shard.Spec
 	// GossipBind is the address gossip listens on, Join where others are.
@@ -73,9 +73,11 @@ type Config struct {
 	// both sides of the peer and raft ports. nil: no TLS.
 	ClientTLS, PeerServerTLS, PeerClientTLS *tls.Config
 
-	// Cache has the bounds of each shard; Server those of clients.
-	Cache  cache.Config
-	Server server.Config
+	// Cache has the bounds of each shard; Server those of clients, EtcdAPI
+	// those of clients of etcd's API.
+	Cache   cache.Config
+	Server  server.Config
+	EtcdAPI etcdapi.Config
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
@@ -99,7 +101,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
-		Cache: cache.Defaults(), Server: server.Defaults(),
+		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
 		MaxStaleness: 5 * time.Second, RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 	}
 }

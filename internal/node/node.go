@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -32,6 +33,7 @@ type Node struct {
 	clock     *clock
 	digest    *digest
 	router    *router.Router
+	etcdAPI   *etcdapi.Door
 	server    *server.Server
 
 	changed bell // rings when the map or the members change
@@ -66,10 +68,16 @@ func New(cfg Config) (*Node, error) {
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
-	sc := cfg.Server
-	sc.Node, sc.Router, sc.Writer, sc.Self, sc.Logger = n, n.router, cfg.Writer, n.self, n.log
-	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
+	ac := cfg.EtcdAPI
+	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
+	ac.MaxStaleness = cfg.MaxStaleness
 	var err error
+	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
+		return nil, err
+	}
+	sc := cfg.Server
+	sc.Node, sc.Router, sc.Etcd, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.self, n.log
+	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
 	}
@@ -160,6 +168,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("digest", n.digest.run)
 	part("keeper", n.store.run)
 	part("router", n.router.Run)
+	part("etcd API", n.etcdAPI.Run)
 	part("server", func(ctx context.Context) error {
 		return n.server.Run(ctx, n.cfg.Listeners.Client, n.cfg.Listeners.Peer)
 	})

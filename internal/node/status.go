@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -21,6 +22,21 @@ func (n *Node) Members() []*shardwatchv1.Member {
 	for i := range members {
 		m := &members[i]
 		out = append(out, wire.MemberMessage(m, n.placement.IsVoter(m.Name), m.Name == leader))
+	}
+	return out
+}
+
+// etcdMembers returns the nodes that clients of etcd's API may go to: those
+// that are gone would cost them time.
+func (n *Node) etcdMembers() []etcdapi.Member {
+	var out []etcdapi.Member
+	for _, m := range n.members.Members() {
+		if m.State == shard.Dead || m.State == shard.Left {
+			continue
+		}
+		out = append(out, etcdapi.Member{
+			Name: m.Name, Client: m.ClientAddress, Peer: m.PeerAddress, TLS: n.cfg.ClientTLS != nil, // all are alike
+		})
 	}
 	return out
 }

@@ -8,10 +8,9 @@ import (
 	"log/slog"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -39,19 +38,12 @@ type Node interface {
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
-// Writer passes writes on to etcd; see etcdserverpb.KV.
-type Writer interface {
-	Put(ctx context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error)
-	DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error)
-	Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error)
-	Compact(ctx context.Context, r *etcdserverpb.CompactionRequest) (*etcdserverpb.CompactionResponse, error)
-}
-
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
 type Config struct {
 	Node   Node
 	Router *router.Router
-	Writer Writer
+	// Etcd serves etcd's API to clients; nil: nobody does.
+	Etcd   *etcdapi.Door
 	Self   shard.NodeID
 	Logger *slog.Logger
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -211,5 +210,3 @@ func all(id int64, from int64) *pb.CreateWatch {
 
 // first is the first revision with an event.
 const first = int64(cachetest.Start) + 1
-
-var _ server.Writer = etcdserverpb.KVServer(nil)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -68,8 +67,8 @@ func New(cfg Config) (*Server, error) {
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
-	if cfg.Writer != nil {
-		etcdserverpb.RegisterKVServer(s.clients, &writes{Writer: cfg.Writer})
+	if cfg.Etcd != nil {
+		cfg.Etcd.Register(s.clients)
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
@@ -160,7 +159,10 @@ func (s *Server) Drain(ctx context.Context) {
 		close(s.stopping)
 		s.health.Shutdown()
 	}
-	told := 0
+	told := s.etcdWatches()
+	if s.cfg.Etcd != nil {
+		s.cfg.Etcd.Drain()
+	}
 	for _, st := range streams {
 		for _, w := range st.list() {
 			told++
@@ -173,7 +175,7 @@ func (s *Server) Drain(ctx context.Context) {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		left := 0
+		left := s.etcdWatches()
 		for _, st := range streams {
 			left += st.count()
 		}
@@ -188,6 +190,14 @@ func (s *Server) Drain(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// etcdWatches returns how many watches of etcd's API are open.
+func (s *Server) etcdWatches() int {
+	if s.cfg.Etcd == nil {
+		return 0
+	}
+	return s.cfg.Etcd.Watches()
 }
 
 // enter counts a stream in; false when the node drains.

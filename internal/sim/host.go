@@ -26,7 +26,7 @@ func (h *host) start() {
 		c.t.Fatal(err)
 	}
 	nc := h.config(log)
-	nc.Etcd, nc.Writer = store, store.Writes()
+	nc.Etcd = store
 	nc.Listeners = node.Listeners{Client: h.listen(h.clientAddress()), Peer: h.listen(h.peerAddress())}
 	if c.cfg.Tune != nil {
 		c.cfg.Tune(&nc)
