@@ -36,7 +36,7 @@ is wrong.`,
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s),
-		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s),
+		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newConnectCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)
 	return root

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// kits are the programs that connect knows to set up, in the order of its help.
+var kits = [...]struct {
+	name  string
+	write func(w io.Writer, e etcdEndpoints) error
+}{
+	{"etcdctl", writeEtcdctl},
+	{"go", writeGo},
+	{"kube-apiserver", writeKubeAPIServer},
+	{"curl", writeCurl},
+}
+
+// etcdEndpoints are the nodes as etcd's clients name them.
+type etcdEndpoints struct {
+	addresses     []string // host:port
+	scheme        string
+	ca, cert, key string // files; "": none
+}
+
+func (e etcdEndpoints) urls() string {
+	return e.scheme + strings.Join(e.addresses, ","+e.scheme)
+}
+
+func kitNames() []string {
+	var out []string
+	for _, k := range kits {
+		out = append(out, k.name)
+	}
+	return out
+}
+
+func newConnectCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "connect etcdctl|go|kube-apiserver|curl",
+		Short: "Show how a client of etcd's uses this cluster",
+		Long: `connect prints what to set so that a program that speaks to etcd speaks to this
+cluster: every node serves etcd's own API. Nothing else of the program changes.
+The addresses are those of the nodes that are alive, and the files those of
+--cacert, --cert and --key.`,
+		Example: `  eval "$(cachectl connect etcdctl)"        and use etcdctl as ever
+  cachectl connect kube-apiserver`,
+		Args:      takes("one of " + strings.Join(kitNames(), ", ")),
+		ValidArgs: kitNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, k := range kits {
+				if k.name == args[0] {
+					return s.connect(cmd, k.write)
+				}
+			}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("nothing is known of %q: there is %s", args[0], strings.Join(kitNames(), ", "))}
+		},
+	}
+}
+
+func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoints) error) error {
+	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+		members, err := c.Members(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+		e := etcdEndpoints{scheme: "http://", ca: s.ca, cert: s.cert, key: s.key}
+		if s.tls || s.ca != "" || s.cert != "" {
+			e.scheme = "https://"
+		}
+		for _, m := range members {
+			if m.State == client.MemberAlive && !m.Draining && m.ClientAddress != "" {
+				e.addresses = append(e.addresses, m.ClientAddress)
+			}
+		}
+		return write(s.p.stdout, e)
+	})
+}
+
+// lines writes those that are not empty.
+func lines(w io.Writer, all ...string) error {
+	for _, line := range all {
+		if line == "" {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// flag returns text with the file, or "" when there is none.
+func flag(text, file string) string {
+	if file == "" {
+		return ""
+	}
+	return text + file
+}
+
+func writeEtcdctl(w io.Writer, e etcdEndpoints) error {
+	return lines(w,
+		"export ETCDCTL_ENDPOINTS="+e.urls(),
+		flag("export ETCDCTL_CACERT=", e.ca), flag("export ETCDCTL_CERT=", e.cert), flag("export ETCDCTL_KEY=", e.key),
+	)
+}
+
+func writeGo(w io.Writer, e etcdEndpoints) error {
+	secure := ""
+	if e.scheme == "https://" {
+		secure = "\tTLS:       tlsConfig,"
+	}
+	return lines(w,
+		"c, err := clientv3.New(clientv3.Config{",
+		`	Endpoints: []string{"`+strings.ReplaceAll(e.urls(), ",", `", "`)+`"},`,
+		secure,
+		"})",
+	)
+}
+
+func writeKubeAPIServer(w io.Writer, e etcdEndpoints) error {
+	return lines(w,
+		"--etcd-servers="+e.urls(),
+		flag("--etcd-cafile=", e.ca), flag("--etcd-certfile=", e.cert), flag("--etcd-keyfile=", e.key),
+	)
+}
+
+func writeCurl(w io.Writer, e etcdEndpoints) error {
+	command := "curl"
+	for _, f := range []string{flag(" --cacert ", e.ca), flag(" --cert ", e.cert), flag(" --key ", e.key)} {
+		command += f
+	}
+	if e.scheme == "https://" {
+		command += " --http1.1"
+	}
+	address := ""
+	if len(e.addresses) > 0 {
+		address = e.addresses[0]
+	}
+	return lines(w, "# keys and values are in base64: this one is /demo/a", command+" "+e.scheme+address+`/v3/kv/range -d '{"key":"L2RlbW8vYQ=="}'`)
+}
