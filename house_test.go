@@ -35,7 +35,7 @@ func floors() [][]string {
 		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/wire"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
-		{"internal/cache"},
+		{"internal/cache", "internal/guard"},
 		{"internal/cachetest"},
 		{"internal/router", "internal/pump"},
 		{"internal/etcdapi"},

@@ -27,6 +27,9 @@ type Config struct {
 	ProgressInterval time.Duration
 	// AuthToken is etcd's --auth-token; empty: its default, simple tokens.
 	AuthToken string
+	// PasswordCost is etcd's --bcrypt-cost; 0: its default, which takes a
+	// twentieth of a second for each login.
+	PasswordCost uint
 	// Logger receives etcd's warnings and errors. Required.
 	Logger *slog.Logger
 	// Ready, if set, is called once clients can connect, with the address that
@@ -91,6 +94,9 @@ func start(cfg Config) (*embed.Etcd, error) {
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(cfg.Logger))
 	if cfg.AuthToken != "" {
 		c.AuthToken = cfg.AuthToken
+	}
+	if cfg.PasswordCost != 0 {
+		c.BcryptCost = cfg.PasswordCost
 	}
 	client := url.URL{Scheme: "http", Host: cfg.ClientAddr}
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"} // a lone member has no peers, but must listen

@@ -62,7 +62,7 @@ func (s *Server) Restart(options ...Option) {
 	}
 	ready := make(chan string, 1)
 	cfg := devetcd.Config{
-		Dir: s.dir, ClientAddr: s.addr, NoSync: true, Logger: slog.New(slog.DiscardHandler),
+		Dir: s.dir, ClientAddr: s.addr, NoSync: true, PasswordCost: 4, Logger: slog.New(slog.DiscardHandler),
 		Ready: func(addr string) { ready <- addr },
 	}
 	for _, o := range options {

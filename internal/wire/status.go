@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -187,3 +188,8 @@ func IsExhausted(err error) bool {
 
 // Unimplemented returns an error that says what is not offered, and why.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
+
+// Denied returns etcd's error for who may not, and why that is.
+func Denied(why string) error {
+	return status.Error(codes.PermissionDenied, rpctypes.ErrorDesc(rpctypes.ErrGRPCPermissionDenied)+": "+why)
+}

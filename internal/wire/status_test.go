@@ -76,3 +76,11 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 func equal(a, b error) bool {
 	return fmt.Sprintf("%T %+v", a, reflect.Indirect(reflect.ValueOf(a))) == fmt.Sprintf("%T %+v", b, reflect.Indirect(reflect.ValueOf(b)))
 }
+
+// etcd's clients know the error by its code, people by its text.
+func TestDenied(t *testing.T) {
+	err := wire.Denied("no account")
+	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "etcdserver: permission denied: no account" || !errors.Is(wire.Status(err), err) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,195 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Guard answers who asks and what they may read. Create it with New; it knows
+// nothing, and lets nobody read, until Run has heard of etcd.
+type Guard struct {
+	cfg Config
+
+	rights  atomic.Pointer[known]
+	changed bell
+
+	tokens  *memory[holder]
+	refused *memory[refusal]
+	lookups chan struct{} // a place for each token that nobody has seen before
+
+	mu        sync.Mutex
+	inquiries map[tokenID]*inquiry // guarded by mu
+	awayUntil time.Time            // until when etcd is not asked about tokens it has taken before; guarded by mu
+
+	count counters
+}
+
+// New returns a Guard. It fails when the Config is wrong.
+func New(cfg Config) (*Guard, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("guard: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Guard{
+		cfg:       cfg,
+		tokens:    newMemory[holder](cfg.MaxTokens),
+		refused:   newMemory[refusal](maxRefused),
+		lookups:   make(chan struct{}, cfg.MaxLookups),
+		inquiries: make(map[tokenID]*inquiry),
+	}
+	g.rights.Store(&known{denied: errUnknown()})
+	return g, nil
+}
+
+// Caller returns who makes the incoming call of ctx: "", who may read
+// everything, while etcd's authentication is off. The errors are etcd's.
+func (g *Guard) Caller(ctx context.Context) (string, error) {
+	now := g.rights.Load()
+	switch {
+	case now.denied != nil:
+		return "", now.denied
+	case !now.on:
+		return "", nil
+	}
+	token, ok := tokenOf(ctx)
+	if !ok {
+		return "", rpctypes.ErrGRPCUserEmpty
+	}
+	user, err := g.identify(ctx, token, now.revision)
+	if err != nil {
+		g.count.refused.Add(1)
+	}
+	return user, err
+}
+
+// MayRead fails, with etcd's error, when the caller may not read all of r. A
+// range that ends before it begins is for those who may read its key.
+func (g *Guard) MayRead(caller string, r kv.Range) error {
+	now := g.rights.Load()
+	switch {
+	case now.denied != nil:
+		return now.denied
+	case !now.on:
+		return nil
+	case caller == "": // of before it was on
+		return rpctypes.ErrGRPCUserEmpty
+	case !now.table.MayRead(caller, r):
+		g.count.denied.Add(1)
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
+// Changed is closed when rights may have changed. Take it before you ask.
+func (g *Guard) Changed() <-chan struct{} { return g.changed.wait() }
+
+// Run keeps up with etcd until ctx ends.
+func (g *Guard) Run(ctx context.Context) error {
+	for {
+		g.look(ctx)
+		pause := g.cfg.Poll - rand.N(g.cfg.Poll/8) // or all nodes ask at once
+		if now := g.rights.Load(); now.denied != nil && !now.on {
+			pause = min(pause, soon)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		}
+	}
+}
+
+// soon is how soon it is tried again while nothing is known.
+const soon = time.Second
+
+// Status is what the guard can tell of itself.
+type Status struct {
+	// Known says whether etcd has said whether authentication is on; On whether
+	// it is.
+	Known, On bool
+	// Revision is that of etcd's users and roles, Users their number.
+	Revision uint64
+	Users    int
+	// Tokens is the number of tokens that are remembered.
+	Tokens int
+	// What happened since the start: tokens looked up because they were new
+	// here, tokens confirmed by etcd, calls whose caller was refused, and reads
+	// that were denied.
+	Lookups, Confirmations, Refused, Denied int64
+}
+
+type counters struct{ lookups, confirmations, refused, denied atomic.Int64 }
+
+// Status returns the state as of now.
+func (g *Guard) Status() Status {
+	now := g.rights.Load()
+	s := Status{
+		Known: now.denied == nil, On: now.on, Revision: now.revision, Tokens: g.tokens.size(),
+		Lookups: g.count.lookups.Load(), Confirmations: g.count.confirmations.Load(),
+		Refused: g.count.refused.Load(), Denied: g.count.denied.Load(),
+	}
+	if now.table != nil {
+		s.Users = now.table.Users()
+	}
+	return s
+}
+
+// away reports whether etcd did not answer a moment ago.
+func (g *Guard) away() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().Before(g.awayUntil)
+}
+
+// heard notes whether etcd answers.
+func (g *Guard) heard(answers bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.awayUntil = time.Time{}
+	if !answers {
+		g.awayUntil = time.Now().Add(awayFor)
+	}
+}
+
+// awayFor is how long nobody is held up for an etcd that did not answer. It is
+// asked again meanwhile, by the poll.
+const awayFor = 5 * time.Second
+
+// bell tells any number of others that something has changed. The zero bell is
+// ready.
+type bell struct {
+	mu sync.Mutex
+	ch chan struct{} // guarded by mu
+}
+
+// wait returns a channel that is closed at the next ring.
+func (b *bell) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

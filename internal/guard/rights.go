@@ -1,0 +1,153 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/rights"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// known is what is known of etcd's authentication. It is never changed.
+type known struct {
+	denied error // set: nobody may read, and why
+	on     bool
+	// With on: the revision of users and roles, what they are, and what follows
+	// from it.
+	revision uint64
+	grants   rights.Grants
+	table    *rights.Table
+	at       time.Time // when that was read
+}
+
+// errUnknown is what everybody gets before etcd has said anything.
+func errUnknown() error {
+	return wire.Status(&kv.UnavailableError{
+		Why: kv.EtcdUnavailable, RetryAfter: soon,
+		Detail: "etcd has not said yet whether its authentication is on, and so who may read",
+	})
+}
+
+// unreadable is the advice for operators, in the log and in errors.
+const unreadable = "etcd's authentication is on, and this node cannot read etcd's users and roles: --etcd-user must name a user with the role root"
+
+// look asks etcd for changes. What it does not answer stays as it was.
+func (g *Guard) look(ctx context.Context) {
+	before := g.rights.Load()
+	if !before.on {
+		// The cheap question will do: whoever knows of no users has none to be
+		// out of date.
+		switch on, err := g.cfg.Etcd.Authenticated(ctx); {
+		case err != nil:
+			g.trouble(ctx, err)
+			return
+		case !on:
+			g.heard(true)
+			g.set(&known{})
+			return
+		}
+	}
+	on, revision, err := g.cfg.Etcd.AuthStatus(ctx)
+	switch {
+	case errors.Is(err, rights.ErrUnreadable):
+		g.deny(0, err)
+		return
+	case err != nil:
+		g.trouble(ctx, err)
+		return
+	}
+	g.heard(true)
+	switch {
+	case !on:
+		g.set(&known{})
+	case !before.on || revision != before.revision || time.Since(before.at) > g.cfg.Reread:
+		g.read(ctx, revision)
+	}
+}
+
+// read replaces what is known by what etcd's users and roles are, which were at
+// a revision a moment ago.
+func (g *Guard) read(ctx context.Context, revision uint64) {
+	var last *rights.Grants
+	for {
+		at := time.Now()
+		grants, err := g.cfg.Etcd.Grants(ctx)
+		on, after := true, revision
+		if err == nil {
+			on, after, err = g.cfg.Etcd.AuthStatus(ctx)
+		}
+		switch {
+		case errors.Is(err, rights.ErrUnreadable):
+			g.deny(revision, err)
+		case err != nil:
+			g.trouble(ctx, err)
+		case !on:
+			g.set(&known{})
+		case after == revision:
+			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
+		case last != nil:
+			// They change faster than they can be read. What was there both times
+			// is safe to grant, and as the revision has passed, they are read
+			// again at the next look.
+			grants = grants.Common(*last)
+			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
+		default:
+			last, revision = &grants, after
+			continue
+		}
+		return
+	}
+}
+
+// deny lets nobody read any more: we know that there are rights, and not which.
+// Until the revision is another one, it is not tried again.
+func (g *Guard) deny(revision uint64, err error) {
+	g.heard(true)
+	if before := g.rights.Load(); before.on && before.denied != nil {
+		if before.revision == revision {
+			return
+		}
+	} else {
+		g.cfg.Logger.Warn(unreadable+"; all reads are denied", "error", err)
+	}
+	g.set(&known{on: true, revision: revision, denied: wire.Denied(unreadable), at: time.Now()})
+}
+
+// trouble notes that etcd did not answer. (The client of etcd tells the log.)
+// A node that knows nothing yet asks the others.
+func (g *Guard) trouble(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	g.heard(false)
+	g.cfg.Logger.Debug("etcd does not say what its users may read", "error", err)
+	if before := g.rights.Load(); before.denied != nil && !before.on {
+		g.borrow(ctx)
+	}
+}
+
+// set replaces what is known and tells everybody.
+func (g *Guard) set(now *known) {
+	before := g.rights.Swap(now)
+	switch {
+	case now.denied == nil && now.on && (before.denied != nil || !before.on):
+		g.cfg.Logger.Info("etcd's authentication is on: reads need a token, and the right to read", "users", now.table.Users(), "auth_revision", now.revision)
+	case now.denied == nil && !now.on && before.on:
+		g.cfg.Logger.Info("etcd's authentication is off: everybody may read everything")
+	}
+	if before.on || now.on || before.denied != nil {
+		g.changed.ring()
+	}
+}
+
+// borrow takes over what another node knows.
+func (g *Guard) borrow(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.PeerTimeout)
+	defer cancel()
+	if now := g.askRights(ctx); now != nil {
+		g.cfg.Logger.Info("etcd does not answer: what its users may read is known from another node", "authentication", now.on, "auth_revision", now.revision)
+		g.set(now)
+	}
+}
