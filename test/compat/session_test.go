@@ -234,6 +234,7 @@ func (s *session) note(ts *testscript.TestScript, args []string, stdin, said str
 var (
 	members   = regexp.MustCompile(`("(?:cluster_id|member_id|ClusterID|MemberID)" ?: ?)\d+`)
 	remaining = regexp.MustCompile(`remaining\(\d+s\)|("ttl":)\d+`)
+	attached  = regexp.MustCompile(`attached keys\(\[(.*?)\]\)`)
 	longIDs   = regexp.MustCompile(`\b(?:[0-9a-f]{14,16}|\d{17,19})\b`)
 	clientLog = regexp.MustCompile(`(?m)^\{"level":.*\n`)
 	progress  = regexp.MustCompile(`(?m)^progress notify: \d+\n`)
@@ -249,6 +250,11 @@ func (s *session) plain(text string) string {
 	text = members.ReplaceAllString(text, "${1}ID")
 	text = remaining.ReplaceAllString(text, "${1}remaining")
 	text = progress.ReplaceAllString(text, "") // as many as tell asked for
+	text = attached.ReplaceAllStringFunc(text, func(list string) string { // in any order
+		keys := strings.Fields(attached.FindStringSubmatch(list)[1])
+		slices.Sort(keys)
+		return fmt.Sprintf("attached keys(%v)", keys)
+	})
 	return longIDs.ReplaceAllStringFunc(text, func(id string) string {
 		if s.ids[id] == "" {
 			s.ids[id] = fmt.Sprintf("ID%d", len(s.ids)+1)

@@ -2,6 +2,7 @@ package compat_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,21 +104,21 @@ func (g *target) endpoints() []string {
 	return g.tier.Endpoints()
 }
 
-// restart kills every process that clients are connected to and starts it
-// again, one after the other.
-func (g *target) restart(ctx context.Context) error {
+// restart kills the processes that clients are connected to and starts them
+// again, one after the other, three in all. During each restart, while clients
+// have lost their connection and etcd answers, it calls write.
+func (g *target) restart(ctx context.Context, write func() error) error {
 	if g.tier == nil {
-		if err := g.etcd.Kill(); err != nil {
-			return err
+		for range 3 {
+			if err := errors.Join(g.etcd.Kill(), g.etcd.Start(ctx), write()); err != nil {
+				return err
+			}
 		}
-		return g.etcd.Start(ctx)
+		return nil
 	}
 	for _, n := range g.tier.Nodes {
 		n.Kill()
-		if err := n.Start(); err != nil {
-			return err
-		}
-		if err := g.tier.WaitReady(ctx); err != nil {
+		if err := errors.Join(write(), n.Start(), g.tier.WaitReady(ctx)); err != nil {
 			return err
 		}
 	}

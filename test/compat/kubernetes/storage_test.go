@@ -1,0 +1,228 @@
+package kubernetes_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// apiserver is the module whose tests are run, at the version in go.mod.
+const apiserver = "k8s.io/apiserver"
+
+// suites are those of its packages whose tests need an etcd.
+var suites = []string{
+	"pkg/storage/etcd3",
+	"pkg/storage/cacher",
+	"pkg/storage/storagebackend/factory",
+	"pkg/registry/generic/registry",
+	"pkg/reconcilers",
+}
+
+// targets are what the suites are run against, with the arguments of the nodes;
+// the first, a plain etcd, says what is right.
+var targets = []struct {
+	name string
+	tier bool
+	args string
+}{
+	{name: "etcd"},
+	{name: "tier", tier: true},
+	// Two of three nodes have nothing and ask the third.
+	{name: "relayed", tier: true, args: "--replicas 1"},
+}
+
+// TestStorage runs the storage tests of kube-apiserver, as they are, against an
+// etcd and against the tier. Each must have the same verdict.
+func TestStorage(t *testing.T) {
+	node := cachenode(t)
+	modfile := withOurServer(t)
+	for _, suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			bin := filepath.Join(t.TempDir(), "suite.test")
+			goCommand(t, ".", "test", "-c", "-modfile", modfile, "-o", bin, apiserver+"/"+suite)
+			dir := filepath.Join(filepath.Dir(modfile), apiserver, suite)
+			var right map[string]verdict
+			for _, target := range targets {
+				env := []string{"SHARDWATCH_TIER=", "SHARDWATCH_TIER_ARGS=" + target.args}
+				if target.tier {
+					env[0] = "SHARDWATCH_TIER=" + node
+				}
+				got := verdicts(t, bin, dir, env)
+				count := map[string]int{}
+				for _, v := range got {
+					count[v.action]++
+				}
+				t.Logf("%-8s %v", target.name, count)
+				if right == nil {
+					right = got
+					if count["pass"] == 0 {
+						t.Fatal("nothing passes against an etcd: what is compared here?")
+					}
+					continue
+				}
+				compare(t, target.name, right, got)
+			}
+		})
+	}
+}
+
+// compare fails for each test with another verdict than it has against an etcd.
+func compare(t *testing.T, target string, right, got map[string]verdict) {
+	t.Helper()
+	all := maps.Clone(right)
+	maps.Copy(all, got)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r, g := right[name], got[name]
+		if r.action != g.action {
+			t.Errorf("%s: %q against etcd, %q against %s\n%s", name, r.action, g.action, target, g.output)
+		}
+	}
+}
+
+// verdict is what a test came to: pass, fail or skip, or nothing when it was
+// not reached.
+type verdict struct {
+	action string
+	output string // its last lines
+}
+
+// verdicts runs the tests of a binary and returns what each came to.
+func verdicts(t *testing.T, bin, dir string, env []string) map[string]verdict {
+	t.Helper()
+	run := os.Getenv("SUITE") // to look into one test
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "test2json", bin, "-test.v=test2json", "-test.timeout=30m", "-test.run="+run)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), append(env, "TMPDIR="+t.TempDir())...)
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	const kept = 4000
+	found, output := map[string]verdict{}, map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e struct{ Action, Test, Output string }
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%v in %q", err, lines.Text())
+		}
+		switch e.Action {
+		case "output":
+			text := output[e.Test] + e.Output
+			output[e.Test] = text[max(0, len(text)-kept):]
+		case "pass", "fail", "skip":
+			found[e.Test] = verdict{e.Action, output[e.Test]}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// withOurServer returns a go.mod like ours but with a copy of k8s.io/apiserver
+// in the user's cache, in which one package is ours: the one that gives tests
+// their etcd. The tests themselves are untouched.
+func withOurServer(t *testing.T) (modfile string) {
+	t.Helper()
+	server, err := os.ReadFile("testdata/testserver/test_server.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct{ Dir, Version string }
+	goCommand(t, ".", "mod", "download", apiserver)
+	if err := json.Unmarshal(goCommand(t, ".", "list", "-m", "-json", apiserver), &module); err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.Sum256(server)
+	dir := install(t, fmt.Sprintf("apiserver-%s-%x", module.Version, hash[:6]), func(dir string) error {
+		to := filepath.Join(dir, apiserver)
+		if err := os.CopyFS(to, os.DirFS(module.Dir)); err != nil {
+			return err
+		}
+		name := filepath.Join(to, "pkg/storage/etcd3/testserver/test_server.go")
+		if err := os.Remove(name); err != nil { // it is there, or another one must be replaced
+			return err
+		}
+		return os.WriteFile(name, server, 0o600)
+	})
+	modfile = filepath.Join(dir, "go.mod")
+	ours, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours = fmt.Appendf(ours, "\nreplace %s => %s\n", apiserver, filepath.Join(dir, apiserver))
+	sums, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(modfile, ours, 0o600), os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return modfile
+}
+
+// install returns a directory of the user's cache, filled by fill when it is
+// new. It appears by a rename: it is whole, or not there.
+func install(t *testing.T, name string, fill func(dir string) error) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	parent := filepath.Join(cache, "shardwatch")
+	dir := filepath.Join(parent, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	part, err := os.MkdirTemp(parent, name+".part-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(part)
+	if err := fill(part); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part, dir); err != nil {
+		if _, there := os.Stat(dir); there != nil { // and not by another run
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// cachenode builds the program of the nodes.
+func cachenode(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "cachenode")
+	goCommand(t, "../../..", "build", "-o", bin, "./cmd/cachenode")
+	return bin
+}
+
+// goCommand runs the go command in a directory and returns what it prints.
+func goCommand(t *testing.T, dir string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", args...)
+	cmd.Dir = dir
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, complaints.String())
+	}
+	return out
+}
