@@ -1,0 +1,270 @@
+package etcdapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/mem"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+func listItem(i, version, size int) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{
+		Key: fmt.Appendf(nil, "/registry/pods/%06d", i), Value: bytes.Repeat([]byte{byte('a' + version%26)}, size),
+		CreateRevision: kv.Revision(i + 2), ModRevision: kv.Revision(1_000_000 + version), Version: int64(version),
+	})
+}
+
+// build makes an answer of the items.
+func build(tb testing.TB, s *chunks, items []*kv.KeyValue, form wire.ItemForm) *list {
+	tb.Helper()
+	l := s.list(form)
+	for _, item := range items {
+		if err := l.add(item); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := l.finish(); err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+func (l *list) answer() *wire.RangeAnswer {
+	return &wire.RangeAnswer{Header: &wire.Header{}, Encoded: l.buffers, Items: l.items, Form: l.form}
+}
+
+// distinct returns the bytes that the answers hold, shared ones once.
+func distinct(lists []*list) (total int) {
+	seen := make(map[*byte]bool)
+	for _, l := range lists {
+		for _, b := range l.buffers {
+			if data := b.ReadOnlyData(); !seen[&data[0]] {
+				seen[&data[0]] = true
+				total += len(data)
+			}
+		}
+	}
+	return total
+}
+
+// eventuallyHeld waits for the garbage collector to notice.
+func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
+	tb.Helper()
+	for range 1000 {
+		if s.held.Load() == want {
+			return
+		}
+		runtime.GC()
+	}
+	tb.Fatalf("%d bytes are held, want %d", s.held.Load(), want)
+}
+
+// Whatever is listed, from wherever and in whatever order, an answer is made of
+// the bytes that encoding it afresh makes, though most of it is shared.
+func TestChunksAreTheirItems(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s := newChunks(1 << 40)
+	s.least, s.usual, s.most = 2000, 4000, 16000
+	var state []*kv.KeyValue
+	sizes := []int{10, 10, 100, 100, 1000, 5000, 20000, wire.SharedItem, 40000}
+	for i := range 1000 {
+		state = append(state, listItem(i, 0, sizes[rng.IntN(len(sizes))]))
+	}
+	var open []*list
+	for version := 1; version < 400; version++ {
+		for range rng.IntN(4) {
+			switch i := rng.IntN(len(state)); rng.IntN(6) {
+			case 0: // a delete
+				state = append(state[:i:i], state[i+1:]...)
+			case 1: // one that is not in order: order does not matter here
+				state = append(state[:i:i], append([]*kv.KeyValue{listItem(1000+version, version, 50)}, state[i:]...)...)
+			default:
+				state[i] = listItem(i, version, sizes[rng.IntN(len(sizes))])
+			}
+		}
+		from := rng.IntN(len(state))
+		to := from + rng.IntN(len(state)-from+1)
+		if rng.IntN(2) == 0 {
+			from, to = 0, len(state)
+		}
+		items := state[from:to:to]
+		if rng.IntN(5) == 0 {
+			items = append([]*kv.KeyValue(nil), items...)
+			rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		}
+		form := wire.ItemForm(rng.IntN(3))
+		l := build(t, s, items, form)
+		got := l.answer().Encode().Buffers
+		want := (&wire.RangeAnswer{Header: &wire.Header{}, Items: items, Form: form}).Encode().Buffers
+		if !bytes.Equal(got.Materialize(), want.Materialize()) {
+			t.Fatalf("version %d, items %d to %d, form %d: other bytes", version, from, to, form)
+		}
+		open = append(open, &list{buffers: got})
+		for len(open) > rng.IntN(20) {
+			i := rng.IntN(len(open))
+			open[i].buffers.Free()
+			open = append(open[:i], open[i+1:]...)
+		}
+	}
+	for _, l := range open {
+		l.buffers.Free()
+	}
+	if held := s.held.Load(); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
+	}
+	state = nil
+	for range 1000 {
+		runtime.GC()
+		s.mu.Lock()
+		left := len(s.live)
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+	t.Error("chunks that nobody holds are not forgotten")
+}
+
+// A herd of lists holds the bytes of one, encoded once; after some writes, what
+// another one adds is little; ends of pages are shared, too.
+func TestAHerdSharesItsBytes(t *testing.T) {
+	s := newChunks(1 << 40)
+	var state []*kv.KeyValue
+	for i := range 20_000 {
+		state = append(state, listItem(i, 0, 1000))
+	}
+	const size = 20_000 * 1000
+	herd := make([]*list, 50)
+	var wg sync.WaitGroup
+	for i := range herd {
+		wg.Go(func() { herd[i] = build(t, s, state, wire.WholeItem) })
+	}
+	wg.Wait()
+	if got := distinct(herd); got < size || got > size*11/10 {
+		t.Errorf("50 lists of %d bytes hold %d", size, got)
+	}
+	if held := s.held.Load(); held != int64(distinct(herd)) {
+		t.Errorf("%d bytes are held, counted %d", distinct(herd), held)
+	}
+	before := distinct(herd)
+	for _, i := range []int{0, 7000, 19_999} {
+		state[i] = listItem(i, 1, 1000)
+	}
+	state = append(state[:100:100], state[101:]...)
+	herd = append(herd, build(t, s, state, wire.WholeItem))
+	if more := distinct(herd) - before; more < 3000 || more > 8*mostChunk {
+		t.Errorf("four writes make %d new bytes", more)
+	}
+	page := []*list{build(t, s, state[1234:1834], wire.WholeItem), build(t, s, state[1234:1834], wire.WholeItem)}
+	if got := distinct(page); got > 600*1100 {
+		t.Errorf("two equal pages of 600 KB hold %d bytes", got)
+	}
+	for _, l := range append(herd, page...) {
+		l.buffers.Free()
+	}
+	if held := s.held.Load(); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
+	}
+}
+
+// Answers that gRPC forgets to give back do not count for ever.
+func TestForgottenAnswersAreNoticed(t *testing.T) {
+	s := newChunks(1 << 40)
+	func() {
+		var state []*kv.KeyValue
+		for i := range 1000 {
+			state = append(state, listItem(i, 0, 1000))
+		}
+		if build(t, s, state, wire.WholeItem); s.held.Load() < 900_000 {
+			t.Errorf("%d bytes are held", s.held.Load())
+		}
+	}()
+	eventuallyHeld(t, s, 0)
+}
+
+// Answers that hold too much are refused, but for a list alone; what they share
+// counts once, and what they give back makes room.
+func TestAnswersAreBounded(t *testing.T) {
+	s := newChunks(4 << 20)
+	state := make([][]*kv.KeyValue, 3)
+	for version := range state {
+		for i := range 3000 {
+			state[version] = append(state[version], listItem(i, version, 1000))
+		}
+	}
+	add := func(items []*kv.KeyValue) (*list, error) {
+		l := s.list(wire.WholeItem)
+		for _, item := range items {
+			if err := l.add(item); err != nil {
+				l.buffers.Free()
+				return nil, err
+			}
+		}
+		return l, l.finish()
+	}
+	var herd []*list
+	for range 50 {
+		l, err := add(state[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		herd = append(herd, l)
+	}
+	held := s.held.Load()
+	if _, err := add(state[1]); !errors.Is(err, rpctypes.ErrGRPCRequestTooManyRequests) {
+		var answer final
+		if !errors.As(err, &answer) || !errors.Is(answer.error, rpctypes.ErrGRPCRequestTooManyRequests) {
+			t.Errorf("another 3 MB: %v", err)
+		}
+	}
+	if s.held.Load() != held {
+		t.Errorf("a refused list holds %d bytes", s.held.Load()-held)
+	}
+	var buffers mem.BufferSlice
+	for _, l := range herd {
+		buffers = append(buffers, l.buffers...)
+	}
+	buffers.Free()
+	l, err := add(append(append(append([]*kv.KeyValue(nil), state[0]...), state[1]...), state[2]...))
+	if err != nil || s.held.Load() < 8<<20 {
+		t.Errorf("9 MB alone: %v, %d bytes", err, s.held.Load())
+	}
+	l.buffers.Free()
+	if held := s.held.Load(); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
+	}
+}
+
+func BenchmarkChunks(b *testing.B) {
+	var state []*kv.KeyValue
+	for i := range 100_000 {
+		state = append(state, listItem(i, 0, 1000))
+	}
+	for _, shared := range []bool{true, false} {
+		b.Run(fmt.Sprintf("keys=%d/shared=%v", len(state), shared), func(b *testing.B) {
+			s := newChunks(1 << 40)
+			if shared {
+				defer build(b, s, state, wire.WholeItem).buffers.Free()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if !shared {
+					s = newChunks(1 << 40)
+				}
+				build(b, s, state, wire.WholeItem).buffers.Free()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(state)), "ns/key")
+		})
+	}
+}
