@@ -3,6 +3,7 @@ package etcdapi_test
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -167,6 +169,18 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 		pumps.Wait()
 	})
 	out := &readNode{etcd: counted, node: n, door: door, addr: clients.Addr().String(), peer: peers.Addr().String()}
-	out.kv = etcdserverpb.NewKVClient(dialPlain(tb, out.addr))
+	out.kv = etcdserverpb.NewKVClient(dialLarge(tb, out.addr))
 	return out
+}
+
+// dialLarge is dialPlain for answers of any size.
+func dialLarge(tb testing.TB, address string) *grpc.ClientConn {
+	tb.Helper()
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
 }
