@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
@@ -38,12 +39,27 @@ type Node interface {
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
+// Guard knows what callers may read where etcd's authentication is on, and
+// tells other nodes of it; see internal/guard. All methods may be called from
+// any goroutine.
+type Guard interface {
+	etcdapi.Guard
+	// Share is told by another node to whom etcd has given a token, Identify
+	// tells one; "": not known.
+	Share(tokenSHA256 []byte, user string)
+	Identify(tokenSHA256 []byte) (user string)
+	// Rights tells another node what users may read.
+	Rights() *peerv1.ReadRightsResponse
+}
+
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
 type Config struct {
 	Node   Node
 	Router *router.Router
 	// Etcd serves etcd's API to clients; nil: nobody does.
-	Etcd   *etcdapi.Door
+	Etcd *etcdapi.Door
+	// Guard is asked what clients may read; nil: everything. Other nodes may.
+	Guard  Guard
 	Self   shard.NodeID
 	Logger *slog.Logger
 

@@ -3,7 +3,10 @@ package server_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -82,6 +85,27 @@ func TestBothAPIs(t *testing.T) {
 	}
 	if !errors.Is(rpctypes.Error(err), rpctypes.ErrStopped) {
 		t.Errorf("etcd's: %v", err)
+	}
+}
+
+// JSON is spoken on the same port.
+func TestJSON(t *testing.T) {
+	r := startBoth(t)
+	r.h.Commit(cachetest.Put("a", "1"))
+	web := &http.Client{Transport: &http.Transport{}}
+	defer web.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.clients+"/v3/kv/range", strings.NewReader(`{"key":"YQ=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(b), `"value":"MQ=="`) {
+		t.Errorf("%s: %s, %v", resp.Status, b, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -22,6 +23,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -33,6 +35,7 @@ type Server struct {
 	cfg      Config
 	clients  *grpc.Server
 	peers    *grpc.Server
+	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
 	pumps    sync.WaitGroup
 	stopping chan struct{} // closed by Drain: streams end with a reason
@@ -63,7 +66,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), health: health.NewServer()}
 
-	s.clients = grpc.NewServer(s.options(cfg.ClientTLS)...)
+	creds := plain(cfg.ClientTLS)
+	if cfg.Etcd != nil {
+		var err error
+		if s.gateway, err = gateway.New(2 * int64(cfg.MaxMessageBytes)); err != nil { // base64, in JSON
+			return nil, fmt.Errorf("server: %w", err)
+		}
+		creds = s.gateway.Credentials(cfg.ClientTLS)
+	}
+	s.clients = grpc.NewServer(s.options(creds)...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
@@ -73,7 +84,7 @@ func New(cfg Config) (*Server, error) {
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
 
-	s.peers = grpc.NewServer(s.options(cfg.PeerTLS)...)
+	s.peers = grpc.NewServer(s.options(plain(cfg.PeerTLS))...)
 	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
@@ -81,8 +92,17 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) options(t *tls.Config) []grpc.ServerOption {
-	o := []grpc.ServerOption{
+// plain returns the credentials of a port without a gateway; nil TLS: none.
+func plain(t *tls.Config) credentials.TransportCredentials {
+	if t == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(t)
+}
+
+func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.StatsHandler(&connections{srv: s}),
 		grpc.WaitForHandlers(true), // they use pumps
@@ -91,10 +111,6 @@ func (s *Server) options(t *tls.Config) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 	}
-	if t != nil {
-		o = append(o, grpc.Creds(credentials.NewTLS(t)))
-	}
-	return o
 }
 
 // SetReady says whether the node serves, for gRPC's health protocol.
@@ -123,6 +139,11 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 			server.Stop()
 			return nil
 		})
+	}
+	if s.gateway != nil {
+		clients = s.gateway.Listener(clients)
+		serve("JSON", s.clients, s.gateway.Inside)
+		g.Go(func() error { return s.gateway.Run(ctx) })
 	}
 	serve("clients", s.clients, clients)
 	serve("peers", s.peers, peers)
