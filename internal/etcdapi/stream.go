@@ -238,33 +238,43 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 
 // refuse answers that a watch is not created.
 func (s *stream) refuse(reason string) {
-	s.reply(&reply{m: &etcdserverpb.WatchResponse{
-		Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
-	}, ready: true})
+	s.reply(&reply{}, &etcdserverpb.WatchResponse{WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason})
 }
 
 // cancel ends a watch on the client's wish.
 func (s *stream) cancel(id int64) {
 	s.mu.Lock()
 	w := s.watches[id]
+	delete(s.watches, id)
+	s.mu.Unlock()
 	if w == nil { // it has ended by itself meanwhile
-		s.mu.Unlock()
 		s.give()
 		return
 	}
-	delete(s.watches, id)
-	s.mu.Unlock()
-	s.reply(&reply{gone: w, ready: true, m: &etcdserverpb.WatchResponse{
-		Header: s.door.header(s.door.newest()), WatchId: id, Canceled: true,
-	}})
+	w.cancelled.Store(true)
+	s.reply(&reply{gone: w}, &etcdserverpb.WatchResponse{WatchId: id, Canceled: true})
 }
 
-// reply puts an answer behind the others.
-func (s *stream) reply(r *reply) {
+// reply answers m behind the others, with etcd's present revision.
+func (s *stream) reply(r *reply, m *etcdserverpb.WatchResponse) {
 	s.mu.Lock()
 	s.replies = append(s.replies, r)
 	s.mu.Unlock()
-	s.answers.Wake()
+	s.opening.Go(func() {
+		m.Header = s.door.header(s.present())
+		s.ready(r, m)
+	})
+}
+
+// present returns etcd's revision, or when etcd does not tell it soon, the
+// newest that is known here.
+func (s *stream) present() kv.Revision {
+	ctx, cancel := context.WithTimeout(s.ctx, verifyTimeout)
+	defer cancel()
+	if now, err := s.door.now(ctx); err == nil {
+		return now
+	}
+	return s.door.newest()
 }
 
 // ready says that m answers r.

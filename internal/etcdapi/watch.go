@@ -43,7 +43,8 @@ type watch struct {
 	prev, fragment, notify bool
 	noPut, noDelete        bool
 
-	ending atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
+	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
+	cancelled atomic.Bool                                // by the client: nothing more is sent
 
 	// Set before the answer is ready, then owned by the pump; nil: it ends at
 	// once.
@@ -92,7 +93,7 @@ func (w *watch) open(answer *reply) {
 		s.drop(w)
 		answer.created = nil // there is no watch to start
 		s.ready(answer, &etcdserverpb.WatchResponse{
-			Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
+			Header: s.door.header(now), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
 		})
 		return
 	}
@@ -122,7 +123,20 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	var future *kv.FutureError
 	switch {
 	case errors.As(err, &compacted):
-		return 0, d.newest(), err
+		// What was known to be compacted may not be all: the client shall be
+		// told of a revision that it can have.
+		for last := kv.Revision(0); compacted.Floor > last; {
+			last = compacted.Floor
+			var more error
+			if now, more = d.verify(ctx, last); more == nil {
+				break
+			}
+			errors.As(more, &compacted)
+		}
+		if now == 0 {
+			now = d.newest()
+		}
+		return 0, now, compacted
 	case errors.As(err, &future):
 		now = future.Current
 	case err != nil:
@@ -168,7 +182,7 @@ func (w *watch) end(m *etcdserverpb.WatchResponse) {
 // run is the watch's turn.
 func (w *watch) run(own *pump.Scratch) (again bool) {
 	switch ending := w.ending.Load(); {
-	case !w.live || w.s.failed:
+	case !w.live || w.s.failed || w.cancelled.Load():
 		return false
 	case ending != nil:
 		w.finish(ending)
