@@ -193,6 +193,12 @@ func TestPlantedFaults(t *testing.T) {
 		{"a revision below the start", func(s *check.Seen) {
 			s.Start = 3
 		}, []P{filtered}, "expected revisions from 3 on"},
+		{"nothing seen and nothing to see", func(s *check.Seen) {
+			s.Range, s.Start, s.Ops = kv.Single("b"), 8, nil
+		}, nil, ""},
+		{"nothing seen", func(s *check.Seen) {
+			s.Range, s.Start, s.Ops = kv.Single("b"), 7, nil
+		}, []P{reliable}, `expected DELETE "b" at 7, got nothing more`},
 		{"never started", func(s *check.Seen) {
 			s.Start, s.Ops = 0, nil
 		}, []P{reliable}, "expected a watch that has started"},

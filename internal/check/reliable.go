@@ -81,6 +81,9 @@ func (r *reliable) close(h *History, w *Watch, out []Violation) []Violation {
 }
 
 func (r *reliable) finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation {
+	if !r.pos.known && w.Start > 0 { // it has seen nothing at all
+		r.pos = position{rev: w.Start - 1, known: true}
+	}
 	if !r.pos.known {
 		if len(w.touching(h, h.Base(), until)) == 0 {
 			return out
