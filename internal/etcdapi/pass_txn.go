@@ -1,10 +1,14 @@
 package etcdapi
 
 import (
+	"bytes"
 	"context"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -20,58 +24,161 @@ import (
 // refuse it as etcd means to.
 func (d *Door) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
-		var txn etcdserverpb.TxnRequest
-		if peek(request, &txn) {
-			for _, branch := range [][]*etcdserverpb.RequestOp{txn.GetSuccess(), txn.GetFailure()} {
-				if _, deadly := deadlyOps(branch, openEnd{}); deadly {
-					return nil, rpctypes.ErrGRPCDuplicateKey
-				}
-			}
+		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
+		deadly := isDeadly(b.ReadOnlyData())
+		b.Free()
+		if deadly {
+			return nil, rpctypes.ErrGRPCDuplicateKey
 		}
 		return d.pass(ctx, etcdserverpb.KV_Txn_FullMethodName, request)
 	})
 }
 
-// openEnd is the lowest key from which on everything was deleted, if any was.
-type openEnd struct {
-	some bool
-	from string
+// isDeadly reports whether an encoded TxnRequest is one that etcd does not
+// survive. It reads the encoding itself: decoded, a transaction of many small
+// operations takes forty times its size. What is no TxnRequest is not deadly:
+// etcd refuses it.
+func isDeadly(txn []byte) bool {
+	var s txnScan
+	s.txn(txn, nil, 0)
+	return s.deadly && !s.malformed
 }
 
-func (e openEnd) and(o openEnd) openEnd {
-	if !e.some || (o.some && o.from < e.from) {
-		return o
+// Tags of the fields that are looked at: the number and the wire type. A test
+// holds them against the generated code.
+const (
+	varint, length = uint64(protowire.VarintType), uint64(protowire.BytesType)
+
+	txnSuccess, txnFailure         = 2<<3 | length, 3<<3 | length
+	opRange, opPut, opDelete, opTx = 1<<3 | length, 2<<3 | length, 3<<3 | length, 4<<3 | length
+	putKey                         = 1<<3 | length
+	putIgnoreValue, putIgnoreLease = 5<<3 | varint, 6<<3 | varint
+	deleteKey, deleteEnd           = 1<<3 | length, 2<<3 | length
+)
+
+// maxTxnDepth is more than etcd takes: messages within messages are 10,000 deep
+// at most, and each transaction within one is two of them.
+const maxTxnDepth = 10_000
+
+// txnScan is what was found in a transaction. Of the deletes with an open end
+// before an operation, what counts is the lowest of their keys; nil: none. (No
+// key is empty: etcd refuses that.)
+type txnScan struct{ deadly, malformed bool }
+
+// txn looks at a TxnRequest behind deletes so far, and returns them with its
+// own: either branch may be taken.
+func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
+	if depth > maxTxnDepth {
+		s.malformed = true
+		return deleted
 	}
-	return e
-}
-
-// deadlyOps reports whether one of ops, behind deletes so far, would keep
-// something of a key that was deleted, and what they delete. Of a nested
-// transaction, either branch may be taken.
-func deadlyOps(ops []*etcdserverpb.RequestOp, deleted openEnd) (openEnd, bool) {
-	for _, op := range ops {
-		switch r := op.GetRequest().(type) {
-		case *etcdserverpb.RequestOp_RequestDeleteRange:
-			if end := r.RequestDeleteRange.GetRangeEnd(); len(end) == 1 && end[0] == 0 {
-				deleted = deleted.and(openEnd{some: true, from: string(r.RequestDeleteRange.GetKey())})
-			}
-		case *etcdserverpb.RequestOp_RequestPut:
-			keeps := r.RequestPut.GetIgnoreValue() || r.RequestPut.GetIgnoreLease()
-			if keeps && deleted.some && string(r.RequestPut.GetKey()) >= deleted.from {
-				return deleted, true
-			}
-		case *etcdserverpb.RequestOp_RequestTxn:
-			then, deadlyThen := deadlyOps(r.RequestTxn.GetSuccess(), deleted)
-			other, deadlyElse := deadlyOps(r.RequestTxn.GetFailure(), deleted)
-			if deadlyThen || deadlyElse {
-				return deleted, true
-			}
-			deleted = then.and(other)
+	success, failure := deleted, deleted
+	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+		switch tag {
+		case txnSuccess:
+			success = s.op(value, success, depth)
+		case txnFailure:
+			failure = s.op(value, failure, depth)
 		}
-	}
-	return deleted, false
+	})
+	return lower(success, failure)
 }
 
-// peek decodes a message that is passed on as it is. It reports whether that
-// worked.
-func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }
+// op looks at a RequestOp. Of several operations in it the last one counts, and
+// parts of the same are merged: in proto, that is to join their encodings.
+func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
+	var kind uint64
+	var body []byte
+	joined := false
+	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+		switch {
+		case tag != opRange && tag != opPut && tag != opDelete && tag != opTx:
+		case tag != kind:
+			kind, body, joined = tag, value, false
+		case !joined:
+			body, joined = slices.Concat(body, value), true
+		default:
+			body = append(body, value...)
+		}
+	})
+	switch kind {
+	case opPut:
+		s.put(body, deleted)
+	case opDelete:
+		return s.del(body, deleted)
+	case opTx:
+		return s.txn(body, deleted, depth+1)
+	}
+	return deleted
+}
+
+func (s *txnScan) put(b []byte, deleted []byte) {
+	var key []byte
+	var keepsValue, keepsLease bool
+	s.fields(b, func(tag uint64, value []byte, number uint64) {
+		switch tag {
+		case putKey:
+			key = value
+		case putIgnoreValue:
+			keepsValue = protowire.DecodeBool(number)
+		case putIgnoreLease:
+			keepsLease = protowire.DecodeBool(number)
+		}
+	})
+	if (keepsValue || keepsLease) && len(deleted) > 0 && bytes.Compare(key, deleted) >= 0 {
+		s.deadly = true
+	}
+}
+
+func (s *txnScan) del(b []byte, deleted []byte) []byte {
+	var key, end []byte
+	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+		switch tag {
+		case deleteKey:
+			key = value
+		case deleteEnd:
+			end = value
+		}
+	})
+	if string(end) != "\x00" {
+		return deleted
+	}
+	return lower(deleted, key)
+}
+
+// lower returns the lower one of two keys that are there.
+func lower(a, b []byte) []byte {
+	if len(a) == 0 || (len(b) > 0 && bytes.Compare(b, a) < 0) {
+		return b
+	}
+	return a
+}
+
+// fields calls fn with the fields of an encoded message: their tags, and what
+// they hold, bytes or a number.
+func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte, number uint64)) {
+	for len(b) > 0 {
+		field, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			s.malformed = true
+			return
+		}
+		b = b[n:]
+		var value []byte
+		var number uint64
+		switch kind {
+		case protowire.BytesType:
+			value, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			number, n = protowire.ConsumeVarint(b)
+		default:
+			n = protowire.ConsumeFieldValue(field, kind, b)
+		}
+		if n < 0 {
+			s.malformed = true
+			return
+		}
+		fn(protowire.EncodeTag(field, kind), value, number)
+		b = b[n:]
+	}
+}

@@ -1,14 +1,20 @@
 package etcdapi_test
 
 import (
+	"bytes"
 	"errors"
+	"runtime"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 )
 
@@ -131,6 +137,130 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 			t.Errorf("%s\netcd:    %s\nthrough: %s", name, got[0], got[1])
 		}
 	}
+}
+
+// kills is isDeadly on what was decoded, one path through the branches after
+// the other: choices has one for each transaction that comes.
+func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest uint, yes bool) {
+	branch := txn.GetSuccess()
+	if choices&1 == 1 {
+		branch = txn.GetFailure()
+	}
+	choices >>= 1
+	for _, op := range branch {
+		switch r := op.GetRequest().(type) {
+		case *etcdserverpb.RequestOp_RequestDeleteRange:
+			if key := string(r.RequestDeleteRange.GetKey()); key != "" && string(r.RequestDeleteRange.GetRangeEnd()) == "\x00" {
+				*deleted = append(*deleted, key)
+			}
+		case *etcdserverpb.RequestOp_RequestPut:
+			keeps := r.RequestPut.GetIgnoreValue() || r.RequestPut.GetIgnoreLease()
+			if keeps && slices.ContainsFunc(*deleted, func(from string) bool { return from <= string(r.RequestPut.GetKey()) }) {
+				return 0, true
+			}
+		case *etcdserverpb.RequestOp_RequestTxn:
+			if choices, yes = kills(r.RequestTxn, choices, deleted); yes {
+				return 0, true
+			}
+		}
+	}
+	return choices, false
+}
+
+// transactions returns how many there are in a transaction, itself included.
+func transactions(txn *etcdserverpb.TxnRequest) int {
+	n := 1
+	for _, op := range slices.Concat(txn.GetSuccess(), txn.GetFailure()) {
+		if inner := op.GetRequestTxn(); inner != nil {
+			n += transactions(inner)
+		}
+	}
+	return n
+}
+
+// What the encoding says is what the decoded transaction says, however it is
+// encoded.
+func FuzzDeadlyTransactions(f *testing.F) {
+	for _, all := range []map[string]ops{deadly(), harmless()} {
+		for _, o := range all {
+			for _, r := range []*etcdserverpb.TxnRequest{{Success: o}, {Failure: o}, {Success: ops{}.delFrom("a"), Failure: o}} {
+				b, err := proto.Marshal(r)
+				if err != nil {
+					f.Fatal(err)
+				}
+				f.Add(b)
+				f.Add(append(b, b...))
+			}
+		}
+	}
+	// One operation in two parts, and two of which the last counts.
+	one := func(o ops) []byte {
+		b, _ := proto.Marshal(o[0])
+		return b
+	}
+	txn := func(ops ...[]byte) (b []byte) {
+		for _, o := range ops {
+			b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), o)
+		}
+		return b
+	}
+	del := one(ops{}.delFrom("a"))
+	f.Add(txn(del, slices.Concat(one(ops{}.putValue("b")), one(ops{}.keepValue("")), one(ops{}.putValue("")))))
+	f.Add(txn(del, slices.Concat(one(ops{}.keepValue("b")), one(ops{}.get("b")))))
+	f.Add(txn(del, slices.Concat(one(ops{}.get("b")), one(ops{}.keepValue("b")))))
+	f.Add(txn(slices.Concat(one(ops{}.txn(ops{}.delFrom("a"), nil)), one(ops{}.txn(ops{}.keepValue("b"), nil)))))
+	f.Add(txn(append(del, 0x0b, 0x0c))) // a group
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r etcdserverpb.TxnRequest
+		if proto.Unmarshal(b, &r) != nil {
+			etcdapi.IsDeadly(b) // must come back
+			return
+		}
+		n := transactions(&r)
+		if n > 10 {
+			return // too many paths
+		}
+		want := false
+		for choices := range uint(1) << n {
+			_, yes := kills(&r, choices, new([]string))
+			want = want || yes
+		}
+		if got := etcdapi.IsDeadly(b); got != want {
+			t.Errorf("%v: got %v, want %v", &r, got, want)
+		}
+	})
+}
+
+// A transaction of the largest size costs its size to look at, whatever is in
+// it, and comes to an end.
+func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
+	many := bytes.Repeat([]byte{0x12, 0}, 1<<20) // empty operations
+	parts := append(protowire.AppendVarint([]byte{0x12}, 2<<20), bytes.Repeat([]byte{0x12, 2, 0x28, 1}, 1<<19)...)
+	for name, b := range map[string][]byte{"many": many, "parts": parts, "nested": nest(20_000)} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if etcdapi.IsDeadly(b) {
+			t.Errorf("%s: deadly", name)
+		}
+		runtime.ReadMemStats(&after)
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > 8*uint64(len(b)) {
+			t.Errorf("%s: %d bytes for a transaction of %d", name, cost, len(b))
+		}
+	}
+}
+
+// nest returns transactions within transactions.
+func nest(levels int) []byte {
+	var out []byte // from the inner end, reversed
+	for range levels {
+		for _, tag := range []byte{0x22, 0x12} { // within an operation, within the first branch
+			n := protowire.AppendVarint(nil, uint64(len(out)))
+			slices.Reverse(n)
+			out = append(append(out, n...), tag)
+		}
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // The reason for refusing anything: an etcd that gets one of them is gone, and

@@ -1,0 +1,4 @@
+package etcdapi
+
+// IsDeadly is isDeadly, for tests.
+func IsDeadly(txn []byte) bool { return isDeadly(txn) }
