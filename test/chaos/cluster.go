@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -52,6 +53,7 @@ func newCluster(bin, dir, etcdEndpoint string, n, shards, replicas int) (*Cluste
 			"--listen", node.Client, "--peer-listen", node.peer, "--raft-listen", node.raft,
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
 			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(shards), "--replicas", strconv.Itoa(replicas),
+			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
 		}
 		for _, other := range c.Nodes {
 			if other != node {
@@ -126,11 +128,11 @@ func (c *Cluster) WaitReady(ctx context.Context, within time.Duration) error {
 	})
 }
 
-// Endpoints returns the addresses for clients.
-func (c *Cluster) Endpoints() []string {
-	var out []string
+// targets returns the nodes as clients see them.
+func (c *Cluster) targets() []target {
+	var out []target
 	for _, n := range c.Nodes {
-		out = append(out, n.Client)
+		out = append(out, target{n.Name, n.Client})
 	}
 	return out
 }
@@ -169,7 +171,13 @@ func (n *Node) shardMap(ctx context.Context) (*pb.ShardMap, error) {
 
 // dial connects to the node and to no other.
 func (n *Node) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient(n.Client, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return dial(n.Client)
+}
+
+func dial(addr string) (*grpc.ClientConn, error) {
+	again := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+	return grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: silence}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 }
 

@@ -28,9 +28,15 @@ type Config struct {
 	// MinRate is void and is repeated.
 	Rate, MinRate int
 	// Watches is how many watches there are, of shapes as Mix says, over
-	// Clients clients.
+	// Clients clients of each kind.
 	Watches, Clients int
 	Mix              Mix
+	// APIs are what clients speak; each has half of the watches when there are
+	// two.
+	APIs []string
+	// Passed is how many percent of the writes go through the nodes, when
+	// etcd's API is spoken.
+	Passed int
 
 	// Nodes, Shards and Replicas are those of the cluster.
 	Nodes, Shards, Replicas int
@@ -53,6 +59,7 @@ func Defaults() Config {
 		Duration: 12 * time.Second, Away: 3 * time.Second, Asleep: 10 * time.Second,
 		Rate: 600, MinRate: 500,
 		Watches: 1000, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
+		APIs: APIs(), Passed: 15,
 		Nodes: 3, Shards: 16, Replicas: 3,
 		Prefixes: 16, Keys: 200,
 	}
@@ -70,6 +77,17 @@ func (c Config) Validate() error {
 		if known[f] == nil {
 			wrong("there is no fault %q: use %s", f, strings.Join(FaultNames(), ", "))
 		}
+	}
+	if len(c.APIs) == 0 {
+		wrong("no APIs: name some of %s", strings.Join(APIs(), ", "))
+	}
+	for _, a := range c.APIs {
+		if !slices.Contains(APIs(), a) {
+			wrong("there is no API %q: use %s", a, strings.Join(APIs(), ", "))
+		}
+	}
+	if c.Passed < 0 || c.Passed > 99 {
+		wrong("writes through the nodes (%d %%) must be 0 to 99 %%", c.Passed)
 	}
 	positive := map[string]int{
 		"cycles": c.Cycles, "rate": c.Rate, "watches": c.Watches, "clients": c.Clients,

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,26 +15,61 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// crowd is all watchers of a run, spread over some clients.
+// crowd is all watchers of a run, spread over some clients of each kind.
 type crowd struct {
-	clients  []*client.Client
+	groups   []group
+	mirrors  *client.Client // of the native API; nil: nobody speaks it
 	watchers []*watcher
 	truth    *truth
 }
 
-func newCrowd(endpoints []string, clients int, ws []wish, t *truth) (*crowd, error) {
+// group is the watchers of one client.
+type group interface {
+	// run watches until ctx ends.
+	run(ctx context.Context)
+	close() error
+}
+
+// newCrowd spreads the watchers of each kind over so many clients.
+func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
 	c := &crowd{truth: t}
-	for range clients {
-		cl, err := client.New(client.Config{Endpoints: endpoints})
-		if err != nil {
-			return nil, errors.Join(err, c.close())
+	of := map[kind][][]*watcher{}
+	for i, wish := range ws {
+		w := newWatcher(wish, t)
+		c.watchers = append(c.watchers, w)
+		if of[wish.by] == nil {
+			of[wish.by] = make([][]*watcher, clients)
 		}
-		c.clients = append(c.clients, cl)
+		of[wish.by][i%clients] = append(of[wish.by][i%clients], w)
 	}
-	for _, w := range ws {
-		c.watchers = append(c.watchers, newWatcher(w, t))
+	for i := range clients {
+		for _, k := range slices.Sorted(maps.Keys(of)) {
+			if len(of[k][i]) == 0 {
+				continue
+			}
+			g, err := c.newGroup(k, nodes, of[k][i], i, rng)
+			if err != nil {
+				return nil, errors.Join(err, c.close())
+			}
+			c.groups = append(c.groups, g)
+		}
 	}
 	return c, nil
+}
+
+func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand.Rand) (group, error) {
+	switch k {
+	case etcdClient:
+		return newEtcdClients(nodes, ws, i%2 == 0)
+	case etcdStream:
+		return newStream(nodes, ws, rand.New(rand.NewPCG(rng.Uint64(), 0)))
+	}
+	n, err := newNatives(nodes, ws)
+	if err != nil {
+		return nil, err
+	}
+	c.mirrors = n.client
+	return n, nil
 }
 
 // run watches until ctx ends. What is seen is judged all the while, so that
@@ -39,8 +77,8 @@ func newCrowd(endpoints []string, clients int, ws []wish, t *truth) (*crowd, err
 func (c *crowd) run(ctx context.Context) error {
 	var g sync.WaitGroup
 	defer g.Wait()
-	for i, w := range c.watchers {
-		g.Go(func() { w.run(ctx, c.clients[i%len(c.clients)]) })
+	for _, group := range c.groups {
+		g.Go(func() { group.run(ctx) })
 	}
 	for pause(ctx, 200*time.Millisecond) == nil {
 		for _, w := range c.watchers {
@@ -52,8 +90,8 @@ func (c *crowd) run(ctx context.Context) error {
 
 func (c *crowd) close() error {
 	var errs []error
-	for _, cl := range c.clients {
-		errs = append(errs, cl.Close())
+	for _, g := range c.groups {
+		errs = append(errs, g.close())
 	}
 	return errors.Join(errs...)
 }
@@ -89,46 +127,57 @@ func (c *crowd) finish(rev int64) {
 	}
 }
 
-// take returns what the watchers measured since the last call.
-func (c *crowd) take() measured {
-	out := measured{moves: map[string]int{}}
-	var worst time.Duration
+// take returns what the watchers measured since the last call, by kind.
+func (c *crowd) take() map[kind]*measured {
+	out := map[kind]*measured{}
 	for _, w := range c.watchers {
-		m := w.take()
-		out.events += m.events
-		for _, r := range m.reasons {
-			out.moves[r]++
+		m := out[w.wish.by]
+		if m == nil {
+			m = &measured{moves: map[string]int{}}
+			out[w.wish.by] = m
 		}
-		if m.gap > worst {
-			worst = m.gap
-			out.worst = fmt.Sprintf("%v at revision %d, %s", m.gap.Round(time.Millisecond), m.gapAt, w.wish.watch.Name)
-		}
-		switch {
-		case m.events == 0: // nothing to be late with
-		case m.moved:
-			out.gaps.Moved = append(out.gaps.Moved, m.gap)
-		default:
-			out.gaps.Stayed = append(out.gaps.Stayed, m.gap)
-		}
+		m.watches++
+		m.add(w.take(), w.wish.watch.Name)
 	}
 	return out
 }
 
-// measured is what all watchers measured in a window.
+// measured is what some watchers measured in a window.
 type measured struct {
-	gaps   gaps
-	worst  string         // the longest gap and whose it was
-	moves  map[string]int // by nodes and reason
-	events int
+	watches int
+	gaps    gaps
+	longest time.Duration  // of the gaps
+	worst   string         // that gap and whose it was
+	moves   map[string]int // by nodes and reason
+	events  int
+}
+
+func (m *measured) add(w window, name string) {
+	m.events += w.events
+	for _, r := range w.reasons {
+		m.moves[r]++
+	}
+	if w.gap > m.longest {
+		m.longest = w.gap
+		m.worst = fmt.Sprintf("%v at revision %d, %s", w.gap.Round(time.Millisecond), w.gapAt, name)
+	}
+	switch {
+	case w.events == 0: // nothing to be late with
+	case w.moved:
+		m.gaps.Moved = append(m.gaps.Moved, w.gap)
+	default:
+		m.gaps.Stayed = append(m.gaps.Stayed, w.gap)
+	}
 }
 
 // violations returns the first violations of all watchers, and how many there
-// were.
-func (c *crowd) violations() (first []check.Violation, all int) {
+// were of each kind.
+func (c *crowd) violations() (first []check.Violation, all map[kind]int) {
 	const most = 100
+	all = map[kind]int{}
 	for _, w := range c.watchers {
 		vs, n := w.violations()
-		all += n
+		all[w.wish.by] += n
 		first = append(first, vs[:min(len(vs), most-len(first))]...)
 	}
 	return first, all

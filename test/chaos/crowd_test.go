@@ -70,7 +70,12 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			}
 			write(99)
 			truth := newTruth()
-			crowd, err := newCrowd(cluster.Endpoints(), 3, wishes(60, Mix{Prefixes: 30, Everything: 20}, keys, kv.Revision(cluster.Revision()), rng), truth)
+			var nodes []target
+			for _, e := range cluster.Endpoints() {
+				nodes = append(nodes, target{e, e})
+			}
+			ws := wishes(nativeClient, 60, Mix{Prefixes: 30, Everything: 20}, keys, kv.Revision(cluster.Revision()), rng)
+			crowd, err := newCrowd(nodes, 3, ws, truth, rng)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,14 +103,14 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 				t.Fatal(err)
 			}
 			crowd.finish(rev)
-			first, n := crowd.violations()
-			if (n > 0) != c.want {
+			first, all := crowd.violations()
+			if n := all[nativeClient]; (n > 0) != c.want {
 				t.Errorf("%d violations: %v", n, first[:min(n, 1)])
 			}
-			if m := crowd.take(); m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
+			if m := crowd.take()[nativeClient]; m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
 				t.Errorf("%+v", m)
 			}
-			for _, m := range newMirrors(ctx, crowd.clients[0], keys) {
+			for _, m := range newMirrors(ctx, crowd.mirrors, keys) {
 				if vs := m.judge(ctx, truth.history, rev, time.Minute); len(vs) > 0 && !c.want {
 					t.Error(vs[0])
 				}

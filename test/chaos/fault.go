@@ -49,6 +49,7 @@ type Scene struct {
 	acked   *ackLog
 	crowd   *crowd
 	answers *answers
+	apis    []string
 	last    *Node         // the last victim
 	owned   int           // shards it owned
 	struck  map[*Node]int // how often each was one

@@ -23,14 +23,18 @@ func (pauseOwner) Strike(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	r, err := newReader(victim, s.acked)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	// The connection must stand before the node sleeps.
-	if _, err := r.ask(ctx, question{r: s.keys.anyPrefix(), stale: time.Minute}); err != nil {
-		s.Say("%s refuses a read before its sleep: %v", victim.Name, err)
+	var readers []*reader
+	for _, api := range s.apis {
+		r, err := newReader(api, victim, s.acked)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		// The connection must stand before the node sleeps.
+		if _, err := r.ask(ctx, question{r: s.keys.anyPrefix(), stale: time.Minute}); err != nil {
+			s.Say("%s refuses a read before its sleep: %v", victim.Name, err)
+		}
+		readers = append(readers, r)
 	}
 	s.Say("stop %s for %v", victim.Name, s.Asleep)
 	if err := victim.Pause(); err != nil {
@@ -42,8 +46,10 @@ func (pauseOwner) Strike(ctx context.Context, s *Scene) error {
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	defer g.Wait()
-	hard := pace{at: 6, most: 400, every: 5 * time.Millisecond, patience: 20 * time.Second}
-	g.Go(func() { r.read(ctx, stop, hard, s.keys, s.Seed, s.answers) })
+	hard := pace{at: 6 / len(readers), most: 400, every: 5 * time.Millisecond, patience: 20 * time.Second}
+	for i, r := range readers {
+		g.Go(func() { r.read(ctx, stop, hard, s.keys, s.Seed<<8|uint64(i), s.answers) })
+	}
 	defer close(stop)
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err

@@ -90,7 +90,7 @@ func TestAckLog(t *testing.T) {
 func TestWishesAreMixed(t *testing.T) {
 	keys := keyspace{16, 200}
 	count := map[string]int{}
-	for _, w := range wishes(1000, Mix{Prefixes: 25, Everything: 5}, keys, 100, rand.New(rand.NewPCG(1, 1))) {
+	for _, w := range wishes(nativeClient, 1000, Mix{Prefixes: 25, Everything: 5}, keys, 100, rand.New(rand.NewPCG(1, 1))) {
 		switch {
 		case w.watch.Range == kv.Prefix("/"):
 			count["everything"]++
@@ -135,9 +135,9 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 
 func TestConfigNamesEveryMistake(t *testing.T) {
 	c := Defaults()
-	c.Faults, c.Nodes, c.Rate, c.Watches = []string{"kil"}, 2, 10, 0
+	c.Faults, c.Nodes, c.Rate, c.Watches, c.APIs, c.Passed = []string{"kil"}, 2, 10, 0, []string{"http"}, 100
 	err := c.Validate()
-	for _, want := range []string{`"kil"`, "nodes (2)", "min rate (500)", "watches (0)", "dir is empty"} {
+	for _, want := range []string{`"kil"`, "nodes (2)", "min rate (500)", "watches (0)", `"http"`, "(100 %)", "dir is empty"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}
@@ -152,13 +152,19 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 func TestReportSumsUp(t *testing.T) {
 	r := newReport(Config{Shards: 2, Replicas: 2, Seed: 7})
 	second := []time.Duration{time.Second}
-	r.add(Cycle{Number: 1, Fault: "kill", Node: "node-1", Events: 10, WritesPerSecond: 600, WatchesAtEtcd: 3, gaps: gaps{Stayed: second}})
+	first := Cycle{Number: 1, Fault: "kill", Node: "node-1", WritesPerSecond: 600, WatchesAtEtcd: 3}
+	first.part(map[kind]*measured{nativeClient: {watches: 1, events: 10, worst: "it", gaps: gaps{Stayed: second}}})
+	first.read(Etcd, &judged{reads: 7, refused: map[string]int{"no": 2}})
+	r.add(first)
 	r.add(Cycle{Number: 2, Fault: "kill", Node: "node-2", Events: 5, Void: "100 writes/s", WritesPerSecond: 100, gaps: gaps{Stayed: []time.Duration{time.Hour}}})
 	r.add(Cycle{Number: 3, Fault: "pause", Node: "node-2", Events: 20, WritesPerSecond: 550, WatchesAtEtcd: 5, gaps: gaps{Moved: second}})
 	if f := r.Failed(); len(f) != 0 {
 		t.Errorf("failed: %v", f)
 	}
 	r.finish()
+	if p := r.Clients; len(p) != 2 || p[0].Gap.Max != time.Second || p[0].Worst != "it" || p[1].Reads != 7 || p[1].Refused != 2 {
+		t.Errorf("%+v", p)
+	}
 	if s := r.Total; s.Cycles != 2 || s.Void != 1 || s.Events != 35 || s.Stayed.Max != time.Second || s.WritesPerSecond != 550 || s.WatchesAtEtcd != 5 {
 		t.Errorf("%+v", s)
 	}
@@ -178,7 +184,7 @@ func TestReportSumsUp(t *testing.T) {
 	if err := r.JSON(&data); err != nil || !json.Valid(data.Bytes()) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"kill", "pause", "1s/1s/1s", "≥ 550", "unique: w"} {
+	for _, want := range []string{"kill", "pause", "1s/1s/1s", "≥ 550", "unique: w", "7 (2 refused)"} {
 		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
 			t.Errorf("%q is missing in\n%s\n%s", want, &table, &page)
 		}

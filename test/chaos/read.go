@@ -17,23 +17,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// reader reads from one node and no other, and notes what an answer must be:
-// what was acknowledged when the question was asked. Client packages go
-// elsewhere when a node does not answer, which is just what must not happen
-// here.
+// reader reads from one node and no other, by one API, and notes what an
+// answer must be: what was acknowledged when the question was asked. Client
+// packages go elsewhere when a node does not answer, which is just what must
+// not happen here.
 type reader struct {
+	api   string
 	node  *Node
 	conn  *grpc.ClientConn
 	acked *ackLog
 }
 
-func newReader(n *Node, acked *ackLog) (*reader, error) {
+func newReader(api string, n *Node, acked *ackLog) (*reader, error) {
 	conn, err := n.dial()
 	if err != nil {
 		return nil, err
 	}
 	conn.Connect()
-	return &reader{node: n, conn: conn, acked: acked}, nil
+	return &reader{api: api, node: n, conn: conn, acked: acked}, nil
 }
 
 func (r *reader) close() { _ = r.conn.Close() }
@@ -45,40 +46,58 @@ type question struct {
 	stale time.Duration
 	// at is the exact revision to read at; 0: now.
 	at kv.Revision
+
+	// Of etcd's API.
+	limit     int
+	countOnly bool
+	streamed  bool
 }
 
 // ask asks, and returns the answer for checking.
-func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
-	out := check.Read{Range: q.r}
-	var consistency pb.Consistency
-	var bound *durationpb.Duration
+func (r *reader) ask(ctx context.Context, q question) (answer, error) {
+	out := answer{api: r.api}
+	out.Range, out.Limit = q.r, q.limit
 	var how string
 	switch {
 	case q.at > 0:
 		how = fmt.Sprintf("read at revision %d", q.at)
-		out.At = q.at
+		out.At, out.notBefore = q.at, kv.Revision(r.acked.newest())
 	case q.stale > 0:
 		how = fmt.Sprintf("read that may be %v old", q.stale)
-		consistency, bound = pb.Consistency_CONSISTENCY_SERIALIZABLE, durationpb.New(q.stale)
 		out.NotBefore = kv.Revision(r.acked.before(time.Now().Add(-q.stale)))
 	default:
 		how = "linearizable read"
-		consistency = pb.Consistency_CONSISTENCY_LINEARIZABLE
 		out.NotBefore, out.Linearizable = kv.Revision(r.acked.newest()), true
 	}
-	out.Name = fmt.Sprintf("%s of %v at %s", how, q.r, r.node.Name)
+	out.Name = fmt.Sprintf("%s %s of %v at %s", r.api, how, q.r, r.node.Name)
+	if r.api == Etcd {
+		return out, r.askEtcd(ctx, q, &out)
+	}
+	return out, r.askNative(ctx, q, &out)
+}
+
+// askNative asks by the native API.
+func (r *reader) askNative(ctx context.Context, q question, out *answer) error {
+	var consistency pb.Consistency
+	var bound *durationpb.Duration
+	switch {
+	case q.stale > 0:
+		consistency, bound = pb.Consistency_CONSISTENCY_SERIALIZABLE, durationpb.New(q.stale)
+	case q.at == 0:
+		consistency = pb.Consistency_CONSISTENCY_LINEARIZABLE
+	}
 	cache := pb.NewCacheServiceClient(r.conn)
 	key, end := q.r.Etcd()
 	if q.r.IsSingle() {
 		a, err := cache.Get(ctx, &pb.GetRequest{Key: key, Revision: int64(q.at), Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
 		if err != nil {
-			return out, err
+			return err
 		}
 		out.Revision = kv.Revision(a.GetRevision())
 		if a.GetKv() != nil {
 			out.Items = append(out.Items, itemFromProto(a.GetKv()))
 		}
-		return out, nil
+		return nil
 	}
 	stream, err := cache.List(ctx, &pb.ListRequest{Key: key, RangeEnd: end, Revision: int64(q.at), Consistency: consistency, MaxStaleness: bound}, grpc.WaitForReady(true))
 	for err == nil {
@@ -86,7 +105,7 @@ func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
 		if chunk, err = stream.Recv(); err == nil {
 			rev := kv.Revision(chunk.GetRevision())
 			if out.Revision != 0 && out.Revision != rev {
-				return out, fmt.Errorf("%s: chunks at revisions %d and %d", out.Name, out.Revision, rev)
+				return fmt.Errorf("%s: chunks at revisions %d and %d", out.Name, out.Revision, rev)
 			}
 			out.Revision = rev
 			for _, k := range chunk.GetKvs() {
@@ -95,9 +114,9 @@ func (r *reader) ask(ctx context.Context, q question) (check.Read, error) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return out, err
+		return err
 	}
-	return out, nil
+	return nil
 }
 
 func itemFromProto(k *pb.KeyValue) check.Item {
@@ -105,39 +124,6 @@ func itemFromProto(k *pb.KeyValue) check.Item {
 		Key: string(k.GetKey()), Value: check.HashValue(k.GetValue()),
 		Create: kv.Revision(k.GetCreateRevision()), Mod: kv.Revision(k.GetModRevision()), Version: k.GetVersion(), Lease: k.GetLease(),
 	}
-}
-
-// answers are the reads of a while.
-type answers struct {
-	mu      sync.Mutex
-	reads   []check.Read   // guarded by mu
-	refused map[string]int // guarded by mu; by error, for people
-}
-
-func (a *answers) add(r check.Read, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
-		a.reads = append(a.reads, r)
-		return
-	}
-	if a.refused == nil {
-		a.refused = map[string]int{}
-	}
-	a.refused[err.Error()]++
-}
-
-// judge checks all answers against the history and forgets them. It returns
-// how many there were, and what was answered instead, by error.
-func (a *answers) judge(h *check.History) (checked int, refused map[string]int, broken []check.Violation) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, r := range a.reads {
-		broken = append(broken, r.Check(h)...)
-	}
-	checked, refused = len(a.reads), a.refused
-	a.reads, a.refused = nil, nil
-	return checked, refused, broken
 }
 
 // pace says how hard to read.
@@ -190,8 +176,15 @@ func (r *reader) question(keys keyspace, rng *rand.Rand) question {
 	case 2:
 		q.at = kv.Revision(r.acked.newest() - rng.Int64N(20))
 	}
+	if r.api == Etcd {
+		q.asOfEtcd(keys, rng)
+	}
 	return q
 }
 
-// staleness is the bound that bounded reads ask for.
-const staleness = 2 * time.Second
+// staleness is the bound that bounded reads ask for, and etcdStaleness the one
+// that nodes have for those that cannot ask: --max-staleness.
+const (
+	staleness     = 2 * time.Second
+	etcdStaleness = 5 * time.Second
+)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,18 +29,18 @@ type Cycle struct {
 	// Reads were answered and judged, Refused were answered with an error.
 	Reads   int `json:"reads"`
 	Refused int `json:"refused"`
-	// Refusals are the errors and how often each came.
-	Refusals map[string]int `json:"refusals,omitempty"`
+	// Written are keys that were to be written through the nodes, and judged;
+	// Unknown are the errors that came for an answer, and how often.
+	Written int            `json:"written"`
+	Unknown map[string]int `json:"unknown,omitempty"`
 	// Violations of all promises.
 	Violations int `json:"violations"`
 	// Stayed and Moved are the longest delays, against etcd's own watch, of
 	// watchers that kept their node and of those that had to move.
 	Stayed Quantiles `json:"gap_stayed"`
 	Moved  Quantiles `json:"gap_moved"`
-	// Worst is the longest of these delays and whose it was.
-	Worst string `json:"worst"`
-	// Moves says how many watchers went from where to where, and why.
-	Moves map[string]int `json:"moves"`
+	// Clients are the same by kind of client.
+	Clients []Part `json:"clients"`
 	// ListsAtEtcd are requests for the keys of a range, by anybody.
 	ListsAtEtcd int `json:"lists_at_etcd"`
 	// ListSample is one of them, as etcd logs it.
@@ -81,6 +82,8 @@ type Report struct {
 	// Faults sums the cycles up that count, by fault; Total all of them.
 	Faults []Sum `json:"faults"`
 	Total  Sum   `json:"total"`
+	// Clients sums them up by kind of client.
+	Clients []Part `json:"clients"`
 	// Violations are the first ones, in words.
 	Violations []string `json:"violations"`
 	// Error says why the run ended early.
@@ -110,10 +113,18 @@ type Sum struct {
 func newReport(cfg Config) Report {
 	return Report{
 		Started: time.Now().UTC(), Seed: cfg.Seed, WatchesAllowed: cfg.Shards*cfg.Replicas + 1,
-		Setting: fmt.Sprintf("%d nodes, %d shards × %d replicas, %d watches (%d %% prefixes, %d %% everything, the rest single keys) over %d clients, %d writes/s aimed at, %d keys",
-			cfg.Nodes, cfg.Shards, cfg.Replicas, cfg.Watches, cfg.Mix.Prefixes, cfg.Mix.Everything, cfg.Clients, cfg.Rate, cfg.Prefixes*cfg.Keys),
-		seen: map[check.Violation]bool{},
+		Setting: setting(cfg),
+		seen:    map[check.Violation]bool{},
 	}
+}
+
+func setting(cfg Config) string {
+	s := fmt.Sprintf("%d nodes, %d shards × %d replicas, %d watches (%d %% prefixes, %d %% everything, the rest single keys) by API %s over %d clients of each kind, %d writes/s aimed at",
+		cfg.Nodes, cfg.Shards, cfg.Replicas, cfg.Watches, cfg.Mix.Prefixes, cfg.Mix.Everything, strings.Join(cfg.APIs, " and "), cfg.Clients, cfg.Rate)
+	if slices.Contains(cfg.APIs, Etcd) {
+		s += fmt.Sprintf(" (%d %% through the nodes)", cfg.Passed)
+	}
+	return s + fmt.Sprintf(", %d keys", cfg.Prefixes*cfg.Keys)
 }
 
 func (r *Report) add(c Cycle) { r.Cycles = append(r.Cycles, c) }
@@ -139,6 +150,7 @@ func (r *Report) finish() {
 		}
 		r.Faults[at[c.Fault]].add(c)
 		r.Total.add(c)
+		r.Clients = sumParts(r.Clients, c.Clients, c.Void == "")
 	}
 	r.Total.Fault = "all"
 	for i := range r.Faults {
@@ -210,6 +222,13 @@ func (r *Report) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintln(t, "\n"+strings.ToUpper(strings.Join(partColumns, "\t")))
+	for _, p := range r.Clients {
+		fmt.Fprintln(t, strings.Join(p.cells(), "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
 	for _, v := range r.Violations[:min(len(r.Violations), 20)] {
 		if _, err := fmt.Fprintln(w, "  "+v); err != nil {
 			return err
@@ -241,7 +260,13 @@ func (r *Report) Markdown(w io.Writer) error {
 		row(s.cells())
 	}
 	fmt.Fprintf(&b, "\nGaps are the longest delay of each watcher in each cycle, from the fault on, against a watch at etcd itself. "+
-		"Watches at etcd: at most %d are allowed, one of them the run's own.\n\n## Cycles\n\n", r.WatchesAllowed)
+		"Watches at etcd: at most %d are allowed, one of them the run's own.\n\n## Clients\n\n", r.WatchesAllowed)
+	row(partColumns)
+	b.WriteString(strings.Repeat("|---", len(partColumns)) + "|\n")
+	for _, p := range r.Clients {
+		row(p.cells())
+	}
+	b.WriteString("\n## Cycles\n\n")
 	row(append([]string{"#", "node"}, columns[3:]...))
 	b.WriteString(strings.Repeat("|---", len(columns)-1) + "|\n")
 	for _, c := range r.Cycles {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/check"
@@ -54,7 +56,8 @@ type run struct {
 	answers  answers
 	scene    *Scene
 	report   Report
-	counted  int // violations of watchers that are in the report
+	counted  map[kind]int // violations of watchers that are in the report
+	passing  *clientv3.Client
 
 	watchesAtEtcd atomic.Int64 // the most seen since the last look
 }
@@ -65,7 +68,12 @@ func (r *run) run(ctx context.Context) (err error) {
 	}
 	defer r.etcd.close()
 	defer r.cluster.stop()
-	defer func() { err = errors.Join(err, r.crowd.close()) }()
+	defer func() {
+		err = errors.Join(err, r.crowd.close())
+		if r.passing != nil {
+			err = errors.Join(err, r.passing.Close())
+		}
+	}()
 
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -111,7 +119,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 	}()
 	r.requests = &requestLog{etcd: r.etcd}
-	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed}
+	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed}
 	if err := r.load.load(ctx); err != nil {
 		return err
 	}
@@ -132,21 +140,34 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32))
-	ws := wishes(cfg.Watches, cfg.Mix, r.keys, kv.Revision(r.load.acked.newest()), rng)
-	r.crowd, err = newCrowd(r.cluster.Endpoints(), cfg.Clients, ws, r.truth)
+	nodes := r.cluster.targets()
+	var ws []wish
+	order, has := kinds(cfg.APIs, cfg.Watches)
+	for _, k := range order {
+		ws = append(ws, wishes(k, has[k], cfg.Mix, r.keys, kv.Revision(r.load.acked.newest()), rng)...)
+	}
+	if slices.Contains(cfg.APIs, Etcd) && cfg.Passed > 0 {
+		if r.passing, err = dialEtcd(addrs(nodes)); err != nil {
+			return err
+		}
+		r.load.passed = &passed{client: r.passing, keys: r.keys, acked: &r.load.acked}
+	}
+	r.crowd, err = newCrowd(nodes, cfg.Clients, ws, r.truth, rng)
 	return err
 }
 
 // cycles runs the cycles and repeats those that are void.
 func (r *run) cycles(ctx context.Context) error {
-	r.mirrors = newMirrors(ctx, r.crowd.clients[0], r.keys)
-	r.cfg.Say("starting %d watches over %d clients", r.cfg.Watches, r.cfg.Clients)
+	if c := r.crowd.mirrors; c != nil {
+		r.mirrors = newMirrors(ctx, c, r.keys)
+	}
+	r.cfg.Say("starting %d watches over %d clients", r.cfg.Watches, len(r.crowd.groups))
 	if err := r.crowd.reach(ctx, r.load.acked.newest(), patience); err != nil {
 		return r.withLogs(err)
 	}
 	r.scene = &Scene{
 		Cluster: r.cluster, Away: r.cfg.Away, Asleep: r.cfg.Asleep, Say: r.cfg.Say,
-		keys: r.keys, acked: &r.load.acked, crowd: r.crowd, answers: &r.answers,
+		keys: r.keys, acked: &r.load.acked, crowd: r.crowd, answers: &r.answers, apis: r.cfg.APIs,
 	}
 	known := Faults()
 	for done, tries := 0, 0; done < r.cfg.Cycles; tries++ {
@@ -206,7 +227,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		c.Node, c.Owned = r.scene.last.Name, r.scene.owned
 	}
 	if err != nil {
-		c.Violations = r.count()
+		r.count(&c)
 		return c, err
 	}
 	if c.WritesPerSecond < float64(r.cfg.MinRate) {
@@ -220,16 +241,18 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait func()) {
 	var g sync.WaitGroup
 	for i, n := range r.cluster.Nodes {
-		reader, err := newReader(n, &r.load.acked)
-		if err != nil {
-			r.answers.add(check.Read{}, err)
-			continue
+		for j, api := range r.cfg.APIs {
+			reader, err := newReader(api, n, &r.load.acked)
+			if err != nil {
+				r.answers.add(answer{api: api}, err)
+				continue
+			}
+			gently := pace{at: 2, most: math.MaxInt, every: 100 * time.Millisecond, patience: 3 * time.Second}
+			g.Go(func() {
+				defer reader.close()
+				reader.read(ctx, stop, gently, r.keys, r.scene.Seed<<8|uint64(i*2+j), &r.answers)
+			})
 		}
-		gently := pace{at: 2, most: math.MaxInt, every: 100 * time.Millisecond, patience: 3 * time.Second}
-		g.Go(func() {
-			defer reader.close()
-			reader.read(ctx, stop, gently, r.keys, r.scene.Seed<<8|uint64(i), &r.answers)
-		})
 	}
 	return g.Wait
 }
@@ -246,11 +269,8 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 		return err // without the truth there is nothing to judge by
 	}
 	r.crowd.finish(rev)
-	c.Violations = r.count()
-
-	m := r.crowd.take()
-	c.Events, c.Moves, c.Worst, c.gaps = m.events, m.moves, m.worst, m.gaps
-	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
+	c.part(r.crowd.take())
+	r.count(c)
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
 	counts, err := r.requests.next(ctx)
 	if err != nil {
@@ -258,54 +278,63 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	}
 	c.ListsAtEtcd, c.ListSample = counts.Lists, counts.Sample
 
-	broken := r.compare(ctx, rev)
-	read, refused, stale := r.answers.judge(r.truth.history)
-	c.Reads, c.Refusals = read, refused
-	for _, n := range refused {
-		c.Refused += n
+	for _, m := range r.mirrors {
+		r.found(c, string(nativeClient), m.judge(ctx, r.truth.history, rev, patience))
 	}
-	broken = append(broken, stale...)
-	c.Violations += len(broken)
-	r.report.note(broken)
+	r.listEverywhere(ctx, c, rev)
+	for api, j := range r.answers.judge(r.truth.history) {
+		c.read(api, j)
+		r.found(c, api, j.broken)
+	}
+	if p := r.load.passed; p != nil {
+		judged, unknown, broken := p.judge(r.truth.history)
+		c.Written, c.Unknown = judged, unknown
+		r.found(c, Etcd, broken)
+	}
 	return late
 }
 
-// count notes what the watchers saw go wrong, and returns how much of it is
-// new since the last call.
-func (r *run) count() int {
+// count notes what the watchers saw go wrong since the last call.
+func (r *run) count(c *Cycle) {
 	first, all := r.crowd.violations()
 	r.report.note(first)
-	since := all - r.counted
+	for k, n := range all {
+		c.broken(string(k), n-r.counted[k])
+	}
 	r.counted = all
-	return since
 }
 
-// compare holds mirrors and nodes against etcd's state at rev.
-func (r *run) compare(ctx context.Context, rev int64) (broken []check.Violation) {
-	for _, m := range r.mirrors {
-		broken = append(broken, m.judge(ctx, r.truth.history, rev, patience)...)
-	}
+// found notes what else has gone wrong.
+func (r *run) found(c *Cycle, by string, vs []check.Violation) {
+	c.broken(by, len(vs))
+	r.report.note(vs)
+}
+
+// listEverywhere lists everything at every node, by every API.
+func (r *run) listEverywhere(ctx context.Context, c *Cycle, rev int64) {
 	for _, n := range r.cluster.Nodes {
-		answer, err := r.everything(ctx, n)
-		if err != nil { // after the fault has healed there is no excuse
-			broken = append(broken, check.Violation{
-				Promise: check.PromiseEqual, Watcher: "list of everything at " + n.Name, Revision: kv.Revision(rev),
+		for _, api := range r.cfg.APIs {
+			answer, err := r.everything(ctx, api, n)
+			if err == nil {
+				r.answers.add(answer, nil)
+				continue
+			}
+			// After the fault has healed there is no excuse.
+			r.found(c, api, []check.Violation{{
+				Promise: check.PromiseEqual, Watcher: fmt.Sprintf("list of everything at %s by the API %s", n.Name, api), Revision: kv.Revision(rev),
 				Expected: "an answer", Got: err.Error(),
-			})
-			continue
+			}})
 		}
-		r.answers.add(answer, nil)
 	}
-	return broken
 }
 
 // everything lists all keys at one node.
-func (r *run) everything(ctx context.Context, n *Node) (check.Read, error) {
+func (r *run) everything(ctx context.Context, api string, n *Node) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reader, err := newReader(n, &r.load.acked)
+	reader, err := newReader(api, n, &r.load.acked)
 	if err != nil {
-		return check.Read{}, err
+		return answer{}, err
 	}
 	defer reader.close()
 	return reader.ask(ctx, question{r: kv.Prefix("/")})

@@ -29,16 +29,22 @@ const (
 
 // wish is what one watcher asks for.
 type wish struct {
+	by    kind
 	watch check.Watch
 	start start
+
+	// Of etcd's API.
+	notify   bool // progress_notify
+	fragment bool
+	leader   bool // a node without a leader is to say so
 }
 
 // wishes returns n watches of mixed shapes and starts, the same for the same
 // seed. at is the revision that those start behind that start at one.
-func wishes(n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wish {
+func wishes(by kind, n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wish {
 	out := make([]wish, n)
 	for i := range out {
-		w := wish{start: start(rng.IntN(int(starts)))}
+		w := wish{by: by, start: start(rng.IntN(int(starts)))}
 		shape := "key"
 		switch p := i * 100 / n; {
 		case p < mix.Everything:
@@ -54,8 +60,38 @@ func wishes(n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wis
 		if w.start == fromRevision {
 			w.watch.Start = at + 1
 		}
-		w.watch.Name = fmt.Sprintf("watcher %d (%s %v)", i, shape, w.watch.Range)
+		if apiOf(by) == Etcd {
+			shape = w.asOfEtcd(shape, keys, rng)
+		}
+		w.watch.Name = fmt.Sprintf("%s watcher %d (%s %v)", by, i, shape, w.watch.Range)
 		out[i] = w
 	}
 	return out
+}
+
+// asOfEtcd adds what only etcd's API has, and returns the name of the shape.
+func (w *wish) asOfEtcd(shape string, keys keyspace, rng *rand.Rand) string {
+	w.notify, w.fragment, w.leader = rng.IntN(2) == 0, rng.IntN(3) == 0, rng.IntN(2) == 0
+	switch rng.IntN(8) {
+	case 0:
+		w.watch.NoPuts = true
+		shape += " deletes"
+	case 1, 2:
+		w.watch.NoDeletes = true
+		shape += " puts"
+	}
+	if w.watch.Range.IsSingle() || rng.IntN(2) == 0 {
+		return shape
+	}
+	if !w.watch.Merged { // the middle of a prefix
+		p := rng.IntN(keys.prefixes)
+		w.watch.Range = kv.Range{Start: keys.key(p, keys.keys/4), End: keys.key(p, keys.keys*3/4)}
+		return shape + " middle"
+	}
+	if rng.IntN(2) == 0 {
+		w.watch.Range = kv.Range{} // all keys there are
+	} else {
+		w.watch.Range = kv.Range{Start: keys.key(keys.prefixes/3, 0)} // and all behind it
+	}
+	return shape
 }

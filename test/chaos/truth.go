@@ -86,14 +86,3 @@ func (t *truth) reach(ctx context.Context, rev int64, within time.Duration) erro
 		return nil
 	})
 }
-
-func eventFromEtcd(e *clientv3.Event) check.Event {
-	if e.Type == clientv3.EventTypeDelete {
-		return check.Delete(string(e.Kv.Key), kv.Revision(e.Kv.ModRevision))
-	}
-	return check.Put(check.Item{
-		Key: string(e.Kv.Key), Value: check.HashValue(e.Kv.Value),
-		Create: kv.Revision(e.Kv.CreateRevision), Mod: kv.Revision(e.Kv.ModRevision),
-		Version: e.Kv.Version, Lease: e.Kv.Lease,
-	})
-}

@@ -1,73 +1,60 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// watcher is one watch of a client, judged as it goes.
+// watcher is one watch of a client, judged as it goes. Who drives it tells it
+// what came: see native.go, clientv3.go and stream.go.
 type watcher struct {
 	wish  wish
 	truth *truth
 
 	mu      sync.Mutex
-	checker *check.Checker  // guarded by mu
-	started bool            // guarded by mu; a start from now is known
-	resumes []client.Resume // guarded by mu; not fed to the checker yet
-	moved   int             // guarded by mu; resumes since the window began
-	gap     time.Duration   // guarded by mu; longest since the window began
-	gapAt   kv.Revision     // guarded by mu; the revision that was so late
-	reasons []string        // guarded by mu; why it moved since the window began
-	events  int             // guarded by mu; since the window began
-	err     error           // guarded by mu; why the watch ended
+	checker *check.Checker    // guarded by mu
+	started bool              // guarded by mu; a start from now is known
+	resumes []resume          // guarded by mu; not fed to the checker yet
+	moved   int               // guarded by mu; resumes since the window began
+	gap     time.Duration     // guarded by mu; longest since the window began
+	gapAt   kv.Revision       // guarded by mu; the revision that was so late
+	reasons []string          // guarded by mu; why it moved since the window began
+	events  int               // guarded by mu; since the window began
+	blamed  []check.Violation // guarded by mu; found without the checker
+	err     error             // guarded by mu; why the watch ended
 }
 
 func newWatcher(w wish, t *truth) *watcher {
 	return &watcher{wish: w, truth: t, checker: check.NewChecker(w.watch)}
 }
 
-// run watches until ctx ends.
-func (w *watcher) run(ctx context.Context, c *client.Client) {
-	opts := []client.WatchOption{client.WithProgress(), client.OnResume(w.resumed)}
-	switch w.wish.start {
-	case fromRevision:
-		opts = append(opts, client.FromRevision(int64(w.wish.watch.Start)))
-	case stateFirst:
-		opts = append(opts, client.WithState())
-	}
-	if w.wish.watch.Prev {
-		opts = append(opts, client.WithPrevKV())
-	}
-	r := w.wish.watch.Range
-	cw := c.Watch(ctx, client.Between(r.Start, r.End), opts...)
-	defer cw.Close()
-	for {
-		u, err := cw.Next(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				w.ended(err)
-			}
-			return
-		}
-		w.saw(u, time.Now())
-	}
+// resume is a watch that goes on at another node, or at the same one again.
+type resume struct {
+	from, to string
+	reason   error
+	// behind is the position: everything up to it had come. 0: not known.
+	behind int64
+	// wanted: nothing was wrong with the node that it left.
+	wanted bool
 }
 
-// resumed is called by the client, which may be ahead of the consumer.
-func (w *watcher) resumed(r client.Resume) {
+// resumed may be called ahead of what is seen.
+func (w *watcher) resumed(r resume) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.resumes = append(w.resumes, r)
-	w.moved++
-	w.reasons = append(w.reasons, fmt.Sprintf("%s → %s: %v", r.From, r.To, r.Reason))
+	if !r.wanted {
+		w.moved++
+	}
+	w.reasons = append(w.reasons, fmt.Sprintf("%s → %s: %v", r.from, r.to, r.reason))
 }
 
+// ended says that the watch has ended for good.
 func (w *watcher) ended(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,27 +62,31 @@ func (w *watcher) ended(err error) {
 	w.checker.Feed(check.Op{Kind: check.OpEnded})
 }
 
-// saw takes what the client delivered.
-func (w *watcher) saw(u client.Update, now time.Time) {
-	op := check.Op{Revision: kv.Revision(u.Revision)}
-	switch u.Kind {
-	case client.KindBatch:
-		op.Kind, op.Events = check.OpBatch, eventsFrom(u.Events)
-	case client.KindState:
-		op.Kind, op.Items = check.OpState, itemsFrom(u.KVs)
-	case client.KindProgress:
-		op.Kind = check.OpProgress
+// blame notes what is wrong and can be seen without the history.
+func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	const most = 20
+	if len(w.blamed) < most {
+		w.blamed = append(w.blamed, check.Violation{
+			Promise: p, Watcher: w.wish.watch.Name, Revision: kv.Revision(rev), Expected: expected, Got: got,
+		})
 	}
+}
+
+// saw takes what the client delivered.
+func (w *watcher) saw(op check.Op, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// The watch went on elsewhere behind a position: that is where the break
 	// belongs in what the consumer sees.
-	for len(w.resumes) > 0 && w.resumes[0].Revision < u.Revision {
-		w.checker.Feed(check.Op{Kind: check.OpResumed, Revision: kv.Revision(w.resumes[0].Revision + 1), Node: w.resumes[0].To})
+	for len(w.resumes) > 0 && kv.Revision(w.resumes[0].behind) < op.Revision {
+		r := check.Op{Kind: check.OpResumed, Node: w.resumes[0].to}
+		if w.resumes[0].behind > 0 {
+			r.Revision = kv.Revision(w.resumes[0].behind + 1)
+		}
+		w.checker.Feed(r)
 		w.resumes = w.resumes[1:]
-	}
-	if w.wish.start == fromNow && !w.started && op.Kind == check.OpProgress {
-		op.Kind = check.OpCreated // the client says so where the watch starts
 	}
 	w.started = true
 	w.checker.Feed(op)
@@ -160,37 +151,6 @@ func (w *watcher) take() window {
 func (w *watcher) violations() ([]check.Violation, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.checker.Violations()
-}
-
-func itemFrom(k *client.KeyValue) check.Item {
-	return check.Item{
-		Key: string(k.Key), Value: check.HashValue(k.Value),
-		Create: kv.Revision(k.CreateRevision), Mod: kv.Revision(k.ModRevision), Version: k.Version, Lease: k.Lease,
-	}
-}
-
-func itemsFrom(kvs []client.KeyValue) []check.Item {
-	out := make([]check.Item, len(kvs))
-	for i := range kvs {
-		out[i] = itemFrom(&kvs[i])
-	}
-	return out
-}
-
-func eventsFrom(events []client.Event) []check.Event {
-	out := make([]check.Event, len(events))
-	for i := range events {
-		e := &events[i]
-		if e.Type == client.Delete {
-			out[i] = check.Delete(string(e.KV.Key), kv.Revision(e.KV.ModRevision))
-		} else {
-			out[i] = check.Put(itemFrom(&e.KV))
-		}
-		if e.Prev != nil {
-			p := itemFrom(e.Prev)
-			out[i].Prev = &p
-		}
-	}
-	return out
+	first, all := w.checker.Violations()
+	return slices.Concat(w.blamed, first), all + len(w.blamed)
 }

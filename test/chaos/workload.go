@@ -13,16 +13,24 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// writers is how many goroutines share the rate.
-const writers = 8
+// writers is how many goroutines share the rate of what goes to etcd
+// directly, and passers of what goes through the nodes: those wait for nodes
+// that are not there, and nobody waits for them.
+const (
+	writers = 8
+	passers = 6
+)
 
-// workload writes to etcd directly: puts, deletes, small delete-ranges, and
-// transactions over two prefixes.
+// workload writes: puts, deletes, small delete-ranges, and transactions over
+// two prefixes, directly to etcd and a part of them through the nodes.
 type workload struct {
 	client *clientv3.Client
 	keys   keyspace
 	rate   int // writes per second, all writers together
 	seed   uint64
+
+	passed  *passed // nil: all go to etcd directly
+	percent int     // of the writes that go through the nodes
 
 	runs   uint64 // owned by run's caller; every run writes something else
 	writes atomic.Int64
@@ -54,17 +62,30 @@ func (w *workload) load(ctx context.Context) error {
 func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	w.runs++
 	g, ctx := errgroup.WithContext(ctx)
-	for n := range writers {
-		rng := rand.New(rand.NewPCG(w.seed, w.runs<<8|uint64(n)+1))
-		g.Go(func() error { return w.write(ctx, stop, rng) })
+	seeds := uint64(1)
+	share := func(n, percent int, one func(context.Context, *rand.Rand) (int64, error)) {
+		if percent == 0 {
+			return
+		}
+		every := time.Second * time.Duration(n) * 100 / time.Duration(w.rate*percent)
+		for range n {
+			seed := w.runs<<8 | seeds
+			seeds++
+			g.Go(func() error { return w.write(ctx, stop, rand.New(rand.NewPCG(w.seed, seed)), every, one) })
+		}
 	}
+	percent := 0
+	if w.passed != nil {
+		percent = w.percent
+		share(passers, percent, w.passed.one)
+	}
+	share(writers, 100-percent, w.one)
 	return g.Wait()
 }
 
-// write is one writer. When it falls behind its pace it does not rush to make
-// up for more than a moment.
-func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
-	every := time.Second * writers / time.Duration(w.rate)
+// write is one writer, which calls one again and again. When it falls behind
+// its pace it does not rush to make up for more than a moment.
+func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Rand, every time.Duration, one func(context.Context, *rand.Rand) (int64, error)) error {
 	const most = 100 * time.Millisecond
 	next := time.Now().Add(time.Duration(rng.Int64N(int64(every))))
 	for {
@@ -89,12 +110,14 @@ func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Ra
 			next = time.Now().Add(-most)
 		}
 		next = next.Add(every)
-		rev, err := w.one(ctx, rng)
+		rev, err := one(ctx, rng)
 		if err != nil {
 			return fmt.Errorf("write to etcd: %w", err)
 		}
-		w.acked.add(rev)
-		w.writes.Add(1)
+		if rev > 0 { // it was answered
+			w.acked.add(rev)
+			w.writes.Add(1)
+		}
 	}
 }
 

@@ -18,10 +18,14 @@ import (
 	"github.com/shardwatch/shardwatch/test/chaos"
 )
 
-const usage = `chaos starts an etcd and a cluster of cachenode processes, writes to etcd,
-watches through many native clients, and breaks something in every cycle. At the
-end of each cycle all watchers must have etcd's revision, and every promise is
-checked for everything that was delivered.
+const usage = `chaos starts an etcd and a cluster of cachenode processes, writes to etcd and
+through the nodes, watches through many clients, and breaks something in every
+cycle. At the end of each cycle all watchers must have etcd's revision, and every
+promise is checked for everything that was delivered.
+
+Clients speak the native API and etcd's: half of the latter are clientv3, which
+resumes by itself, the others are bare streams of many watches that go on at the
+next node, with nothing but the last revision plus one.
 
 Usage:
   go run ./test/chaos/cmd/chaos [flags]
@@ -32,6 +36,9 @@ Examples:
 
   # It sleeps for ten seconds instead, and must not answer from its dreams
   go run ./test/chaos/cmd/chaos --faults pause --cycles 5
+
+  # Clients of etcd's API only
+  go run ./test/chaos/cmd/chaos --api etcd
 
   # All faults in turn, a small machine
   go run ./test/chaos/cmd/chaos --faults kill,pause,quorum --cycles 3 --rate 200 --min-rate 100 --watches 200
@@ -51,6 +58,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.IntVar(&cfg.Cycles, "cycles", cfg.Cycles, "`number` of cycles")
+	flags.StringSliceVar(&cfg.APIs, "api", cfg.APIs, "`APIs` that clients speak: native, etcd; each has half of the watches")
+	flags.IntVar(&cfg.Passed, "passed", cfg.Passed, "`percent` of the writes that go through the nodes, by etcd's API")
 	flags.StringSliceVar(&cfg.Faults, "faults", cfg.Faults, "`names` of faults; they take turns")
 	flags.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`number` that decides what is written and watched; 0: another one each time")
 	flags.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long each cycle writes, at least")
@@ -59,7 +68,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.Rate, "rate", cfg.Rate, "`writes` per second to aim at")
 	flags.IntVar(&cfg.MinRate, "min-rate", cfg.MinRate, "a cycle with fewer `writes` per second is void and repeated")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches")
-	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients that share them")
+	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients of each kind that share them")
 	flags.IntVar(&cfg.Mix.Prefixes, "prefixes", cfg.Mix.Prefixes, "`percent` of watches that watch one prefix")
 	flags.IntVar(&cfg.Mix.Everything, "everything", cfg.Mix.Everything, "`percent` of watches that watch all shards; the rest watch single keys")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "`number` of cache nodes")

@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// answer is what a read was answered.
+type answer struct {
+	check.Read
+	api string
+	// countOnly: the answer has no keys, but their number.
+	countOnly bool
+	// counted: the answer says how many keys the range has in all, and whether
+	// there are more than it brings.
+	counted bool
+	count   int64
+	more    bool
+	// now is etcd's revision as the answer to a read at an exact one tells it,
+	// and notBefore the oldest that it may be.
+	now, notBefore kv.Revision
+}
+
+// check judges the answer. The history must have reached its revision.
+func (a *answer) check(h *check.History) []check.Violation {
+	r := a.Read
+	if !a.counted {
+		return r.Check(h)
+	}
+	all := h.State(r.Range, r.Revision)
+	if a.countOnly {
+		r.Items = all // none were asked for
+	}
+	out := r.Check(h)
+	wrong := func(expected, got any) {
+		out = append(out, check.Violation{
+			Promise: check.PromiseExact, Watcher: r.Name, Revision: r.Revision, Expected: fmt.Sprint(expected), Got: fmt.Sprint(got),
+		})
+	}
+	if r.Revision > h.Head() {
+		return out
+	}
+	if a.At > 0 && (a.now < a.notBefore || a.now > h.Head()) {
+		wrong(fmt.Sprintf("a header of revision %d to %d", a.notBefore, h.Head()), a.now)
+	}
+	if int64(len(all)) != a.count {
+		wrong(fmt.Sprintf("a count of %d", len(all)), a.count)
+	}
+	if more := !a.countOnly && r.Limit > 0 && len(all) > r.Limit; more != a.more {
+		wrong(fmt.Sprintf("more: %v", more), a.more)
+	}
+	return out
+}
+
+// answers are the reads of a while.
+type answers struct {
+	mu      sync.Mutex
+	reads   []answer                  // guarded by mu
+	refused map[string]map[string]int // guarded by mu; by API and error, for people
+}
+
+func (a *answers) add(r answer, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.reads = append(a.reads, r)
+		return
+	}
+	if a.refused == nil {
+		a.refused = map[string]map[string]int{}
+	}
+	if a.refused[r.api] == nil {
+		a.refused[r.api] = map[string]int{}
+	}
+	a.refused[r.api][err.Error()]++
+}
+
+// judged is what came of the reads by one API.
+type judged struct {
+	reads   int
+	refused map[string]int // by error
+	broken  []check.Violation
+}
+
+// judge checks all answers against the history and forgets them.
+func (a *answers) judge(h *check.History) map[string]*judged {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[string]*judged{}
+	of := func(api string) *judged {
+		if out[api] == nil {
+			out[api] = &judged{}
+		}
+		return out[api]
+	}
+	for _, r := range a.reads {
+		j := of(r.api)
+		j.reads++
+		j.broken = append(j.broken, r.check(h)...)
+	}
+	for api, errs := range a.refused {
+		of(api).refused = errs
+	}
+	a.reads, a.refused = nil, nil
+	return out
+}

@@ -1,0 +1,133 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// etcdWatch is a watcher by etcd's API: it lives on revisions alone, which any
+// node understands. It belongs to one goroutine.
+type etcdWatch struct {
+	*watcher
+	// next is the first revision it does not have; 0: it has not started.
+	next int64
+	// id is the watch's ID where the client chooses it.
+	id int64
+}
+
+func newEtcdWatch(w *watcher) *etcdWatch {
+	return &etcdWatch{watcher: w, next: int64(w.wish.watch.Start)}
+}
+
+// needsState reports whether the watch begins with the state, and has not.
+func (w *etcdWatch) needsState() bool { return w.next == 0 && w.wish.start == stateFirst }
+
+// request returns what goes on behind the last thing seen.
+func (w *etcdWatch) request() *etcdserverpb.WatchCreateRequest {
+	key, end := w.wish.watch.Range.Etcd()
+	r := &etcdserverpb.WatchCreateRequest{
+		Key: key, RangeEnd: end, StartRevision: w.next, PrevKv: w.wish.watch.Prev,
+		ProgressNotify: w.wish.notify, Fragment: w.wish.fragment,
+	}
+	if w.wish.watch.NoPuts {
+		r.Filters = append(r.Filters, etcdserverpb.WatchCreateRequest_NOPUT)
+	}
+	if w.wish.watch.NoDeletes {
+		r.Filters = append(r.Filters, etcdserverpb.WatchCreateRequest_NODELETE)
+	}
+	return r
+}
+
+// created takes the answer to a request without a start: the watch has what
+// comes behind rev.
+func (w *etcdWatch) created(rev int64) {
+	if w.next == 0 {
+		w.next = rev + 1
+		w.saw(check.Op{Kind: check.OpCreated, Revision: kv.Revision(rev)}, time.Now())
+	}
+}
+
+// progressed takes a word that everything up to rev has come.
+func (w *etcdWatch) progressed(rev int64) {
+	w.saw(check.Op{Kind: check.OpProgress, Revision: kv.Revision(rev)}, time.Now())
+	w.next = max(w.next, rev+1)
+}
+
+// delivered takes the events of one response, all its fragments together: it
+// holds whole revisions.
+func (w *etcdWatch) delivered(events []*mvccpb.Event) {
+	now := time.Now()
+	for len(events) > 0 {
+		rev, n := events[0].GetKv().GetModRevision(), 1
+		for n < len(events) && events[n].GetKv().GetModRevision() == rev {
+			n++
+		}
+		op := check.Op{Kind: check.OpBatch, Revision: kv.Revision(rev)}
+		for _, e := range events[:n] {
+			op.Events = append(op.Events, eventFromEtcd(e))
+		}
+		w.saw(op, now)
+		w.next = max(w.next, rev+1)
+		events = events[n:]
+	}
+}
+
+// list begins (again) with the state, as a client that mirrors a range does.
+func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	key, end := w.wish.watch.Range.Etcd()
+	r, err := c.Range(ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Serializable: w.wish.fragment})
+	if err != nil {
+		return fmt.Errorf("list for %s: %w", w.wish.watch.Name, err)
+	}
+	rev := r.GetHeader().GetRevision()
+	w.saw(check.Op{Kind: check.OpState, Revision: kv.Revision(rev), Items: itemsFromEtcd(r.GetKvs())}, time.Now())
+	w.next = rev + 1
+	return nil
+}
+
+// canceled notes that the node ended the watch, which nobody had asked for.
+// What was compacted is gone: the watch begins again with the state.
+func (w *etcdWatch) canceled(compacted int64, reason string) (relist bool) {
+	why := fmt.Sprintf("canceled: %q", reason)
+	if compacted > 0 {
+		why = fmt.Sprintf("canceled: compacted up to %d", compacted)
+	}
+	w.blame(check.PromiseResumable, w.next, "to go on", why)
+	return compacted > 0
+}
+
+func itemsFromEtcd(kvs []*mvccpb.KeyValue) []check.Item {
+	out := make([]check.Item, len(kvs))
+	for i, k := range kvs {
+		out[i] = itemFromEtcd(k)
+	}
+	return out
+}
+
+func itemFromEtcd(k *mvccpb.KeyValue) check.Item {
+	return check.Item{
+		Key: string(k.GetKey()), Value: check.HashValue(k.GetValue()),
+		Create: kv.Revision(k.GetCreateRevision()), Mod: kv.Revision(k.GetModRevision()), Version: k.GetVersion(), Lease: k.GetLease(),
+	}
+}
+
+func eventFromEtcd(e *mvccpb.Event) check.Event {
+	out := check.Put(itemFromEtcd(e.GetKv()))
+	if e.GetType() == mvccpb.Event_DELETE {
+		out = check.Delete(string(e.GetKv().GetKey()), kv.Revision(e.GetKv().GetModRevision()))
+	}
+	if e.GetPrevKv() != nil {
+		p := itemFromEtcd(e.GetPrevKv())
+		out.Prev = &p
+	}
+	return out
+}

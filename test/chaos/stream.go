@@ -1,0 +1,291 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/check"
+)
+
+const (
+	// asking is how often a stream asks for progress, and silence how long it
+	// waits for an answer before it takes its node for dead: a node that sleeps
+	// keeps its connections.
+	asking  = time.Second
+	silence = 3 * time.Second
+)
+
+// stream is a client of etcd's bare API, with many watches on one stream. On
+// any error, and now and then without one, it goes on at the next node, each
+// watch behind the last revision that it has. Nothing but the revision goes
+// along, so every node must have what any other one had.
+type stream struct {
+	nodes   []target
+	conns   []*grpc.ClientConn // beside nodes
+	watches []*etcdWatch
+	rng     *rand.Rand
+	// leader: a node without a leader is to end the stream.
+	leader bool
+	// named: the client chooses the watches' IDs.
+	named bool
+	// hops: it moves though nothing is wrong.
+	hops bool
+	// asks: it asks for progress all the time, and expects answers.
+	asks bool
+
+	// What it left and why; to be told where it goes on.
+	left   string
+	reason error
+}
+
+func newStream(nodes []target, ws []*watcher, rng *rand.Rand) (*stream, error) {
+	s := &stream{nodes: nodes, rng: rng, leader: rng.IntN(2) == 0, named: rng.IntN(2) == 0, hops: rng.IntN(3) == 0, asks: rng.IntN(3) > 0}
+	for i, w := range ws {
+		s.watches = append(s.watches, newEtcdWatch(w))
+		s.watches[i].id = int64(i + 1)
+	}
+	for _, n := range nodes {
+		conn, err := dial(n.addr)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.conns = append(s.conns, conn)
+	}
+	return s, nil
+}
+
+func (s *stream) close() error {
+	var errs []error
+	for _, c := range s.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run watches until ctx ends.
+func (s *stream) run(ctx context.Context) {
+	for at := s.rng.IntN(len(s.nodes)); ctx.Err() == nil; at = (at + 1) % len(s.nodes) {
+		err := s.watch(ctx, s.nodes[at], s.conns[at])
+		if s.reason == nil {
+			s.left, s.reason = s.nodes[at].name, err
+		}
+		// Nodes that refuse do so at once.
+		_ = pause(ctx, time.Duration(10+s.rng.IntN(40))*time.Millisecond)
+	}
+}
+
+var (
+	errHop    = errors.New("it goes on elsewhere, though nothing is wrong")
+	errSilent = fmt.Errorf("nothing came for %v", silence)
+)
+
+// watch watches at one node until that does not work any more.
+func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer cancel(nil)
+	defer silent.Stop()
+	if s.hops {
+		hop := time.AfterFunc(4*time.Second+time.Duration(s.rng.Int64N(int64(8*time.Second))), func() { cancel(errHop) })
+		defer hop.Stop()
+	}
+	if s.leader {
+		ctx = clientv3.WithRequireLeader(ctx)
+	}
+	because := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	kvs := etcdserverpb.NewKVClient(conn)
+	for _, w := range s.watches {
+		if w.needsState() {
+			if err := w.list(ctx, kvs); err != nil {
+				return because(err)
+			}
+			silent.Reset(silence)
+		}
+	}
+	rpc, err := etcdserverpb.NewWatchClient(conn).Watch(ctx)
+	if err != nil {
+		return because(err)
+	}
+	c := &conversation{
+		stream: s, node: n, rpc: rpc, kvs: kvs, create: make(chan *etcdWatch, len(s.watches)),
+		byID: map[int64]*etcdWatch{}, from: s.left, why: s.reason,
+	}
+	for _, w := range s.watches {
+		c.create <- w
+	}
+	g.Go(func() { c.ask(ctx) })
+	for {
+		r, err := rpc.Recv()
+		if err != nil {
+			return because(err)
+		}
+		silent.Stop()
+		if s.asks {
+			silent.Reset(silence)
+		}
+		if err := c.take(ctx, r); err != nil {
+			return because(err)
+		}
+	}
+}
+
+// conversation is what a stream says and hears at one node.
+type conversation struct {
+	*stream
+	node target
+	rpc  etcdserverpb.Watch_WatchClient
+	kvs  etcdserverpb.KVClient
+	from string // the node before
+	why  error  // why it was left; nil: there was none
+	// create are watches to create, in this order. It has room for all.
+	create chan *etcdWatch
+
+	mu    sync.Mutex
+	asked []*etcdWatch // guarded by mu; asked for and not answered, in order
+
+	// Owned by take.
+	byID  map[int64]*etcdWatch
+	whole *etcdWatch      // whose response is not whole yet; nil: nobody's
+	parts []*mvccpb.Event // what came of it
+}
+
+// ask sends requests until ctx ends: the watches, and for progress again and
+// again.
+func (c *conversation) ask(ctx context.Context) {
+	var tick <-chan time.Time
+	if c.asks {
+		t := time.NewTicker(asking)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		var r *etcdserverpb.WatchRequest
+		select {
+		case w := <-c.create:
+			create := w.request()
+			if c.named {
+				create.WatchId = w.id
+			}
+			c.mu.Lock()
+			c.asked = append(c.asked, w)
+			c.mu.Unlock()
+			r = &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
+		case <-tick:
+			r = &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
+		case <-ctx.Done():
+			return
+		}
+		if c.rpc.Send(r) != nil {
+			return // Recv tells why
+		}
+	}
+}
+
+// answered returns the watch whose creation is answered next.
+func (c *conversation) answered() *etcdWatch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) == 0 {
+		return nil
+	}
+	w := c.asked[0]
+	c.asked = c.asked[1:]
+	return w
+}
+
+// take takes one response. It fails when the stream has to go on elsewhere.
+func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) error {
+	if c.reason != nil {
+		c.left, c.reason = "", nil // it has gone on
+	}
+	rev := r.GetHeader().GetRevision()
+	if r.GetCreated() {
+		return c.created(ctx, r)
+	}
+	if r.GetWatchId() == clientv3.InvalidWatchID && len(r.GetEvents()) == 0 && !r.GetCanceled() {
+		for _, w := range c.byID { // for all that are created
+			w.progressed(rev)
+		}
+		return nil
+	}
+	w := c.byID[r.GetWatchId()]
+	if w == nil {
+		c.watches[0].blame(check.PromiseFiltered, rev, "responses for the watches of its stream", fmt.Sprintf("one for watch %d", r.GetWatchId()))
+		return nil
+	}
+	if c.whole != nil && c.whole != w {
+		w.blame(check.PromiseAtomic, rev, "fragments of a response behind each other", "one between those of "+c.whole.wish.watch.Name)
+	}
+	switch events := r.GetEvents(); {
+	case r.GetCanceled():
+		delete(c.byID, r.GetWatchId())
+		return c.again(ctx, w, r)
+	case r.GetFragment():
+		c.whole, c.parts = w, append(c.parts, events...)
+	case len(events) > 0:
+		if last := events[len(events)-1].GetKv().GetModRevision(); last > rev {
+			w.blame(check.PromiseBookmarkable, last, "a header's revision not below the events'", fmt.Sprint(rev))
+		}
+		if c.whole == w {
+			events = append(c.parts, events...)
+			c.whole, c.parts = nil, nil
+		}
+		w.delivered(events)
+	case !w.wish.notify:
+		w.blame(check.PromiseFiltered, rev, "no progress of the watch's own, which was not asked for", "progress")
+	default:
+		w.progressed(rev)
+	}
+	return nil
+}
+
+// created takes the answer to a request for a watch.
+func (c *conversation) created(ctx context.Context, r *etcdserverpb.WatchResponse) error {
+	w := c.answered()
+	if w == nil {
+		c.watches[0].blame(check.PromiseFiltered, r.GetHeader().GetRevision(), "no other watches on its stream", fmt.Sprintf("watch %d", r.GetWatchId()))
+		return nil
+	}
+	if r.GetCanceled() {
+		return c.again(ctx, w, r)
+	}
+	if c.named && r.GetWatchId() != w.id {
+		w.blame(check.PromiseFiltered, r.GetHeader().GetRevision(), fmt.Sprintf("watch ID %d, as asked", w.id), fmt.Sprint(r.GetWatchId()))
+	}
+	c.byID[r.GetWatchId()] = w
+	if c.why != nil && w.next > 0 {
+		w.resumed(resume{from: c.from, to: c.node.name, reason: c.why, behind: w.next - 1, wanted: errors.Is(c.why, errHop)})
+	}
+	w.created(r.GetHeader().GetRevision())
+	return nil
+}
+
+// again creates a watch again that the node has ended.
+func (c *conversation) again(ctx context.Context, w *etcdWatch, r *etcdserverpb.WatchResponse) error {
+	if relist := w.canceled(r.GetCompactRevision(), r.GetCancelReason()); relist {
+		if err := w.list(ctx, c.kvs); err != nil {
+			return err
+		}
+	}
+	if err := pause(ctx, 100*time.Millisecond); err != nil { // not in circles
+		return err
+	}
+	c.create <- w
+	return nil
+}
