@@ -91,6 +91,14 @@ func (g *Guard) MayRead(caller string, r kv.Range) error {
 	return nil
 }
 
+// Trouble says for people why nobody may read; "": that is not so.
+func (g *Guard) Trouble() string {
+	if denied := g.rights.Load().denied; denied != nil {
+		return rpctypes.ErrorDesc(denied)
+	}
+	return ""
+}
+
 // Changed is closed when rights may have changed. Take it before you ask.
 func (g *Guard) Changed() <-chan struct{} { return g.changed.wait() }
 

@@ -55,6 +55,8 @@ type cluster struct {
 	t      testing.TB
 	etcd   *etcdtest.Server
 	voters int
+	// account is etcd's user that the nodes come as; "": none.
+	account string
 	// change changes the configuration of every node.
 	change func(*node.Config)
 	log    *logs
@@ -187,6 +189,9 @@ func (m *machine) dialEtcd() *etcd.Client {
 	ec := etcd.Defaults()
 	ec.Endpoints = []string{"http://" + m.c.etcd.Endpoint()}
 	ec.Logger = slog.New(slog.NewTextHandler(m.c.log, nil)).With("node", m.name)
+	if m.c.account != "" {
+		ec.Username, ec.Password = m.c.account, etcdtest.Password
+	}
 	store, err := etcd.New(ec)
 	if err != nil {
 		m.c.t.Fatal(err)

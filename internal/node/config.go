@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
@@ -24,6 +25,7 @@ import (
 type Etcd interface {
 	cache.Source
 	etcdapi.Upstream
+	guard.Etcd
 	// Check fails with an *etcd.VersionError when an endpoint runs a version
 	// that is not supported, with an *etcd.ClusterError when the endpoints are
 	// of different clusters, and otherwise when etcd is away for now.

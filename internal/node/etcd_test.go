@@ -123,9 +123,10 @@ func (old) Check(context.Context) error {
 
 func TestOldEtcdIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, 1, func(cfg *node.Config) { cfg.Etcd = old{} })
+	c := newCluster(t, 1, 1, nil)
 	c.etcd = etcdtest.Start(t)
 	m := c.nodes[0]
+	m.wrap = func(e node.Etcd) node.Etcd { return old{e} }
 	m.start()
 	var version *etcd.VersionError
 	if err := m.wait(); !errors.As(err, &version) {

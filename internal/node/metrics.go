@@ -37,6 +37,15 @@ func (n *Node) register(m metric.Meter) error {
 		mapVersion  = gauge("shardwatch.node.map_version", "{version}", "Version of the shard map that this node acts on.")
 		revision    = gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
 
+		auth          = gauge("shardwatch.auth.on", "1", "1 while etcd's authentication is on. Absent while that is not known.")
+		authRevision  = gauge("shardwatch.auth.revision", "{revision}", "Revision of etcd's users and roles that reads are checked against.")
+		users         = gauge("shardwatch.auth.users", "{user}", "etcd's users.")
+		tokens        = gauge("shardwatch.auth.tokens", "{token}", "Tokens whose user is known here.")
+		lookups       = counter("shardwatch.auth.lookups", "{token}", "Tokens that were new here, and looked up.")
+		confirmations = counter("shardwatch.auth.confirmations", "{question}", "Times that etcd said it takes a token.")
+		refusals      = counter("shardwatch.auth.refusals", "{call}", "Calls whose token was not taken.")
+		denials       = counter("shardwatch.auth.denials", "{read}", "Reads and watches that were denied, or ended, because the user has no right to them.")
+
 		progress   = gauge("shardwatch.shard.progress", "{revision}", "Revision up to which the shard is complete here.")
 		floor      = gauge("shardwatch.shard.floor", "{revision}", "Oldest revision that a watch may start from.")
 		keys       = gauge("shardwatch.shard.keys", "{key}", "Keys held.")
@@ -83,6 +92,20 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(resets, c.Resets, label)
 		}
 		notLoaded, _, _ := n.store.loading()
+		if g := n.guard.Status(); g.Known {
+			on := int64(0)
+			if g.On {
+				on = 1
+			}
+			o.ObserveInt64(auth, on)
+			o.ObserveInt64(authRevision, int64(g.Revision)) //nolint:gosec // a count of changes
+			o.ObserveInt64(users, int64(g.Users))
+			o.ObserveInt64(tokens, int64(g.Tokens))
+			o.ObserveInt64(lookups, g.Lookups)
+			o.ObserveInt64(confirmations, g.Confirmations)
+			o.ObserveInt64(refusals, g.Refused)
+			o.ObserveInt64(denials, g.Denied)
+		}
 		o.ObserveInt64(replicas, nReplicas)
 		o.ObserveInt64(relays, nRelays)
 		o.ObserveInt64(upstream, direct)
@@ -93,6 +116,7 @@ func (n *Node) register(m metric.Meter) error {
 		o.ObserveInt64(revision, s.GetEtcdRevision())
 		return nil
 	}, replicas, relays, upstream, loading, watches, connections, mapVersion, revision,
+		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
 		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -33,6 +34,7 @@ type Node struct {
 	clock     *clock
 	digest    *digest
 	router    *router.Router
+	guard     *guard.Guard
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
 
@@ -68,15 +70,18 @@ func New(cfg Config) (*Node, error) {
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
+	if err := n.buildGuard(); err != nil {
+		return nil, err
+	}
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.MaxStaleness = cfg.MaxStaleness
+	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
 	var err error
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
 	}
 	sc := cfg.Server
-	sc.Node, sc.Router, sc.Etcd, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.self, n.log
+	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
@@ -168,6 +173,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("digest", n.digest.run)
 	part("keeper", n.store.run)
 	part("router", n.router.Run)
+	part("guard", n.guard.Run)
 	part("etcd API", n.etcdAPI.Run)
 	part("server", func(ctx context.Context) error {
 		return n.server.Run(ctx, n.cfg.Listeners.Client, n.cfg.Listeners.Peer)
@@ -287,6 +293,9 @@ func (n *Node) missing() []string {
 		return []string{"waiting for the nodes to join: they may have the shards of this node"}
 	case loading > 0:
 		return []string{fmt.Sprintf("%d of %d shards are still being loaded", loading, all)}
+	}
+	if trouble := n.guard.Trouble(); trouble != "" {
+		return []string{trouble}
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		MaxWatchesPerStream:     100_000,
-		MaxStreamsPerConnection: 1_000,
+		MaxStreamsPerConnection: 10_000,
 		MaxMessageBytes:         2 << 20,
 		FragmentBytes:           512 << 10,
 		ProgressInterval:        5 * time.Second,

@@ -1,0 +1,170 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+)
+
+// startGuarded runs n nodes, with an account, in front of an etcd with
+// authentication on.
+func startGuarded(t *testing.T, n int) (c *cluster, root *clientv3.Client) {
+	t.Helper()
+	c = newCluster(t, n, n, shards(2, n))
+	c.account, c.etcd = "root", etcdtest.Start(t)
+	root = c.etcd.AuthOn()
+	for _, m := range c.nodes {
+		m.start()
+	}
+	c.ready()
+	return c, root
+}
+
+// etcdClient returns etcd's own client, logged in through the machines.
+func (c *cluster) etcdClient(user string, at ...*machine) *clientv3.Client {
+	c.t.Helper()
+	cfg := clientv3.Config{Username: user, Password: etcdtest.Password, DialTimeout: patience, Logger: zap.NewNop()}
+	if user == "" {
+		cfg.Password = ""
+	}
+	for _, m := range at {
+		cfg.Endpoints = append(cfg.Endpoints, "http://"+m.clients)
+	}
+	cli, err := clientv3.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// What users read through the nodes is what etcd would let them read, through
+// whichever of them they logged in; a watch ends with the right to it.
+func TestReadsObeyEtcdsRights(t *testing.T) {
+	t.Parallel()
+	c, root := startGuarded(t, 3)
+	etcdtest.Permit(t, root, "ann", "/a/", "/a0")
+	for _, key := range []string{"/a/1", "/b/1"} {
+		if _, err := root.Put(within(t), key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	login := c.etcdClient("ann", c.nodes[0])
+	token, err := login.Authenticate(within(t), "ann", etcdtest.Password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.nodes {
+		for name, cli := range map[string]*clientv3.Client{
+			"own login": c.etcdClient("ann", m), "login elsewhere": c.withToken(token.Token, m),
+		} {
+			eventually(t, m.name+" knows ann's rights", func() error {
+				_, err := cli.Get(within(t), "/a/1")
+				return err
+			})
+			for what, want := range map[string]error{"/a/1": nil, "/b/1": rpctypes.ErrPermissionDenied} {
+				if _, err := cli.Get(within(t), what); !errors.Is(err, want) {
+					t.Errorf("%s, %s: %s: %v, want %v", m.name, name, what, err, want)
+				}
+			}
+			for what, option := range map[string]clientv3.OpOption{"prefix": clientv3.WithPrefix(), "from key": clientv3.WithFromKey()} {
+				_, err := cli.Get(within(t), "/a/", option)
+				if (err == nil) != (what == "prefix") {
+					t.Errorf("%s, %s: %s: %v", m.name, name, what, err)
+				}
+			}
+		}
+		if _, err := c.etcdClient("", m).Get(within(t), "/a/1"); !errors.Is(err, rpctypes.ErrUserEmpty) {
+			t.Errorf("%s: without a token: %v", m.name, err)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	watching := login.Watch(ctx, "/a/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if r := <-watching; !r.Created {
+		t.Fatalf("%+v", r)
+	}
+	forbidden := login.Watch(ctx, "/", clientv3.WithPrefix())
+	if r := <-forbidden; r.Err() == nil || !strings.Contains(r.Err().Error(), "permission denied") {
+		t.Errorf("a watch without the right: %+v", r)
+	}
+	revoked := time.Now()
+	if _, err := root.UserRevokeRole(within(t), "ann", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	for r := range watching {
+		if r.Canceled {
+			t.Logf("the watch ended %v after the right", time.Since(revoked))
+			if r.Err() == nil || !strings.Contains(r.Err().Error(), "permission denied") {
+				t.Errorf("ended with %v", r.Err())
+			}
+			break
+		}
+	}
+	for _, m := range c.nodes {
+		eventually(t, m.name+" has heard of it", func() error {
+			if _, err := c.withToken(token.Token, m).Get(within(t), "/a/1"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+				return fmt.Errorf("still served: %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+// withToken is a client that comes with a token got before.
+func (c *cluster) withToken(token string, at *machine) *clientv3.Client {
+	c.t.Helper()
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://" + at.clients}, Token: token, DialTimeout: patience, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// Authentication is turned on under nodes that have no account: nobody reads
+// any more, and the nodes say what they lack.
+func TestAuthenticationTurnedOn(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1, 1, shards(1, 1))
+	c.ready()
+	m := c.nodes[0]
+	cli := c.etcdClient("", m)
+	if _, err := cli.Get(within(t), "k"); err != nil {
+		t.Fatal(err)
+	}
+	watching := cli.Watch(within(t), "k", clientv3.WithCreatedNotify())
+	if r := <-watching; !r.Created {
+		t.Fatalf("%+v", r)
+	}
+	root := c.etcd.AuthOn()
+	on := time.Now()
+	for range watching { // until it ends
+	}
+	t.Logf("the watch ended after %v", time.Since(on))
+	if _, err := cli.Get(within(t), "k"); err == nil || !strings.Contains(err.Error(), "--etcd-user") {
+		t.Errorf("a read: %v", err)
+	}
+	if n := c.log.count("level=WARN", "--etcd-user must name a user with the role root"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	if _, err := root.AuthDisable(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "served again", func() error {
+		_, err := cli.Get(within(t), "k")
+		return err
+	})
+}

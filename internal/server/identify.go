@@ -1,0 +1,32 @@
+package server
+
+import (
+	"context"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+)
+
+// ShareToken implements peerv1.PeerServiceServer.
+func (s *peerService) ShareToken(_ context.Context, r *peerv1.ShareTokenRequest) (*peerv1.ShareTokenResponse, error) {
+	if g := s.srv.cfg.Guard; g != nil {
+		g.Share(r.GetTokenSha256(), r.GetUser())
+	}
+	return &peerv1.ShareTokenResponse{}, nil
+}
+
+// IdentifyToken implements peerv1.PeerServiceServer.
+func (s *peerService) IdentifyToken(_ context.Context, r *peerv1.IdentifyTokenRequest) (*peerv1.IdentifyTokenResponse, error) {
+	out := &peerv1.IdentifyTokenResponse{}
+	if g := s.srv.cfg.Guard; g != nil {
+		out.User = g.Identify(r.GetTokenSha256())
+	}
+	return out, nil
+}
+
+// ReadRights implements peerv1.PeerServiceServer.
+func (s *peerService) ReadRights(context.Context, *peerv1.ReadRightsRequest) (*peerv1.ReadRightsResponse, error) {
+	if g := s.srv.cfg.Guard; g != nil {
+		return g.Rights(), nil
+	}
+	return &peerv1.ReadRightsResponse{}, nil
+}
