@@ -133,7 +133,7 @@ func Defaults() Config {
 		WatchProgressNotifyInterval: 10 * time.Minute,
 		Limits: Limits{
 			WatchesPerStream:     100_000,
-			StreamsPerConnection: 1_000,
+			StreamsPerConnection: 10_000,
 			MessageBytes:         2 * MiB,
 		},
 		LogLevel:     slog.LevelInfo,
