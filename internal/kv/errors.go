@@ -94,6 +94,17 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string { return e.Detail }
 
+// UnauthenticatedError says that it is not known who the caller is: another
+// token may tell.
+type UnauthenticatedError struct{ Detail string }
+
+func (e *UnauthenticatedError) Error() string { return e.Detail }
+
+// DeniedError says that the caller has no right to what was asked for.
+type DeniedError struct{ Detail string }
+
+func (e *DeniedError) Error() string { return e.Detail }
+
 // LimitError says which bound was reached.
 type LimitError struct {
 	Limit      string // the name of the flag or setting

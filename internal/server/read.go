@@ -85,6 +85,9 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
 		return err
 	}
+	if err := s.permit(ctx, rng); err != nil {
+		return err
+	}
 	reading, err := s.srv.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return err
@@ -143,6 +146,9 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 	}
 	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local}
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
+		return nil, err
+	}
+	if err := s.permit(ctx, rng); err != nil {
 		return nil, err
 	}
 	reading, err := s.srv.cfg.Router.Read(ctx, req)

@@ -145,6 +145,12 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 		serve("JSON", s.clients, s.gateway.Inside)
 		g.Go(func() error { return s.gateway.Run(ctx) })
 	}
+	if s.cfg.Guard != nil {
+		g.Go(func() error {
+			s.recheck(ctx)
+			return nil
+		})
+	}
 	serve("clients", s.clients, clients)
 	serve("peers", s.peers, peers)
 	err := g.Wait()

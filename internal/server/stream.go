@@ -28,6 +28,7 @@ type stream struct {
 	srv   *Server
 	tasks *pump.Stream
 	out   sender
+	guard Guard           // of the watches; nil: all are permitted
 	ctx   context.Context //nolint:containedctx // the stream's life is the context's
 
 	failed bool // owned by the pump that is at it: sending does not work
@@ -48,7 +49,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 		return errors.New("stream without a connection")
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, out: gs, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, out: gs, guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.srv.enter(st) {
 		cancel()
 		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
@@ -168,7 +169,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.refuse(err)
 		return nil
 	}
-	if start.fetch || !s.srv.cfg.Router.Here(rng) {
+	if start.fetch || !s.srv.cfg.Router.Here(rng) || !open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
 		s.opening.Go(func() { w.open(s.ctx, start) })

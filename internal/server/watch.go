@@ -39,6 +39,7 @@ type watch struct {
 	whole   bool               // set before chunks is closed: the last chunk was sent
 	cancel  context.CancelFunc // ends the goroutine that makes the chunks
 
+	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
 }
 
@@ -72,9 +73,13 @@ func (w *watch) refuse(err error) {
 	w.task.Start()
 }
 
-// open finds the watch's start and its home. It may wait for etcd and for a
-// relay.
+// open finds out whether the watch is permitted, its start and its home. It may
+// wait for etcd and for a relay.
 func (w *watch) open(ctx context.Context, at start) {
+	if err := w.permit(ctx); err != nil {
+		w.refuse(err)
+		return
+	}
 	r := w.s.srv.cfg.Router
 	_, w.cluster = r.Lineage()
 	from := at.from
@@ -262,6 +267,8 @@ func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 		notHere     *kv.NotHereError
 		unavailable *kv.UnavailableError
 		limit       *kv.LimitError
+		unknown     *kv.UnauthenticatedError
+		denied      *kv.DeniedError
 	)
 	switch {
 	case errors.As(err, &compacted):
@@ -270,6 +277,10 @@ func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 		e.Reason = shardwatchv1.EndReason_END_REASON_LINEAGE
 	case errors.As(err, &invalid), errors.As(err, &notServed):
 		e.Reason = shardwatchv1.EndReason_END_REASON_INVALID
+	case errors.As(err, &unknown):
+		e.Reason = shardwatchv1.EndReason_END_REASON_UNAUTHENTICATED
+	case errors.As(err, &denied):
+		e.Reason = shardwatchv1.EndReason_END_REASON_DENIED
 	case errors.As(err, &limit):
 		e.Reason, e.RetryAfter = shardwatchv1.EndReason_END_REASON_LIMIT, durationpb.New(limit.RetryAfter)
 	case errors.As(err, &notHere):

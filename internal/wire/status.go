@@ -35,6 +35,8 @@ const (
 	reasonLimit     = "LIMIT"
 	reasonNotLeader = "NOT_LEADER"
 	reasonRefused   = "REFUSED"
+	reasonUnknown   = "UNAUTHENTICATED"
+	reasonDenied    = "DENIED"
 )
 
 // Status returns the gRPC error for err: the code and details that cache.proto
@@ -53,6 +55,8 @@ func Status(err error) error {
 		notHere     *kv.NotHereError
 		unavailable *kv.UnavailableError
 		limit       *kv.LimitError
+		unknown     *kv.UnauthenticatedError
+		denied      *kv.DeniedError
 		leader      *shard.LeaderError
 	)
 	switch {
@@ -77,6 +81,10 @@ func Status(err error) error {
 	case errors.As(err, &limit):
 		return build(codes.ResourceExhausted, err, reasonLimit, limit.RetryAfter,
 			"limit", limit.Limit, "max", strconv.FormatInt(limit.Max, 10), "detail", limit.Detail)
+	case errors.As(err, &unknown):
+		return build(codes.Unauthenticated, err, reasonUnknown, 0)
+	case errors.As(err, &denied):
+		return build(codes.PermissionDenied, err, reasonDenied, 0)
 	case errors.As(err, &leader):
 		return build(codes.Unavailable, err, reasonNotLeader, 0, "leader", string(leader.Leader))
 	case errors.Is(err, shard.ErrRefused):
@@ -163,6 +171,10 @@ func Error(err error) error {
 		return &kv.NotHereError{Shard: num("shard"), Epoch: num("epoch"), Endpoints: endpoints}
 	case string(kv.NotReady), string(kv.Stale), string(kv.EtcdUnavailable), string(kv.Draining):
 		return &kv.UnavailableError{Why: kv.Unavailable(info.GetReason()), Detail: s.Message(), RetryAfter: retry}
+	case reasonUnknown:
+		return &kv.UnauthenticatedError{Detail: s.Message()}
+	case reasonDenied:
+		return &kv.DeniedError{Detail: s.Message()}
 	case reasonNotLeader:
 		return &shard.LeaderError{Leader: shard.NodeID(m["leader"])}
 	case reasonRefused:
@@ -188,6 +200,10 @@ func IsExhausted(err error) bool {
 
 // Unimplemented returns an error that says what is not offered, and why.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
+
+// IsDenied reports whether err, as it came from another process or goes to
+// one, says that the caller may not.
+func IsDenied(err error) bool { return status.Code(err) == codes.PermissionDenied }
 
 // Denied returns etcd's error for who may not, and why that is.
 func Denied(why string) error {

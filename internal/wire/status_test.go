@@ -51,6 +51,15 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 			t.Errorf("%T came back as %#v", c.err, back)
 		}
 	}
+	for err, code := range map[error]codes.Code{
+		&kv.UnauthenticatedError{Detail: "who are you"}: codes.Unauthenticated,
+		&kv.DeniedError{Detail: "not you"}:              codes.PermissionDenied,
+	} {
+		over := wire.Status(err)
+		if back := wire.Error(over); status.Code(over) != code || !reflect.DeepEqual(back, err) {
+			t.Errorf("%T: code %v, came back as %#v", err, status.Code(over), back)
+		}
+	}
 	if back := wire.Error(wire.Status(shard.ErrUnknownShard)); !errors.Is(back, shard.ErrRefused) {
 		t.Errorf("refused came back as %v", back)
 	}
@@ -80,7 +89,8 @@ func equal(a, b error) bool {
 // etcd's clients know the error by its code, people by its text.
 func TestDenied(t *testing.T) {
 	err := wire.Denied("no account")
-	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "etcdserver: permission denied: no account" || !errors.Is(wire.Status(err), err) {
+	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "etcdserver: permission denied: no account" || !errors.Is(wire.Status(err), err) ||
+		!wire.IsDenied(err) || wire.IsDenied(nil) {
 		t.Error(err)
 	}
 }

@@ -91,6 +91,11 @@ const (
 	EndReason_END_REASON_LIMIT EndReason = 6
 	// The node cannot serve the range now. Go on elsewhere or later.
 	EndReason_END_REASON_UNAVAILABLE EndReason = 7
+	// The token that came with the stream is missing or no longer taken. Get
+	// another one, and open another stream with it.
+	EndReason_END_REASON_UNAUTHENTICATED EndReason = 8
+	// The user may not read the range, or may no longer.
+	EndReason_END_REASON_DENIED EndReason = 9
 )
 
 // Enum value maps for EndReason.
@@ -104,16 +109,20 @@ var (
 		5: "END_REASON_DRAINING",
 		6: "END_REASON_LIMIT",
 		7: "END_REASON_UNAVAILABLE",
+		8: "END_REASON_UNAUTHENTICATED",
+		9: "END_REASON_DENIED",
 	}
 	EndReason_value = map[string]int32{
-		"END_REASON_UNSPECIFIED": 0,
-		"END_REASON_CANCELED":    1,
-		"END_REASON_INVALID":     2,
-		"END_REASON_COMPACTED":   3,
-		"END_REASON_LINEAGE":     4,
-		"END_REASON_DRAINING":    5,
-		"END_REASON_LIMIT":       6,
-		"END_REASON_UNAVAILABLE": 7,
+		"END_REASON_UNSPECIFIED":     0,
+		"END_REASON_CANCELED":        1,
+		"END_REASON_INVALID":         2,
+		"END_REASON_COMPACTED":       3,
+		"END_REASON_LINEAGE":         4,
+		"END_REASON_DRAINING":        5,
+		"END_REASON_LIMIT":           6,
+		"END_REASON_UNAVAILABLE":     7,
+		"END_REASON_UNAUTHENTICATED": 8,
+		"END_REASON_DENIED":          9,
 	}
 )
 
@@ -1553,7 +1562,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x02kv\x18\x03 \x01(\v2\x17.shardwatch.v1.KeyValueR\x02kv*:\n" +
 	"\bSyncKind\x12\x19\n" +
 	"\x15SYNC_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fSYNC_KIND_STATE\x10\x01*\xd5\x01\n" +
+	"\x0fSYNC_KIND_STATE\x10\x01*\x8c\x02\n" +
 	"\tEndReason\x12\x1a\n" +
 	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13END_REASON_CANCELED\x10\x01\x12\x16\n" +
@@ -1562,7 +1571,9 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x12END_REASON_LINEAGE\x10\x04\x12\x17\n" +
 	"\x13END_REASON_DRAINING\x10\x05\x12\x14\n" +
 	"\x10END_REASON_LIMIT\x10\x06\x12\x1a\n" +
-	"\x16END_REASON_UNAVAILABLE\x10\a*f\n" +
+	"\x16END_REASON_UNAVAILABLE\x10\a\x12\x1e\n" +
+	"\x1aEND_REASON_UNAUTHENTICATED\x10\b\x12\x15\n" +
+	"\x11END_REASON_DENIED\x10\t*f\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x1c\n" +

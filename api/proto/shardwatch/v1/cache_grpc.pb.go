@@ -46,6 +46,13 @@ const (
 //	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
 //	                     google.rpc.RetryInfo
 //	RESOURCE_EXHAUSTED   LIMIT (metadata: limit); with a google.rpc.RetryInfo
+//	UNAUTHENTICATED      UNAUTHENTICATED
+//	PERMISSION_DENIED    DENIED
+//
+// While etcd's authentication is on, reads and watches need the right to read
+// the whole range, and a token as metadata "token": etcdserverpb.Auth's
+// Authenticate, on the same port, gives one. Tokens expire: after
+// UNAUTHENTICATED, get another one.
 type CacheServiceClient interface {
 	// Watch carries any number of watches on one stream.
 	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error)
@@ -127,6 +134,13 @@ func (c *cacheServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 //	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
 //	                     google.rpc.RetryInfo
 //	RESOURCE_EXHAUSTED   LIMIT (metadata: limit); with a google.rpc.RetryInfo
+//	UNAUTHENTICATED      UNAUTHENTICATED
+//	PERMISSION_DENIED    DENIED
+//
+// While etcd's authentication is on, reads and watches need the right to read
+// the whole range, and a token as metadata "token": etcdserverpb.Auth's
+// Authenticate, on the same port, gives one. Tokens expire: after
+// UNAUTHENTICATED, get another one.
 type CacheServiceServer interface {
 	// Watch carries any number of watches on one stream.
 	Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// guard returns who is asked what callers of the service may read; nil: they
+// may read everything. Other nodes have asked for their clients.
+func (s *cacheService) guard() Guard {
+	if s.local {
+		return nil
+	}
+	return s.srv.cfg.Guard
+}
+
+// permit fails unless the caller of ctx may read all of r.
+func (s *cacheService) permit(ctx context.Context, r kv.Range) error {
+	g := s.guard()
+	if open(g, r) {
+		return nil
+	}
+	caller, err := g.Caller(ctx)
+	if err == nil {
+		err = g.MayRead(caller, r)
+	}
+	return native(err)
+}
+
+// open reports whether everybody may read r: etcd's authentication is off.
+func open(g Guard, r kv.Range) bool { return g == nil || g.MayRead("", r) == nil }
+
+// native returns an error of the guard's, which are etcd's, as our own API has
+// it.
+func native(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrGRPCUserEmpty):
+		return &kv.UnauthenticatedError{Detail: "etcd's authentication is on, and the call has no token: log in with etcdserverpb.Auth.Authenticate, and send the token as metadata \"token\""}
+	case errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
+		return &kv.UnauthenticatedError{Detail: "the token is not taken, or no longer: log in again (" + rpctypes.ErrorDesc(err) + ")"}
+	case wire.IsDenied(err):
+		return &kv.DeniedError{Detail: rpctypes.ErrorDesc(err)}
+	}
+	return err
+}
+
+// permit fails unless the watch may be opened. From then on recheck looks after
+// it. It may wait for etcd.
+func (w *watch) permit(ctx context.Context) error {
+	g := w.s.guard
+	if g == nil {
+		return nil
+	}
+	caller := ""
+	if !open(g, w.rng) {
+		var err error
+		if caller, err = g.Caller(ctx); err != nil {
+			return native(err)
+		}
+	}
+	w.caller.Store(&caller) // before it is asked: whatever changes behind that, recheck sees
+	return native(g.MayRead(caller, w.rng))
+}
+
+// recheck ends the watches whose callers have lost the right to them, whenever
+// rights have changed, until ctx ends.
+func (s *Server) recheck(ctx context.Context) {
+	for {
+		changed := s.cfg.Guard.Changed() // before they are asked: nothing is missed
+		s.mu.Lock()
+		streams := make([]*stream, 0, len(s.streams))
+		for st := range s.streams {
+			streams = append(streams, st)
+		}
+		s.mu.Unlock()
+		for _, st := range streams {
+			if st.guard == nil {
+				continue
+			}
+			for _, w := range st.list() {
+				if caller := w.caller.Load(); caller != nil {
+					if err := st.guard.MayRead(*caller, w.rng); err != nil && !wire.IsUnavailable(err) {
+						w.end(ended(native(err), nil))
+					}
+				}
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
