@@ -233,6 +233,7 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	answer := &reply{created: w}
 	s.replies = append(s.replies, answer)
 	s.mu.Unlock()
+	w.recheck() // the right may have gone before the watch was on the list
 	s.opening.Go(func() { w.open(answer) })
 }
 

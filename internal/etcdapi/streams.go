@@ -94,11 +94,20 @@ func (d *Door) Run(ctx context.Context) error {
 // recheck ends the watches whose callers may not read their ranges any more.
 func (s *stream) recheck() {
 	for _, w := range s.list() {
-		if err := s.door.cfg.Guard.MayRead(w.caller, w.rng); err != nil && !isAway(err) {
-			w.end(&etcdserverpb.WatchResponse{
-				Header: s.door.header(s.door.newest()), WatchId: w.id, Canceled: true, CancelReason: err.Error(),
-			})
-		}
+		w.recheck()
+	}
+}
+
+// recheck ends the watch if its caller may not read its range any more.
+func (w *watch) recheck() {
+	d := w.s.door
+	if d.cfg.Guard == nil {
+		return
+	}
+	if err := d.cfg.Guard.MayRead(w.caller, w.rng); err != nil && !isAway(err) {
+		w.end(&etcdserverpb.WatchResponse{
+			Header: d.header(d.newest()), WatchId: w.id, Canceled: true, CancelReason: err.Error(),
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -422,6 +423,22 @@ type known struct{ *rights }
 
 func (known) Caller(context.Context) (string, error) { return "ann", nil }
 
+// fickle is a Guard that lets ann read once: who is told of the change behind
+// the first question looks at no watch yet.
+type fickle struct {
+	*rights
+	asked atomic.Bool
+}
+
+func (*fickle) Caller(context.Context) (string, error) { return "ann", nil }
+
+func (g *fickle) MayRead(caller string, r kv.Range) error {
+	if g.asked.Swap(true) {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return g.rights.MayRead(caller, r)
+}
+
 // Without the right to read a range, no watch of it; and one that runs ends
 // when the right is gone.
 func TestWatchRights(t *testing.T) {
@@ -443,6 +460,15 @@ func TestWatchRights(t *testing.T) {
 	}
 	g.allow("bob")
 	if m := s.canceled(0); m.GetCancelReason() != rpctypes.ErrGRPCPermissionDenied.Error() {
+		t.Errorf("got %v", m)
+	}
+
+	// The right goes while the watch is being created.
+	quick := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = &fickle{rights: g} }}).watch()
+	g.allow("ann")
+	quick.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
+	quick.created(0)
+	if m := quick.canceled(0); m.GetCancelReason() != rpctypes.ErrGRPCPermissionDenied.Error() {
 		t.Errorf("got %v", m)
 	}
 
