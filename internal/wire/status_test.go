@@ -56,7 +56,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		&kv.DeniedError{Detail: "not you"}:              codes.PermissionDenied,
 	} {
 		over := wire.Status(err)
-		if back := wire.Error(over); status.Code(over) != code || !reflect.DeepEqual(back, err) {
+		if back := wire.Error(over); status.Code(over) != code || !equal(back, err) {
 			t.Errorf("%T: code %v, came back as %#v", err, status.Code(over), back)
 		}
 	}
