@@ -265,3 +265,23 @@ func (c *discarding) call(method string, request []byte) (answered int64, err er
 		}
 	}
 }
+
+// BenchmarkGet is a get of one key at the Door, without gRPC and without etcd's
+// answer to what its revision is.
+func BenchmarkGet(b *testing.B) {
+	for _, serializable := range []bool{true, false} {
+		b.Run(fmt.Sprintf("keys=100000/serializable=%v", serializable), func(b *testing.B) {
+			n, _ := startScripted(b, 100_000, func(c *etcdapi.Config) { c.MaxStaleness = 0 })
+			r := one("/registry/pods/012345")
+			r.Serializable = serializable
+			b.ReportAllocs()
+			for b.Loop() {
+				e, err := n.door.Range(b.Context(), r)
+				if err != nil || e.Buffers.Len() < 1000 {
+					b.Fatal(err)
+				}
+				e.Buffers.Free()
+			}
+		})
+	}
+}
