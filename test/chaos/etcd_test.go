@@ -197,8 +197,8 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 		n := startFake(t, name, store, l)
 		nodes, targets = append(nodes, n), append(targets, n.at)
 	}
-	ws := wishes(by, 60, Mix{Prefixes: 30, Everything: 40}, keys, kv.Revision(store.revision()), rng)
-	crowd, err := newCrowd(targets, 6, ws, truth, rng)
+	ws := wishes(by, 40, Mix{Prefixes: 30, Everything: 40}, keys, kv.Revision(store.revision()), rng)
+	crowd, err := newCrowd(targets, 4, ws, truth, rng)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,14 +223,12 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 		t.Fatal(err)
 	}
 	crowd.take()
-	for range 5 {
-		write(10) // to 150
-		if err := crowd.reach(ctx, store.revision(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+	write(50) // to 150
+	if err := crowd.reach(ctx, store.revision(), time.Minute); err != nil {
+		t.Fatal(err)
 	}
 	slices.MaxFunc(nodes, func(a, b *fakeNode) int { return cmp.Compare(a.streams.Load(), b.streams.Load()) }).server.Stop()
-	write(50)
+	write(40)
 	if err := crowd.reach(ctx, store.revision(), time.Minute); err != nil {
 		t.Fatal(err)
 	}

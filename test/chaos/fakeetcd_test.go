@@ -231,7 +231,7 @@ func (n *fakeNode) Watch(stream etcdserverpb.Watch_WatchServer) error {
 }
 
 // catchUp sends what a watch is to see up to the header's revision, two
-// revisions at a time, or that there was nothing.
+// revisions at a time, and that it was all.
 func (n *fakeNode) catchUp(w *fakeWatch, header *etcdserverpb.ResponseHeader, send func(*etcdserverpb.WatchResponse) error) error {
 	if w.next > header.Revision {
 		return nil
@@ -242,7 +242,7 @@ func (n *fakeNode) catchUp(w *fakeWatch, header *etcdserverpb.ResponseHeader, se
 	response := func() *etcdserverpb.WatchResponse {
 		return &etcdserverpb.WatchResponse{Header: header, WatchId: w.id}
 	}
-	sent, revisions, out := false, 0, response()
+	revisions, out := 0, response()
 	for i, batch := range batches {
 		was := len(out.Events)
 		for _, e := range batch {
@@ -264,14 +264,13 @@ func (n *fakeNode) catchUp(w *fakeWatch, header *etcdserverpb.ResponseHeader, se
 			revisions++
 		}
 		if revisions == 2 || (revisions > 0 && i == len(batches)-1) {
-			sent = true
 			if err := n.inFragments(w, out, send); err != nil {
 				return err
 			}
 			revisions, out = 0, response()
 		}
 	}
-	if !sent && w.asked.GetProgressNotify() {
+	if w.asked.GetProgressNotify() {
 		return send(response())
 	}
 	return nil

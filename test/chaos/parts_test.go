@@ -3,6 +3,7 @@ package chaos
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -105,6 +106,39 @@ func TestWishesAreMixed(t *testing.T) {
 	}
 	if count["everything"] != 50 || count["prefix"] != 250 || count["key"] != 700 {
 		t.Error(count)
+	}
+	for _, w := range wishes(etcdStream, 1000, Mix{Prefixes: 25, Everything: 5}, keys, 100, rand.New(rand.NewPCG(1, 1))) {
+		for what, is := range map[string]bool{
+			"from a key on": w.watch.Range.End == "" && w.watch.Range.Start != "", "all": w.watch.Range == kv.Range{},
+			"middle": strings.Contains(w.watch.Name, "middle"), "puts": w.watch.NoDeletes, "deletes": w.watch.NoPuts,
+			"notify": w.notify, "fragment": w.fragment, "leader": w.leader,
+		} {
+			if is {
+				count[what]++
+			}
+		}
+		if w.watch.NoPuts && w.watch.NoDeletes {
+			t.Errorf("%+v sees nothing", w)
+		}
+	}
+	if len(count) != 3+8 {
+		t.Error(count)
+	}
+}
+
+func TestKindsShareTheWatches(t *testing.T) {
+	for _, c := range []struct {
+		apis []string
+		want map[kind]int
+	}{
+		{[]string{Native}, map[kind]int{nativeClient: 101}},
+		{[]string{Etcd}, map[kind]int{etcdClient: 50, etcdStream: 51}},
+		{APIs(), map[kind]int{nativeClient: 51, etcdClient: 25, etcdStream: 25}},
+	} {
+		order, has := kinds(c.apis, 101)
+		if !maps.Equal(has, c.want) || len(order) != len(c.want) {
+			t.Errorf("%v: %v in the order %v", c.apis, has, order)
+		}
 	}
 }
 
