@@ -156,10 +156,15 @@ func (a *assembly) ended(r *etcdserverpb.WatchResponse) error {
 }
 
 func event(e *mvccpb.Event) kv.Event {
+	out := kv.Event{Type: kv.Put}
 	if e.GetType() == mvccpb.Event_DELETE {
-		return kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{
-			Key: e.GetKv().GetKey(), ModRevision: kv.Revision(e.GetKv().GetModRevision()),
-		})}
+		out.Type = kv.Delete
+		out.KV = kv.NewKeyValue(kv.Fields{Key: e.GetKv().GetKey(), ModRevision: kv.Revision(e.GetKv().GetModRevision())})
+	} else {
+		out.KV = keyValue(e.GetKv())
 	}
-	return kv.Event{Type: kv.Put, KV: keyValue(e.GetKv())}
+	if prev := e.GetPrevKv(); prev != nil {
+		out.Prev = keyValue(prev)
+	}
+	return out
 }

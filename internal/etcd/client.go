@@ -29,6 +29,7 @@ type Client struct {
 
 	listing   chan struct{} // a place for each list in flight
 	reads     shared[Clock]
+	pastReads pastReads
 	verdicts  shared[verdict]
 	asked     askers // by those who wait for a verdict
 	past      past

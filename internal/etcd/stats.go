@@ -21,6 +21,7 @@ type Stats struct {
 	Events        int64
 	EventBytes    int64 // keys and values
 	Fragments     int64 // responses that another one completed
+	Histories     int64 // streams opened for History
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 
@@ -33,7 +34,7 @@ type counters struct {
 	lists, keyLists, listRestarts, pages, listedKeys, listedBytes atomic.Int64
 
 	watchesOpen, watches, resumes, compacted, silenced atomic.Int64
-	batches, events, eventBytes, fragments             atomic.Int64
+	batches, events, eventBytes, fragments, histories  atomic.Int64
 	progressAsked, progressSeen                        atomic.Int64
 	clockCalls, verifyCalls, clockReads                atomic.Int64
 }
@@ -46,7 +47,7 @@ func (c *Client) Stats() Stats {
 		Pages: n.pages.Load(), ListedKeys: n.listedKeys.Load(), ListedBytes: n.listedBytes.Load(),
 		WatchesOpen: n.watchesOpen.Load(), Watches: n.watches.Load(), Resumes: n.resumes.Load(),
 		Compacted: n.compacted.Load(), Silenced: n.silenced.Load(),
-		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(),
+		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(), Histories: n.histories.Load(),
 		ProgressAsked: n.progressAsked.Load(), Progress: n.progressSeen.Load(),
 		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
 	}

@@ -1,0 +1,262 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// HistoryRequest is a part of the past.
+type HistoryRequest struct {
+	Range kv.Range
+	// From is the first revision that is wanted, Before the first that is not
+	// any more. Before must not be ahead of etcd's revision by more than one.
+	From, Before kv.Revision
+	// PrevKV asks for previous values, as far as etcd still has them.
+	PrevKV bool
+	// MaxBytes is the size from which on the answer is cut, between two
+	// revisions. Must be above 0.
+	MaxBytes int
+}
+
+// History is what happened.
+type History struct {
+	Batches []kv.Batch
+	// Next is the revision to go on with: all that happened before it is in
+	// Batches. Less than HistoryRequest.Before when the answer was cut, which
+	// may be before the first revision when many ask for much.
+	Next kv.Revision
+}
+
+const (
+	// maxTogether bounds the requests that are answered by one stream. etcd
+	// reads its log once for so many watches that catch up
+	// (mvcc/watchable_store.go, maxWatchersPerSync).
+	maxTogether = 512
+	// maxTogetherBytes bounds what they may come to.
+	maxTogetherBytes = 64 << 20
+	// historyTimeout bounds one stream.
+	historyTimeout = 30 * time.Second
+	// historyEvery is how often etcd is asked whether all has come. It catches
+	// up in steps of as much (watchResyncPeriod).
+	historyEvery = 100 * time.Millisecond
+)
+
+// History reads a part of the past from etcd's own log: what a window does not
+// hold any more. It fails with a *kv.CompactedError whose floor is etcd's
+// compact revision.
+//
+// It is dear for etcd, which reads its log from the lowest revision on. So
+// those who ask at a time are answered together, by one stream for up to 512,
+// and streams wait for each other as lists do.
+func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
+	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}
+	c.pastReads.add(one)
+	for {
+		select {
+		case <-one.done:
+			return one.history, one.err
+		case <-ctx.Done():
+			c.pastReads.remove(one)
+			return History{}, fmt.Errorf("read etcd's history: %w", ctx.Err())
+		case c.listing <- struct{}{}:
+			// Ours is the turn, and the others' who wait; one may be answered
+			// by now.
+			if batch := c.pastReads.take(maxTogether); len(batch) > 0 {
+				c.readTogether(context.WithoutCancel(ctx), batch) // they have not given up if we do
+			}
+			<-c.listing
+		}
+	}
+}
+
+// pastRead is a request that waits or is being answered.
+type pastRead struct {
+	HistoryRequest
+	history History
+	err     error
+	done    chan struct{} // closed when the above are set
+
+	// For whoever reads for it.
+	a     *assembly
+	bytes int
+	over  bool
+}
+
+// pastReads are the requests that wait. The zero pastReads are none.
+type pastReads struct {
+	mu   sync.Mutex
+	list []*pastRead // guarded by mu
+}
+
+func (p *pastReads) add(one *pastRead) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, one)
+}
+
+func (p *pastReads) remove(one *pastRead) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.list, one); i >= 0 {
+		p.list = slices.Delete(p.list, i, i+1)
+	}
+}
+
+func (p *pastReads) take(most int) []*pastRead {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(most, len(p.list))
+	out := slices.Clone(p.list[:n])
+	p.list = slices.Delete(p.list, 0, n)
+	return out
+}
+
+// readTogether answers all of batch.
+func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	err := c.readPast(ctx, batch)
+	if errors.Is(err, errToken) {
+		err = c.readPast(ctx, batch) // with a new token
+	}
+	for _, one := range batch {
+		if !one.over {
+			one.err = fmt.Errorf("read etcd's history of %v from %d: %w", one.Range, one.From, err)
+		}
+		close(one.done)
+	}
+}
+
+// readPast reads what is left of batch, by one stream with a watch for each.
+func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(one *pastRead) bool { return one.over })
+	for _, one := range batch {
+		one.a = newAssembly(one.From)
+		one.history = History{Next: one.From}
+	}
+	token, err := c.login.token(ctx)
+	if err != nil {
+		return c.broken("log in", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	stream, err := c.watch.Watch(withLeader(withToken(ctx, token)))
+	if err != nil {
+		return c.broken("open the stream", err)
+	}
+	c.count.histories.Add(1)
+	c.count.watchesOpen.Add(1)
+	defer c.count.watchesOpen.Add(-1)
+	created := make(chan struct{})        // all watches are
+	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
+	sending.Go(func() { askForPast(ctx, stream, batch, created, ended) })
+	for left, announced, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
+		r, err := stream.Recv()
+		if err != nil {
+			return c.broken("receive", err)
+		}
+		if r.GetCreated() && !r.GetCanceled() {
+			if announced++; announced == len(batch) {
+				close(created)
+			}
+		}
+		for _, one := range concerned(batch, r.GetWatchId()) {
+			if one.over {
+				continue
+			}
+			updates, err := one.a.add(r, time.Now())
+			if errors.Is(err, errToken) {
+				c.login.forget(token)
+				return err
+			}
+			if one.err = err; err != nil {
+				one.over = true
+				ended <- r.GetWatchId()
+			} else {
+				bytes += one.take(updates)
+			}
+			if one.over {
+				left--
+			}
+		}
+	}
+	for _, one := range batch {
+		one.over = true
+	}
+	return nil
+}
+
+// concerned returns which of batch a response is for: its number is the watch's
+// ID.
+func concerned(batch []*pastRead, id int64) []*pastRead {
+	switch {
+	case id == anyWatch:
+		return batch
+	case id >= 1 && id <= int64(len(batch)):
+		return batch[id-1 : id]
+	}
+	return nil
+}
+
+// askForPast sends the requests: the watches, and once they are there, for
+// progress, which tells that nothing more is to come. A watch that etcd has
+// ended must be cancelled, or there is none for the others (watchable_store.go,
+// progressIfSync).
+func askForPast(ctx context.Context, stream etcdserverpb.Watch_WatchClient, batch []*pastRead, created <-chan struct{}, ended <-chan int64) {
+	for i, one := range batch {
+		key, end := one.Range.Etcd()
+		// When sending fails, receiving says why (grpc.ClientStream.SendMsg).
+		_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+			CreateRequest: &etcdserverpb.WatchCreateRequest{
+				Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV,
+			},
+		}})
+	}
+	every := time.NewTicker(historyEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-created:
+			created = nil
+			_ = stream.Send(progressRequest())
+		case id := <-ended:
+			_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+				CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id},
+			}})
+		case <-every.C:
+			if created == nil {
+				_ = stream.Send(progressRequest())
+			}
+		}
+	}
+}
+
+// take keeps what is wanted, until it is all or enough, and returns its size.
+func (one *pastRead) take(updates []kv.Update) (bytes int) {
+	for _, u := range updates {
+		if u.Kind == kv.UpdateBatch && u.Revision < one.Before {
+			one.history.Batches = append(one.history.Batches, u.Batch)
+			for i := range u.Batch.Events {
+				bytes += kv.EventSize(&u.Batch.Events[i], true)
+			}
+		}
+		one.history.Next = min(u.Revision+1, one.Before)
+		if one.over = one.history.Next == one.Before || one.bytes+bytes >= one.MaxBytes; one.over {
+			break
+		}
+	}
+	one.bytes += bytes
+	return bytes
+}

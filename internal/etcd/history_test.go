@@ -1,0 +1,133 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// told writes a history down.
+func told(h History) string {
+	var out []string
+	for _, b := range h.Batches {
+		for _, e := range b.Events {
+			s := fmt.Sprintf("%d:%s=%s", b.Revision, e.KV.Key(), e.KV.Value())
+			if e.Type == kv.Delete {
+				s = fmt.Sprintf("%d:-%s", b.Revision, e.KV.Key())
+			}
+			if e.Prev != nil {
+				s += "<" + string(e.Prev.Value())
+			}
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// The past is what happened, no more and no less, in any part of it.
+func TestHistory(t *testing.T) {
+	s := etcdtest.Start(t)
+	cli := s.Client()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(cli.Put(t.Context(), "/a", "1"))                                                          // 2
+	must(cli.Put(t.Context(), "/b", "1"))                                                          // 3
+	must(cli.Txn(t.Context()).Then(clientv3.OpPut("/a", "2"), clientv3.OpDelete("/b")).Commit())   // 4
+	must(cli.Put(t.Context(), "/z", "1"))                                                          // 5
+	must(cli.Delete(t.Context(), "/a"))                                                            // 6
+	must(cli.Txn(t.Context()).Then(clientv3.OpPut("/a", "3"), clientv3.OpPut("/z", "2")).Commit()) // 7
+	c := newClient(t, testConfig(s.Endpoint()))
+	ab := kv.Range{Start: "/a", End: "/c"}
+	for _, x := range []struct {
+		r    HistoryRequest
+		want string
+		next kv.Revision
+	}{
+		{HistoryRequest{Range: kv.Range{}, From: 1, Before: 8}, "2:/a=1 3:/b=1 4:/a=2 4:-/b 5:/z=1 6:-/a 7:/a=3 7:/z=2", 8},
+		{HistoryRequest{Range: ab, From: 1, Before: 8, PrevKV: true}, "2:/a=1 3:/b=1 4:/a=2<1 4:-/b<1 6:-/a<2 7:/a=3", 8},
+		{HistoryRequest{Range: ab, From: 4, Before: 7}, "4:/a=2 4:-/b 6:-/a", 7},
+		{HistoryRequest{Range: kv.Single("/b"), From: 5, Before: 8}, "", 8},
+		{HistoryRequest{Range: kv.Single("/q"), From: 2, Before: 5}, "", 5},
+		{HistoryRequest{Range: kv.Range{}, From: 2, Before: 8, MaxBytes: 1}, "2:/a=1", 3},
+	} {
+		if x.r.MaxBytes == 0 {
+			x.r.MaxBytes = 1 << 20
+		}
+		h, err := c.History(t.Context(), x.r)
+		if err != nil || told(h) != x.want || h.Next != x.next {
+			t.Errorf("%+v: %q up to %d, %v; want %q up to %d", x.r, told(h), h.Next, err, x.want, x.next)
+		}
+	}
+	must(cli.Compact(t.Context(), 5))
+	_, err := c.History(t.Context(), HistoryRequest{Range: ab, From: 4, Before: 7, MaxBytes: 1 << 20})
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) || compacted.Floor != 5 {
+		t.Errorf("below the compact revision: %v", err)
+	}
+	if n := c.Stats().WatchesOpen; n != 0 {
+		t.Errorf("%d watches are left", n)
+	}
+}
+
+// Many who ask at a time are answered together, each with its own; who asks for
+// what is compacted is in nobody's way, and neither is who gives up.
+func TestHistoryHerd(t *testing.T) {
+	const keys, askers = 50, 1500
+	s := etcdtest.Start(t)
+	cli := s.Client()
+	for round := range 4 {
+		for i := range keys {
+			if _, err := cli.Put(t.Context(), fmt.Sprintf("/h/%02d", i), fmt.Sprint(round)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := cli.Compact(t.Context(), 1+keys); err != nil { // the end of round 0
+		t.Fatal(err)
+	}
+	c := newClient(t, testConfig(s.Endpoint()))
+	var all sync.WaitGroup
+	for i := range askers {
+		all.Go(func() {
+			key := i % keys
+			r := HistoryRequest{Range: kv.Single(fmt.Sprintf("/h/%02d", key)), From: 2 + keys, Before: 2 + 3*keys, MaxBytes: 1 << 20}
+			first, second := 2+keys+key, 2+2*keys+key
+			want := fmt.Sprintf("%d:/h/%02d=1 %d:/h/%02d=2", first, key, second, key)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			switch i % 10 {
+			case 3:
+				r.From = 2
+			case 7:
+				cancel()
+			}
+			h, err := c.History(ctx, r)
+			var compacted *kv.CompactedError
+			switch {
+			case i%10 == 7 && errors.Is(err, context.Canceled):
+			case i%10 == 3:
+				if !errors.As(err, &compacted) || compacted.Floor != 1+keys {
+					t.Errorf("compacted: %v", err)
+				}
+			case err != nil || told(h) != want:
+				t.Errorf("%q, %v; want %q", told(h), err, want)
+			}
+		})
+	}
+	all.Wait()
+	if n := c.Stats().Histories; n > 20 {
+		t.Errorf("%d streams for %d askers", n, askers)
+	}
+}
