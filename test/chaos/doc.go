@@ -2,16 +2,23 @@
 // checks that every watch keeps every promise.
 //
 // Read [Run] first. It starts an etcd and a cluster of cachenode processes,
-// writes to etcd, watches through many native clients, and then runs cycles:
-// in each a [Fault] breaks something and mends it, the writes pause, every
-// watcher must reach etcd's revision, and package check judges all that was
-// seen since the start. Timings are reported, never judged.
+// writes to etcd, watches through many clients, and then runs cycles: in each a
+// [Fault] breaks something and mends it, the writes pause, every watcher must
+// reach etcd's revision, and package check judges all that was seen since the
+// start. Timings are reported, never judged.
 //
 //	workload ──▶ etcd ──▶ truth (one watch of everything) ──▶ check.History
-//	               │                                              │
-//	             nodes ◀── faults                               judge
+//	      │        │                                              │
+//	      └────▶ nodes ◀── faults                               judge
 //	               │                                              │
 //	            clients ──▶ watchers ─────────────────────▶ check.Checker, each
+//
+// Clients speak the native API (native.go) and etcd's: clientv3, which resumes
+// its watches itself (clientv3.go), and bare streams of many watches, which on
+// any error and now and then without one go on at the next node, with nothing
+// but the last revision plus one (stream.go). With etcd's API a part of the
+// writes goes through the nodes, too (write_nodes.go): what they acknowledge
+// must be there, and nothing may happen twice.
 //
 // A fault is one small file that implements [Fault] and is listed in [Faults].
 //
