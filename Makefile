@@ -36,6 +36,10 @@ chaos: ## Kill and stop real nodes under load (ARGS="--help" shows how)
 compat: ## Run other people's etcd clients against cache nodes, all of them
 	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat
 
+.PHONY: differential
+differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")
+	go test ./test/differential -run ForLong -count=1 -v -timeout 0 $(if $(ARGS),$(ARGS),-differential.for=1h)
+
 .PHONY: check
 check: ## What CI runs
 	.ci/run

@@ -2,26 +2,47 @@ package differential_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"math"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/test/differential"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var (
+	seed   = flag.Uint64("differential.seed", 0, "`seed` of the first round; 0: another one each time")
+	steps  = flag.Int("differential.steps", 1000, "`number` of steps of a round")
+	rounds = flag.Int("differential.rounds", 1, "`number` of rounds, each with a seed one higher")
+	long   = flag.Duration("differential.for", 0, "how `long` to go on with rounds, on one cluster after another")
+	binary = flag.String("differential.cachenode", "", "`path` of the program to test (default: built from this repository)")
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.tier != nil {
+		shared.tier.Stop()
+		_ = os.RemoveAll(shared.dir) // nobody is left to tell
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 func dial(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
-	cc, err := grpc.NewClient("passthrough:///"+endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	cc, err := differential.Dial(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,55 +56,162 @@ func etcds(t testing.TB) (plain, behind *etcdtest.Server) {
 	return etcdtest.Start(t, often), etcdtest.Start(t, often)
 }
 
-// noneBehind waits until no watch of the etcd lags.
-func noneBehind(endpoint string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for {
-			m, err := etcdtest.Scrape(ctx, endpoint)
-			if err != nil {
-				return err
-			}
-			slow := m["etcd_debugging_mvcc_slow_watcher_total"]
-			if slow == nil {
-				return fmt.Errorf("etcd has no metric of slow watchers any more")
-			}
-			if slow.GetMetric()[0].GetGauge().GetValue() == 0 {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(10 * time.Millisecond): // between two looks
-			}
-		}
-	}
-}
-
 // plainSides are two etcds and no tier: they must not differ.
 func plainSides(t testing.TB) differential.Sides {
 	plain, behind := etcds(t)
 	return differential.Sides{
 		Plain: dial(t, plain.Endpoint()), Direct: dial(t, behind.Endpoint()),
 		Through: []*grpc.ClientConn{dial(t, behind.Endpoint()), dial(t, behind.Endpoint())},
-		Behind:  noneBehind(behind.Endpoint()), Loose: true,
+		Behind:  differential.NoneBehind(behind.Endpoint()), Loose: true,
 	}
 }
 
 // What finds differences between etcd and etcd would find nothing else.
 func TestEtcdIsEtcd(t *testing.T) {
 	sides := plainSides(t)
-	cfg := differential.Config{Seed: differential.NewSeed(), Steps: 1500}
+	cfg := differential.Config{Seed: firstSeed(t), Steps: 600}
+	if testing.Short() {
+		cfg.Steps = 200
+	}
 	report, err := differential.Run(t.Context(), sides, cfg)
 	show(t, report, err)
 }
 
 func show(t *testing.T, r differential.Report, err error) {
 	t.Helper()
-	t.Logf("seed %d: asked %v, %d events told, tolerated %v", r.Seed, r.Asked, r.Events, r.Tolerated)
+	var calls []string
+	for _, name := range slices.Sorted(maps.Keys(r.Asked)) {
+		calls = append(calls, fmt.Sprintf("%s %d", name[strings.LastIndexByte(name, '.')+1:], r.Asked[name]))
+	}
+	t.Logf("seed %d: %s; %d events told; tolerated %v", r.Seed, strings.Join(calls, ", "), r.Events, r.Tolerated)
 	for _, d := range r.Differences {
 		t.Error(d)
 	}
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// shared is the tier of all tests that leave it as it was.
+var shared struct {
+	sync.Mutex
+	tier *differential.Tier
+	dir  string
+}
+
+// theTier returns it. It is started once.
+func theTier(t testing.TB) *differential.Tier {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.tier == nil {
+		dir, err := os.MkdirTemp("", "differential-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.dir = dir
+		shared.tier = startTier(t, dir)
+		t.Logf("shards are cut at %q", shared.tier.Cuts)
+	}
+	return shared.tier
+}
+
+func startTier(t testing.TB, dir string, shape ...int) *differential.Tier {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cfg := differential.TierConfig{Dir: dir, Binary: *binary}
+	if len(shape) > 0 {
+		cfg.Shards, cfg.Replicas = shape[0], shape[1]
+	}
+	tier, err := differential.StartTier(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tier
+}
+
+// firstSeed returns the seed of the first round.
+func firstSeed(t testing.TB) uint64 {
+	t.Helper()
+	first := *seed
+	if first == 0 {
+		first = differential.NewSeed()
+	}
+	t.Logf("seed %d", first)
+	return first
+}
+
+// The tier answers as etcd does.
+func TestTheTierIsEtcd(t *testing.T) {
+	tier := theTier(t)
+	first, each := firstSeed(t), *steps
+	if testing.Short() {
+		each = min(each, 300)
+	}
+	for i := 0; i < *rounds && !t.Failed(); i++ {
+		round(t, tier, first+uint64(i), each)
+	}
+	if t.Failed() {
+		t.Log(tier.Logs())
+	}
+}
+
+// round asks the tier and etcd the same for some steps.
+func round(t *testing.T, tier *differential.Tier, seed uint64, steps int) {
+	t.Helper()
+	report, err := differential.Run(t.Context(), tier.Sides, differential.Config{Seed: seed, Steps: steps, Most: 10})
+	show(t, report, err)
+}
+
+// It does so for hours, however the keys lie on the nodes. See `make
+// differential`.
+func TestTheTierIsEtcdForLong(t *testing.T) {
+	if *long == 0 {
+		t.Skip("for as long as -differential.for says")
+	}
+	next, end := firstSeed(t), time.Now().Add(*long)
+	for i := 0; time.Now().Before(end) && !t.Failed(); i++ {
+		shape := [][]int{{8, 2}, {1, 3}, {24, 3}, {8, 1}, {2, 2}}[i%5]
+		tier := startTier(t, t.TempDir(), shape...)
+		t.Logf("%d shards with %d replicas each, cut at %q", shape[0], shape[1], tier.Cuts)
+		for until := time.Now().Add(5 * time.Minute); time.Now().Before(until) && time.Now().Before(end) && !t.Failed(); next++ {
+			round(t, tier, next, *steps)
+			initial, ops := history(t, tier.Through, 8, 60, next)
+			linearizable(t, next, initial, ops)
+		}
+		if t.Failed() {
+			t.Log(tier.Logs())
+		}
+		tier.Stop()
+	}
+}
+
+// All that is tolerated is documented, word for word.
+func TestKnownDifferencesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/etcd-compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	for _, k := range differential.KnownDifferences() {
+		if k.Name == "" || k.Why == "" || k.Doc == "" || !strings.Contains(text, k.Doc) {
+			t.Errorf("%+v: docs/etcd-compatibility.md does not say so", k)
+		}
+	}
+}
+
+// FuzzScript asks the tier and etcd what a script of throws of dice says.
+func FuzzScript(f *testing.F) {
+	for seed := range byte(4) {
+		script := make([]byte, 200)
+		for i := range script {
+			script[i] = byte(i*i) * (2*seed + 1)
+		}
+		f.Add(script)
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		report, err := differential.Run(t.Context(), theTier(t).Sides, differential.Config{Script: script, Steps: 100})
+		show(t, report, err)
+	})
 }

@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -243,7 +244,30 @@ func (d draw) txn(depth int) *pb.TxnRequest {
 		r.Compare = append(r.Compare, d.compare())
 	}
 	r.Success, r.Failure = d.ops(depth), d.ops(depth)
+	if openDelete(r) {
+		harmless(r)
+	}
 	return r
+}
+
+// openDelete reports whether a transaction deletes to the end of the keys.
+func openDelete(r *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(r.GetSuccess(), r.GetFailure()), func(o *pb.RequestOp) bool {
+		return string(o.GetRequestDeleteRange().GetRangeEnd()) == "\x00" || o.GetRequestTxn() != nil && openDelete(o.GetRequestTxn())
+	})
+}
+
+// harmless leaves out of a transaction with such a delete what would kill etcd.
+// The tier refuses it: see docs/etcd-compatibility.md.
+func harmless(r *pb.TxnRequest) {
+	for _, o := range slices.Concat(r.GetSuccess(), r.GetFailure()) {
+		if p := o.GetRequestPut(); p != nil {
+			p.IgnoreValue, p.IgnoreLease = false, false
+		}
+		if t := o.GetRequestTxn(); t != nil {
+			harmless(t)
+		}
+	}
 }
 
 func (d draw) ops(depth int) (ops []*pb.RequestOp) {

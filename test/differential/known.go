@@ -12,7 +12,7 @@ type Known struct {
 // KnownDifferences are all that are tolerated. Besides them only the member in
 // the header differs: it is the node's.
 func KnownDifferences() []Known {
-	return []Known{olderReads(), shardOrder(), keptPrevious()}
+	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone()}
 }
 
 // olderReads: see run.older. The answer must be right for the revision that it
@@ -20,6 +20,7 @@ func KnownDifferences() []Known {
 func olderReads() Known {
 	return Known{
 		Name: "serializable reads of before",
+		Doc:  "**Serializable reads and notifications lag.**",
 		Why:  "a node serves them from its cache without asking anybody, as an etcd member that lags does",
 	}
 }
@@ -28,6 +29,7 @@ func olderReads() Known {
 func shardOrder() Known {
 	return Known{
 		Name: "events of one revision shard by shard",
+		Doc:  "Those of different shards come shard after shard",
 		Why:  "each shard has a watch of its own at etcd, and nothing in an event says where it stood among those of others",
 	}
 }
@@ -37,6 +39,16 @@ func shardOrder() Known {
 func keptPrevious() Known {
 	return Known{
 		Name: "previous values that etcd has compacted",
+		Doc:  "**`prev_kv` is always there.**",
 		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, and leaves out what is gone",
+	}
+}
+
+// endedIsGone: see run.forgetEnded.
+func endedIsGone() Known {
+	return Known{
+		Name: "a watch cancelled as compacted is gone",
+		Doc:  "**A cancelled watch is gone.**",
+		Why:  "etcd keeps its ID in use, and gives no progress on its stream, until the client cancels it once more",
 	}
 }

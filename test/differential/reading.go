@@ -29,7 +29,8 @@ type reading struct {
 	identity *pb.ResponseHeader // of the etcd that is told of
 	cuts     []string
 
-	at       int // how much of the recorder has been read
+	requests []request // all that were sent
+	at       int       // how much of the recorder has been read
 	member   uint64
 	controls []*pb.WatchResponse
 	open     map[int64]*told
@@ -42,9 +43,10 @@ type reading struct {
 
 // told is what one watch was told.
 type told struct {
-	request *pb.WatchCreateRequest
-	index   int // of the request on its stream
-	wish    wish
+	request   *pb.WatchCreateRequest
+	forbidden int64 // the compact revision when it was asked for
+	index     int   // of the request on its stream
+	wish      wish
 	// last is the revision up to which all has been told and judged. Before the
 	// first event of a watch from now, it may have to go back to low.
 	last, low int64
@@ -56,6 +58,12 @@ type told struct {
 	compacted *pb.WatchResponse
 	ended     bool // nothing may come any more
 	broken    bool // something has been complained about
+}
+
+// doomed reports whether the watch is going to be cancelled as compacted.
+func (t *told) doomed() bool {
+	start := t.request.GetStartRevision()
+	return start > 0 && start < t.forbidden
 }
 
 // said is one thing that a watch was told: events, or that all up to a
@@ -81,20 +89,20 @@ func (r *reading) complain(t *told, format string, args ...any) {
 	r.complaints = append(r.complaints, fmt.Sprintf("%s:%s %s", r.who, where, fmt.Sprintf(format, args...)))
 }
 
-// take sorts one response. requests are all of the stream's, and sent how many
-// of them had been sent when the response came.
-func (r *reading) take(resp *pb.WatchResponse, requests []request, sent int) {
+// take sorts one response. sent is how many requests had been sent when it
+// came.
+func (r *reading) take(resp *pb.WatchResponse, sent int) {
 	r.checkHeader(resp)
 	if r.unended != nil && (resp.GetCreated() || resp.GetCanceled() || r.open[resp.GetWatchId()] != r.unended) {
 		r.complain(r.unended, "a response between its fragments: %s", shorten(oneLine(resp)))
 	}
 	switch {
 	case resp.GetCreated():
-		r.created(resp, requests, sent)
+		r.created(resp, sent)
 	case resp.GetCanceled():
 		r.cancelled(resp)
 	case resp.GetWatchId() == -1 && len(resp.GetEvents()) == 0:
-		r.promised(resp, requests, sent)
+		r.promised(resp, sent)
 	default:
 		r.news(resp)
 	}
@@ -111,9 +119,9 @@ func (r *reading) checkHeader(resp *pb.WatchResponse) {
 }
 
 // created sorts the answer to a create request. They come in order.
-func (r *reading) created(resp *pb.WatchResponse, requests []request, sent int) {
+func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	r.controls = append(r.controls, resp)
-	index := nthCreate(requests[:sent], len(r.all))
+	index := nthCreate(r.requests[:sent], len(r.all))
 	if index < 0 {
 		r.complain(nil, "created, but nobody asked: %s", oneLine(resp))
 		return
@@ -122,8 +130,8 @@ func (r *reading) created(resp *pb.WatchResponse, requests []request, sent int) 
 		r.all = append(r.all, nil)
 		return
 	}
-	req := requests[index]
-	t := &told{request: req.GetCreateRequest(), index: index, wish: wishOf(req.GetCreateRequest())}
+	req := r.requests[index]
+	t := &told{request: req.GetCreateRequest(), forbidden: req.compacted, index: index, wish: wishOf(req.GetCreateRequest())}
 	if from := t.request.GetStartRevision(); from > 0 {
 		t.last, t.low = from-1, from-1
 	} else {
@@ -173,26 +181,29 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 
 // promised sorts an answer to a progress request: all watches have been told
 // everything up to its revision.
-func (r *reading) promised(resp *pb.WatchResponse, requests []request, sent int) {
+func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 	revision := resp.GetHeader().GetRevision()
 	r.progress = append(r.progress, revision)
 	for _, t := range r.open {
-		if r.cancelAsked(t, requests, sent) {
+		if r.cancelAsked(t, sent) {
 			continue
+		}
+		if t.ended && !r.loose {
+			continue // see endedIsGone
 		}
 		if t.ended {
 			r.complain(t, "progress %d of the stream, though this watch has ended and is not cancelled", revision)
 		}
 		r.promise(t, revision)
 	}
-	if len(r.open) == 0 && nthCreate(requests[:sent], len(r.all)) < 0 && !r.loose {
+	if len(r.open) == 0 && nthCreate(r.requests[:sent], len(r.all)) < 0 && !r.loose {
 		r.complain(nil, "progress %d of a stream without a watch", revision)
 	}
 }
 
 // cancelAsked reports whether a watch's cancel was among the requests sent.
-func (r *reading) cancelAsked(t *told, requests []request, sent int) bool {
-	for _, q := range requests[t.index:sent] {
+func (r *reading) cancelAsked(t *told, sent int) bool {
+	for _, q := range r.requests[t.index:sent] {
 		if c := q.GetCancelRequest(); c != nil && r.open[c.GetWatchId()] == t {
 			return true
 		}

@@ -47,12 +47,20 @@ func (r *run) send(p *pair, req *pb.WatchRequest, storm bool) {
 	if storm {
 		q.high = math.MaxInt64
 	}
-	p.requests = append(p.requests, q)
-	for _, s := range p.sides {
-		if err := s.send(proto.Clone(req).(*pb.WatchRequest)); err != nil {
-			r.fatal = fmt.Errorf("send on a watch stream: %w", err)
-		}
+	for side := range p.sides {
+		r.sendTo(p, side, q)
 	}
+}
+
+func (r *run) sendTo(p *pair, side int, q request) {
+	p.readings[side].requests = append(p.readings[side].requests, q)
+	if err := p.sides[side].send(proto.Clone(q.WatchRequest).(*pb.WatchRequest)); err != nil && r.fatal == nil {
+		r.fatal = fmt.Errorf("send on a watch stream: %w", err)
+	}
+}
+
+func cancelOf(id int64) *pb.WatchRequest {
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 }
 
 // watchOf asks for a watch, unless nothing can be asked any more.
@@ -60,8 +68,15 @@ func (r *run) watchOf(p *pair, req *pb.WatchCreateRequest) bool {
 	return r.createWatch(p, req, false)
 }
 
+// unclear reports whether a watch has been or is about to be cancelled as
+// compacted, so that its ID is in use at etcd and not in the tier.
+func (r *run) unclear(p *pair, id int64) bool {
+	w := p.readings[direct].open[id]
+	return w != nil && w.doomed() && (w.compacted == nil || !r.Loose)
+}
+
 func (r *run) createWatch(p *pair, req *pb.WatchCreateRequest, storm bool) bool {
-	if p.half || p.spoiled[req.GetWatchId()] {
+	if p.half || p.spoiled[req.GetWatchId()] || r.unclear(p, req.GetWatchId()) {
 		return false
 	}
 	r.report.Asked["watch"]++
@@ -78,17 +93,34 @@ func (r *run) watchRequests(storm bool) {
 		return
 	}
 	r.await(p)
+	for id := range p.ids {
+		if !r.unclear(p, id) {
+			continue
+		}
+		if storm {
+			return
+		}
+		r.settle()
+		break
+	}
 	for range 1 + r.IntN(3) {
 		if r.IntN(3) > 0 && len(p.ids) < 25 {
-			r.createWatch(p, r.watch(keysOf(p.ids)), storm)
+			req := r.watch(keysOf(p.ids))
+			r.createWatch(p, req, storm)
+			if start := req.GetStartRevision(); start > 0 && start < r.compacted {
+				break // its ID is in use, and then it is not: see endedIsGone
+			}
 			continue
 		}
 		id := pick[int64](r, 4711, -1, -4, math.MaxInt64-1)
+		if !storm {
+			r.settle() // what comes behind a cancel is a race at etcd
+		}
 		if len(p.ids) > 0 && r.IntN(8) > 0 {
 			id = pick(r, keysOf(p.ids)...)
 		}
-		if !storm {
-			r.settle() // what comes behind a cancel is a race at etcd
+		if r.unclear(p, id) {
+			continue
 		}
 		if p.ids[id] {
 			p.answers++
@@ -97,7 +129,7 @@ func (r *run) watchRequests(storm bool) {
 				p.spoiled[id] = true
 			}
 		}
-		r.send(p, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}, storm)
+		r.send(p, cancelOf(id), storm)
 	}
 	if oneIn(r, 10) { // what asks for nothing
 		r.send(p, &pb.WatchRequest{}, storm)
@@ -158,15 +190,17 @@ func (r *run) duringStorm(p *pair, n int) bool {
 				created++
 			}
 		}
-		i := nthCreate(p.requests, created)
-		return i < 0 || p.requests[i].high == math.MaxInt64
+		i := nthCreate(p.readings[direct].requests, created)
+		return i < 0 || p.readings[direct].requests[i].high == math.MaxInt64
 	}
-	return slices.ContainsFunc(p.requests[max(0, len(p.requests)-8):], func(q request) bool { return q.high == math.MaxInt64 })
+	all := p.readings[direct].requests
+	return slices.ContainsFunc(all[max(0, len(all)-8):], func(q request) bool { return q.high == math.MaxInt64 })
 }
 
 func (r *run) lastRequests(p *pair) string {
 	s := ""
-	for _, q := range p.requests[max(0, len(p.requests)-6):] {
+	all := p.readings[through].requests
+	for _, q := range all[max(0, len(all)-6):] {
 		s += "\n  " + cut(oneLine(q.WatchRequest), 300)
 	}
 	return s
@@ -178,7 +212,7 @@ func (r *run) readPair(p *pair) {
 		reading := p.readings[side]
 		told, sent, _, err := rec.from(reading.at)
 		for i, resp := range told {
-			reading.take(resp, p.requests, min(sent[i], len(p.requests)))
+			reading.take(resp, min(sent[i], len(reading.requests)))
 			if side == through {
 				r.report.Events += len(resp.GetEvents())
 			}
@@ -269,7 +303,7 @@ func (r *run) pairSettled(p *pair) error {
 		}
 		gone[i] = d.compacted != nil
 		// etcd cancels what starts below the compact revision within a moment.
-		if start := d.request.GetStartRevision(); start > 0 && !d.ended && p.requests[d.index].compacted > start {
+		if !d.ended && d.doomed() {
 			return fmt.Errorf("%s: watch {%s} is not cancelled", p.readings[direct].who, oneLine(d.request))
 		}
 		if d.compacted != nil && t.compacted == nil && !t.ended {
@@ -305,6 +339,33 @@ func (r *run) settle() {
 		r.await(p)
 		r.until("every watch was told everything", func() error { return r.pairSettled(p) }, p)
 		r.compareEnds(p)
+		if !r.Loose {
+			r.forgetEnded(p)
+		}
+	}
+}
+
+// forgetEnded cancels at etcd the watches that were cancelled as compacted: in
+// the tier, they are gone already.
+func (r *run) forgetEnded(p *pair) {
+	d := p.readings[direct]
+	for _, id := range keysOf(p.ids) {
+		if d.open[id] == nil || d.open[id].compacted == nil || p.half {
+			continue
+		}
+		r.tolerate(endedIsGone())
+		n := len(d.controls)
+		r.sendTo(p, direct, request{WatchRequest: cancelOf(id)})
+		r.until("etcd cancels what it has cancelled", func() error {
+			r.readPair(p)
+			if len(d.controls) == n {
+				return fmt.Errorf("watch %d", id)
+			}
+			return nil
+		}, p)
+		d.controls = d.controls[:n]
+		delete(p.readings[through].open, id)
+		delete(p.ids, id)
 	}
 }
 
@@ -315,11 +376,10 @@ func (r *run) compareEnds(p *pair) {
 		if d == nil || t == nil || t.broken {
 			continue
 		}
-		var want, got proto.Message = d.compacted, t.compacted
 		if d.compacted == nil && t.compacted == nil {
 			continue
 		}
-		if d.compacted == nil || t.compacted == nil || !proto.Equal(normal(want, sameEtcd()), normal(got, sameEtcd())) {
+		if d.compacted == nil || t.compacted == nil || !proto.Equal(normal(d.compacted, sameEtcd()), normal(t.compacted, sameEtcd())) {
 			t.broken = true
 			r.differ("watch {%s} is compacted\netcd   {%s}\nnode %d {%s}", oneLine(d.request), oneLine(d.compacted), p.node, oneLine(t.compacted))
 		}
@@ -374,7 +434,7 @@ func (r *run) progressStep() {
 		r.createWatch(p, &pb.WatchCreateRequest{Key: []byte("fence"), WatchId: math.MaxInt64 - 7}, false)
 		r.await(p)
 		p.answers++
-		r.send(p, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: math.MaxInt64 - 7}}}, false)
+		r.send(p, cancelOf(math.MaxInt64-7), false)
 		r.await(p)
 	}
 	if !slices.Equal(d.progress, t.progress) {
