@@ -123,7 +123,6 @@ func TestChunksAreTheirItems(t *testing.T) {
 	if held := s.held.Load(); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
-	state = nil
 	for range 1000 {
 		runtime.GC()
 		s.mu.Lock()
@@ -145,10 +144,16 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 		state = append(state, listItem(i, 0, 1000))
 	}
 	const size = 20_000 * 1000
-	herd := make([]*list, 50)
+	var herd []*list
+	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for i := range herd {
-		wg.Go(func() { herd[i] = build(t, s, state, wire.WholeItem) })
+	for range 50 {
+		wg.Go(func() {
+			l := build(t, s, state, wire.WholeItem)
+			mu.Lock()
+			defer mu.Unlock()
+			herd = append(herd, l)
+		})
 	}
 	wg.Wait()
 	if got := distinct(herd); got < size || got > size*11/10 {

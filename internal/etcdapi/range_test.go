@@ -80,7 +80,7 @@ func inBubble(t *testing.T, tune func(*cache.Config, *etcdapi.Config, *router.Co
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
-		b := &bubble{t: t, h: h, etcd: &scripted{History: h}}
+		b := &bubble{t: t, h: h, etcd: &scripted{script: h}}
 		for _, v := range []string{"1", "2"} {
 			h.Commit(cachetest.Put("a", v), cachetest.Put("i", v), cachetest.Put("z", v))
 		}
@@ -212,11 +212,6 @@ func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 		}
 	})
 }
-
-// stopped is a clock that never moves.
-type stopped kv.Revision
-
-func (s stopped) Revision(context.Context) (kv.Revision, error) { return kv.Revision(s), nil }
 
 // A busy shard may have dropped the revision at which a read wants it: the read
 // tries the next one, once.
