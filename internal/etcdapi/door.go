@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -29,6 +30,9 @@ type Upstream interface {
 	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
 	// *kv.FutureError. Callers share reads.
 	Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
+	// History returns a part of the past from etcd's own log. It fails with a
+	// *kv.CompactedError whose Floor is etcd's compact revision.
+	History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error)
 	// Passage leads to etcd: what is called through it carries the token of the
 	// incoming call, and its wish for a leader.
 	Passage() grpc.ClientConnInterface

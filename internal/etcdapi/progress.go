@@ -108,7 +108,7 @@ func (p *progress) askLocked() {
 		return
 	}
 	p.asking, p.again, p.wanted = true, false, 0
-	p.s.opening.Go(func() {
+	p.s.spawn(func() {
 		now, err := p.s.door.now(p.s.ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 // since the last.
 func (p *progress) tell(watches []*watch) {
 	for _, w := range watches {
-		if !w.notify || !w.live {
+		if !w.notify || !w.joined() {
 			continue
 		}
 		if at, _ := w.inner.Progress(); w.quiet && at >= w.start && at > 0 {
@@ -173,7 +173,7 @@ func (p *progress) answer(watches []*watch, wanted kv.Revision) {
 		switch {
 		case w.start > wanted:
 			watches = nil
-		case !w.live || w.ending.Load() != nil:
+		case !w.joined() || w.ending.Load() != nil:
 			waits = true
 		default:
 			at, _ := w.inner.Progress()
@@ -204,7 +204,7 @@ func (p *progress) answer(watches []*watch, wanted kv.Revision) {
 // be.
 func (p *progress) stale(watches []*watch) bool {
 	for _, w := range watches {
-		if !w.live {
+		if !w.joined() {
 			continue
 		}
 		if age, known := w.inner.Age(); known && age > p.s.door.cfg.MaxStaleness {

@@ -40,7 +40,7 @@ func startScripted(tb testing.TB, keys int, tune ...func(*etcdapi.Config)) (*rea
 		<-c.Ready()
 		c.Observe(time.Now(), h.Now())
 	}
-	return startDoor(tb, n, &scripted{History: h}, router.Config{Shards: n, Clock: h, Self: "here"}, tune...), h
+	return startDoor(tb, n, &scripted{script: h}, router.Config{Shards: n, Clock: h, Self: "here"}, tune...), h
 }
 
 func pods() *etcdserverpb.RangeRequest {

@@ -49,13 +49,14 @@ type stream struct {
 	answers  pump.Task
 	progress progress
 	slots    chan struct{}  // a place for each answer that waits
-	opening  sync.WaitGroup // goroutines that open watches
+	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
 	failed   bool           // owned by the pump that is at it: sending does not work
 	nextID   int64          // owned by the handler
 
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu; those that the client may cancel
 	replies []*reply         // guarded by mu
+	closing bool             // guarded by mu; nothing is spawned any more
 	err     error            // guarded by mu; why the stream must end
 	done    chan struct{}    // closed when err is set
 }
@@ -143,6 +144,15 @@ func wantsLeader(ctx context.Context) bool {
 	md, _ := metadata.FromIncomingContext(ctx)
 	v := md.Get(rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+}
+
+// spawn runs f beside the stream, which waits for it when it closes.
+func (s *stream) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.working.Go(f)
+	}
 }
 
 // fail ends the stream. The first reason stays.
@@ -234,7 +244,7 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	s.replies = append(s.replies, answer)
 	s.mu.Unlock()
 	w.recheck() // the right may have gone before the watch was on the list
-	s.opening.Go(func() { w.open(answer) })
+	s.spawn(func() { w.open(answer) })
 }
 
 // refuse answers that a watch is not created.
@@ -261,7 +271,7 @@ func (s *stream) reply(r *reply, m *etcdserverpb.WatchResponse) {
 	s.mu.Lock()
 	s.replies = append(s.replies, r)
 	s.mu.Unlock()
-	s.opening.Go(func() {
+	s.spawn(func() {
 		m.Header = s.door.header(s.present())
 		s.ready(r, m)
 	})
@@ -359,8 +369,11 @@ func (s *stream) list() []*watch {
 // close ends all watches and waits until no pump is at the stream: the gRPC
 // handler must not return before.
 func (s *stream) close() {
-	s.progress.stop() // before Wait: it no longer opens anything
-	s.opening.Wait()
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.progress.stop()
+	s.working.Wait()
 	s.tasks.Close()
 	for _, w := range s.list() {
 		w.release()

@@ -46,12 +46,19 @@ type watch struct {
 	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
 	cancelled atomic.Bool                                // by the client: nothing more is sent
 
-	// Set before the answer is ready, then owned by the pump; nil: it ends at
-	// once.
+	over    atomic.Bool             // released
+	fetched atomic.Pointer[fetched] // what a fetch has brought
+
+	// Set before the answer is ready, then owned by the pump. Everything below
+	// next was sent, but for what the window brings: inner knows that. Without
+	// an inner, what lies before the window must be fetched.
 	inner *router.Watch
+	next  kv.Revision
 	// Owned by the pump.
-	live  bool // created was sent, and the watch has not ended
-	quiet bool // nothing was sent since the last progress notification was due
+	past     []kv.Batch // fetched, and to be sent before what inner has
+	fetching bool       // a fetch is on its way
+	live     bool       // created was sent, and the watch has not ended
+	quiet    bool       // nothing was sent since the last progress notification was due
 }
 
 func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, caller string) *watch {
@@ -71,37 +78,38 @@ func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, calle
 // Wake implements cache.Waker.
 func (w *watch) Wake() { w.task.Wake() }
 
-// open finds the watch's start and its home, and answers the request.
+// open finds where the watch starts, and answers the request. What the window
+// does not hold any more is fetched once the watch has been announced.
 func (w *watch) open(answer *reply) {
 	s := w.s
 	from, now, err := w.from()
-	var compacted *kv.CompactedError
 	if err == nil {
+		w.next = from
 		w.inner, err = w.home(from)
 	}
+	var compacted *kv.CompactedError
+	var served *kv.NotServedError
 	switch {
-	case errors.As(err, &compacted):
+	case errors.As(err, &compacted) && from == 0:
 		w.ending.Store(w.compacted(compacted.Floor))
-	case err != nil && s.ctx.Err() != nil:
-		return
-	case err != nil:
-		var served *kv.NotServedError
-		if !errors.As(err, &served) {
-			s.fail(wire.Status(err))
-			return
-		}
+	case err == nil, errors.As(err, &compacted):
+	case errors.As(err, &served):
 		s.drop(w)
 		answer.created = nil // there is no watch to start
 		s.ready(answer, &etcdserverpb.WatchResponse{
 			Header: s.door.header(now), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
 		})
 		return
+	default:
+		s.fail(wire.Status(err))
+		return
 	}
 	s.ready(answer, &etcdserverpb.WatchResponse{Header: s.door.header(now), WatchId: w.id, Created: true})
 }
 
 // from returns the first revision to send, and etcd's present one for the
-// header.
+// header. It fails with a *kv.CompactedError when etcd has compacted the
+// first; its Floor is etcd's compact revision then.
 func (w *watch) from() (from, now kv.Revision, err error) {
 	d := w.s.door
 	if w.start == 0 {
@@ -118,25 +126,15 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	}
 	ctx, cancel := context.WithTimeout(w.s.ctx, verifyTimeout)
 	defer cancel()
-	now, err = d.verify(ctx, w.start)
+	now, err = d.verifyNewest(ctx, w.start)
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
 	switch {
 	case errors.As(err, &compacted):
-		// What was known to be compacted may not be all: the client shall be
-		// told of a revision that it can have.
-		for last := kv.Revision(0); compacted.Floor > last; {
-			last = compacted.Floor
-			var more error
-			if now, more = d.verify(ctx, last); more == nil {
-				break
-			}
-			errors.As(more, &compacted)
-		}
 		if now == 0 {
 			now = d.newest()
 		}
-		return 0, now, compacted
+		return 0, now, err
 	case errors.As(err, &future):
 		now = future.Current
 	case err != nil:
@@ -167,6 +165,8 @@ func (w *watch) home(from kv.Revision) (*router.Watch, error) {
 // release gives back what the watch holds. The task must be closed, or be the
 // caller, or another one of the stream.
 func (w *watch) release() {
+	w.over.Store(true)
+	w.forget()
 	if w.inner != nil {
 		w.inner.Close()
 	}
@@ -188,8 +188,14 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		w.finish(ending)
 		return false
 	}
+	if more := w.catchUp(); w.inner == nil || len(w.past) > 0 || w.s.failed {
+		return more
+	}
 	return w.events(own)
 }
+
+// joined reports whether the watch is sent what the window holds.
+func (w *watch) joined() bool { return w.live && w.inner != nil && len(w.past) == 0 }
 
 // finish ends the watch with a last message, unless the client has cancelled it
 // and waits for the answer to that.
@@ -209,8 +215,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 		}
 		switch {
 		case err != nil:
-			w.fail(err)
-			return false
+			return w.leave(err)
 		case revision == 0:
 			return false
 		}
@@ -257,21 +262,24 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 	return size
 }
 
-// fail ends the watch because it cannot go on here: for good, or for the client
-// to go on elsewhere, which every client of etcd does by itself when its stream
-// ends.
-func (w *watch) fail(err error) {
-	var compacted *kv.CompactedError
-	var lineage *kv.LineageError
+// leave gives up the window. A watch that is behind it is sent what it has
+// missed from etcd's log; a lineage that has ended takes its history with it;
+// and else the client goes on elsewhere, as every client of etcd's does by
+// itself when its stream ends. It reports whether there is more to do at once.
+func (w *watch) leave(err error) (again bool) {
 	at, _ := w.inner.Progress()
+	var lineage *kv.LineageError
 	switch {
-	case errors.As(err, &compacted):
-		w.finish(w.compacted(compacted.Floor))
-	case errors.As(err, &lineage): // its history is gone, all of it
+	case errors.As(err, new(*kv.CompactedError)):
+		w.inner.Close()
+		w.inner, w.next = nil, max(w.next, at+1)
+		return true
+	case errors.As(err, &lineage):
 		w.finish(w.compacted(at + 1))
 	default:
 		w.s.fail(wire.Status(err))
 	}
+	return false
 }
 
 // compacted is what a watch ends with whose next revision is gone. As at etcd,

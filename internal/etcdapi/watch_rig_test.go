@@ -16,6 +16,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -31,10 +32,11 @@ const first = int64(cachetest.Start) + 1
 
 // scripted is an Upstream that is a history.
 type scripted struct {
-	*cachetest.History
+	script *cachetest.History
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
 	away      error       // guarded by mu
+	histories int         // guarded by mu; calls of History
 }
 
 func (*scripted) Identity() (cluster, term uint64)  { return 7, 3 }
@@ -42,7 +44,7 @@ func (*scripted) Passage() grpc.ClientConnInterface { return nil }
 func (s *scripted) Verify(_ context.Context, revision kv.Revision) (kv.Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.Now()
+	now := s.script.Now()
 	switch {
 	case s.away != nil:
 		return 0, s.away
@@ -52,6 +54,25 @@ func (s *scripted) Verify(_ context.Context, revision kv.Revision) (kv.Revision,
 		return 0, &kv.FutureError{Requested: revision, Current: now}
 	}
 	return now, nil
+}
+
+// History implements etcdapi.Upstream; it cuts after two revisions.
+func (s *scripted) History(_ context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.histories++
+	switch {
+	case s.away != nil:
+		return etcd.History{}, s.away
+	case r.From < s.compacted:
+		return etcd.History{}, &kv.CompactedError{Requested: r.From, Floor: s.compacted}
+	}
+	out := etcd.History{Batches: s.script.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}
+	if len(out.Batches) > 2 {
+		out.Batches = out.Batches[:2]
+		out.Next = out.Batches[1].Revision + 1
+	}
+	return out, nil
 }
 
 func (s *scripted) compact(revision kv.Revision) {
@@ -102,7 +123,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	}
 	r := router.New(router.Config{Shards: n, Clock: h, Self: "here", MaxStaleness: time.Minute})
 	cfg := etcdapi.Defaults()
-	up := &scripted{History: h}
+	up := &scripted{script: h}
 	cfg.Router, cfg.Etcd, cfg.Self = r, up, "here"
 	if o.door != nil {
 		o.door(&cfg)

@@ -226,27 +226,97 @@ func TestWatchCompacted(t *testing.T) {
 	}
 	s.cancel(0)
 	s.canceled(0)
-	for range 20 { // the window is 4 KiB: everything before is gone
-		r.h.Commit(cachetest.Put("a", strings.Repeat("x", 1024)))
+}
+
+// What the window does not hold any more, or never did, is etcd's to tell: as
+// long as that has not compacted it, a watch goes on.
+func TestWatchFromBeforeTheWindow(t *testing.T) {
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)), cachetest.Put(fmt.Sprint("k", i), ""))
 	}
-	last := r.h.Commit(cachetest.Put("a", "last"))
 	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
-	floor := int64(r.node.Replica(1).Floor())
-	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first + 5})
-	id := s.next().GetWatchId()
-	if m := s.canceled(id); m.GetCompactRevision() != floor {
-		t.Errorf("got %v, want floor %d", m, floor)
+	if floor := r.node.Replica(1).Floor(); floor < kv.Revision(first)+10 {
+		t.Fatalf("the window has everything from %d on", floor)
 	}
-	// Without an answer from etcd, what is here counts.
+	s := r.watch()
+	reads := func(id, from, to int64) {
+		t.Helper()
+		for revision := from; revision <= to; revision++ {
+			if m := s.next(); m.GetWatchId() != id || m.GetHeader().GetRevision() != revision || len(m.GetEvents()) != 1 {
+				t.Fatalf("got %v, want revision %d", m, revision)
+			}
+		}
+	}
+	a := &etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first}
+	s.create(a)
+	s.created(0)
+	reads(0, first, int64(last))
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(last) {
+		t.Fatalf("got %v", m)
+	}
+	r.h.Commit(cachetest.Put("a", "live"))
+	reads(0, int64(last)+1, int64(last)+1)
+	// A key that was quiet for long costs one question.
 	r.etcd.mu.Lock()
+	before := r.etcd.histories
+	r.etcd.mu.Unlock()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), StartRevision: first})
+	s.created(1)
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(last)+1 {
+		t.Fatalf("got %v", m)
+	}
+	r.etcd.mu.Lock()
+	if n := r.etcd.histories - before; n != 1 {
+		t.Errorf("%d questions", n)
+	}
+	// While etcd is away, the watch waits, and others go on.
 	r.etcd.away = errors.New("away")
 	r.etcd.mu.Unlock()
-	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last)})
-	s.created(id + 1)
-	if m := s.next(); text(m) != "p:a=last" {
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20})
+	s.created(2)
+	r.h.Commit(cachetest.Put("b", "1"))
+	if m := s.next(); text(m) != "p:b=1" {
+		t.Fatalf("got %v", m)
+	}
+	r.etcd.mu.Lock()
+	r.etcd.away = nil
+	r.etcd.mu.Unlock()
+	reads(2, int64(last)-20, int64(last)+1)
+	// Compacted at etcd meanwhile: then it ends.
+	r.etcd.compact(last - 10)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20})
+	s.created(3)
+	if m := s.canceled(3); m.GetCompactRevision() != int64(last)-10 {
 		t.Errorf("got %v", m)
+	}
+}
+
+// A client that reads so slowly that the window passes it by is not cut, and
+// misses nothing.
+func TestWatchSlowerThanTheWindow(t *testing.T) {
+	const revisions = 400
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 64 << 10 }})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.created(0)
+	for range revisions { // much more than flow control lets through
+		r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
+	}
+	for i := range int64(revisions) {
+		if m := s.next(); m.GetHeader().GetRevision() != first+i || len(m.GetEvents()) != 1 {
+			t.Fatalf("got %v, want revision %d", m.GetHeader(), first+i)
+		}
+	}
+	r.etcd.mu.Lock()
+	defer r.etcd.mu.Unlock()
+	if r.etcd.histories == 0 {
+		t.Error("the window was never left: the test shows nothing")
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/server"
@@ -28,6 +29,10 @@ func (upstream) Identity() (cluster, term uint64)  { return 7, 3 }
 func (upstream) Passage() grpc.ClientConnInterface { return nil }
 func (u upstream) Verify(context.Context, kv.Revision) (kv.Revision, error) {
 	return u.h.Now(), nil
+}
+
+func (u upstream) History(_ context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+	return etcd.History{Batches: u.h.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}, nil
 }
 
 // startBoth runs a server with both APIs.
