@@ -111,7 +111,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 			for _, m := range newMirrors(ctx, crowd.mirrors, keys) {
-				if vs := m.judge(ctx, truth.history, rev, time.Minute); len(vs) > 0 && !c.want {
+				if vs := m.judge(ctx, truth, rev, time.Minute); len(vs) > 0 && !c.want {
 					t.Error(vs[0])
 				}
 			}

@@ -108,6 +108,9 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 		"progress from the future": {lie: only(func(r response) bool { return len(r.Events) == 0 && !r.Created }, func(r response) responses {
 			return responses{{Header: &etcdserverpb.ResponseHeader{Revision: r.Header.Revision + 1000}, WatchId: r.WatchId}}
 		}), want: check.PromiseBookmarkable, says: "at most etcd's own revision"},
+		"progress that goes back": {lie: only(about, func(r response) responses {
+			return responses{r, {Header: &etcdserverpb.ResponseHeader{Revision: bad - 1}, WatchId: -1}}
+		}), want: check.PromiseBookmarkable, says: "does not go back"},
 		"created too late": {lie: only(func(r response) bool { return r.Created }, func(r response) responses {
 			return responses{{Header: &etcdserverpb.ResponseHeader{Revision: r.Header.Revision + 20}, WatchId: r.WatchId, Created: true}}
 		}), want: check.PromiseBookmarkable, says: "expected nothing up to 120 any more"},

@@ -18,6 +18,8 @@ type etcdWatch struct {
 	*watcher
 	// next is the first revision it does not have; 0: it has not started.
 	next int64
+	// seen is the newest revision it has events of.
+	seen int64
 	// id is the watch's ID where the client chooses it.
 	id int64
 }
@@ -54,8 +56,13 @@ func (w *etcdWatch) created(rev int64) {
 	}
 }
 
-// progressed takes a word that everything up to rev has come.
+// progressed takes a word that everything up to rev has come. clientv3 goes on
+// from there after a break, even when it had more: progress that goes back has
+// events delivered twice.
 func (w *etcdWatch) progressed(rev int64) {
+	if rev < w.seen {
+		w.blame(check.PromiseBookmarkable, rev, fmt.Sprintf("progress that does not go back behind %d", w.seen), "progress")
+	}
 	w.saw(check.Op{Kind: check.OpProgress, Revision: kv.Revision(rev)}, time.Now())
 	w.next = max(w.next, rev+1)
 }
@@ -74,7 +81,7 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 			op.Events = append(op.Events, eventFromEtcd(e))
 		}
 		w.saw(op, now)
-		w.next = max(w.next, rev+1)
+		w.next, w.seen = max(w.next, rev+1), max(w.seen, rev)
 		events = events[n:]
 	}
 }

@@ -30,19 +30,26 @@ func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror 
 	return out
 }
 
-// judge waits until the mirror has rev and compares it with etcd's state.
-func (m *mirror) judge(ctx context.Context, h *check.History, rev int64, within time.Duration) []check.Violation {
+// judge waits until the mirror has rev and compares it with etcd's state: at
+// the revision it is at, because leases run out even when nobody writes.
+func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := m.m.WaitFor(ctx, rev); err != nil {
+	err := m.m.WaitFor(ctx, rev)
+	view := m.m.View()
+	if err == nil {
+		err = t.reach(ctx, view.Revision(), within)
+	}
+	if err != nil {
 		return []check.Violation{{
 			Promise: check.PromiseEqual, Watcher: m.name, Revision: kv.Revision(rev),
-			Expected: "to get there", Got: fmt.Sprintf("revision %d: %v", m.m.Revision(), err),
+			Expected: "to get there", Got: fmt.Sprintf("revision %d: %v", view.Revision(), err),
 		}}
 	}
 	var got []check.Item
-	for k := range m.m.All() {
+	for k := range view.All() {
 		got = append(got, itemFrom(&k))
 	}
-	return check.EqualState(m.name, kv.Revision(rev), h.State(m.r, kv.Revision(rev)), got)
+	at := kv.Revision(view.Revision())
+	return check.EqualState(m.name, at, t.history.State(m.r, at), got)
 }

@@ -279,7 +279,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	c.ListsAtEtcd, c.ListSample = counts.Lists, counts.Sample
 
 	for _, m := range r.mirrors {
-		r.found(c, string(nativeClient), m.judge(ctx, r.truth.history, rev, patience))
+		r.found(c, string(nativeClient), m.judge(ctx, r.truth, rev, patience))
 	}
 	r.listEverywhere(ctx, c, rev)
 	for api, j := range r.answers.judge(r.truth.history) {
