@@ -96,6 +96,12 @@ func (peerNode) Propose(context.Context, []byte) (uint64, error) { return 0, nil
 // at endpoint.
 func startReads(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string, tune ...func(*etcdapi.Config)) *readNode {
 	tb.Helper()
+	return startReadsOf(tb, self, m, endpoint, func(*cache.Config) {}, tune...)
+}
+
+// startReadsOf is startReads with caches as they are tuned.
+func startReadsOf(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string, caches func(*cache.Config), tune ...func(*etcdapi.Config)) *readNode {
+	tb.Helper()
 	ec := etcd.Defaults()
 	ec.Endpoints, ec.Logger = []string{endpoint}, slog.New(slog.DiscardHandler)
 	up, err := etcd.New(ec)
@@ -103,7 +109,7 @@ func startReads(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string,
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = up.Close() })
-	n := cachetest.NewNode(self, cachetest.New(), func(c *cache.Config) { c.Source = up })
+	n := cachetest.NewNode(self, cachetest.New(), func(c *cache.Config) { c.Source = up; caches(c) })
 	tb.Cleanup(n.Stop)
 	n.Use(m)
 	now := time.Now()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
@@ -105,6 +106,76 @@ func TestRangeStreamsInChunks(t *testing.T) {
 	limited.Limit = 2500
 	if got, chunks, err = streamed(within(t), n.kv, limited); err != nil || len(got.GetKvs()) != 2500 || !got.GetMore() || got.GetCount() != 6000 || chunks < 2 {
 		t.Errorf("%d keys of 2500 in %d chunks, more %v, count %d, %v", len(got.GetKvs()), chunks, got.GetMore(), got.GetCount(), err)
+	}
+}
+
+// slowReader is a server stream to a client that does something between any two
+// chunks.
+type slowReader struct {
+	recorder
+	between func(chunks int)
+}
+
+func (r *slowReader) SendMsg(m any) error {
+	if e, ok := m.(*etcdserverpb.RangeStreamResponse); ok {
+		r.sent = append(r.sent, e.GetRangeResponse())
+	} else if err := r.recorder.SendMsg(m); err != nil {
+		return err
+	}
+	r.between(len(r.sent))
+	return nil
+}
+
+// A client that reads its stream slowly gets one revision to the end, though the
+// cache forgets it meanwhile: nothing is kept for the client, and etcd sends the
+// rest.
+func TestRangeStreamToASlowClient(t *testing.T) {
+	e := etcdtest.Start(t)
+	put := func(value string) {
+		t.Helper()
+		for i := range 300 {
+			if _, err := e.Client().Put(within(t), fmt.Sprintf("/%03d", i), strings.Repeat(value, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put("a")
+	for _, keep := range []int64{0, 100 << 20} {
+		n := startReadsOf(t, "here", serving([]string{"/1"}, "here"), e.Endpoint(), func(c *cache.Config) { c.RootsBytes = keep },
+			func(c *etcdapi.Config) { c.MaxMessageBytes = 32 << 10 })
+		n.door.CutLists(8<<10, 8<<10, 32<<10)
+		for _, r := range []*etcdserverpb.RangeRequest{
+			{Key: []byte("/"), RangeEnd: []byte("0")},
+			{Key: []byte("/"), RangeEnd: []byte("0"), Limit: 200},
+		} {
+			want, err := n.kv.Range(within(t), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := &slowReader{recorder: recorder{t: t, ctx: within(t)}, between: func(chunks int) {
+				if chunks == 2 {
+					put("b") // all keys change
+				}
+			}}
+			n.etcd.reads.Store(0)
+			if err := n.door.RangeStream(r, out); err != nil {
+				t.Fatal(err)
+			}
+			got := &etcdserverpb.RangeResponse{}
+			for i, chunk := range out.sent {
+				if (chunk.GetHeader() != nil) != (i == len(out.sent)-1) {
+					t.Fatalf("chunk %d of %d has header %v", i, len(out.sent), chunk.GetHeader())
+				}
+				got.Kvs = append(got.Kvs, chunk.GetKvs()...)
+				got.Header, got.More, got.Count = chunk.GetHeader(), chunk.GetMore(), chunk.GetCount()
+			}
+			if !proto.Equal(got, want) {
+				t.Errorf("%v: got %s\nwant %s", r, brief(got), brief(want))
+			}
+			if rest := n.etcd.reads.Load(); (rest > 0) != (keep == 0) || len(out.sent) < 4 {
+				t.Errorf("%v: %d chunks, etcd was asked %d times", r, len(out.sent), rest)
+			}
+		}
 	}
 }
 

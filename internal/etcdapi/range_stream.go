@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -25,8 +24,11 @@ func (d *Door) streamedRange() method {
 	}}
 }
 
-// RangeStream implements etcd's KV.RangeStream: Range in chunks. What a client
-// has not read yet stays unencoded, by gRPC's flow control.
+// RangeStream implements etcd's KV.RangeStream: Range in chunks.
+//
+// Between two chunks nothing is kept but the next key: a client that does not
+// read holds one chunk, by gRPC's flow control, and no old state. If the
+// revision is gone when it reads on, etcd sends the rest.
 func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {
 	if err := checkRange(r); err != nil {
 		return err
@@ -48,74 +50,162 @@ func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) e
 	if err := d.mayRead(ctx, rng); err != nil {
 		return err
 	}
-	out := &chunkSender{d: d, out: gs, list: d.reads.chunks.list(how.form())}
-	reading, now, err := d.read(ctx, r, rng)
+	out := &chunkSender{d: d, out: gs, r: r, form: how.form(), left: rng}
+	err := out.run(ctx)
 	if err == nil {
-		if err = out.send(ctx, how, reading, now); err == nil {
-			return nil
-		}
+		return nil
 	}
 	if err := d.refusal(ctx, err); err != nil {
 		return err
-	}
-	if out.sent {
-		return rpctypes.ErrGRPCTimeoutDueToConnectionLost // a node has failed in the middle
 	}
 	leave, err := d.detour(ctx, rng, err)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return d.forwardStream(ctx, r, gs)
+	if out.sent == 0 {
+		return d.forwardStream(ctx, r, gs)
+	}
+	return out.finishAtEtcd(ctx)
 }
 
-// chunkSender sends a reading in chunks.
+// chunkSender sends a range in chunks.
 type chunkSender struct {
 	d    *Door
 	out  grpc.ServerStream
-	list *list
-	sent bool // something
+	r    *etcdserverpb.RangeRequest
+	form wire.ItemForm
+
+	revision kv.Revision // what is read
+	header   wire.Header
+	count    int64    // keys of the whole range
+	total    int64    // keys to send: those, or the limit
+	sent     int64    // keys
+	left     kv.Range // what is not sent yet
 }
 
-// send sends all of the reading. Header, more and count come last, as etcd has
-// them.
-func (s *chunkSender) send(ctx context.Context, how selection, reading *router.Reading, now kv.Revision) error {
-	count, more, err := how.scan(ctx, reading, s.add)
-	if err == nil {
-		err = s.list.finish()
-	}
+// errChunk says that a chunk is complete, and that there may be more.
+var errChunk = errors.New("the chunk is complete")
+
+// errMiscounted says that there are fewer keys than were counted.
+var errMiscounted = errors.New("keys are missing that were counted")
+
+// run sends all of the range.
+func (s *chunkSender) run(ctx context.Context) error {
+	reading, now, err := s.d.read(ctx, s.r, s.left)
 	if err != nil {
-		s.list.buffers.Free()
 		return err
 	}
+	// Counted now, because etcd tells it at the end.
+	if s.count, err = reading.Count(ctx); err != nil {
+		return err
+	}
+	s.revision = reading.Revision
 	if now == 0 {
-		now = reading.Revision
+		now = s.revision
 	}
-	h := s.d.wireHeader(now)
-	return s.flush(&wire.RangeAnswer{Header: &h, Items: s.list.items, More: more, Count: count})
+	s.header = s.d.wireHeader(now)
+	if s.r.GetCountOnly() {
+		return s.send(&wire.RangeAnswer{Header: &s.header, Count: s.count})
+	}
+	if s.total = s.count; s.r.GetLimit() > 0 {
+		s.total = min(s.total, s.r.GetLimit())
+	}
+	for {
+		chunk, err := s.chunk(ctx, reading)
+		reading = nil // it must not hold old state while the client does not read
+		if err != nil {
+			return err
+		}
+		if err := s.send(chunk); err != nil || s.sent == s.total {
+			return err
+		}
+		reading, err = s.d.cfg.Router.Read(ctx, router.ReadRequest{Range: s.left, Revision: s.revision, Exists: true})
+		if err != nil {
+			return err
+		}
+	}
 }
 
-// add adds an item, and sends what there is when it is enough.
-func (s *chunkSender) add(item *kv.KeyValue) error {
-	if err := s.list.add(item); err != nil {
-		return err
+// remoteKeys bounds a chunk of keys that come from another node: it sends no
+// more than that though we may not take all.
+const remoteKeys = 2000
+
+// chunk returns the next chunk of what is left. If it fails, nothing has
+// changed.
+func (s *chunkSender) chunk(ctx context.Context, reading *router.Reading) (*wire.RangeAnswer, error) {
+	var (
+		l    = s.d.reads.chunks.list(s.form)
+		n    int64
+		last *kv.KeyValue
+	)
+	if s.sent < s.total {
+		o := router.ScanOptions{Limit: s.total - s.sent, KeysOnly: s.form == wire.KeyItem}
+		if !reading.Here() {
+			o.Limit = min(o.Limit, remoteKeys)
+		}
+		_, err := reading.Scan(ctx, o, func(item *kv.KeyValue) error {
+			n++
+			last = item
+			if err := l.add(item); err != nil {
+				return err
+			}
+			if l.own >= int64(s.d.cfg.MaxMessageBytes/2) {
+				return errChunk
+			}
+			return nil
+		})
+		if err == nil {
+			err = l.finish()
+		}
+		if n == 0 && err == nil {
+			err = errMiscounted
+		}
+		if err != nil && !errors.Is(err, errChunk) {
+			l.buffers.Free()
+			return nil, err
+		}
+		s.sent += n
+		s.left.Start = string(last.Key()) + "\x00"
 	}
-	if s.list.own < int64(s.d.cfg.MaxMessageBytes/2) {
-		return nil
+	a := &wire.RangeAnswer{Encoded: l.buffers, Items: l.items, Form: s.form}
+	if s.sent == s.total {
+		a.Header, a.More, a.Count = &s.header, s.count > s.total, s.count
 	}
-	return s.flush(&wire.RangeAnswer{})
+	return a, nil
 }
 
-// flush sends an answer with the chunks that are complete. It blocks while the
-// client does not read.
-func (s *chunkSender) flush(a *wire.RangeAnswer) error {
-	a.Encoded, a.Form = s.list.buffers, s.list.form
-	s.list.buffers, s.list.own = nil, 0
-	s.sent = true
+// send sends a chunk. It blocks while the client does not read.
+func (s *chunkSender) send(a *wire.RangeAnswer) error {
 	if err := s.out.SendMsg(a.EncodeChunk()); err != nil {
 		return final{err}
 	}
 	return nil
+}
+
+// finishAtEtcd has etcd send what is left, at the same revision.
+func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	key, end := s.left.Etcd()
+	rest, err := etcdserverpb.NewKVClient(s.d.cfg.Etcd.Passage()).RangeStream(ctx, &etcdserverpb.RangeRequest{
+		Key: key, RangeEnd: end, Revision: int64(s.revision), Limit: s.total - s.sent, KeysOnly: s.r.GetKeysOnly(), Serializable: s.r.GetSerializable(),
+	})
+	for err == nil {
+		var m *etcdserverpb.RangeStreamResponse
+		if m, err = rest.Recv(); err != nil {
+			break
+		}
+		if chunk := m.GetRangeResponse(); chunk.GetHeader() != nil { // the last one
+			chunk.Header = s.d.header(s.header.Revision)
+			chunk.More, chunk.Count = s.count > s.total, s.count
+		}
+		err = s.out.SendMsg(m)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // forwardStream has etcd answer.
@@ -123,13 +213,13 @@ func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, err := d.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
-	if err == nil {
-		err = in.SendMsg(r)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = in.CloseSend()
+	if err := in.SendMsg(r); err != nil && !errors.Is(err, io.EOF) { // EOF: receiving says why
+		return err
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: receiving says why
+	if err := in.CloseSend(); err != nil {
 		return err
 	}
 	return answers(in, out)

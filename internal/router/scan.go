@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"slices"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -16,6 +17,11 @@ var errNoCount = errors.New("a node that was asked runs a version that does not 
 // looked at.
 func (g *Reading) Count(ctx context.Context) (int64, error) {
 	return g.Scan(ctx, ScanOptions{Limit: -1}, nil)
+}
+
+// Here reports whether no other node is asked.
+func (g *Reading) Here() bool {
+	return !slices.ContainsFunc(g.parts, func(p part) bool { return p.snapshot == nil })
 }
 
 // ScanOptions narrow what Scan returns.
