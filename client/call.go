@@ -11,6 +11,7 @@ type attempts struct {
 	c        *Client
 	rng      Range
 	addr     string // of the attempt
+	began    time.Time
 	avoid    string
 	hints    []string
 	failures int
@@ -30,7 +31,7 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 // node returns the connection for the next attempt.
 func (a *attempts) node() (*node, error) {
 	a.addr = a.c.pick(a.rng, a.hints, a.avoid)
-	a.hints = nil
+	a.hints, a.began = nil, time.Now()
 	return a.c.node(a.addr)
 }
 
@@ -53,7 +54,8 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	if v.penalise {
 		a.c.penalise(a.addr, 0)
 	}
-	if !v.retry {
+	again := v.login && a.c.login.again(a.began)
+	if !v.retry && !again {
 		return v.err
 	}
 	a.failures++

@@ -14,9 +14,10 @@ import (
 // Client is a program's door to a cluster. One is enough for a program: its
 // watches share connections and streams. Close it when done.
 type Client struct {
-	cfg  Config
-	seed string // decides which of several equal nodes this client prefers
-	born time.Time
+	cfg   Config
+	login *login
+	seed  string // decides which of several equal nodes this client prefers
+	born  time.Time
 
 	ctx    context.Context // ends with Close; for what outlives a call
 	cancel context.CancelFunc
@@ -45,7 +46,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
+		cfg: cfg, login: newLogin(cfg), seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
 		ctx: ctx, cancel: cancel,
 		first: make(chan struct{}),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
@@ -146,7 +147,7 @@ func (c *Client) nodeLocked(addr string) (*node, error) {
 	if n := c.nodes[addr]; n != nil {
 		return n, nil
 	}
-	conn, err := dial(c.cfg, addr)
+	conn, err := dial(c.cfg, addr, c.login.options()...)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,10 @@ type Config struct {
 	Endpoints []string
 	// TLS is used for every connection; nil: no TLS.
 	TLS *tls.Config
+	// Username and Password are etcd's, where its authentication is on: every
+	// call then carries a token, got through a node and again when it expires.
+	// Without TLS the password can be read on the way.
+	Username, Password string
 	// Dialer opens connections; nil: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are added to those of the client.
@@ -71,6 +75,9 @@ func (c Config) Validate() error {
 		if _, port, err := net.SplitHostPort(e); err != nil || port == "" {
 			errs = append(errs, fmt.Errorf("endpoint %q is not host:port", e))
 		}
+	}
+	if (c.Username == "") != (c.Password == "") {
+		errs = append(errs, errors.New("user name and password go together"))
 	}
 	if c.Silence != 0 && c.Silence < 300*time.Millisecond {
 		errs = append(errs, fmt.Errorf("silence (%v) must be at least 300ms: nodes give a sign of life every 100ms at most", c.Silence))

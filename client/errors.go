@@ -38,6 +38,11 @@ var (
 	// ErrInvalid says that a request was wrong; the error says how. Trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid request")
+	// ErrUnauthenticated says that etcd's authentication is on, and that the
+	// client has no user and password that it takes.
+	ErrUnauthenticated = errors.New("etcd's authentication is on, and wants a user and a password that it knows")
+	// ErrDenied says that the user has no right to the keys.
+	ErrDenied = errors.New("the user has no right to these keys")
 	// ErrUnavailable says that no node could answer in time.
 	ErrUnavailable = errors.New("no node could answer")
 	// ErrClosed says that the client, watcher or mirror was closed.

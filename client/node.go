@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,7 +30,7 @@ type node struct {
 }
 
 // dial builds the connection; nothing is sent yet.
-func dial(cfg Config, addr string) (*grpc.ClientConn, error) {
+func dial(cfg Config, addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS.Clone())
@@ -47,7 +48,7 @@ func dial(cfg Config, addr string) (*grpc.ClientConn, error) {
 		opts = append(opts, grpc.WithContextDialer(cfg.Dialer))
 		target = "passthrough:///" + addr
 	}
-	conn, err := grpc.NewClient(target, append(opts, cfg.DialOptions...)...)
+	conn, err := grpc.NewClient(target, slices.Concat(opts, more, cfg.DialOptions)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,6 +24,8 @@ type verdict struct {
 	err error
 	// retry: another node, or a later time, may do better.
 	retry bool
+	// login: the node did not take the token, and did nothing.
+	login bool
 	// penalise: the node itself is in trouble, for everybody.
 	penalise bool
 	// hints are addresses the node named, best first.
@@ -63,6 +66,10 @@ func judge(err error) verdict {
 		return n
 	}
 	switch st.Code() {
+	case codes.Unauthenticated:
+		v.login, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
+	case codes.PermissionDenied:
+		v.err = fmt.Errorf("%w (%s)", ErrDenied, st.Message())
 	case codes.Unavailable:
 		v.retry = true
 		switch reason {
@@ -90,6 +97,12 @@ func judge(err error) verdict {
 		}
 	case codes.InvalidArgument:
 		v.err = fmt.Errorf("%w: %s", ErrInvalid, st.Message())
+		switch { // what is passed through to etcd is answered in its words
+		case errors.Is(err, rpctypes.ErrGRPCUserEmpty), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
+			v.login, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
+		case errors.Is(err, rpctypes.ErrGRPCAuthFailed):
+			v.err = fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
+		}
 	case codes.FailedPrecondition:
 		if reason == "WRONG_LINEAGE" {
 			v.err = ErrLineage

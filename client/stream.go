@@ -20,6 +20,7 @@ import (
 type stream struct {
 	c     *Client
 	node  *node
+	began time.Time
 	heard atomic.Int64 // when something arrived last, ns since Client.born
 
 	wake   chan struct{} // capacity 1: there is something to send
@@ -28,6 +29,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	dead    bool                 // takes no watches any more; guarded by mu
+	retired bool                 // takes no further watches; guarded by mu
 	watches map[int64]*Watcher   // guarded by mu
 	pending map[int64]*startWait // not created yet; guarded by mu
 	lastID  int64                // guarded by mu
@@ -43,7 +45,7 @@ const startTimeout = 5 * time.Second
 
 func newStream(c *Client, n *node) *stream {
 	s := &stream{
-		c: c, node: n, wake: make(chan struct{}, 1),
+		c: c, node: n, began: time.Now(), wake: make(chan struct{}, 1),
 		watches: map[int64]*Watcher{}, pending: map[int64]*startWait{},
 		out: []*pb.WatchRequest{{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{
 			ProgressInterval: durationpb.New(max(c.cfg.Silence/3, 100*time.Millisecond)),
@@ -58,7 +60,7 @@ func newStream(c *Client, n *node) *stream {
 func (s *stream) add(w *Watcher) (int64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dead || len(s.watches) >= maxWatches {
+	if s.dead || s.retired || len(s.watches) >= maxWatches {
 		return 0, false
 	}
 	s.lastID++
@@ -68,6 +70,13 @@ func (s *stream) add(w *Watcher) (int64, bool) {
 	s.pending[s.lastID] = &startWait{since: time.Now()}
 	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
 	return s.lastID, true
+}
+
+// retire keeps further watches off the stream. Those that are on it go on.
+func (s *stream) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
 }
 
 // remove takes a watch off the stream. With tell, the node is told to end it.
@@ -135,7 +144,13 @@ func (s *stream) run(ctx context.Context) {
 		s.c.penalise(s.node.addr, 0)
 	}
 	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
+	again := v.login && s.c.login.again(s.began)
+	hopeless := !again && errors.Is(v.err, ErrUnauthenticated)
 	for id, w := range watches {
+		if hopeless {
+			w.end(v.err)
+			continue
+		}
 		w.lost(s, id, err, v)
 	}
 }
@@ -145,6 +160,10 @@ func (s *stream) serve() error {
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer s.cancel(nil)
+	// Before silence counts: to check a password takes etcd its time.
+	if err := s.c.login.ready(s.ctx, s.node.conn, s.c.cfg.AttemptTimeout); err != nil {
+		return fmt.Errorf("%s: watch: %w", s.node.addr, err)
+	}
 	s.heardNow()
 	g.Go(s.listen)
 	rpc, err := pb.NewCacheServiceClient(s.node.conn).Watch(s.ctx)

@@ -414,6 +414,15 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	case pb.EndReason_END_REASON_INVALID:
 		w.endLocked(because(fmt.Errorf("%w: %s", ErrInvalid, e.GetMessage())))
 		return
+	case pb.EndReason_END_REASON_DENIED:
+		w.endLocked(because(fmt.Errorf("%w: %s", ErrDenied, e.GetMessage())))
+		return
+	case pb.EndReason_END_REASON_UNAUTHENTICATED:
+		if !w.c.login.again(w.on.began) {
+			w.endLocked(because(fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())))
+			return
+		}
+		w.on.retire() // a stream's token is that of its beginning
 	case pb.EndReason_END_REASON_COMPACTED:
 		if !w.asm.wantState { // else it is about the state's revision: the next one will do
 			if floor, nowhere := w.compactedLocked(e); nowhere {

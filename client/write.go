@@ -68,6 +68,12 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 		defer cancel()
 		if err := send(attempt, etcdserverpb.NewKVClient(n.conn)); err != nil {
 			v := judge(err)
+			if v.login && c.login.user != "" { // it was not even looked at
+				if err := a.failed(ctx, err); err != nil {
+					return err
+				}
+				continue
+			}
 			if v.penalise {
 				c.penalise(a.addr, 0)
 			}

@@ -39,6 +39,11 @@ type Cluster struct {
 	shardMap *pb.ShardMap  // immutable; replaced under mu
 	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
 	nodes    []*Node
+
+	users  map[string]string // passwords; nil: authentication is off; guarded by mu
+	denied map[string]bool   // users without rights; guarded by mu
+	tokens map[string]string // whose they are; guarded by mu
+	logins int               // guarded by mu
 }
 
 // Start starts a cluster on free ports of 127.0.0.1.

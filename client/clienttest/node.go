@@ -66,11 +66,12 @@ func (n *Node) Restart() error {
 	n.cut.Store(0)
 	n.gate = &gate{dead: make(chan struct{})}
 	gate := n.gate
-	s := grpc.NewServer(grpc.MaxConcurrentStreams(1 << 20))
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.UnaryInterceptor(n.c.checkCall), grpc.StreamInterceptor(n.c.checkStream))
 	pb.RegisterCacheServiceServer(s, &cacheServer{n: n})
 	pb.RegisterClusterServiceServer(s, &clusterServer{n: n})
 	pb.RegisterAdminServiceServer(s, &adminServer{n: n})
 	etcdserverpb.RegisterKVServer(s, &kvServer{n: n})
+	etcdserverpb.RegisterAuthServer(s, &authServer{c: n.c})
 	n.server = s
 	served := make(chan struct{})
 	n.served = served

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// login gets a token of etcd's authentication, through any node, and keeps it:
+// it is good at all of them. Without a user it does nothing.
+type login struct {
+	user, password string
+	turn           chan struct{} // held while logging in
+
+	mu    sync.Mutex
+	known bool      // guarded by mu
+	token string    // "": etcd's authentication is off; guarded by mu
+	at    time.Time // when it was got; guarded by mu
+}
+
+func newLogin(cfg Config) *login {
+	return &login{user: cfg.Username, password: cfg.Password, turn: make(chan struct{}, 1)}
+}
+
+// options returns what makes a connection carry the token.
+func (l *login) options() []grpc.DialOption {
+	if l.user == "" {
+		return nil
+	}
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			ctx, err := l.carry(ctx, method, conn)
+			if err != nil {
+				return err
+			}
+			return call(ctx, method, req, reply, conn, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			ctx, err := l.carry(ctx, method, conn)
+			if err != nil {
+				return nil, err
+			}
+			return open(ctx, desc, conn, method, opts...)
+		}),
+	}
+}
+
+// carry adds the token to the calls that are about keys.
+func (l *login) carry(ctx context.Context, method string, conn *grpc.ClientConn) (context.Context, error) {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	if service != pb.CacheService_ServiceDesc.ServiceName && service != etcdserverpb.KV_ServiceDesc.ServiceName {
+		return ctx, nil
+	}
+	token, err := l.get(ctx, conn)
+	if err != nil || token == "" {
+		return ctx, err
+	}
+	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token), nil
+}
+
+// ready logs in at the node if need be.
+func (l *login) ready(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) error {
+	if l.user == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := l.get(ctx, conn)
+	return err
+}
+
+// get returns the token, or logs in at the node.
+func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+	if token, ok := l.kept(); ok {
+		return token, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return "", fmt.Errorf("log in as %q: %w", l.user, context.Cause(ctx))
+	}
+	if token, ok := l.kept(); ok {
+		return token, nil
+	}
+	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: l.user, Password: l.password})
+	if err != nil && !errors.Is(err, rpctypes.ErrGRPCAuthNotEnabled) {
+		return "", fmt.Errorf("log in as %q: %w", l.user, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.token, l.at = true, r.GetToken(), time.Now()
+	return l.token, nil
+}
+
+func (l *login) kept() (token string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.token, l.known
+}
+
+// again says that a node did not take the token of a call that began at a time.
+// It reports whether another one may do: the token is dropped, unless it was
+// got since.
+func (l *login) again(began time.Time) bool {
+	if l.user == "" {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at.Before(began) {
+		l.known = false
+	}
+	return true
+}

@@ -1,0 +1,128 @@
+package client_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+func as(user, password string) func(*client.Config) {
+	return func(c *client.Config) { c.Username, c.Password = user, password }
+}
+
+// do makes one call of every kind.
+func do(t testing.TB, c *client.Client) map[string]error {
+	t.Helper()
+	ctx := deadline(t)
+	_, errGet := c.Get(ctx, "/a")
+	_, errPut := c.Put(ctx, "/b", []byte("1"))
+	_, _, errDelete := c.Delete(ctx, client.Key("/b"))
+	var errList error
+	for _, err := range c.List(ctx, client.Prefix("/")).All() {
+		errList = err
+	}
+	w := c.Watch(ctx, client.Prefix("/"), client.WithProgress())
+	defer w.Close()
+	_, errWatch := w.Next(ctx)
+	return map[string]error{"get": errGet, "put": errPut, "delete": errDelete, "list": errList, "watch": errWatch}
+}
+
+// A client logs in once, whatever it does at whichever nodes, and again when
+// its token has expired.
+func TestLogin(t *testing.T) {
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
+	cluster.Put("/a", "1")
+	c := connect(t, cluster, as("ann", "secret"))
+	works := func(what string, logins int) {
+		t.Helper()
+		for name, err := range do(t, c) {
+			if err != nil {
+				t.Errorf("%s: %s: %v", what, name, err)
+			}
+		}
+		if n := cluster.Logins(); n != logins {
+			t.Errorf("%s: logged in %d times, want %d", what, n, logins)
+		}
+	}
+	works("authentication is off", 1)
+	cluster.Authenticate(map[string]string{"ann": "secret"})
+	works("turned on", 2)
+	works("as before", 2)
+	var all sync.WaitGroup
+	cluster.Expire()
+	for range 20 {
+		all.Go(func() {
+			if _, err := c.Get(deadline(t), "/a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := cluster.Logins(); n > 4 { // one that was late may have brought the old token
+		t.Errorf("logged in %d times", n)
+	}
+	cluster.Authenticate(nil)
+	for name, err := range do(t, c) {
+		if err != nil {
+			t.Errorf("turned off: %s: %v", name, err)
+		}
+	}
+}
+
+// The token of a stream expires: watches on it go on, and new ones are opened
+// on another stream with another token.
+func TestTokenOfAStreamExpires(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 1})
+	cluster.Authenticate(map[string]string{"ann": "secret"})
+	c := connect(t, cluster, as("ann", "secret"))
+	old := c.Watch(deadline(t), client.Prefix("/"))
+	waitStarted(t, old)
+	cluster.Expire()
+	young := c.Watch(deadline(t), client.Prefix("/"))
+	waitStarted(t, young)
+	revision := cluster.Put("/a", "1")
+	for name, w := range map[string]*client.Watcher{"old": old, "young": young} {
+		if u, err := w.Next(deadline(t)); err != nil || u.Revision != revision {
+			t.Errorf("%s: %+v, %v", name, u, err)
+		}
+	}
+	if s := c.Stats(); s.Streams != 2 || s.Resumes != 0 || s.Connections != 1 {
+		t.Errorf("%+v", s)
+	}
+	third := c.Watch(deadline(t), client.Prefix("/"))
+	waitStarted(t, third)
+	if s := c.Stats(); s.Streams != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Without a user, with a wrong password, and without rights: everything says
+// so, and nothing is tried for ever.
+func TestNotPermitted(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	cluster.Put("/a", "1")
+	cluster.Authenticate(map[string]string{"ann": "secret"})
+	for name, c := range map[string]*client.Client{
+		"no user":        connect(t, cluster),
+		"wrong password": connect(t, cluster, as("ann", "wrong")),
+		"no such user":   connect(t, cluster, as("bob", "secret")),
+	} {
+		for what, err := range do(t, c) {
+			if !errors.Is(err, client.ErrUnauthenticated) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+	}
+	cluster.Deny("ann")
+	for what, err := range do(t, connect(t, cluster, as("ann", "secret"))) {
+		if !errors.Is(err, client.ErrDenied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := client.New(client.Config{Endpoints: []string{"a:1"}, Username: "ann"}); err == nil {
+		t.Error("a user without a password")
+	}
+}
