@@ -40,6 +40,9 @@ func report(err error) string {
 	if errors.As(err, &usage) {
 		return text + fmt.Sprintf("See '%s --help'.\n", usage.command)
 	}
+	if errors.Is(err, client.ErrUnauthenticated) {
+		text += "Name one with --user and --password-file.\n"
+	}
 	var compacted *client.CompactedError
 	if errors.As(err, &compacted) && compacted.Floor > 0 {
 		text += fmt.Sprintf("With cachectl: watch --state, or --from %d.\n", compacted.Floor)

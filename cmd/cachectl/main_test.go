@@ -49,7 +49,11 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"kill-node": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Node(args[0]).Kill() },
-			"compact":   func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
+			// authenticate turns authentication on, with a user and a password.
+			"authenticate": func(ts *testscript.TestScript, _ bool, args []string) {
+				clusterOf(ts).Authenticate(map[string]string{args[0]: args[1]})
+			},
+			"compact": func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
 			// kill-serving waits until a node serves a watch, and kills it.
 			"kill-serving": func(ts *testscript.TestScript, _ bool, _ []string) {
 				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -104,6 +108,9 @@ func TestExitCodes(t *testing.T) {
 		"bad endpoint":       {[]string{"members", "--endpoints", "host"}, exitUsage, "host:port"},
 		"no endpoint":        {[]string{"members", "--endpoints", ""}, exitUsage, "no endpoints"},
 		"cert without key":   {[]string{"members", "--cert", "x"}, exitUsage, "go together"},
+		"user alone":         {[]string{"members", "--user", "ann"}, exitUsage, "go together"},
+		"no such password":   {[]string{"members", "--user", "ann", "--password-file", "/none"}, exitUsage, "--password-file"},
+		"no password":        {[]string{"members", "--user", "ann", "--password-file", os.DevNull}, exitUsage, "is empty"},
 		"no such CA":         {[]string{"members", "--cacert", "/none"}, exitUsage, "--cacert"},
 		"bad timeout":        {[]string{"members", "--timeout", "0s"}, exitUsage, "positive"},
 		"bad shell":          {[]string{"completion", "tcsh"}, exitUsage, "fish"},

@@ -27,6 +27,8 @@ type session struct {
 
 	tls           bool
 	ca, cert, key string
+
+	user, passwordFile string
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {
@@ -42,6 +44,8 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes; implies --tls")
 	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate; implies --tls")
 	flags.StringVar(&s.key, "key", "", "PEM file with the certificate's private key")
+	flags.StringVar(&s.user, "user", "", "etcd's user, where its authentication is on")
+	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user")
 	return s
 }
 
@@ -79,7 +83,19 @@ func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Cli
 }
 
 func (s *session) config() (client.Config, error) {
-	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second)}
+	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user}
+	if (s.user == "") != (s.passwordFile == "") {
+		return cfg, errors.New("--user and --password-file go together")
+	}
+	if s.passwordFile != "" {
+		text, err := os.ReadFile(s.passwordFile)
+		if err != nil {
+			return cfg, fmt.Errorf("--password-file: %w", err)
+		}
+		if cfg.Password = strings.TrimRight(string(text), "\r\n"); cfg.Password == "" {
+			return cfg, fmt.Errorf("--password-file: %s is empty", s.passwordFile)
+		}
+	}
 	for _, e := range s.endpoints {
 		if e = strings.TrimSpace(e); e != "" {
 			cfg.Endpoints = append(cfg.Endpoints, e)
