@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 )
 
@@ -118,6 +119,79 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// Our own API obeys the same rights.
+func TestOurReadsObeyEtcdsRights(t *testing.T) {
+	t.Parallel()
+	c, root := startGuarded(t, 3)
+	etcdtest.Permit(t, root, "ann", "/a/", "/a0")
+	native := func(user string) *client.Client {
+		cfg := client.Config{RetryFor: patience, Username: user}
+		if user != "" {
+			cfg.Password = etcdtest.Password
+		}
+		for _, m := range c.nodes {
+			cfg.Endpoints = append(cfg.Endpoints, m.clients)
+		}
+		cl, err := client.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cl.Close() })
+		return cl
+	}
+	ann, nobody := native("ann"), native("")
+	revision, err := ann.Put(within(t), "/a/1", []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all nodes know ann's rights", func() error {
+		_, err := ann.Get(within(t), "/a/1")
+		return err
+	})
+	for name, c := range map[string]struct {
+		cl   *client.Client
+		r    client.Range
+		want error
+	}{
+		"hers":         {ann, client.Prefix("/a/"), nil},
+		"not hers":     {ann, client.Prefix("/"), client.ErrDenied},
+		"from a key":   {ann, client.Range{Start: "/a/"}, client.ErrDenied},
+		"nobody":       {nobody, client.Prefix("/a/"), client.ErrUnauthenticated},
+		"nobody's key": {nobody, client.Key("/a/1"), client.ErrUnauthenticated},
+	} {
+		var listed error
+		for _, err := range c.cl.List(within(t), c.r).All() {
+			listed = err
+		}
+		w := c.cl.Watch(within(t), c.r, client.FromRevision(revision))
+		_, watched := w.Next(within(t))
+		w.Close()
+		if !errors.Is(listed, c.want) || !errors.Is(watched, c.want) {
+			t.Errorf("%s: list %v, watch %v, want %v", name, listed, watched, c.want)
+		}
+	}
+	w := ann.Watch(within(t), client.Prefix("/a/"))
+	select {
+	case <-w.Started():
+	case <-within(t).Done():
+		t.Fatal("not started")
+	}
+	revoked := time.Now()
+	if _, err := root.UserRevokeRole(within(t), "ann", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	for err = nil; err == nil; {
+		_, err = w.Next(within(t))
+	}
+	t.Logf("the watch ended %v after the right", time.Since(revoked))
+	if !errors.Is(err, client.ErrDenied) {
+		t.Error(err)
+	}
+	if _, _, err := ann.Delete(within(t), client.Prefix("/a/")); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("delete: %v", err)
 	}
 }
 
