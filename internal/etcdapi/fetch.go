@@ -47,12 +47,14 @@ func (w *watch) catchUp() (again bool) {
 			return true
 		}
 		b := &w.past[0]
+		if w.s.progress.holds(b.Revision) {
+			return false // woken when it may go
+		}
 		events := make([]*kv.Event, len(b.Events))
 		for i := range b.Events {
 			events[i] = &b.Events[i]
 		}
 		if kept := w.filter(events); len(kept) > 0 {
-			w.quiet = false
 			sent += w.send(b.Revision, kept)
 		}
 		w.past[0] = kv.Batch{}

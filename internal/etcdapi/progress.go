@@ -31,11 +31,20 @@ type progress struct {
 	asking  bool        // guarded by mu; a request is being answered
 	again   bool        // guarded by mu; another came meanwhile
 	wanted  kv.Revision // guarded by mu; what the request waits for; 0: not known yet
+
+	// Owned by the pump: nothing above hold is sent until the request is
+	// answered, or for maxHold; 0: all may be sent. since is when that began
+	// last.
+	hold  kv.Revision
+	since time.Time
 }
 
 const (
 	// pollProgress is how often a request that waits for shards is looked at.
 	pollProgress = 10 * time.Millisecond
+	// maxHold bounds how long a stream's watches wait for the one that is
+	// furthest behind, so that a request can be answered.
+	maxHold = 100 * time.Millisecond
 	// lookAtAge is how often the age of what a stream is sent is looked at.
 	lookAtAge = 500 * time.Millisecond
 )
@@ -157,7 +166,7 @@ func (p *progress) tell(watches []*watch) {
 		if !w.notify || !w.joined() {
 			continue
 		}
-		if at, _ := w.inner.Progress(); w.quiet && at >= w.start && at > 0 {
+		if at := w.reached(); w.quiet && at >= w.start && at > 0 {
 			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(at), WatchId: w.id})
 		}
 		w.quiet = true
@@ -167,38 +176,76 @@ func (p *progress) tell(watches []*watch) {
 // answer answers the request once all watches have reached what it waits for.
 // As at etcd, there is no answer while there is no watch, or one that begins in
 // the future.
+//
+// The answer speaks for all watches, and clientv3 resumes each of them behind
+// it: it must not lie below what was sent on any. So those that are ahead wait
+// for those that are behind.
 func (p *progress) answer(watches []*watch, wanted kv.Revision) {
-	reached, waits := kv.Revision(math.MaxInt64), false
+	target, never := wanted, len(watches) == 0
 	for _, w := range watches {
-		switch {
-		case w.start > wanted:
-			watches = nil
-		case !w.joined() || w.ending.Load() != nil:
-			waits = true
-		default:
-			at, _ := w.inner.Progress()
-			if at < wanted {
-				w.inner.WakeAt(wanted)
-				waits = true
-			}
-			reached = min(reached, at)
-		}
+		target = max(target, w.sent)
+		// etcd says nothing while a watch catches up, either.
+		never = never || w.start > wanted || w.live && !w.joined()
 	}
-	if waits && len(watches) > 0 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.stopped {
-			p.poll.Reset(pollProgress)
+	if p.hold > 0 {
+		target = p.hold
+	}
+	reached, behind := kv.Revision(math.MaxInt64), false
+	for _, w := range watches {
+		if never || !w.live || w.ending.Load() != nil {
+			behind = true
+			continue
 		}
+		at := w.reached()
+		if at < target {
+			w.inner.WakeAt(target)
+			behind = true
+		}
+		reached = min(reached, at)
+	}
+	switch {
+	case never:
+	case behind:
+		p.wait(watches, target)
 		return
-	}
-	if len(watches) > 0 {
+	default:
 		p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(reached), WatchId: invalidID})
 	}
+	p.release(watches)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answeredLocked()
 }
+
+// wait looks again soon. Until then nothing above target is sent, but for a
+// while after that was in vain.
+func (p *progress) wait(watches []*watch, target kv.Revision) {
+	switch now := time.Now(); {
+	case p.hold > 0 && now.Sub(p.since) > maxHold:
+		p.release(watches)
+	case p.hold == 0 && len(watches) > 1 && now.Sub(p.since) > 2*maxHold:
+		p.hold, p.since = target, now
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.poll.Reset(pollProgress)
+	}
+}
+
+// release lets the watches go on.
+func (p *progress) release(watches []*watch) {
+	if p.hold == 0 {
+		return
+	}
+	p.hold = 0
+	for _, w := range watches {
+		w.task.Wake()
+	}
+}
+
+// holds reports whether a revision must not be sent yet.
+func (p *progress) holds(revision kv.Revision) bool { return p.hold > 0 && revision > p.hold }
 
 // stale reports whether what one of the watches is sent is older than data may
 // be.

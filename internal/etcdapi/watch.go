@@ -56,9 +56,17 @@ type watch struct {
 	next  kv.Revision
 	// Owned by the pump.
 	past     []kv.Batch // fetched, and to be sent before what inner has
-	fetching bool       // a fetch is on its way
-	live     bool       // created was sent, and the watch has not ended
-	quiet    bool       // nothing was sent since the last progress notification was due
+	held     held       // taken from inner, and not to be sent yet
+	sent     kv.Revision
+	fetching bool // a fetch is on its way
+	live     bool // created was sent, and the watch has not ended
+	quiet    bool // nothing was sent since the last progress notification was due
+}
+
+// held is a revision that must wait; see progress.hold. The zero held is none.
+type held struct {
+	revision kv.Revision
+	events   []*kv.Event
 }
 
 func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, caller string) *watch {
@@ -191,6 +199,13 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 	if more := w.catchUp(); w.inner == nil || len(w.past) > 0 || w.s.failed {
 		return more
 	}
+	if h := w.held; h.revision > 0 {
+		if w.s.progress.holds(h.revision) {
+			return false
+		}
+		w.held = held{}
+		w.send(h.revision, h.events)
+	}
 	return w.events(own)
 }
 
@@ -220,7 +235,10 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 			return false
 		}
 		if kept := w.filter(events); len(kept) > 0 {
-			w.quiet = false
+			if w.s.progress.holds(revision) {
+				w.held = held{revision: revision, events: slices.Clone(kept)}
+				return false // woken when it may go
+			}
 			sent += w.send(revision, kept)
 		}
 		clear(events)
@@ -229,6 +247,15 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 		}
 	}
 	return true
+}
+
+// reached returns the revision up to which everything was sent.
+func (w *watch) reached() kv.Revision {
+	if w.held.revision > 0 {
+		return w.held.revision - 1
+	}
+	at, _ := w.inner.Progress()
+	return at
 }
 
 // filter returns the events that the client wants, in the same slice.
@@ -254,6 +281,7 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 		return nil
 	}
 	w.s.door.saw(revision)
+	w.quiet, w.sent = false, revision
 	if w.fragment {
 		_ = wire.Fragments(events, w.prev, w.s.door.cfg.MaxMessageBytes, one)
 	} else {
@@ -267,7 +295,7 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 // and else the client goes on elsewhere, as every client of etcd's does by
 // itself when its stream ends. It reports whether there is more to do at once.
 func (w *watch) leave(err error) (again bool) {
-	at, _ := w.inner.Progress()
+	at := w.reached()
 	var lineage *kv.LineageError
 	switch {
 	case errors.As(err, new(*kv.CompactedError)):

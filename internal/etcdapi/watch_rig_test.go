@@ -32,7 +32,7 @@ const first = int64(cachetest.Start) + 1
 
 // scripted is an Upstream that is a history.
 type scripted struct {
-	script *cachetest.History
+	script    *cachetest.History
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
 	away      error       // guarded by mu

@@ -588,3 +588,43 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 	s.end()
 	sending.Wait()
 }
+
+// The answer to a progress request does not lie below what was sent on any
+// watch of the stream: clientv3 would resume that one in the past, and deliver
+// twice.
+func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")}) // shard 1: busy
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")}) // shard 3: quiet, and asked for its progress
+	s.created(1)
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			r.h.Commit(cachetest.Put("a", "x"))
+			time.Sleep(100 * time.Microsecond) // the pace of the workload
+		}
+	})
+	var sent int64
+	for answers := 0; answers < 20; {
+		if answers%2 == 0 {
+			s.requestProgress()
+		}
+		switch m := s.next(); {
+		case m.GetWatchId() == -1:
+			answers++
+			if m.GetHeader().GetRevision() < sent {
+				t.Fatalf("progress %d, but %d was sent", m.GetHeader().GetRevision(), sent)
+			}
+		case len(m.GetEvents()) > 0:
+			if m.GetHeader().GetRevision() != sent+1 && sent > 0 {
+				t.Fatalf("revision %d behind %d", m.GetHeader().GetRevision(), sent)
+			}
+			sent = m.GetHeader().GetRevision()
+		}
+	}
+	stop()
+	writer.Wait()
+}
