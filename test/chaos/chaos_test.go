@@ -19,7 +19,7 @@ func TestEveryFaultOnce(t *testing.T) {
 	cfg.Cycles = len(cfg.Faults)
 	cfg.Watches, cfg.Clients = 120, 4
 	cfg.Rate, cfg.MinRate = 150, 1 // a loaded machine must pass, too
-	cfg.Keys = 50
+	cfg.Keys, cfg.Big = 50, 1
 	cfg.Duration, cfg.Away, cfg.Asleep = 6*time.Second, 2*time.Second, 5*time.Second
 	cfg.APIs = []string{chaos.Native}
 	cfg.Dir = t.TempDir()

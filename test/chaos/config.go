@@ -38,6 +38,10 @@ type Config struct {
 	// etcd's API is spoken.
 	Passed int
 
+	// Big is how many transactions of each cycle are almost as big as etcd takes
+	// them: with previous values they come in fragments.
+	Big int
+
 	// Nodes, Shards and Replicas are those of the cluster.
 	Nodes, Shards, Replicas int
 	// Prefixes × Keys keys exist at first.
@@ -88,6 +92,9 @@ func (c Config) Validate() error {
 	}
 	if c.Passed < 0 || c.Passed > 99 {
 		wrong("writes through the nodes (%d %%) must be 0 to 99 %%", c.Passed)
+	}
+	if c.Big < 0 {
+		wrong("big (%d) must not be negative", c.Big)
 	}
 	positive := map[string]int{
 		"cycles": c.Cycles, "rate": c.Rate, "watches": c.Watches, "clients": c.Clients,

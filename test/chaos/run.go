@@ -119,7 +119,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 	}()
 	r.requests = &requestLog{etcd: r.etcd}
-	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed}
+	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed, bigs: cfg.Big}
 	if err := r.load.load(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type workload struct {
 
 	passed  *passed // nil: all go to etcd directly
 	percent int     // of the writes that go through the nodes
+	bigs    int     // big transactions in each run
 
 	runs   uint64 // owned by run's caller; every run writes something else
 	writes atomic.Int64
@@ -80,6 +82,7 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 		share(passers, percent, w.passed.one)
 	}
 	share(writers, 100-percent, w.one)
+	g.Go(func() error { return w.big(ctx, stop, rand.New(rand.NewPCG(w.seed, w.runs<<8))) })
 	return g.Wait()
 }
 
@@ -160,6 +163,32 @@ func (w *workload) one(ctx context.Context, rng *rand.Rand) (int64, error) {
 		return 0, err
 	}
 	return r.Header.Revision, nil
+}
+
+// big makes the run's big transactions, one a second.
+func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
+	const keys, size = 8, 170 << 10 // etcd takes 1.5 MiB
+	for range w.bigs {
+		t := time.NewTimer(time.Second)
+		select {
+		case <-t.C:
+		case <-stop:
+			t.Stop()
+			return nil
+		}
+		p, ops := rng.IntN(w.keys.prefixes), make([]clientv3.Op, keys)
+		for i := range ops {
+			ops[i] = clientv3.OpPut(w.keys.key(p, w.keys.keys+i), strings.Repeat(value(rng)[:64], size/64))
+		}
+		for range 2 { // the second has the first one's as previous values
+			r, err := w.client.Txn(ctx).Then(ops...).Commit()
+			if err != nil {
+				return fmt.Errorf("write %d MiB to etcd: %w", keys*size>>20, err)
+			}
+			w.acked.add(r.Header.Revision)
+		}
+	}
+	return nil
 }
 
 // ackLog knows which revision had been acknowledged at what time.

@@ -67,6 +67,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&cfg.Asleep, "asleep", cfg.Asleep, "how long a paused node sleeps")
 	flags.IntVar(&cfg.Rate, "rate", cfg.Rate, "`writes` per second to aim at")
 	flags.IntVar(&cfg.MinRate, "min-rate", cfg.MinRate, "a cycle with fewer `writes` per second is void and repeated")
+	flags.IntVar(&cfg.Big, "big", cfg.Big, "`number` of transactions of each cycle that are almost as big as etcd takes them")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches")
 	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients of each kind that share them")
 	flags.IntVar(&cfg.Mix.Prefixes, "prefixes", cfg.Mix.Prefixes, "`percent` of watches that watch one prefix")
