@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -274,22 +275,18 @@ func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*k
 func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
 	key, end := rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Limit: limit, KeysOnly: o.KeysOnly}
-	return g.remote(ctx, s, req, func(m *shardwatchv1.ListResponse) error {
-		if len(m.GetKvs()) == 0 {
+	return g.remote(ctx, s, req, func(m *wire.ListMessage) error {
+		if len(m.KVs) == 0 {
 			return nil
 		}
-		chunk := make([]*kv.KeyValue, 0, len(m.GetKvs()))
-		for _, item := range m.GetKvs() {
-			chunk = append(chunk, wire.KeyValue(item))
-		}
-		return fn(chunk)
+		return fn(m.KVs)
 	})
 }
 
 // remote asks the first of a shard's nodes that will do, at the reading's
 // revision, and calls fn for each message of the answer. Once a node has begun
 // to answer, its failure is the read's.
-func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*shardwatchv1.ListResponse) error) error {
+func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	req.Revision = int64(g.Revision)
 	if g.Revision == 0 {
 		req.Consistency = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE
@@ -317,36 +314,51 @@ func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.
 	return last
 }
 
-func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func(*shardwatchv1.ListResponse) error) (begun bool, err error) {
+func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) (begun bool, err error) {
 	conn, err := g.r.cfg.Shards.Conn(node)
 	if err != nil {
 		return false, fmt.Errorf("node %s: %w", node, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := shardwatchv1.NewCacheServiceClient(conn).List(ctx, req)
+	// Decoded by hand: key/values share the bytes of their message.
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, shardwatchv1.CacheService_List_FullMethodName, grpc.ForceCodecV2(wire.NewCodec()))
+	if err == nil {
+		if err = stream.SendMsg(req); err == nil || errors.Is(err, io.EOF) { // EOF: receiving says why
+			err = stream.CloseSend()
+		}
+	}
 	if err != nil {
 		return false, fault(node, err)
 	}
 	for {
-		m, err := stream.Recv()
+		m, err := receive(stream)
 		switch {
 		case errors.Is(err, io.EOF):
 			return begun, nil
 		case err != nil:
 			return begun, fault(node, err)
 		}
-		if l := m.GetLineage(); l != g.Lineage {
-			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: l})
+		if m.Lineage != g.Lineage {
+			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: m.Lineage})
 		}
 		begun = true
 		if g.Revision == 0 {
-			g.Revision = kv.Revision(m.GetRevision())
+			g.Revision = m.Revision
 		}
-		if err := fn(m); err != nil {
+		if err := fn(&m); err != nil {
 			return true, err
 		}
 	}
+}
+
+func receive(stream grpc.ClientStream) (wire.ListMessage, error) {
+	var raw wire.Encoded
+	if err := stream.RecvMsg(&raw); err != nil {
+		return wire.ListMessage{}, err
+	}
+	defer raw.Buffers.Free()
+	return wire.DecodeListMessage(raw.Buffers.Materialize())
 }
 
 // fault is what an error of another node means here. That it does not answer

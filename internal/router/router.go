@@ -73,8 +73,9 @@ const (
 // Router finds shards. Create it with New; it serves at once, and Run moves
 // watches whose shards move.
 type Router struct {
-	cfg  Config
-	kick chan struct{}
+	cfg     Config
+	kick    chan struct{}
+	fetches fetches
 
 	mu       sync.Mutex
 	homeless map[*Watch]struct{} // guarded by mu

@@ -89,23 +89,47 @@ func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err 
 	return int64(all), err
 }
 
-// scanRemote reads a part that is elsewhere.
+// scanRemote reads a part that is elsewhere. Readings of one revision share
+// what is fetched.
 func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, fn func(*kv.KeyValue) error) (count int64, err error) {
 	key, end := p.rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, KeysOnly: keysOnly, Limit: max(0, limit), Count: true, CountOnly: limit < 0}
-	counted := false
-	err = g.remote(ctx, p.shard, req, func(m *shardwatchv1.ListResponse) error {
-		for _, item := range m.GetKvs() {
-			if err := fn(wire.KeyValue(item)); err != nil {
+	if g.Revision == 0 || limit < 0 || p.rng.IsSingle() {
+		return g.scanNode(ctx, p, req, fn)
+	}
+	k := fetchKey{shard: p.shard.ID, lineage: g.Lineage, revision: g.Revision, rng: p.rng, limit: limit, keysOnly: keysOnly}
+	f, leave, err := g.r.fetches.get(ctx, k, func(f *fetch) (err error) {
+		f.count, err = g.scanNode(ctx, p, req, func(item *kv.KeyValue) error {
+			f.items = append(f.items, item)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	for _, item := range f.items {
+		if err := fn(item); err != nil {
+			return 0, err
+		}
+	}
+	return f.count, nil
+}
+
+// scanNode reads a part from another node.
+func (g *Reading) scanNode(ctx context.Context, p *part, req *shardwatchv1.ListRequest, fn func(*kv.KeyValue) error) (count int64, err error) {
+	count = -1
+	err = g.remote(ctx, p.shard, req, func(m *wire.ListMessage) error {
+		for _, item := range m.KVs {
+			if err := fn(item); err != nil {
 				return err
 			}
 		}
-		if m.Count != nil {
-			counted, count = true, m.GetCount()
-		}
+		count = max(count, m.Count)
 		return nil
 	})
-	if err == nil && !counted {
+	if err == nil && count < 0 {
 		err = errNoCount
 	}
 	return count, err

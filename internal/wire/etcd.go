@@ -30,7 +30,7 @@ type Header struct {
 func (m *message) etcdHeader(h Header) {
 	m.header(etcdHeader, h.size())
 	for i, v := range h.fields() {
-		m.varint(protowire.Number(i+1), v) //nolint:gosec // 1 to 4
+		m.varint(protowire.Number(i+1), v)
 	}
 }
 

@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// ListMessage is a shardwatch.v1.ListResponse.
+type ListMessage struct {
+	Revision kv.Revision
+	Lineage  uint64
+	Count    int64 // below 0: not told
+	KVs      []*kv.KeyValue
+}
+
+// DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b;
+// nobody may change it afterwards.
+func DecodeListMessage(b []byte) (ListMessage, error) {
+	m := ListMessage{Count: -1}
+	for at := 0; at < len(b); {
+		num, typ, n := protowire.ConsumeTag(b[at:])
+		if n < 0 {
+			return m, fmt.Errorf("%w: list: tag at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
+		}
+		at += n
+		switch {
+		case num == items && typ == protowire.BytesType:
+			v, n := protowire.ConsumeBytes(b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: key/value at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
+			}
+			at += n
+			item, err := kv.DecodeKeyValue(v[:len(v):len(v)])
+			if err != nil {
+				return m, err
+			}
+			m.KVs = append(m.KVs, item)
+		case num <= listCount && typ == protowire.VarintType:
+			v, n := protowire.ConsumeVarint(b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: field %d: %w", kv.ErrMalformed, num, protowire.ParseError(n))
+			}
+			at += n
+			switch num {
+			case listRevision:
+				m.Revision = kv.Revision(v) //nolint:gosec // proto's int64
+			case listLineage:
+				m.Lineage = v
+			case listCount:
+				m.Count = int64(v) //nolint:gosec // proto's int64
+			}
+		default:
+			n := protowire.ConsumeFieldValue(num, typ, b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: field %d: %w", kv.ErrMalformed, num, protowire.ParseError(n))
+			}
+			at += n
+		}
+	}
+	return m, nil
+}
