@@ -133,7 +133,21 @@ func forbidden(err error) error {
 // the token. It returns nil when it does, etcd's own error when it does not
 // (rpctypes.ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision, ErrGRPCUserEmpty),
 // and a *kv.UnavailableError when etcd does not say.
+//
+// Each member forgets a token that it has not seen itself for a while (by
+// default 5 min), though the others know it. So that it need not be got again,
+// as many reads go out as there are members, which take them in turn.
 func (c *Client) Confirm(ctx context.Context, token string) error {
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range len(c.endpoints) - 1 {
+		rest.Go(func() {
+			_, _ = c.clock.Range(withToken(within, token), // whatever it says
+				&etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Serializable: true})
+		})
+	}
 	err := c.as(ctx, token, c.probeOnce)
 	switch {
 	case err == nil, is(err, rpctypes.ErrGRPCPermissionDenied): // it knows whom it denies

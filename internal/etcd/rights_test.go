@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -189,4 +194,55 @@ func TestConfirm(t *testing.T) {
 			}
 		})
 	}
+}
+
+// frugal is an etcd member that counts the reads under each token.
+type frugal struct {
+	etcdserverpb.UnimplementedKVServer
+	mu     sync.Mutex
+	tokens map[string]int // guarded by mu
+}
+
+func (s *frugal) Range(ctx context.Context, _ *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, token := range md.Get(rpctypes.TokenFieldNameGRPC) {
+		s.tokens[token]++
+	}
+	return &etcdserverpb.RangeResponse{}, nil
+}
+
+// No member may think that a token is idle.
+func TestConfirmReachesAllMembers(t *testing.T) {
+	var members []*frugal
+	var endpoints []string
+	for range 3 {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, g := &frugal{tokens: map[string]int{}}, grpc.NewServer()
+		etcdserverpb.RegisterKVServer(g, m)
+		ended := make(chan error, 1)
+		go func() { ended <- g.Serve(l) }()
+		t.Cleanup(func() { g.Stop(); <-ended })
+		members, endpoints = append(members, m), append(endpoints, l.Addr().String())
+	}
+	c := newClient(t, testConfig(endpoints...))
+	for i := 0; i < 100; i++ { // the first find one member connected, or two
+		if err := c.Confirm(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		all := true
+		for _, m := range members {
+			m.mu.Lock()
+			all = all && m.tokens["t"] > 0
+			m.mu.Unlock()
+		}
+		if all {
+			return
+		}
+	}
+	t.Error("a member has not seen the token")
 }
