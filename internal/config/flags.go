@@ -19,7 +19,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Etcd.TLS.CA, "etcd-ca", "", "CA `file` that verifies etcd")
 	fs.StringVar(&c.Etcd.TLS.Cert, "etcd-cert", "", "certificate `file` shown to etcd")
 	fs.StringVar(&c.Etcd.TLS.Key, "etcd-key", "", "private key `file` of --etcd-cert")
-	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user`, where etcd has authentication on")
+	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user` with the role root, where etcd has authentication on")
 	fs.StringVar(&c.Etcd.PasswordFile, "etcd-password-file", "", "`file` with the password of --etcd-user")
 
 	fs.StringVar(&c.Listen.Client, "listen", c.Listen.Client, "`address` for clients")
