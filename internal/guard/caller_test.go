@@ -498,3 +498,33 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Error("etcd was asked about a stranger")
 	}
 }
+
+func BenchmarkCaller(b *testing.B) {
+	e := &fake{on: true, revision: 1, confirm: func(context.Context, string) error { return nil }}
+	e.owner = func(context.Context, string, string) error { return nil }
+	e.grants = func() (rights.Grants, error) {
+		return rights.Grants{
+			Users: map[string][]string{"ann": {"r"}}, Roles: map[string][]rights.Permission{"r": {{Key: "/a/", RangeEnd: "/a0", Read: true}}},
+		}, nil
+	}
+	cfg := Defaults()
+	cfg.Etcd = e
+	g, err := New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g.look(b.Context())
+	token := "abcdefghijklmnop.12345"
+	g.Learn(b.Context(), "ann", token)
+	ctx := metadata.NewIncomingContext(b.Context(), metadata.Pairs("token", token))
+	r := kv.Prefix("/a/")
+	for b.Loop() {
+		user, err := g.Caller(ctx)
+		if err == nil {
+			err = g.MayRead(user, r)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

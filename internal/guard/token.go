@@ -16,12 +16,8 @@ const maxToken = 8 << 10
 // tokenOf returns the token of the incoming call of ctx, where etcd looks for
 // it (auth/store.go, AuthInfoFromCtx), and false when there is none.
 func tokenOf(ctx context.Context) (string, bool) {
-	md, ok := metadata.FromIncomingContext(ctx)
-	if !ok {
-		return "", false
-	}
 	for _, key := range []string{rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger} {
-		if values := md[key]; len(values) > 0 {
+		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {
 			return strings.TrimPrefix(values[0], "Bearer "), true
 		}
 	}
