@@ -18,10 +18,10 @@ import (
 
 // startGuarded runs n nodes, with an account, in front of an etcd with
 // authentication on.
-func startGuarded(t *testing.T, n int) (c *cluster, root *clientv3.Client) {
+func startGuarded(t *testing.T, n int, options ...etcdtest.Option) (c *cluster, root *clientv3.Client) {
 	t.Helper()
 	c = newCluster(t, n, n, shards(2, n))
-	c.account, c.etcd = "root", etcdtest.Start(t)
+	c.account, c.etcd = "root", etcdtest.Start(t, options...)
 	root = c.etcd.AuthOn()
 	for _, m := range c.nodes {
 		m.start()
@@ -206,6 +206,46 @@ func (c *cluster) withToken(token string, at *machine) *clientv3.Client {
 	}
 	c.t.Cleanup(func() { _ = cli.Close() })
 	return cli
+}
+
+// Signed tokens end with every change of users and roles. etcd's clients log in
+// again then, through the nodes as at etcd, and their users notice nothing.
+func TestSignedTokensEndWithEachChange(t *testing.T) {
+	t.Parallel()
+	c, root := startGuarded(t, 1, etcdtest.WithJWT(t))
+	etcdtest.Permit(t, root, "ann", "k", "")
+	m := c.nodes[0]
+	ann := c.etcdClient("ann", m)
+	eventually(t, "ann's rights are known", func() error {
+		_, err := ann.Get(within(t), "k")
+		return err
+	})
+	watching := ann.Watch(within(t), "k")
+	for i := range 3 {
+		token, err := root.Authenticate(within(t), "ann", etcdtest.Password) // which the nodes have not seen
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.withToken(token.Token, m).Get(within(t), "k"); err != nil {
+			t.Errorf("a token of elsewhere: %v", err)
+		}
+		etcdtest.Permit(t, root, fmt.Sprintf("somebody else %d", i))
+		eventually(t, "the old token is not taken", func() error {
+			if _, err := c.withToken(token.Token, m).Get(within(t), "k"); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		})
+		if _, err := ann.Get(within(t), "k"); err != nil {
+			t.Errorf("after a change: %v", err)
+		}
+		if _, err := ann.Put(within(t), "k", "x"); err != nil {
+			t.Errorf("after a change: %v", err)
+		}
+		if r := <-watching; len(r.Events) != 1 {
+			t.Errorf("the watch: %+v, %v", r, r.Err())
+		}
+	}
 }
 
 // Authentication is turned on under nodes that have no account: nobody reads
