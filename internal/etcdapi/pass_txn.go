@@ -18,10 +18,14 @@ import (
 // etcd refuses a transaction that deletes a key and puts it, as
 // ErrGRPCDuplicateKey. It overlooks deletes with an open end: their range_end,
 // "\x00", looks to it like one below their key (v3rpc/key.go, checkIntervals).
+//
 // A put that is to keep the value or lease of a key so deleted finds none
 // (txn/put.go, put) and panics on every member, and on each again when it
-// starts, since the transaction is in the raft log (3.5.33 to 3.7.3). So we
-// refuse it as etcd means to.
+// starts, since the transaction is in the raft log. Any other put leaves the key
+// with two lives in one revision; when that is compacted, etcd drops the second
+// one's value and keeps it in its index, and the next read of it is fatal
+// (mvcc/kvstore_txn.go, rangeKeys). So it is in 3.5.33 to 3.7.3, and we refuse
+// both as etcd means to.
 func (d *Door) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -47,12 +51,11 @@ func isDeadly(txn []byte) bool {
 // Tags of the fields that are looked at: the number and the wire type. A test
 // holds them against the generated code.
 const (
-	varint, length = uint64(protowire.VarintType), uint64(protowire.BytesType)
+	length = uint64(protowire.BytesType)
 
 	txnSuccess, txnFailure         = 2<<3 | length, 3<<3 | length
 	opRange, opPut, opDelete, opTx = 1<<3 | length, 2<<3 | length, 3<<3 | length, 4<<3 | length
 	putKey                         = 1<<3 | length
-	putIgnoreValue, putIgnoreLease = 5<<3 | varint, 6<<3 | varint
 	deleteKey, deleteEnd           = 1<<3 | length, 2<<3 | length
 )
 
@@ -73,7 +76,7 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 		return deleted
 	}
 	success, failure := deleted, deleted
-	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+	s.fields(b, func(tag uint64, value []byte) {
 		switch tag {
 		case txnSuccess:
 			success = s.op(value, success, depth)
@@ -90,7 +93,7 @@ func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 	var kind uint64
 	var body []byte
 	joined := false
-	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+	s.fields(b, func(tag uint64, value []byte) {
 		switch {
 		case tag != opRange && tag != opPut && tag != opDelete && tag != opTx:
 		case tag != kind:
@@ -114,25 +117,19 @@ func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 
 func (s *txnScan) put(b []byte, deleted []byte) {
 	var key []byte
-	var keepsValue, keepsLease bool
-	s.fields(b, func(tag uint64, value []byte, number uint64) {
-		switch tag {
-		case putKey:
+	s.fields(b, func(tag uint64, value []byte) {
+		if tag == putKey {
 			key = value
-		case putIgnoreValue:
-			keepsValue = protowire.DecodeBool(number)
-		case putIgnoreLease:
-			keepsLease = protowire.DecodeBool(number)
 		}
 	})
-	if (keepsValue || keepsLease) && len(deleted) > 0 && bytes.Compare(key, deleted) >= 0 {
+	if len(deleted) > 0 && bytes.Compare(key, deleted) >= 0 {
 		s.deadly = true
 	}
 }
 
 func (s *txnScan) del(b []byte, deleted []byte) []byte {
 	var key, end []byte
-	s.fields(b, func(tag uint64, value []byte, _ uint64) {
+	s.fields(b, func(tag uint64, value []byte) {
 		switch tag {
 		case deleteKey:
 			key = value
@@ -154,9 +151,9 @@ func lower(a, b []byte) []byte {
 	return a
 }
 
-// fields calls fn with the fields of an encoded message: their tags, and what
-// they hold, bytes or a number.
-func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte, number uint64)) {
+// fields calls fn with the fields of an encoded message: their tags, and the
+// bytes that they hold, if that is what they hold.
+func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte)) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -165,20 +162,16 @@ func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte, number uint
 		}
 		b = b[n:]
 		var value []byte
-		var number uint64
-		switch kind {
-		case protowire.BytesType:
+		if kind == protowire.BytesType {
 			value, n = protowire.ConsumeBytes(b)
-		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(b)
-		default:
+		} else {
 			n = protowire.ConsumeFieldValue(field, kind, b)
 		}
 		if n < 0 {
 			s.malformed = true
 			return
 		}
-		fn(protowire.EncodeTag(field, kind), value, number)
+		fn(protowire.EncodeTag(field, kind), value)
 		b = b[n:]
 	}
 }

@@ -3,6 +3,7 @@ package etcdapi_test
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"testing"
@@ -71,13 +72,24 @@ func deadly() map[string]ops {
 	}
 }
 
+// deadlyOnceCompacted are transactions that etcd 3.7.3 does not survive when it
+// is compacted to their revision, and then read.
+func deadlyOnceCompacted() map[string]ops {
+	return map[string]ops{
+		"a new value":         ops{}.delFrom("a").putValue("b"),
+		"of the first":        ops{}.delFrom("b").putValue("b"),
+		"in a nested one":     ops{}.delFrom("a").txn(ops{}.putValue("c"), nil),
+		"of a key, and below": ops{}.delFrom("b").putValue("a").putValue("c"),
+	}
+}
+
 // harmless are transactions that look like those and are not: etcd does them,
 // or refuses them itself.
 func harmless() map[string]ops {
 	return map[string]ops{
 		"a key below":               ops{}.delFrom("b").keepValue("a"),
 		"the put comes first":       ops{}.keepValue("b").delFrom("a"),
-		"a new value":               ops{}.delFrom("a").putValue("b"),
+		"a new value below":         ops{}.delFrom("b").putValue("a"),
 		"the other branch":          ops{}.txn(ops{}.delFrom("a"), ops{}.keepValue("b")),
 		"nested put first":          ops{}.txn(ops{}.keepValue("b"), nil).delFrom("a"),
 		"nothing is deleted":        ops{}.keepValue("a").keepLease("b"),
@@ -100,7 +112,9 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 		return kv.Txn(within(t), &etcdserverpb.TxnRequest{Success: o})
 	}
 	fill := ops{}.putValue("a").putValue("b").putValue("c")
-	for name, o := range deadly() {
+	all := deadly()
+	maps.Copy(all, deadlyOnceCompacted())
+	for name, o := range all {
 		if _, err := do(through, fill); err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +168,7 @@ func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest 
 				*deleted = append(*deleted, key)
 			}
 		case *etcdserverpb.RequestOp_RequestPut:
-			keeps := r.RequestPut.GetIgnoreValue() || r.RequestPut.GetIgnoreLease()
-			if keeps && slices.ContainsFunc(*deleted, func(from string) bool { return from <= string(r.RequestPut.GetKey()) }) {
+			if slices.ContainsFunc(*deleted, func(from string) bool { return from <= string(r.RequestPut.GetKey()) }) {
 				return 0, true
 			}
 		case *etcdserverpb.RequestOp_RequestTxn:
@@ -181,7 +194,7 @@ func transactions(txn *etcdserverpb.TxnRequest) int {
 // What the encoding says is what the decoded transaction says, however it is
 // encoded.
 func FuzzDeadlyTransactions(f *testing.F) {
-	for _, all := range []map[string]ops{deadly(), harmless()} {
+	for _, all := range []map[string]ops{deadly(), deadlyOnceCompacted(), harmless()} {
 		for _, o := range all {
 			for _, r := range []*etcdserverpb.TxnRequest{{Success: o}, {Failure: o}, {Success: ops{}.delFrom("a"), Failure: o}} {
 				b, err := proto.Marshal(r)
@@ -282,6 +295,32 @@ func TestDeadlyTransactionsAreDeadly(t *testing.T) {
 			_ = p.Kill() // it is dead, but p does not know
 			if err := p.Start(within(t)); err == nil {
 				t.Error("etcd came back")
+			}
+		})
+	}
+}
+
+// The same for those that wait for a compaction.
+func TestTransactionsThatAreDeadlyOnceCompacted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many etcds")
+	}
+	for name, o := range deadlyOnceCompacted() {
+		t.Run(name, func(t *testing.T) {
+			p := etcdtest.StartProcess(t)
+			kv := etcdserverpb.NewKVClient(dialPlain(t, p.Endpoint()))
+			if _, err := kv.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.putValue("a").putValue("b").putValue("c")}); err != nil {
+				t.Fatal(err)
+			}
+			r, err := kv.Txn(within(t), &etcdserverpb.TxnRequest{Success: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := kv.Compact(within(t), &etcdserverpb.CompactionRequest{Revision: r.GetHeader().GetRevision(), Physical: true}); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := kv.Range(within(t), &etcdserverpb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}); status.Code(err) != codes.Unavailable {
+				t.Fatalf("etcd lives: %v, %v", r, err)
 			}
 		})
 	}
