@@ -28,6 +28,10 @@ race: ## Run the tests with the race detector, without the longest ones
 bench: ## Run the benchmarks of the cache; compare runs with benchstat
 	go test -run '^$$' -bench . -benchmem ./internal/cache
 
+.PHONY: bench-etcd
+bench-etcd: ## Compare etcd with cache nodes before it, through etcd's API (ARGS="--help" shows how)
+	go run ./bench/etcdapi $(ARGS)
+
 .PHONY: chaos
 chaos: ## Kill and stop real nodes under load (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)

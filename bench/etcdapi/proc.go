@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// userHZ is the unit of /proc/<pid>/stat, the same on all that Go runs on.
+const userHZ = 100
+
+// cpuOf adds up what the processes have used.
+func cpuOf(pids []int) (time.Duration, error) {
+	var sum time.Duration
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, fmt.Errorf("read the CPU time of a process: %w", err)
+		}
+		ticks, err := ticks(string(text))
+		if err != nil {
+			return 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+		sum += time.Duration(ticks) * (time.Second / userHZ)
+	}
+	return sum, nil
+}
+
+// ticks reads utime and stime out of a stat line. The name in it may hold
+// anything, and ends with the last bracket.
+func ticks(stat string) (int64, error) {
+	const utime, stime = 11, 12 // counted from the field behind the name
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= stime {
+		return 0, errors.New("its stat line is too short")
+	}
+	u, err1 := strconv.ParseInt(fields[utime], 10, 64)
+	s, err2 := strconv.ParseInt(fields[stime], 10, 64)
+	return u + s, errors.Join(err1, err2)
+}
+
+// resetPeaks makes the present memory of the processes their peak.
+func resetPeaks(pids []int) error {
+	for _, pid := range pids {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600); err != nil {
+			return fmt.Errorf("reset the peak memory of a process: %w", err)
+		}
+	}
+	return nil
+}
+
+// peaks returns the greatest memory of each process since resetPeaks.
+func peaks(pids []int) ([]int64, error) {
+	var out []int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return nil, fmt.Errorf("read the memory of a process: %w", err)
+		}
+		n, err := highWater(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// highWater reads VmHWM out of a status file.
+func highWater(status string) (int64, error) {
+	for line := range strings.Lines(status) {
+		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("its status has no VmHWM")
+}
