@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/status"
@@ -277,15 +278,19 @@ func (d *differ) where(node *readNode, r *etcdserverpb.RangeRequest) {
 	}
 }
 
-// settle has every cache come to etcd's revision: serializable reads are
-// compared, too.
+// settle has every cache come to etcd's revision, and know that it is fresh:
+// serializable reads are compared, too.
 func (d *differ) settle() {
+	now := time.Now()
 	for _, n := range d.nodes {
 		for id := range shard.ID(10) {
-			if c := n.node.Replica(id); c != nil {
-				if err := c.WaitProgress(within(d.t), kv.Revision(d.now)); err != nil {
-					d.t.Fatal(err)
-				}
+			c := n.node.Replica(id)
+			if c == nil {
+				continue
+			}
+			c.Observe(now, kv.Revision(d.now))
+			if err := c.WaitProgress(within(d.t), kv.Revision(d.now)); err != nil {
+				d.t.Fatal(err)
 			}
 		}
 	}
