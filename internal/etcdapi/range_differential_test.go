@@ -233,7 +233,7 @@ func TestRangeAgainstEtcd(t *testing.T) {
 	for range 300 {
 		d.write()
 	}
-	const rounds = 2000
+	const rounds = 1000
 	for i := range rounds {
 		if d.rng.IntN(3) == 0 {
 			d.write()
