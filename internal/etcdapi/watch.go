@@ -38,6 +38,7 @@ type watch struct {
 	rng    kv.Range
 	caller string
 	start  kv.Revision // as asked for; 0: now
+	bare   kv.Revision // what happened at this revision has no previous values
 	task   pump.Task
 
 	prev, fragment, notify bool
@@ -134,10 +135,17 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	}
 	ctx, cancel := context.WithTimeout(w.s.ctx, verifyTimeout)
 	defer cancel()
-	now, err = d.verifyNewest(ctx, w.start)
+	// The revision before: where that is gone, a watch from the first is fine,
+	// but etcd has no previous values for it.
+	now, err = d.verifyNewest(ctx, w.start-1)
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
 	switch {
+	case errors.As(err, &compacted) && compacted.Floor == w.start:
+		w.bare = w.start
+		if now == 0 {
+			now = d.newest()
+		}
 	case errors.As(err, &compacted):
 		if now == 0 {
 			now = d.newest()
@@ -272,8 +280,9 @@ func (w *watch) filter(events []*kv.Event) []*kv.Event {
 // only for those who ask for it (v3rpc/watch.go).
 func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 	h := w.s.door.wireHeader(revision)
+	prev := w.prev && revision != w.bare
 	one := func(run []*kv.Event, more bool) error {
-		m := wire.EtcdWatchEvents(h, w.id, more, run, w.prev)
+		m := wire.EtcdWatchEvents(h, w.id, more, run, prev)
 		size += m.Buffers.Len()
 		if !w.s.send(m) {
 			return context.Canceled
@@ -283,7 +292,7 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 	w.s.door.saw(revision)
 	w.quiet, w.sent = false, revision
 	if w.fragment {
-		_ = wire.Fragments(events, w.prev, w.s.door.cfg.MaxMessageBytes, one)
+		_ = wire.Fragments(events, prev, w.s.door.cfg.MaxMessageBytes, one)
 	} else {
 		_ = one(events, false)
 	}
