@@ -39,6 +39,7 @@ chaos: ## Kill and stop real nodes under load (ARGS="--help" shows how)
 .PHONY: compat
 compat: ## Run other people's etcd clients against cache nodes, all of them
 	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat
+	cd test/compat/kubernetes && go test -count=1 -timeout 3h -v .
 
 .PHONY: differential
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")

@@ -200,6 +200,9 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*http
 	}
 	req.Header.Set("Authorization", "Bearer "+s.token)
 	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return nil, err

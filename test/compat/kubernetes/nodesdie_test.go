@@ -13,8 +13,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-
-	"github.com/shardwatch/shardwatch/test/compat/kubernetes/tier"
 )
 
 // kinds are what is written and watched while nodes die: where the API has it,
@@ -28,8 +26,8 @@ var kinds = []struct{ group, resource string }{
 
 const (
 	watchesEach = 8
-	writesEach  = 40 // a second, of each kind
-	dieNS       = "nodes-die"
+	writesEach  = 40 // a second, of each kind, at most
+	between     = 60 // writes of each kind before a node dies, and while it is dead
 )
 
 // change is one as etcd tells it, and as a watch of Kubernetes should.
@@ -39,40 +37,49 @@ type change struct {
 	name    string
 }
 
+// mortal is what a client is connected to: a cache node, or a member of etcd.
+type mortal interface {
+	Kill()
+	Start() error
+}
+
 // nodesDie kills one node after the other, and starts it again, while objects
 // are written and watched. No watch ends or misses anything, and kube-apiserver
 // lists nothing again.
-func nodesDie(t *testing.T, s *server, nodes *tier.Tier, etcd string) {
+func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Context) error, etcd string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	x := &session{t: t, s: s, ns: dieNS, ctx: ctx}
-	x.post("/api/v1/namespaces", object{Metadata: metadata{Name: dieNS}})
+	ns := fmt.Sprintf("die-%x", time.Now().UnixNano())
+	x := &session{t: t, s: s, ns: ns, ctx: ctx}
+	x.post("/api/v1/namespaces", object{Metadata: metadata{Name: ns}})
 
 	start := number(t, x.list(x.path("configmaps"), "").Metadata.ResourceVersion)
-	truths, stopTruths := watchEtcd(t, etcd, start+1)
+	truths, stopTruths := watchEtcd(t, etcd, ns, start+1)
 	defer stopTruths()
 	watches := make([][]*watch, len(kinds))
 	for i, k := range kinds {
 		for j := range watchesEach {
-			p := k.group + "/namespaces/" + dieNS + "/" + k.resource
+			p := k.group + "/namespaces/" + ns + "/" + k.resource
 			if j%2 == 1 {
 				p = k.group + "/" + k.resource // of all namespaces
 			}
 			watches[i] = append(watches[i], x.watch(p, fmt.Sprintf("allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion=%d", start)))
 		}
 	}
-	before := metrics(ctx, t, s, restarts)
-	listsBefore := metrics(ctx, t, s, lists)
+	before, asked := metrics(ctx, t, s, restarts), metrics(ctx, t, s, requests)
+	atEtcd := etcdMetrics(ctx, t, etcd)
 
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
 	writers := make([]*writer, len(kinds))
 	var g sync.WaitGroup
 	for i, k := range kinds {
-		writers[i] = &writer{s: s, path: k.group + "/namespaces/" + dieNS + "/" + k.resource}
+		writers[i] = &writer{s: s, path: k.group + "/namespaces/" + ns + "/" + k.resource}
 		g.Go(func() { writers[i].run(writing) })
 	}
-	// all waits until every watch has told of a change that begins now.
+	// all waits until every watch has told of a change that begins now, and then
+	// for many more changes.
 	all := func(mark string) {
 		t.Helper()
 		for i := range kinds {
@@ -82,20 +89,21 @@ func nodesDie(t *testing.T, s *server, nodes *tier.Tier, etcd string) {
 				x.must(err)
 			}
 		}
+		for i := range kinds {
+			writers[i].more(writing, between)
+		}
 	}
 	all("begun")
-	for i, n := range nodes.Nodes {
-		killed := time.Now()
+	for i, n := range nodes {
 		n.Kill()
 		all(fmt.Sprintf("killed-%d", i+1))
-		t.Logf("node %d is dead; %d watches of %d kinds had what was written after that within %v", i+1, watchesEach*len(kinds), len(kinds), time.Since(killed).Round(time.Millisecond))
 		x.must(n.Start())
-		x.must(nodes.WaitReady(ctx))
+		x.must(ready(ctx))
 		all(fmt.Sprintf("back-%d", i+1))
 	}
 	stop()
 	g.Wait()
-	all("end")
+	all("end") // nobody writes any more
 
 	after := metrics(ctx, t, s, restarts)
 	for series, value := range after {
@@ -103,10 +111,9 @@ func nodesDie(t *testing.T, s *server, nodes *tier.Tier, etcd string) {
 			t.Errorf("%s went from %v to %v", series, before[series], value)
 		}
 	}
-	for series, value := range metrics(ctx, t, s, lists) {
-		if value != listsBefore[series] {
-			t.Logf("%s: %v more", series, value-listsBefore[series])
-		}
+	t.Logf("kube-apiserver's requests: %v", byOperation(metrics(ctx, t, s, requests), asked))
+	for name, value := range etcdMetrics(ctx, t, etcd) {
+		t.Logf("etcd: %s: %v, %v more", name, value, value-atEtcd[name])
 	}
 	for i, k := range kinds {
 		want := truths[i].until(ctx, t, "end")
@@ -117,7 +124,7 @@ func nodesDie(t *testing.T, s *server, nodes *tier.Tier, etcd string) {
 			}
 			events, err := w.until(ctx, func(e event) bool { return e.Object.Metadata.Name == "end" })
 			x.must(err)
-			got := changes(events)
+			got := changes(events, ns)
 			if !slices.Equal(got, want) {
 				t.Errorf("%s saw %d changes, etcd %d: %s", w.path, len(got), len(want), firstDifference(got, want))
 			}
@@ -131,16 +138,46 @@ func restarts(series string) bool {
 	return strings.HasPrefix(series, "apiserver_watch_cache_initializations_total") || strings.HasPrefix(series, "apiserver_terminated_watchers_total")
 }
 
-// lists are those of its lists at etcd.
-func lists(series string) bool {
-	return strings.HasPrefix(series, "apiserver_storage_list_total") ||
-		strings.HasPrefix(series, "etcd_requests_total") && strings.Contains(series, `operation="list"`) ||
-		strings.HasPrefix(series, "etcd_request_errors_total")
+// requests are those of what it asks etcd, and fails to.
+func requests(series string) bool {
+	return strings.HasPrefix(series, "etcd_request") && !strings.Contains(series, "duration")
 }
 
-func changes(events []event) (all []change) {
+// byOperation adds up what has been added since.
+func byOperation(now, before map[string]float64) map[string]float64 {
+	sum := map[string]float64{}
+	for series, value := range now {
+		name, labels, _ := strings.Cut(series, "{")
+		_, operation, _ := strings.Cut(labels, `operation="`)
+		operation, _, _ = strings.Cut(operation, `"`)
+		if more := value - before[series]; more > 0 {
+			sum[name+" "+operation] += more
+		}
+	}
+	return sum
+}
+
+// etcdMetrics are what etcd has counted: reads, and watches now.
+func etcdMetrics(ctx context.Context, t *testing.T, etcd string) map[string]float64 {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, etcd+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return readMetrics(t, resp.Body, func(series string) bool {
+		return series == "etcd_debugging_mvcc_watcher_total" ||
+			strings.HasPrefix(series, "grpc_server_started_total") && (strings.Contains(series, `grpc_method="Range"`) || strings.Contains(series, `grpc_method="Txn"`))
+	})
+}
+
+func changes(events []event, ns string) (all []change) {
 	for _, e := range events {
-		if e.Type != "BOOKMARK" && (e.Object.Metadata.Namespace == dieNS || e.Type == "ERROR") {
+		if e.Type != "BOOKMARK" && (e.Object.Metadata.Namespace == ns || e.Type == "ERROR") {
 			all = append(all, change{e.Object.Metadata.ResourceVersion, e.Type, e.Object.Metadata.Name})
 		}
 	}
@@ -161,8 +198,9 @@ type writer struct {
 	s    *server
 	path string
 
-	mu     sync.Mutex // held by a write
-	failed int        // writes without an answer, or with none that was expected; guarded by mu
+	mu     sync.Mutex
+	done   int // writes that were answered as expected; guarded by mu
+	failed int // others; guarded by mu
 }
 
 func (w *writer) run(ctx context.Context) {
@@ -183,14 +221,35 @@ func (w *writer) run(ctx context.Context) {
 		case 3:
 			err = w.do(ctx, http.MethodDelete, name, name)
 		default:
-			err = w.do(ctx, http.MethodPut, name, fmt.Sprintf("%s %d", name, i))
+			err = w.do(ctx, http.MethodPatch, name, fmt.Sprintf("%s %d", name, i))
 		}
 		// The answer to an earlier write may be lost: then it is there already,
 		// or not there any more.
-		if reason := reasonOf(err); err != nil && ctx.Err() == nil && reason != "AlreadyExists" && reason != "NotFound" {
-			w.mu.Lock()
+		reason := reasonOf(err)
+		w.mu.Lock()
+		if err == nil || reason == "AlreadyExists" || reason == "NotFound" {
+			w.done++
+		} else if ctx.Err() == nil {
 			w.failed++
-			w.mu.Unlock()
+		}
+		w.mu.Unlock()
+	}
+}
+
+// more waits for a number of further writes, or until they have ended.
+func (w *writer) more(ctx context.Context, n int) {
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.done
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for enough := count() + n; count() < enough; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -221,8 +280,8 @@ type truth struct {
 	more    chan struct{} // closed and replaced with each; guarded by mu
 }
 
-// watchEtcd watches every kind at etcd.
-func watchEtcd(t *testing.T, endpoint string, from int64) ([]*truth, context.CancelFunc) {
+// watchEtcd watches every kind in a namespace at etcd.
+func watchEtcd(t *testing.T, endpoint, ns string, from int64) ([]*truth, context.CancelFunc) {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
@@ -234,7 +293,7 @@ func watchEtcd(t *testing.T, endpoint string, from int64) ([]*truth, context.Can
 	for _, k := range kinds {
 		u := &truth{more: make(chan struct{})}
 		all = append(all, u)
-		answers := cli.Watch(ctx, "/registry/"+k.resource+"/"+dieNS+"/", clientv3.WithPrefix(), clientv3.WithRev(from))
+		answers := cli.Watch(ctx, "/registry/"+k.resource+"/"+ns+"/", clientv3.WithPrefix(), clientv3.WithRev(from))
 		g.Go(func() { u.read(answers) })
 	}
 	return all, func() {

@@ -101,7 +101,7 @@ func runTier(t testing.TB, program string, etcd *embed.Config) (endpoints []stri
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() && os.Getenv("SHARDWATCH_TIER_LOGS") != "" {
 			t.Log(nodes.Logs(3000))
 		}
 		nodes.Stop()
