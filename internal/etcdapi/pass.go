@@ -103,6 +103,9 @@ func (m method) unary(name string) grpc.MethodHandler {
 
 // pass sends a request to etcd and returns its answer.
 func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	if err := d.nameless(ctx, name); err != nil {
+		return nil, err
+	}
 	answer := new(wire.Encoded)
 	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer); err != nil {
 		return nil, err
@@ -113,6 +116,9 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 // passStream joins a client's stream with one at etcd, message by message.
 func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	return func(_ any, client grpc.ServerStream) error {
+		if err := d.nameless(client.Context(), name); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithCancelCause(client.Context())
 		defer cancel(nil)
 		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)

@@ -2,6 +2,7 @@ package etcdapi_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -228,7 +229,7 @@ func (s *watchStream) fails(want error) {
 			s.tb.Logf("before the end: %v", m)
 			continue
 		}
-		if rpctypes.Error(err) != rpctypes.Error(want) {
+		if !errors.Is(rpctypes.Error(err), rpctypes.Error(want)) {
 			s.tb.Errorf("the stream ended with %v, want %v", err, want)
 		}
 		return

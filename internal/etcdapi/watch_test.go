@@ -590,7 +590,7 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 	}
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		for range sent { //nolint:revive // until it is closed
+		for range sent {
 		}
 	})
 	for range 2 * n {

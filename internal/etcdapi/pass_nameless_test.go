@@ -1,0 +1,55 @@
+package etcdapi_test
+
+import (
+	"errors"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+)
+
+// Where etcd's authentication is on, nobody writes without a name: not even
+// when etcd would take our certificate's. What needs no rights goes through,
+// and a token is etcd's to judge.
+func TestNobodyWritesWithoutAName(t *testing.T) {
+	e := etcdtest.Start(t) // takes anything, as one that takes our certificate's name
+	g := &rights{changed: make(chan struct{})}
+	r := startPass(t, e.Endpoint(), func(c *etcdapi.Config) { c.Guard = g })
+	kv, lease := etcdserverpb.NewKVClient(r.conn), etcdserverpb.NewLeaseClient(r.conn)
+	for what, err := range map[string]error{
+		"put": func() error {
+			_, err := kv.Put(within(t), &etcdserverpb.PutRequest{Key: []byte("a")})
+			return err
+		}(),
+		"txn": func() error {
+			_, err := kv.Txn(within(t), &etcdserverpb.TxnRequest{})
+			return err
+		}(),
+		"user add": func() error {
+			_, err := etcdserverpb.NewAuthClient(r.conn).UserAdd(within(t), &etcdserverpb.AuthUserAddRequest{Name: "eve"})
+			return err
+		}(),
+		"revoke": func() error {
+			_, err := lease.LeaseRevoke(within(t), &etcdserverpb.LeaseRevokeRequest{ID: 7})
+			return err
+		}(),
+	} {
+		if !errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := lease.LeaseGrant(within(t), &etcdserverpb.LeaseGrantRequest{TTL: 60}); err != nil {
+		t.Errorf("grant: %v", err)
+	}
+	if _, err := etcdserverpb.NewMaintenanceClient(r.conn).Status(within(t), &etcdserverpb.StatusRequest{}); err != nil {
+		t.Errorf("status: %v", err)
+	}
+	named := metadata.AppendToOutgoingContext(within(t), rpctypes.TokenFieldNameGRPC, "a.1")
+	if _, err := kv.Put(named, &etcdserverpb.PutRequest{Key: []byte("a")}); err != nil {
+		t.Errorf("put with a token: %v", err)
+	}
+}
