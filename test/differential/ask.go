@@ -27,6 +27,8 @@ type question struct {
 	sent   []proto.Message
 	// raw, if set, is sent in place of a message, whatever it is.
 	raw []byte
+	// who asks: an index of people, root by default.
+	who int
 }
 
 func ask(method string, sent ...proto.Message) question {
@@ -42,6 +44,9 @@ func (q question) String() string {
 	}
 	if q.raw != nil {
 		fmt.Fprintf(&b, " raw %x", q.raw[:min(len(q.raw), 100)])
+	}
+	if q.who > 0 {
+		fmt.Fprintf(&b, " of person %d", q.who)
 	}
 	return b.String()
 }

@@ -89,7 +89,7 @@ func TestClientsOutliveNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills three nodes, one after another")
 	}
-	r := &rig{t: t, tier: startTier(t, t.TempDir()), stop: make(chan struct{})}
+	r := &rig{t: t, tier: startTier(t, differential.TierConfig{Dir: t.TempDir()}), stop: make(chan struct{})}
 	defer r.tier.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -62,7 +62,8 @@ func plainSides(t testing.TB) differential.Sides {
 	return differential.Sides{
 		Plain: dial(t, plain.Endpoint()), Direct: dial(t, behind.Endpoint()),
 		Through: []*grpc.ClientConn{dial(t, behind.Endpoint()), dial(t, behind.Endpoint())},
-		Behind:  differential.NoneBehind(behind.Endpoint()), Loose: true,
+		Behind:  differential.NoneBehind(behind.Endpoint()),
+		Loose:   true, RightsOnce: true,
 	}
 }
 
@@ -110,20 +111,17 @@ func theTier(t testing.TB) *differential.Tier {
 			t.Fatal(err)
 		}
 		shared.dir = dir
-		shared.tier = startTier(t, dir)
+		shared.tier = startTier(t, differential.TierConfig{Dir: dir})
 		t.Logf("shards are cut at %q", shared.tier.Cuts)
 	}
 	return shared.tier
 }
 
-func startTier(t testing.TB, dir string, shape ...int) *differential.Tier {
+func startTier(t testing.TB, cfg differential.TierConfig) *differential.Tier {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cfg := differential.TierConfig{Dir: dir, Binary: *binary}
-	if len(shape) > 0 {
-		cfg.Shards, cfg.Replicas = shape[0], shape[1]
-	}
+	cfg.Binary = *binary
 	tier, err := differential.StartTier(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -172,18 +170,49 @@ func TestTheTierIsEtcdForLong(t *testing.T) {
 	}
 	next, end := firstSeed(t), time.Now().Add(*long)
 	for i := 0; time.Now().Before(end) && !t.Failed(); i++ {
-		shape := [][]int{{8, 2}, {1, 3}, {24, 3}, {8, 1}, {2, 2}}[i%5]
-		tier := startTier(t, t.TempDir(), shape...)
-		t.Logf("%d shards with %d replicas each, cut at %q", shape[0], shape[1], tier.Cuts)
+		cfg := shapes()[i%len(shapes())]
+		cfg.Dir = t.TempDir()
+		tier := startTier(t, cfg)
+		t.Logf("%d shards with %d replicas each, cut at %q, authentication %v", cfg.Shards, cfg.Replicas, tier.Cuts, cfg.Auth)
 		for until := time.Now().Add(5 * time.Minute); time.Now().Before(until) && time.Now().Before(end) && !t.Failed(); next++ {
 			round(t, tier, next, *steps)
-			initial, ops := history(t, tier.Through, 8, 60, next)
-			linearizable(t, next, initial, ops)
+			if !cfg.Auth {
+				initial, ops := history(t, tier.Through, 8, 60, next)
+				linearizable(t, next, initial, ops)
+			}
 		}
 		if t.Failed() {
 			t.Log(tier.Logs())
 		}
 		tier.Stop()
+	}
+}
+
+func shapes() []differential.TierConfig {
+	return []differential.TierConfig{
+		{Shards: 8, Replicas: 2},
+		{Shards: 8, Replicas: 2, Auth: true},
+		{Shards: 1, Replicas: 3},
+		{Shards: 24, Replicas: 3},
+		{Shards: 8, Replicas: 1},
+		{Shards: 2, Replicas: 3, Auth: true},
+	}
+}
+
+// Where etcd has authentication on, everybody may read through the tier what
+// they may read at etcd, and nothing else.
+func TestTheTierIsEtcdWithAuthentication(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a tier of its own")
+	}
+	tier := startTier(t, differential.TierConfig{Dir: t.TempDir(), Shards: 8, Replicas: 2, Auth: true})
+	defer tier.Stop()
+	first := firstSeed(t)
+	for i := 0; i < *rounds && !t.Failed(); i++ {
+		round(t, tier, first+uint64(i), *steps/2)
+	}
+	if t.Failed() {
+		t.Log(tier.Logs())
 	}
 }
 

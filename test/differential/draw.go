@@ -244,28 +244,30 @@ func (d draw) txn(depth int) *pb.TxnRequest {
 		r.Compare = append(r.Compare, d.compare())
 	}
 	r.Success, r.Failure = d.ops(depth), d.ops(depth)
-	if openDelete(r) {
-		harmless(r)
+	if puts(r) {
+		closeDeletes(r)
 	}
 	return r
 }
 
-// openDelete reports whether a transaction deletes to the end of the keys.
-func openDelete(r *pb.TxnRequest) bool {
+// puts reports whether there is a put in a transaction.
+func puts(r *pb.TxnRequest) bool {
 	return slices.ContainsFunc(slices.Concat(r.GetSuccess(), r.GetFailure()), func(o *pb.RequestOp) bool {
-		return string(o.GetRequestDeleteRange().GetRangeEnd()) == "\x00" || o.GetRequestTxn() != nil && openDelete(o.GetRequestTxn())
+		return o.GetRequestPut() != nil || o.GetRequestTxn() != nil && puts(o.GetRequestTxn())
 	})
 }
 
-// harmless leaves out of a transaction with such a delete what would kill etcd.
-// The tier refuses it: see docs/etcd-compatibility.md.
-func harmless(r *pb.TxnRequest) {
+// closeDeletes gives the deletes without an end in a transaction one. etcd does
+// not see that they delete what the transaction puts, and dies of it: at once
+// when the put keeps something of the key, else at the first read behind a
+// compaction at that revision. (For the first, see docs/etcd-compatibility.md.)
+func closeDeletes(r *pb.TxnRequest) {
 	for _, o := range slices.Concat(r.GetSuccess(), r.GetFailure()) {
-		if p := o.GetRequestPut(); p != nil {
-			p.IgnoreValue, p.IgnoreLease = false, false
+		if d := o.GetRequestDeleteRange(); string(d.GetRangeEnd()) == "\x00" {
+			d.RangeEnd = []byte("\xff\xff\xff")
 		}
 		if t := o.GetRequestTxn(); t != nil {
-			harmless(t)
+			closeDeletes(t)
 		}
 	}
 }
@@ -338,10 +340,14 @@ func (d draw) watch(ids []int64) *pb.WatchCreateRequest {
 	return r
 }
 
-func newUser() *authpb.UserAddOptions { return &authpb.UserAddOptions{NoPassword: true} }
-
+// grant returns a permission for a role.
 func (d draw) grant(role string) *pb.AuthRoleGrantPermissionRequest {
 	p := &authpb.Permission{PermType: authpb.Permission_Type(d.IntN(3))}
 	p.Key, p.RangeEnd = d.keys()
+	if oneIn(d, 3) {
+		p.PermType = authpb.Permission_READWRITE
+		from := d.IntN(len(prefixes()))
+		p.Key, p.RangeEnd = []byte(prefixes()[from]), []byte(pick(d, append(prefixes()[from:], "/h/\x00", "0")[1:]...))
+	}
 	return &pb.AuthRoleGrantPermissionRequest{Name: role, Perm: p}
 }

@@ -12,7 +12,7 @@ type Known struct {
 // KnownDifferences are all that are tolerated. Besides them only the member in
 // the header differs: it is the node's.
 func KnownDifferences() []Known {
-	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone()}
+	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty()}
 }
 
 // olderReads: see run.older. The answer must be right for the revision that it
@@ -50,5 +50,23 @@ func endedIsGone() Known {
 		Name: "a watch cancelled as compacted is gone",
 		Doc:  "**A cancelled watch is gone.**",
 		Why:  "etcd keeps its ID in use, and gives no progress on its stream, until the client cancels it once more",
+	}
+}
+
+// rightsAreChecked: see run.endForbidden.
+func rightsAreChecked() Known {
+	return Known{
+		Name: "a watch ends when the right to it is gone",
+		Doc:  "a running watch ends within 5 s once the right to read its range is gone",
+		Why:  "etcd checks when a watch is created, and never again",
+	}
+}
+
+// emptyIsEmpty: see run.await.
+func emptyIsEmpty() Known {
+	return Known{
+		Name: "a watch of an empty range is refused as that",
+		Doc:  "**An empty range is no matter of rights.**",
+		Why:  "there is nothing in it to be allowed to read; etcd looks for the right first, and finds one or not by where the range would be",
 	}
 }

@@ -3,6 +3,7 @@ package differential_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -34,6 +35,8 @@ type plant struct {
 	request  func(m proto.Message)
 	response func(c *call, m proto.Message) []proto.Message
 	end      func(err error) error
+	// token takes the place of the caller's.
+	token string
 	// late holds back what it says for a moment.
 	late func(m proto.Message) bool
 	// strict: etcd itself may do it at times. What else it may do must not be
@@ -310,8 +313,12 @@ func plants() map[string]plant {
 			r.Header.Revision += 1000
 			return []proto.Message{r}
 		}),
-		"no progress":     onProgress("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
-		"progress twice":  onProgress("answers to progress requests", func(r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
+		"no progress":    onProgress("progress", func(*pb.WatchResponse) []proto.Message { return nil }),
+		"progress twice": onProgress("progress", func(r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
+		"progress of before": onProgress("progress", func(r *pb.WatchResponse) []proto.Message {
+			r.Header.Revision -= 2
+			return []proto.Message{r}
+		}),
 		"no notification": onNotification("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
 		"progress that nobody asked for": {
 			method: "Watch.Watch", want: "did not ask for",
@@ -397,22 +404,63 @@ func TestMistakesAreFound(t *testing.T) {
 			planted := sides
 			planted.Through = []*grpc.ClientConn{dial(t, p.serve(t, sides.Direct))}
 			planted.Loose = !p.strict
-			cfg := differential.Config{Seed: 1, Steps: 4000, Patience: 2 * time.Second}
+			cfg := differential.Config{Seed: 1, Steps: 4000, Patience: time.Second}
 			if p.strict {
-				cfg.Most = 5
+				cfg.Most = 20
 			}
-			for {
-				report, err := differential.Run(t.Context(), planted, cfg)
-				found := strings.Join(report.Differences, "\n")
-				switch {
-				case found != "" && strings.Contains(found, p.want):
-					return
-				case cfg.Patience == 2*time.Second: // the machine may have been busy
-					cfg.Patience = 20 * time.Second
-				default:
-					t.Fatalf("not found, but %v\n%.1000s\nasked %v", err, found, report.Asked)
-				}
+			p.found(t, planted, cfg)
+		})
+	}
+}
+
+// found fails unless a run finds the mistake: one of some, and in its words.
+func (p plant) found(t *testing.T, planted differential.Sides, cfg differential.Config) {
+	t.Helper()
+	var said []string
+	for range 5 {
+		report, err := differential.Run(t.Context(), planted, cfg)
+		differences := strings.Join(report.Differences, "\n")
+		if differences != "" && strings.Contains(differences, p.want) {
+			return
+		}
+		said = append(said, fmt.Sprintf("%v\n%.1000s\nasked %v", err, differences, report.Asked))
+		cfg.Seed++
+		cfg.Patience *= 2 // the machine may be busy
+	}
+	t.Errorf("not found, but\n%s", strings.Join(said, "\n"))
+}
+
+// A tier that asks etcd as somebody else, or lets watches go on that are
+// forbidden by now, is found.
+func TestMistakesAboutRightsAreFound(t *testing.T) {
+	sides := plainSides(t)
+	var err error
+	if sides.Root, err = differential.EnableAuth(t.Context(), sides.Plain, sides.Direct); err != nil {
+		t.Fatal(err)
+	}
+	root, err := pb.NewAuthClient(sides.Direct).Authenticate(t.Context(), &pb.AuthenticateRequest{Name: "root", Password: sides.Root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]plant{
+		"reads are root's":       {method: "KV.Range", token: root.Token, want: "ends with"},
+		"writes are root's":      {method: "KV.Put", token: root.Token, want: "want PermissionDenied"},
+		"watches are root's":     {method: "Watch.Watch", token: root.Token, want: "permission denied"},
+		"watches are not ended":  {want: "goes on"},
+		"nothing, and all agree": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			planted := sides
+			planted.Through = []*grpc.ClientConn{dial(t, p.serve(t, sides.Direct))}
+			planted.RightsOnce = p.want != "goes on"
+			cfg := differential.Config{Seed: 1, Steps: 1000, Most: 3, Patience: 5 * time.Second}
+			if p.want != "" {
+				p.found(t, planted, cfg)
+				return
 			}
+			cfg.Steps, cfg.Patience = 200, 0
+			report, err := differential.Run(t.Context(), planted, cfg)
+			show(t, report, err)
 		})
 	}
 }
@@ -441,6 +489,10 @@ func (p plant) serve(t *testing.T, etcd *grpc.ClientConn) (address string) {
 func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	method, _ := grpc.MethodFromServerStream(in)
 	md, _ := metadata.FromIncomingContext(in.Context())
+	wrong := method == "/etcdserverpb."+strings.ReplaceAll(p.method, ".", "/")
+	if md = md.Copy(); wrong && p.token != "" {
+		md.Set("token", p.token)
+	}
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(in.Context(), md))
 	defer cancel()
 	out, err := etcd.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(frames{}))
@@ -449,7 +501,6 @@ func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	}
 	var mu sync.Mutex
 	c := &call{}
-	wrong := method == "/etcdserverpb."+strings.ReplaceAll(p.method, ".", "/")
 	var all sync.WaitGroup
 	defer all.Wait()
 	go func() { // ends behind this call

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -36,7 +37,11 @@ type reading struct {
 	open     map[int64]*told
 	all      []*told // in the order they were created; nil: refused
 	progress []int64 // answers to progress requests
-	unended  *told   // whose fragments are coming
+	newest   int64   // the newest header over events
+	// revoked are the IDs of watches that ended because their owner may no longer
+	// read.
+	revoked []int64
+	unended *told // whose fragments are coming
 
 	complaints []string
 }
@@ -170,6 +175,12 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 		t.compacted, t.ended = resp, true
 		return
 	}
+	if t != nil && strings.HasSuffix(resp.GetCancelReason(), permissionDenied) {
+		t.ended = true
+		r.revoked = append(r.revoked, resp.GetWatchId())
+		delete(r.open, resp.GetWatchId())
+		return
+	}
 	r.controls = append(r.controls, resp)
 	if t == nil {
 		r.complain(nil, "cancelled, but there is no such watch: %s", oneLine(resp))
@@ -179,11 +190,17 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 	delete(r.open, resp.GetWatchId())
 }
 
+// permissionDenied is why a watch ends whose owner may no longer read.
+const permissionDenied = "etcdserver: permission denied"
+
 // promised sorts an answer to a progress request: all watches have been told
 // everything up to its revision.
 func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 	revision := resp.GetHeader().GetRevision()
 	r.progress = append(r.progress, revision)
+	if revision < r.newest {
+		r.complain(nil, "progress %d of the stream behind events under a header of %d", revision, r.newest)
+	}
 	for _, t := range r.open {
 		if r.cancelAsked(t, sent) {
 			continue
@@ -251,6 +268,7 @@ func (r *reading) news(resp *pb.WatchResponse) {
 	if size := proto.Size(resp); t.request.GetFragment() && len(resp.GetEvents()) > 1 && size >= fragmentBytes && !r.loose {
 		r.complain(t, "%d bytes in one response, though fragments end at %d", size, fragmentBytes)
 	}
+	r.newest = max(r.newest, h)
 	t.fragments = append(t.fragments, resp.GetEvents()...)
 	r.unended = t
 	if !resp.GetFragment() {

@@ -25,6 +25,12 @@ type Sides struct {
 	Behind func(context.Context) error
 	// Cuts are the keys where shards begin, in order.
 	Cuts []string
+	// Root is the password of the user root, where authentication is on. The
+	// other users are the run's.
+	Root string
+	// RightsOnce: Through looks at rights when a watch is created, and never
+	// again, as etcd does.
+	RightsOnce bool
 	// Loose: Through is etcd itself, which takes some liberties that the tier
 	// does not take.
 	Loose bool
@@ -66,6 +72,7 @@ type run struct {
 	truth   *truth
 	ident   *pb.ResponseHeader // of the etcd behind the tier
 	streams []*pair
+	people  []person
 	report  Report
 	step    int
 	doing   string
@@ -77,6 +84,7 @@ type pair struct {
 	sides    [2]*recorder
 	readings [2]*reading
 	node     int
+	who      int            // whose streams they are
 	half     bool           // we have said that there are no more requests
 	ids      map[int64]bool // in use
 	spoiled  map[int64]bool // cancelled while events came: not used again
@@ -136,17 +144,20 @@ func (r *run) goOn() bool {
 // begin empties both etcds, learns where they are, and opens some streams.
 func (r *run) begin() error {
 	r.valid = true
+	if err := r.logInRoot(); err != nil {
+		return err
+	}
 	everything := ask("KV.DeleteRange", &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
 	for _, cc := range []*grpc.ClientConn{r.Plain, r.Direct} {
-		if a := everything.put(r.ctx, cc); a.end != nil {
+		if a := r.call(everything, cc); a.end != nil {
 			return fmt.Errorf("empty an etcd: %w", a.end.Err())
 		}
-		leases := ask("Lease.LeaseLeases", &pb.LeaseLeasesRequest{}).put(r.ctx, cc)
+		leases := r.call(ask("Lease.LeaseLeases", &pb.LeaseLeasesRequest{}), cc)
 		if leases.end != nil {
 			return fmt.Errorf("list the leases of an etcd: %w", leases.end.Err())
 		}
 		for _, l := range leases.first().(*pb.LeaseLeasesResponse).GetLeases() {
-			if a := ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: l.GetID()}).put(r.ctx, cc); a.end != nil {
+			if a := r.call(ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: l.GetID()}), cc); a.end != nil {
 				return fmt.Errorf("revoke a lease: %w", a.end.Err())
 			}
 		}
@@ -155,9 +166,10 @@ func (r *run) begin() error {
 		return err
 	}
 	var err error
-	if r.truth, err = follow(r.ctx, r.Direct, r.revision); err != nil {
+	if r.truth, err = follow(r.as(0, r.Direct), r.Direct, r.revision); err != nil {
 		return err
 	}
+	r.meetPeople()
 	for range 3 {
 		r.openStream()
 	}
@@ -165,7 +177,7 @@ func (r *run) begin() error {
 		if r.cfg.Script != nil && i%5 > 0 {
 			continue // a script writes what it wants
 		}
-		r.write(ask("KV.Put", &pb.PutRequest{Key: []byte(k), Value: r.value()}))
+		r.writeAs(ask("KV.Put", &pb.PutRequest{Key: []byte(k), Value: r.value()}), 0)
 	}
 	return r.fatal
 }
@@ -174,24 +186,24 @@ func (r *run) begin() error {
 // can be read of is known from then on.
 func (r *run) level() error {
 	put := ask("KV.Put", &pb.PutRequest{Key: []byte("/first")})
-	plain, behind := put.put(r.ctx, r.Plain), put.put(r.ctx, r.Direct)
+	plain, behind := r.call(put, r.Plain), r.call(put, r.Direct)
 	for headerOf(plain).GetRevision() != headerOf(behind).GetRevision() {
 		if plain.end != nil || behind.end != nil {
 			return fmt.Errorf("write to the etcds: %w", errors.Join(plain.end.Err(), behind.end.Err()))
 		}
 		if headerOf(plain).GetRevision() < headerOf(behind).GetRevision() {
-			plain = put.put(r.ctx, r.Plain)
+			plain = r.call(put, r.Plain)
 		} else {
-			behind = put.put(r.ctx, r.Direct)
+			behind = r.call(put, r.Direct)
 		}
 	}
 	// It may have been put more than once: its version is not the same.
 	remove := ask("KV.DeleteRange", &pb.DeleteRangeRequest{Key: []byte("/first")})
-	remove.put(r.ctx, r.Plain)
-	r.ident = headerOf(remove.put(r.ctx, r.Direct))
+	r.call(remove, r.Plain)
+	r.ident = headerOf(r.call(remove, r.Direct))
 	r.revision = r.ident.GetRevision()
 	for _, cc := range []*grpc.ClientConn{r.Plain, r.Direct} {
-		if a := ask("KV.Compact", &pb.CompactionRequest{Revision: r.revision, Physical: true}).put(r.ctx, cc); a.end != nil {
+		if a := r.call(ask("KV.Compact", &pb.CompactionRequest{Revision: r.revision, Physical: true}), cc); a.end != nil {
 			return fmt.Errorf("compact an etcd: %w", a.end.Err())
 		}
 	}
@@ -214,13 +226,14 @@ func (r *run) next() {
 		choice{60, func() { r.read(ask("KV.RangeStream", r.rangeRequest())) }},
 		choice{15, r.oddStep},
 		choice{10, r.otherStep},
+		choice{10, r.rightsStep},
 		choice{120, func() { r.watchRequests(false) }},
 		choice{25, r.progressStep},
 		choice{4, r.notifyStep},
 		choice{30, r.settle},
 		choice{5, r.streamStep},
 		choice{10, r.storm},
-		choice{1, r.bigStep},
+		choice{3, r.bigStep},
 	)
 }
 
@@ -234,11 +247,15 @@ func (r *run) tolerate(k Known) { r.report.Tolerated[k.Name]++ }
 
 // write asks the plain etcd and the tier, and compares. Both must do the same,
 // or there is nothing to compare any more.
-func (r *run) write(q question) answer {
+func (r *run) write(q question) answer { return r.writeAs(q, r.someone()) }
+
+// writeAs is write as one of people.
+func (r *run) writeAs(q question, who int) answer {
+	q.who = who
 	r.report.Asked[q.method]++
 	node := r.IntN(len(r.Through))
-	want := q.put(r.ctx, r.Plain)
-	got := q.put(r.ctx, r.Through[node])
+	want := r.call(q, r.Plain)
+	got := r.call(q, r.Through[node])
 	r.wrote(q, node, want, got)
 	return want
 }
@@ -282,9 +299,10 @@ func (r *run) checkIdentity(q question, node int, a answer) {
 // read asks the etcd behind the tier directly and through a node, and
 // compares. Nobody writes meanwhile.
 func (r *run) read(q question) {
+	q.who = r.someone()
 	r.report.Asked[q.method]++
 	node := r.IntN(len(r.Through))
-	want, got := q.put(r.ctx, r.Direct), q.put(r.ctx, r.Through[node])
+	want, got := r.call(q, r.Direct), r.call(q, r.Through[node])
 	if q.method == "etcdserverpb.KV.RangeStream" {
 		got = r.join(q, node, got)
 		want, _ = joined(want)
@@ -326,7 +344,7 @@ func (r *run) asOf(q question, got answer) string {
 	if then.GetRevision() <= 0 {
 		then.Revision = headerOf(got).GetRevision()
 	}
-	want := question{method: q.method, sent: []proto.Message{then}}.put(r.ctx, r.Direct)
+	want := r.call(question{method: q.method, sent: []proto.Message{then}, who: q.who}, r.Direct)
 	if q.method == "etcdserverpb.KV.RangeStream" {
 		want, _ = joined(want)
 	}
@@ -347,7 +365,7 @@ func (r *run) leaseStep() {
 		choice{1, func() { // TTLs that etcd refuses or raises: it must not end while we look
 			grant := &pb.LeaseGrantRequest{ID: pick[int64](r, 77, -5), TTL: pick[int64](r, 0, -1, 1, 9_000_000_001, 9_000_000_000)}
 			if a := r.write(ask("Lease.LeaseGrant", grant)); a.end == nil {
-				r.write(ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: grant.ID}))
+				r.writeAs(ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: grant.ID}), 0)
 			}
 		}},
 		choice{1, func() { r.write(ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: id})) }},
@@ -373,7 +391,7 @@ func (r *run) compactStep() {
 		r.fatal = err
 		return
 	}
-	r.write(ask("KV.Compact", r.compaction()))
+	r.writeAs(ask("KV.Compact", r.compaction()), 0)
 	r.truth.forget(r.compacted)
 }
 
@@ -423,7 +441,7 @@ func (r *run) garbage(method string) {
 	}
 	r.report.Asked["garbage"]++
 	node := r.IntN(len(r.Through))
-	want, got := q.put(r.ctx, r.Direct), q.put(r.ctx, r.Through[node])
+	want, got := r.call(q, r.Direct), r.call(q, r.Through[node])
 	if want.end == nil {
 		r.fatal = fmt.Errorf("etcd understands %s", q)
 	}
@@ -457,7 +475,11 @@ func (r *run) otherStep() {
 		choice{1, func() {
 			r.write(ask("Auth.RoleRevokePermission", &pb.AuthRoleRevokePermissionRequest{Role: name, Key: key, RangeEnd: end}))
 		}},
-		choice{1, func() { r.write(ask("Auth.AuthDisable", &pb.AuthDisableRequest{})) }},
+		choice{1, func() {
+			if r.Root == "" {
+				r.write(ask("Auth.AuthDisable", &pb.AuthDisableRequest{}))
+			}
+		}},
 	)
 }
 
@@ -474,6 +496,7 @@ func (r *run) storm() {
 			choice{1, func() { writes = append(writes, ask("KV.DeleteRange", r.deleteRange())) }},
 			choice{3, func() { writes = append(writes, ask("KV.Txn", r.txn(1))) }},
 		)
+		writes[len(writes)-1].who = r.someone()
 		nodes = append(nodes, r.IntN(len(r.Through)))
 	}
 	type outcome struct{ want, got answer }
@@ -481,7 +504,7 @@ func (r *run) storm() {
 	go func() {
 		defer close(outcomes)
 		for i, q := range writes {
-			outcomes <- outcome{q.put(r.ctx, r.Plain), q.put(r.ctx, r.Through[nodes[i]])}
+			outcomes <- outcome{r.call(q, r.Plain), r.call(q, r.Through[nodes[i]])}
 		}
 	}()
 	for _, p := range r.streams {
@@ -522,13 +545,14 @@ func (r *run) storm() {
 
 // readDuring reads through a node while others write.
 func (r *run) readDuring(q question) {
+	q.who = r.someone()
 	req := q.sent[0].(*pb.RangeRequest)
 	if req.Revision > r.revision || req.Revision == 0 && oneIn(r, 3) {
 		req.Revision = r.revision
 	}
 	r.report.Asked[q.method]++
 	node, acked := r.IntN(len(r.Through)), r.revision
-	got := q.put(r.ctx, r.Through[node])
+	got := r.call(q, r.Through[node])
 	if q.method == "etcdserverpb.KV.RangeStream" {
 		got = r.join(q, node, got)
 	}
@@ -546,7 +570,7 @@ func (r *run) readDuring(q question) {
 	if diff := r.asOf(q, got); diff != "" {
 		r.differ("read %s\nat node %d, at revision %d, while others write: %s", q, node, h.GetRevision(), diff)
 	}
-	now := headerOf(ask("KV.Range", &pb.RangeRequest{Key: []byte("k"), CountOnly: true}).put(r.ctx, r.Direct))
+	now := headerOf(r.call(ask("KV.Range", &pb.RangeRequest{Key: []byte("k"), CountOnly: true}), r.Direct))
 	if h.GetRevision() > now.GetRevision() {
 		r.differ("read %s\nat node %d: at revision %d, and etcd is at %d", q, node, h.GetRevision(), now.GetRevision())
 	}
@@ -560,9 +584,9 @@ func (r *run) bigStep() {
 		r.await(p)
 	}
 	for i := range 5 {
-		r.write(ask("KV.Put", &pb.PutRequest{Key: fmt.Appendf(nil, "/b/big/%d", i), Value: []byte(strings.Repeat("b", 1<<20))}))
+		r.writeAs(ask("KV.Put", &pb.PutRequest{Key: fmt.Appendf(nil, "/b/big/%d", i), Value: []byte(strings.Repeat("b", 1<<20))}), 0)
 	}
-	r.write(ask("KV.DeleteRange", &pb.DeleteRangeRequest{Key: []byte("/b/big/"), RangeEnd: []byte("/b/big0")}))
+	r.writeAs(ask("KV.DeleteRange", &pb.DeleteRangeRequest{Key: []byte("/b/big/"), RangeEnd: []byte("/b/big0")}), 0)
 	for _, fragment := range []bool{true, false} {
 		r.watchOf(p, &pb.WatchCreateRequest{Key: []byte("/b/"), RangeEnd: []byte("/c"), PrevKv: true, Fragment: fragment, StartRevision: from + 1})
 	}

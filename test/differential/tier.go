@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -28,6 +29,10 @@ type TierConfig struct {
 	// Shards and Replicas are those of the cluster; 0: 8 shards on 2 of the
 	// three nodes, so that every node has to ask others.
 	Shards, Replicas int
+	// Auth turns on authentication at both etcds.
+	Auth bool
+	// Args are further arguments of every node.
+	Args []string
 }
 
 // Tier is an etcd behind three cache nodes, and a plain one beside it, each a
@@ -109,12 +114,22 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 			return t, err
 		}
 	}
+	args := append([]string{
+		"--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
+		"--watch-progress-notify-interval", often,
+	}, cfg.Args...)
+	if cfg.Auth {
+		if t.Root, err = EnableAuth(ctx, t.Plain, t.Direct); err != nil {
+			return t, err
+		}
+		file := filepath.Join(cfg.Dir, "password")
+		if err := os.WriteFile(file, []byte(t.Root), 0o600); err != nil {
+			return t, err
+		}
+		args = append(args, "--etcd-user", "root", "--etcd-password-file", file)
+	}
 	t.Nodes, err = nodetest.Start(ctx, nodetest.Config{
-		Binary: cfg.Binary, Dir: cfg.Dir, Etcd: "http://" + t.Etcd.Endpoint(),
-		Args: []string{
-			"--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
-			"--watch-progress-notify-interval", often,
-		},
+		Binary: cfg.Binary, Dir: cfg.Dir, Etcd: "http://" + t.Etcd.Endpoint(), Args: args,
 	})
 	if err != nil {
 		return t, err
@@ -130,6 +145,24 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 		t.Through = append(t.Through, cc)
 	}
 	return t, nil
+}
+
+// EnableAuth turns on authentication at etcds, and returns the password of the
+// user root, who may do everything.
+func EnableAuth(ctx context.Context, etcds ...*grpc.ClientConn) (password string, err error) {
+	const root = "of root"
+	for _, cc := range etcds {
+		for _, q := range []question{
+			ask("Auth.UserAdd", &pb.AuthUserAddRequest{Name: "root", Password: root}),
+			ask("Auth.UserGrantRole", &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}),
+			ask("Auth.AuthEnable", &pb.AuthEnableRequest{}),
+		} {
+			if a := q.put(ctx, cc); a.end != nil {
+				return "", fmt.Errorf("turn authentication on: %w", a.end.Err())
+			}
+		}
+	}
+	return root, nil
 }
 
 // settle waits until there are all shards on their nodes, and learns where

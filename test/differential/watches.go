@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,9 +17,10 @@ import (
 // openStream opens one more watch stream to each side.
 func (r *run) openStream() {
 	p := &pair{node: r.IntN(len(r.Through)), ids: map[int64]bool{}, spoiled: map[int64]bool{}, counted: true}
-	names := [2]string{"etcd itself", fmt.Sprintf("node %d", p.node)}
+	p.who = r.someone()
+	names := [2]string{"etcd itself", fmt.Sprintf("node %d", p.node) + r.nameOf(p.who)}
 	for side, cc := range [2]*grpc.ClientConn{r.Direct, r.Through[p.node]} {
-		rec, err := record(r.ctx, cc)
+		rec, err := record(r.as(p.who, cc), cc)
 		if err != nil {
 			r.fatal = err
 			p.close()
@@ -131,6 +133,9 @@ func (r *run) watchRequests(storm bool) {
 		}
 		r.send(p, cancelOf(id), storm)
 	}
+	if oneIn(r, 6) && r.sendProgress(p) { // while watches are being created
+		p.counted = false
+	}
 	if oneIn(r, 10) { // what asks for nothing
 		r.send(p, &pb.WatchRequest{}, storm)
 	}
@@ -153,7 +158,7 @@ func (r *run) await(p *pair) {
 		r.readPair(p)
 		for side, reading := range p.readings {
 			if n := len(reading.controls); n < p.answers {
-				return fmt.Errorf("%s gave %d of %d answers to creates and cancels", p.readings[side].who, n, p.answers)
+				return fmt.Errorf("%s gave %d of %d answers to creates and cancels, last requests %s", p.readings[side].who, n, p.answers, r.lastRequests(p))
 			}
 		}
 		return nil
@@ -165,7 +170,12 @@ func (r *run) await(p *pair) {
 		if r.duringStorm(p, p.matched) {
 			hide = append(hide, "revision")
 		}
-		if w, g := normal(want, hide), normal(got, hide); !proto.Equal(w, g) {
+		w, g := normal(want, hide).(*pb.WatchResponse), normal(got, hide).(*pb.WatchResponse)
+		if strings.HasSuffix(w.GetCancelReason(), permissionDenied) && g.GetCancelReason() == "mvcc: watcher range is empty" {
+			r.tolerate(emptyIsEmpty())
+			g.CancelReason = w.GetCancelReason()
+		}
+		if !proto.Equal(w, g) {
 			r.differ("answer %d on a watch stream of %s\nto one of %s\n%s", p.matched, t.who, r.lastRequests(p), unequal(w, g))
 		}
 	}
@@ -268,6 +278,20 @@ func (r *run) until(what string, ok func() error, pairs ...*pair) {
 	}
 }
 
+// poll asks again and again until something is so.
+func (r *run) poll(what string, ok func() error) {
+	for end := time.Now().Add(r.cfg.Patience); r.fatal == nil; time.Sleep(20 * time.Millisecond) { // between two looks
+		err := ok()
+		if err == nil || r.ctx.Err() != nil {
+			return
+		}
+		if time.Now().After(end) {
+			r.differ("not within %v: %s: %v", r.cfg.Patience, what, err)
+			r.fatal = fmt.Errorf("gave up waiting: %s", what)
+		}
+	}
+}
+
 // wait returns when one of the bells rings, or with an error when ctx ends.
 func wait(ctx context.Context, bells []<-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -342,6 +366,7 @@ func (r *run) settle() {
 		if !r.Loose {
 			r.forgetEnded(p)
 		}
+		r.forgetRevoked(p)
 	}
 }
 
@@ -350,23 +375,28 @@ func (r *run) settle() {
 func (r *run) forgetEnded(p *pair) {
 	d := p.readings[direct]
 	for _, id := range keysOf(p.ids) {
-		if d.open[id] == nil || d.open[id].compacted == nil || p.half {
-			continue
+		if d.open[id] != nil && d.open[id].compacted != nil && !p.half {
+			r.tolerate(endedIsGone())
+			r.cancelDirect(p, id)
 		}
-		r.tolerate(endedIsGone())
-		n := len(d.controls)
-		r.sendTo(p, direct, request{WatchRequest: cancelOf(id)})
-		r.until("etcd cancels what it has cancelled", func() error {
-			r.readPair(p)
-			if len(d.controls) == n {
-				return fmt.Errorf("watch %d", id)
-			}
-			return nil
-		}, p)
-		d.controls = d.controls[:n]
-		delete(p.readings[through].open, id)
-		delete(p.ids, id)
 	}
+}
+
+// cancelDirect cancels at etcd a watch that is gone in the tier.
+func (r *run) cancelDirect(p *pair, id int64) {
+	d := p.readings[direct]
+	n := len(d.controls)
+	r.sendTo(p, direct, request{WatchRequest: cancelOf(id)})
+	r.until("etcd cancels a watch", func() error {
+		r.readPair(p)
+		if len(d.controls) == n {
+			return fmt.Errorf("watch %d", id)
+		}
+		return nil
+	}, p)
+	d.controls = d.controls[:n]
+	delete(p.readings[through].open, id)
+	delete(p.ids, id)
 }
 
 // compareEnds compares which watches were cancelled as compacted, and how.
@@ -413,31 +443,34 @@ func (r *run) progressStep() {
 		expected = expected && !t.ended && t.request.GetStartRevision() <= r.revision
 	}
 	d, t := p.readings[direct], p.readings[through]
-	if !p.counted {
-		d.progress, t.progress, p.counted = nil, nil, true
-	}
-	before := len(d.progress)
+	before := [2]int{len(d.progress), len(t.progress)}
 	if !r.sendProgress(p) {
 		return
 	}
 	if expected {
 		r.until("progress", func() error {
-			for _, reading := range p.readings {
-				if n := len(reading.progress); n <= before || reading.progress[n-1] != r.revision {
+			for side, reading := range p.readings {
+				if n := len(reading.progress); n <= before[side] || reading.progress[n-1] != r.revision {
 					return fmt.Errorf("%s has given progress %v of %d watches, want one more, %d", reading.who, reading.progress, len(p.ids), r.revision)
 				}
 			}
 			return nil
 		}, p)
+		if !p.counted { // what was asked for while others wrote is answered, too
+			d.progress, t.progress, p.counted = nil, nil, true
+		}
 	} else {
 		// A watch that is created and cancelled stands behind the request.
-		r.createWatch(p, &pb.WatchCreateRequest{Key: []byte("fence"), WatchId: math.MaxInt64 - 7}, false)
+		const fence = math.MaxInt64 - 7
+		r.createWatch(p, &pb.WatchCreateRequest{Key: []byte("fence"), WatchId: fence}, false)
 		r.await(p)
-		p.answers++
-		r.send(p, cancelOf(math.MaxInt64-7), false)
-		r.await(p)
+		if p.ids[fence] {
+			p.answers++
+			r.send(p, cancelOf(fence), false)
+			r.await(p)
+		}
 	}
-	if !slices.Equal(d.progress, t.progress) {
+	if p.counted && !slices.Equal(d.progress, t.progress) {
 		r.differ("answers to progress requests: etcd %v, %s %v, with watches %s", d.progress, t.who, t.progress, openOnes(d))
 		t.progress = slices.Clone(d.progress)
 	}
