@@ -21,7 +21,6 @@ func TestEveryFaultOnce(t *testing.T) {
 	cfg.Rate, cfg.MinRate = 150, 1 // a loaded machine must pass, too
 	cfg.Keys, cfg.Big = 50, 1
 	cfg.Duration, cfg.Away, cfg.Asleep = 6*time.Second, 2*time.Second, 5*time.Second
-	cfg.APIs = []string{chaos.Native}
 	cfg.Dir = t.TempDir()
 	cfg.Say = t.Logf
 	report, err := chaos.Run(t.Context(), cfg)

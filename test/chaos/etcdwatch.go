@@ -90,8 +90,9 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	key, end := w.wish.watch.Range.Etcd()
-	r, err := c.Range(ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Serializable: w.wish.fragment})
+	req := rangeRequest(w.wish.watch.Range)
+	req.Serializable = w.wish.fragment
+	r, err := c.Range(ctx, req)
 	if err != nil {
 		return fmt.Errorf("list for %s: %w", w.wish.watch.Name, err)
 	}

@@ -152,6 +152,7 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 		line(get, `key:\"/p\" range_end:\"/q\"`) +
 		line(get, `key:\"\\x00\" range_end:\"\\x00\" keys_only:true`) +
 		line(get, `key:\"/p\" range_end:\"/q\" limit:1`) +
+		line(get, `key:\"/p\" range_end:\"/q\" revision:7 sort_order:ASCEND`) +
 		line(get, `key:\"/p\"`) +
 		line("/etcdserverpb.KV/DeleteRange", `key:\"/p\" range_end:\"/q\"`)
 	if err := os.WriteFile(path, []byte(log+"half a li"), 0o600); err != nil {
@@ -159,7 +160,7 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 	}
 	l := &requestLog{etcd: &etcd{proc: &process{log: path}}}
 	c, err := l.logged()
-	if err != nil || c.Lists != 2 || c.Others != 3 || !strings.Contains(c.Sample, "keys_only") {
+	if err != nil || c.Lists != 2 || c.Passed != 1 || c.Others != 3 || !strings.Contains(c.Sample, "keys_only") {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if c, err := l.logged(); err != nil || c != (rangeCounts{}) {

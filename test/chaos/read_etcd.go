@@ -13,13 +13,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
+// rangeRequest asks for a range in the order that etcd has anyway. That it says
+// so tells our requests from the nodes' own where etcd logs them: nodes pass on
+// what they cannot answer.
+func rangeRequest(r kv.Range) *etcdserverpb.RangeRequest {
+	key, end := r.Etcd()
+	return &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, SortOrder: etcdserverpb.RangeRequest_ASCEND}
+}
+
 // askEtcd asks by etcd's API.
 func (r *reader) askEtcd(ctx context.Context, q question, out *answer) error {
-	key, end := q.r.Etcd()
-	req := &etcdserverpb.RangeRequest{
-		Key: key, RangeEnd: end, Revision: int64(q.at), Serializable: q.stale > 0,
-		Limit: int64(q.limit), CountOnly: q.countOnly,
-	}
+	req := rangeRequest(q.r)
+	req.Revision, req.Serializable = int64(q.at), q.stale > 0
+	req.Limit, req.CountOnly = int64(q.limit), q.countOnly
 	c := etcdserverpb.NewKVClient(r.conn)
 	var a *etcdserverpb.RangeResponse
 	var err error

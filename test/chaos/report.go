@@ -41,8 +41,10 @@ type Cycle struct {
 	Moved  Quantiles `json:"gap_moved"`
 	// Clients are the same by kind of client.
 	Clients []Part `json:"clients"`
-	// ListsAtEtcd are requests for the keys of a range, by anybody.
+	// ListsAtEtcd are requests for the keys of a range, by nodes.
 	ListsAtEtcd int `json:"lists_at_etcd"`
+	// ListsPassed are those by clients of etcd's API that nodes passed on.
+	ListsPassed int `json:"lists_passed"`
 	// ListSample is one of them, as etcd logs it.
 	ListSample string `json:"list_sample,omitempty"`
 	// WatchesAtEtcd is the most that etcd had, ours of everything included.
@@ -104,6 +106,7 @@ type Sum struct {
 	Stayed          Quantiles `json:"gap_stayed"`
 	Moved           Quantiles `json:"gap_moved"`
 	ListsAtEtcd     int       `json:"lists_at_etcd"`
+	ListsPassed     int       `json:"lists_passed"`
 	WatchesAtEtcd   int       `json:"watches_at_etcd_max"`
 	WritesPerSecond float64   `json:"writes_per_second_min"`
 
@@ -165,6 +168,7 @@ func (s *Sum) add(c Cycle) {
 	s.Reads += c.Reads
 	s.Refused += c.Refused
 	s.ListsAtEtcd += c.ListsAtEtcd
+	s.ListsPassed += c.ListsPassed
 	s.WatchesAtEtcd = max(s.WatchesAtEtcd, c.WatchesAtEtcd)
 	if c.Void != "" {
 		s.Void++
@@ -200,14 +204,14 @@ func (r *Report) Failed() []string {
 
 var columns = []string{
 	"fault", "cycles", "void", "events judged", "reads judged", "violations",
-	"gap stayed p50/p99/max", "gap moved p50/p99/max", "lists at etcd", "watches at etcd", "writes/s",
+	"gap stayed p50/p99/max", "gap moved p50/p99/max", "lists at etcd", "passed on", "watches at etcd", "writes/s",
 }
 
 func (s Sum) cells() []string {
 	return []string{
 		s.Fault, fmt.Sprint(s.Cycles), fmt.Sprint(s.Void), fmt.Sprint(s.Events),
 		fmt.Sprintf("%d (%d refused)", s.Reads, s.Refused), fmt.Sprint(s.Violations),
-		s.Stayed.String(), s.Moved.String(), fmt.Sprint(s.ListsAtEtcd), fmt.Sprint(s.WatchesAtEtcd),
+		s.Stayed.String(), s.Moved.String(), fmt.Sprint(s.ListsAtEtcd), fmt.Sprint(s.ListsPassed), fmt.Sprint(s.WatchesAtEtcd),
 		fmt.Sprintf("≥ %.0f", s.WritesPerSecond),
 	}
 }
@@ -260,6 +264,7 @@ func (r *Report) Markdown(w io.Writer) error {
 		row(s.cells())
 	}
 	fmt.Fprintf(&b, "\nGaps are the longest delay of each watcher in each cycle, from the fault on, against a watch at etcd itself. "+
+		"Lists passed on are those of clients of etcd's API that nodes could not answer. "+
 		"Watches at etcd: at most %d are allowed, one of them the run's own.\n\n## Clients\n\n", r.WatchesAllowed)
 	row(partColumns)
 	b.WriteString(strings.Repeat("|---", len(partColumns)) + "|\n")

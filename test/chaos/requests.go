@@ -12,7 +12,8 @@ import (
 
 // requestLog counts what etcd is asked, from its own log of requests: the one
 // source that knows whether a Range was a list or a read of the revision.
-// Streamed lists are not in the log; etcd's metrics count them.
+// Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask
+// for any: they pass them on.
 type requestLog struct {
 	etcd    *etcd
 	at      int64   // read up to here
@@ -23,6 +24,9 @@ type requestLog struct {
 type rangeCounts struct {
 	// Lists asked for the keys of a range, with or without values.
 	Lists int
+	// Passed are those among the clients' own lists that a node passed on, since
+	// it did not have the revision, or not in time.
+	Passed int
 	// Others read one key, a count, or nothing but the revision.
 	Others int
 	// Sample is one of the lists.
@@ -40,10 +44,7 @@ func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
 		return c, err
 	}
 	streams := m.sum("grpc_server_started_total", `grpc_method="RangeStream"`)
-	if n := int(streams - l.streams); n > 0 {
-		c.Lists += n
-		c.Sample = "RangeStream"
-	}
+	c.Passed += int(streams - l.streams)
 	l.streams = streams
 	return c, nil
 }
@@ -78,6 +79,10 @@ func (c *rangeCounts) count(line string) {
 		return
 	}
 	if strings.Contains(line, "range_end:") && !strings.Contains(line, "count_only:true") && !strings.Contains(line, "limit:1 ") && !strings.Contains(line, `limit:1"`) {
+		if strings.Contains(line, "sort_order:") {
+			c.Passed++
+			return
+		}
 		c.Lists++
 		c.Sample = strings.TrimSpace(line)
 		return

@@ -276,7 +276,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	if err != nil {
 		return err
 	}
-	c.ListsAtEtcd, c.ListSample = counts.Lists, counts.Sample
+	c.ListsAtEtcd, c.ListSample, c.ListsPassed = counts.Lists, counts.Sample, counts.Passed
 
 	for _, m := range r.mirrors {
 		r.found(c, string(nativeClient), m.judge(ctx, r.truth, rev, patience))
