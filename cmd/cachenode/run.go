@@ -127,6 +127,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)
 	nc.EtcdAPI.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.EtcdAPI.MaxMessageBytes = int(cfg.Limits.MessageBytes)
+	nc.EtcdAPI.MaxListBytes = int64(cfg.Limits.ListBytes)
 	nc.EtcdAPI.ProgressNotifyInterval = cfg.WatchProgressNotifyInterval
 	if nc.MaxStaleness = cfg.MaxStaleness; nc.MaxStaleness == 0 {
 		nc.MaxStaleness = anyAge

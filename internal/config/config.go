@@ -95,6 +95,9 @@ type Limits struct {
 	StreamsPerConnection int
 	// MessageBytes is the greatest request that is read.
 	MessageBytes Size
+	// ListBytes bounds the answers to large lists of etcd's API that wait to be
+	// read, all clients' together: one more is refused with RESOURCE_EXHAUSTED.
+	ListBytes Size
 }
 
 // The log formats.
@@ -135,6 +138,7 @@ func Defaults() Config {
 			WatchesPerStream:     100_000,
 			StreamsPerConnection: 10_000,
 			MessageBytes:         2 * MiB,
+			ListBytes:            1 * GiB,
 		},
 		LogLevel:     slog.LevelInfo,
 		LogFormat:    FormatText,

@@ -44,6 +44,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
 	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
 	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
+	fs.Var(&c.Limits.ListBytes, "max-list-bytes", "most bytes of large lists that may wait for clients of etcd's API to read them, together")
 
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")

@@ -24,7 +24,8 @@ const (
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
 	minNotify      = 100 * time.Millisecond // etcd's own
-	minMessage     = 1536 * KiB             // etcd's largest request by default
+	minListBytes   = 16 * MiB
+	minMessage     = 1536 * KiB // etcd's largest request by default
 	maxMessage     = GiB
 )
 
@@ -248,6 +249,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if b := c.Limits.MessageBytes; b < minMessage || b > maxMessage {
 		m.addf("--max-message-bytes %s: use %s (etcd's largest request) to %s", b, minMessage, maxMessage)
+	}
+	if c.Limits.ListBytes < minListBytes {
+		m.addf("--max-list-bytes %s: at least %s", c.Limits.ListBytes, minListBytes)
 	}
 }
 

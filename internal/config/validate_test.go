@@ -116,7 +116,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			[]string{
 				"--shards 5000: use 1 to 4096", "--replicas 0", "--window-bytes 10B: at least 1MiB", "--window-time 1ms: at least 1s",
 				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
-				"--max-message-bytes 1MiB: use 1536KiB", `--log-format "xml"`,
+				"--max-message-bytes 1MiB: use 1536KiB", "--max-list-bytes 0B: at least 16MiB", `--log-format "xml"`,
 			},
 		},
 		"half TLS": {

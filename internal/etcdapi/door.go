@@ -120,7 +120,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--max-staleness: %v is negative", c.MaxStaleness))
 	}
 	if c.MaxListBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("list bytes: %d is below 1 MiB", c.MaxListBytes))
+		errs = append(errs, fmt.Errorf("--max-list-bytes: %d is below 1 MiB", c.MaxListBytes))
 	}
 	return errors.Join(errs...)
 }
