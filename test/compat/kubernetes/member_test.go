@@ -76,6 +76,9 @@ func pass(from, to net.Conn) {
 	_, _ = from.Close(), to.Close()
 }
 
+// Drain is Kill: a member that is stopped says no more to its clients.
+func (m *member) Drain() { m.Kill() }
+
 // Kill breaks all connections and takes no more.
 func (m *member) Kill() {
 	m.mu.Lock()

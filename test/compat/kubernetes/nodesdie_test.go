@@ -40,13 +40,18 @@ type change struct {
 // mortal is what a client is connected to: a cache node, or a member of etcd.
 type mortal interface {
 	Kill()
+	Drain()
 	Start() error
 }
 
-// nodesDie kills one node after the other, and starts it again, while objects
-// are written and watched. No watch ends or misses anything, and kube-apiserver
-// lists nothing again.
-func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Context) error, etcd string) {
+// etcdAway is how long there is no etcd: longer than nodes serve what they have
+// as fresh.
+const etcdAway = 10 * time.Second
+
+// nodesDie ends one node after the other, and starts it again, and etcd in the
+// end, while objects are written and watched. No watch ends or misses anything,
+// and kube-apiserver lists nothing again.
+func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Context) error, behind *etcd) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -55,7 +60,7 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 	x.post("/api/v1/namespaces", object{Metadata: metadata{Name: ns}})
 
 	start := number(t, x.list(x.path("configmaps"), "").Metadata.ResourceVersion)
-	truths, stopTruths := watchEtcd(t, etcd, ns, start+1)
+	truths, stopTruths := watchEtcd(t, behind.url, ns, start+1)
 	defer stopTruths()
 	watches := make([][]*watch, len(kinds))
 	for i, k := range kinds {
@@ -68,7 +73,7 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 		}
 	}
 	before, asked := metrics(ctx, t, s, restarts), metrics(ctx, t, s, requests)
-	atEtcd := etcdMetrics(ctx, t, etcd)
+	atEtcd := etcdMetrics(ctx, t, behind.url)
 
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -95,12 +100,22 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 	}
 	all("begun")
 	for i, n := range nodes {
-		n.Kill()
-		all(fmt.Sprintf("killed-%d", i+1))
-		x.must(n.Start())
-		x.must(ready(ctx))
-		all(fmt.Sprintf("back-%d", i+1))
+		for how, end := range map[string]func(){"killed": n.Kill, "drained": n.Drain} {
+			end()
+			all(fmt.Sprintf("%s-%d", how, i+1))
+			x.must(n.Start())
+			x.must(ready(ctx))
+			all(fmt.Sprintf("%s-%d-back", how, i+1))
+		}
 	}
+	t.Logf("nodes: kube-apiserver's requests: %v", byOperation(metrics(ctx, t, s, requests), asked))
+	for name, value := range etcdMetrics(ctx, t, behind.url) {
+		t.Logf("etcd: %s: %v, %v more", name, value, value-atEtcd[name])
+	}
+	behind.stop()
+	time.Sleep(etcdAway)
+	behind.start(t)
+	all("etcd-back")
 	stop()
 	g.Wait()
 	all("end") // nobody writes any more
@@ -111,10 +126,7 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 			t.Errorf("%s went from %v to %v", series, before[series], value)
 		}
 	}
-	t.Logf("kube-apiserver's requests: %v", byOperation(metrics(ctx, t, s, requests), asked))
-	for name, value := range etcdMetrics(ctx, t, etcd) {
-		t.Logf("etcd: %s: %v, %v more", name, value, value-atEtcd[name])
-	}
+	t.Logf("etcd too: kube-apiserver's requests: %v", byOperation(metrics(ctx, t, s, requests), asked))
 	for i, k := range kinds {
 		want := truths[i].until(ctx, t, "end")
 		t.Logf("%s: %d changes, %d writes failed", k.resource, len(want), writers[i].failed)

@@ -14,8 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest"
 
 	"github.com/shardwatch/shardwatch/test/compat/kubernetes/tier"
 )
@@ -25,16 +23,16 @@ import (
 func TestKubeAPIServer(t *testing.T) {
 	bin, node := kubeAPIServer(t), cachenode(t)
 	// One etcd for all: the nodes find keys in it and cut them into shards.
-	etcd := startEtcd(t)
+	behind := startEtcd(t)
 	var right []string
 	t.Run("etcd", func(t *testing.T) {
-		right = scenarios(t, bin, []string{etcd})
+		right = scenarios(t, bin, []string{behind.url})
 	})
-	if len(right) == 0 {
-		t.Fatal("nothing is known of kube-apiserver before an etcd")
-	}
 	t.Run("tier", func(t *testing.T) {
-		nodes := startTier(t, node, etcd, "--shards", "8")
+		if len(right) == 0 {
+			t.Fatal("nothing is known of kube-apiserver before an etcd")
+		}
+		nodes := startTier(t, node, behind.url, "--shards", "8")
 		got := scenarios(t, bin, nodes.Endpoints("http"))
 		for i := range max(len(right), len(got)) {
 			if i >= len(right) || i >= len(got) || right[i] != got[i] {
@@ -46,16 +44,16 @@ func TestKubeAPIServer(t *testing.T) {
 	// What the death of a member does to a kube-apiserver before etcd, and that
 	// of a node to one before the tier.
 	t.Run("members die", func(t *testing.T) {
-		members, endpoints := startMembers(t, etcd)
-		nodesDie(t, startServer(t, bin, endpoints), members, func(context.Context) error { return nil }, etcd)
+		members, endpoints := startMembers(t, behind.url)
+		nodesDie(t, startServer(t, bin, endpoints), members, func(context.Context) error { return nil }, behind)
 	})
 	t.Run("nodes die", func(t *testing.T) {
-		nodes := startTier(t, node, etcd, "--shards", "8", "--watch-progress-notify-interval", progressInterval.String())
+		nodes := startTier(t, node, behind.url, "--shards", "8", "--watch-progress-notify-interval", progressInterval.String())
 		var mortals []mortal
 		for _, n := range nodes.Nodes {
 			mortals = append(mortals, n)
 		}
-		nodesDie(t, startServer(t, bin, nodes.Endpoints("http")), mortals, nodes.WaitReady, etcd)
+		nodesDie(t, startServer(t, bin, nodes.Endpoints("http")), mortals, nodes.WaitReady, behind)
 	})
 }
 
@@ -82,31 +80,54 @@ func startTier(t *testing.T, program, etcd string, args ...string) *tier.Tier {
 	return nodes
 }
 
-// startEtcd runs an etcd in this process and returns its URL.
-func startEtcd(t *testing.T) string {
+// etcd is one in this process.
+type etcd struct {
+	url string
+	cfg *embed.Config
+	run *embed.Etcd // nil: stopped
+}
+
+// startEtcd runs an etcd until the test ends.
+func startEtcd(t *testing.T) *etcd {
 	t.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
 	cfg.UnsafeNoFsync = true
 	cfg.WatchProgressNotifyInterval = progressInterval
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaptest.NewLogger(t, zaptest.Level(zapcore.ErrorLevel)))
+	cfg.LogLevel, cfg.LogOutputs = "fatal", []string{"stderr"}
 	client, peer := url.URL{Scheme: "http", Host: freeAddr(t)}, url.URL{Scheme: "http", Host: freeAddr(t)}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	e, err := embed.StartEtcd(cfg)
+	e := &etcd{url: client.String(), cfg: cfg}
+	e.start(t)
+	t.Cleanup(e.stop)
+	return e
+}
+
+// start starts it, on the data it has.
+func (e *etcd) start(t *testing.T) {
+	t.Helper()
+	run, err := embed.StartEtcd(e.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.Close)
+	e.run = run
 	select {
-	case <-e.Server.ReadyNotify():
-	case err := <-e.Err():
+	case <-run.Server.ReadyNotify():
+	case err := <-run.Err():
 		t.Fatal(err)
 	case <-time.After(time.Minute):
 		t.Fatal("etcd was not ready within a minute")
 	}
-	return client.String()
+}
+
+// stop stops it. It may be called twice.
+func (e *etcd) stop() {
+	if e.run != nil {
+		e.run.Close()
+		e.run = nil
+	}
 }
 
 // scenarios starts kube-apiserver with its caches and without, so that its

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,27 +174,26 @@ func (s suite) verdicts(t *testing.T, pattern string) map[string]verdict {
 // their etcd. The tests themselves are untouched.
 func withOurServer(t *testing.T) (modfile string) {
 	t.Helper()
-	server, err := os.ReadFile("testdata/testserver/test_server.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var module struct{ Dir, Version string }
 	goCommand(t, ".", "mod", "download", apiserver)
 	if err := json.Unmarshal(goCommand(t, ".", "list", "-m", "-json", apiserver), &module); err != nil {
 		t.Fatal(err)
 	}
-	hash := sha256.Sum256(server)
-	dir := install(t, fmt.Sprintf("apiserver-%s-%x", module.Version, hash[:6]), func(dir string) error {
-		to := filepath.Join(dir, apiserver)
-		if err := os.CopyFS(to, os.DirFS(module.Dir)); err != nil {
-			return err
-		}
-		name := filepath.Join(to, "pkg/storage/etcd3/testserver/test_server.go")
-		if err := os.Remove(name); err != nil { // it is there, or another one must be replaced
-			return err
-		}
-		return os.WriteFile(name, server, 0o600)
+	// Its path stays the same, for the sake of go's build cache.
+	dir := install(t, "apiserver-"+module.Version, func(dir string) error {
+		return os.CopyFS(filepath.Join(dir, apiserver), os.DirFS(module.Dir))
 	})
+	theirs := filepath.Join(dir, apiserver, "pkg/storage/etcd3/testserver/test_server.go")
+	if _, err := os.Stat(theirs); err != nil { // then it is another file that has to be replaced
+		t.Fatal(err)
+	}
+	server, err := os.ReadFile("testdata/testserver/test_server.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(theirs, server, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	modfile = filepath.Join(dir, "go.mod")
 	ours, err := os.ReadFile("go.mod")
 	if err != nil {

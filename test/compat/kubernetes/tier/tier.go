@@ -62,7 +62,7 @@ type life struct {
 // Start returns when all nodes are ready. Stop ends them.
 func Start(ctx context.Context, cfg Config) (*Tier, error) {
 	const each = 5
-	addrs, err := freeAddrs(size * each)
+	addrs, err := FreeAddrs(size * each)
 	if err != nil {
 		return nil, err
 	}
@@ -174,11 +174,16 @@ func Lasting(cmd *exec.Cmd) {
 }
 
 // Kill ends a node with SIGKILL and returns once it is gone.
-func (n *Node) Kill() {
+func (n *Node) Kill() { n.end(syscall.SIGKILL) }
+
+// Drain ends a node with SIGTERM, as operators do, and returns once it is gone.
+func (n *Node) Drain() { n.end(syscall.SIGTERM) }
+
+func (n *Node) end(signal os.Signal) {
 	if n.live == nil {
 		return
 	}
-	_ = n.live.cmd.Process.Kill() // it may have ended
+	_ = n.live.cmd.Process.Signal(signal) // it may have ended
 	<-n.live.ended
 	n.live = nil
 }
@@ -228,10 +233,10 @@ var (
 	taken = map[int]bool{}
 )
 
-// freeAddrs returns addresses on loopback that are free for TCP and UDP. They
-// lie below the ports of outgoing connections, so that a killed node finds its
-// own free when it comes back.
-func freeAddrs(n int) ([]string, error) {
+// FreeAddrs returns addresses on loopback that are free for TCP and UDP, each
+// once. They lie below the ports of outgoing connections, so that one who is
+// killed finds its own free when it comes back.
+func FreeAddrs(n int) ([]string, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	var out []string

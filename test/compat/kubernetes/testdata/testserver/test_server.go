@@ -6,7 +6,6 @@ package testserver
 
 import (
 	"context"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -116,14 +115,10 @@ func logger(t testing.TB, name string) *zap.Logger {
 
 func freeURL(t testing.TB) url.URL {
 	t.Helper()
-	l, err := net.Listen("tcp", "localhost:0")
+	addrs, err := tier.FreeAddrs(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return url.URL{Scheme: "http", Host: net.JoinHostPort("localhost", port)}
+	// By name, as certificates of tests have it.
+	return url.URL{Scheme: "http", Host: strings.Replace(addrs[0], "127.0.0.1", "localhost", 1)}
 }
