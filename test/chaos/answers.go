@@ -78,6 +78,17 @@ func (a *answers) add(r answer, err error) {
 	a.refused[r.api][err.Error()]++
 }
 
+// newest returns the newest revision that an answer names.
+func (a *answers) newest() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	newest := kv.Revision(0)
+	for _, r := range a.reads {
+		newest = max(newest, r.Revision, r.now)
+	}
+	return int64(newest)
+}
+
 // judged is what came of the reads by one API.
 type judged struct {
 	reads   int

@@ -55,6 +55,9 @@ func TestAnswersAreJudged(t *testing.T) {
 			var as answers
 			as.add(a, nil)
 			as.add(answer{api: Etcd}, errors.New("no"))
+			if got := as.newest(); got != int64(max(a.Revision, a.now)) {
+				t.Errorf("newest %d of %+v", got, a)
+			}
 			j := as.judge(h)[Etcd]
 			if j.reads != 1 || j.refused["no"] != 1 {
 				t.Errorf("%+v", j)

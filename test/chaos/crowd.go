@@ -120,10 +120,20 @@ func (c *crowd) reach(ctx context.Context, rev int64, within time.Duration) erro
 	})
 }
 
-// finish judges every watcher up to rev.
-func (c *crowd) finish(rev int64) {
-	for _, w := range c.watchers {
-		w.finish(kv.Revision(rev))
+// finish judges every watcher up to rev, with all that it has seen. The truth
+// gets the time to hear of that: a lease may run out, and a write come late,
+// after everybody has stopped.
+func (c *crowd) finish(ctx context.Context, rev int64, within time.Duration) {
+	rest := c.watchers
+	_ = poll(ctx, within, "etcd's own watch", func() error {
+		rest = slices.DeleteFunc(slices.Clone(rest), func(w *watcher) bool { return w.finish(kv.Revision(rev), false) })
+		if len(rest) > 0 {
+			return fmt.Errorf("%d watchers have seen more", len(rest))
+		}
+		return nil
+	})
+	for _, w := range rest {
+		w.finish(kv.Revision(rev), true)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			if err := crowd.reach(ctx, rev, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			crowd.finish(rev)
+			crowd.finish(ctx, rev, time.Second)
 			first, all := crowd.violations()
 			if n := all[nativeClient]; (n > 0) != c.want {
 				t.Errorf("%d violations: %v", n, first[:min(n, 1)])

@@ -235,7 +235,7 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 	if err := crowd.reach(ctx, store.revision(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	crowd.finish(store.revision())
+	crowd.finish(ctx, store.revision(), 200*time.Millisecond)
 	m := crowd.take()[by]
 	if m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
 		t.Errorf("%+v", m)

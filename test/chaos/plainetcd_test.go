@@ -80,7 +80,7 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 	if err := crowd.reach(ctx, rev, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	crowd.finish(rev)
+	crowd.finish(ctx, rev, time.Minute)
 	if first, _ := crowd.violations(); len(first) > 0 {
 		t.Error(first)
 	}
@@ -88,6 +88,9 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 		if m.events == 0 {
 			t.Errorf("%s watchers saw nothing", by)
 		}
+	}
+	if err := truth.reach(ctx, answers.newest(), time.Minute); err != nil {
+		t.Fatal(err)
 	}
 	if j := answers.judge(truth.history)[Etcd]; j.reads == 0 || len(j.refused) > 0 || len(j.broken) > 0 {
 		t.Errorf("%d reads, refused: %v, wrong: %v", j.reads, j.refused, j.broken)

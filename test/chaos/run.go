@@ -23,6 +23,10 @@ import (
 // tests that hang, not a promise: those are in the report.
 const patience = 90 * time.Second
 
+// briefly is how long etcd's own watch may take to tell what others have heard
+// already.
+const briefly = 5 * time.Second
+
 // Run builds and starts everything, runs the cycles and returns what came of
 // them. Violations are in the report; an error says that the run itself could
 // not go on, and comes with the report of what was done before.
@@ -268,7 +272,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	if err := r.truth.reach(ctx, rev, patience); err != nil {
 		return err // without the truth there is nothing to judge by
 	}
-	r.crowd.finish(rev)
+	r.crowd.finish(ctx, rev, briefly)
 	c.part(r.crowd.take())
 	r.count(c)
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
@@ -282,6 +286,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 		r.found(c, string(nativeClient), m.judge(ctx, r.truth, rev, patience))
 	}
 	r.listEverywhere(ctx, c, rev)
+	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // what is beyond is wrong
 	for api, j := range r.answers.judge(r.truth.history) {
 		c.read(api, j)
 		r.found(c, api, j.broken)

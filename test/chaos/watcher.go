@@ -122,11 +122,17 @@ func (w *watcher) complete(rev kv.Revision) error {
 	return nil
 }
 
-// finish judges that the watcher has everything up to rev.
-func (w *watcher) finish(rev kv.Revision) {
+// finish judges that the watcher has everything up to rev, and all else that
+// it has seen. It does not when that is more than the truth has, and reports
+// so, unless it must: then it is wrong.
+func (w *watcher) finish(rev kv.Revision, must bool) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !must && w.checker.Reached() > w.truth.history.Head() {
+		return false
+	}
 	w.checker.Finish(w.truth.history, rev)
+	return true
 }
 
 // window is what a watcher measured since the last call.
