@@ -24,6 +24,7 @@ var (
 	steps  = flag.Int("differential.steps", 1000, "`number` of steps of a round")
 	rounds = flag.Int("differential.rounds", 1, "`number` of rounds, each with a seed one higher")
 	long   = flag.Duration("differential.for", 0, "how `long` to go on with rounds, on one cluster after another")
+	shape  = flag.Int("differential.shape", 0, "`number` of the first cluster, of those that -differential.for takes in turn")
 	binary = flag.String("differential.cachenode", "", "`path` of the program to test (default: built from this repository)")
 )
 
@@ -170,7 +171,7 @@ func TestTheTierIsEtcdForLong(t *testing.T) {
 	}
 	next, end := firstSeed(t), time.Now().Add(*long)
 	for i := 0; time.Now().Before(end) && !t.Failed(); i++ {
-		cfg := shapes()[i%len(shapes())]
+		cfg := shapes()[(*shape+i)%len(shapes())]
 		cfg.Dir = t.TempDir()
 		tier := startTier(t, cfg)
 		t.Logf("%d shards with %d replicas each, cut at %q, authentication %v", cfg.Shards, cfg.Replicas, tier.Cuts, cfg.Auth)
@@ -195,6 +196,7 @@ func shapes() []differential.TierConfig {
 		{Shards: 1, Replicas: 3},
 		{Shards: 24, Replicas: 3},
 		{Shards: 8, Replicas: 1},
+		{Shards: 8, Replicas: 2, Args: []string{"--window-time", "1s"}},
 		{Shards: 2, Replicas: 3, Auth: true},
 	}
 }

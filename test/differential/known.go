@@ -12,7 +12,7 @@ type Known struct {
 // KnownDifferences are all that are tolerated. Besides them only the member in
 // the header differs: it is the node's.
 func KnownDifferences() []Known {
-	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty()}
+	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty(), namelessFirst()}
 }
 
 // olderReads: see run.older. The answer must be right for the revision that it
@@ -34,13 +34,13 @@ func shardOrder() Known {
 	}
 }
 
-// keptPrevious: see reading.judgeBatch. etcd may leave a previous value out
-// because it is compacted, and in the first response of a watch.
+// keptPrevious: see reading.judgeBatch. Those of revisions up to the compact
+// one may be left out by both.
 func keptPrevious() Known {
 	return Known{
-		Name: "previous values that etcd has compacted",
-		Doc:  "**`prev_kv` is always there.**",
-		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, and leaves out what is gone",
+		Name: "previous values that etcd leaves out",
+		Doc:  "**`prev_kv` is always there** that etcd has",
+		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, if it knows by then that they were asked for",
 	}
 }
 
@@ -68,5 +68,14 @@ func emptyIsEmpty() Known {
 		Name: "a watch of an empty range is refused as that",
 		Doc:  "**An empty range is no matter of rights.**",
 		Why:  "there is nothing in it to be allowed to read; etcd looks for the right first, and finds one or not by where the range would be",
+	}
+}
+
+// namelessFirst: see run.wrote.
+func namelessFirst() Known {
+	return Known{
+		Name: "who has no name is told so first",
+		Doc:  "without a token they are refused here",
+		Why:  "nothing that comes without a token gets to etcd, which might take the name in the node's certificate for the caller's",
 	}
 }

@@ -43,6 +43,12 @@ func (r *run) nameOf(who int) string {
 	return " to " + strconv.Quote(r.people[who].name)
 }
 
+// userEmpty is how a call without a token ends.
+const userEmpty = `InvalidArgument: "etcdserver: user name is empty"`
+
+// nameless reports whether somebody has no token, and needs one.
+func (r *run) nameless(who int) bool { return r.withAuth() && who == users+1 }
+
 // as returns the context of a call over a connection by one of people.
 func (r *run) as(who int, cc *grpc.ClientConn) context.Context {
 	if who >= len(r.people) {
