@@ -10,16 +10,18 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Register adds etcd's services to a gRPC server, which must use wire.Codec.
+// Watches are served by pumps.
 //
 // Whatever is not named here goes to etcd and back as it is, byte for byte:
 // fields that we do not know survive, and errors are etcd's. Nothing is tried
 // again, since nobody could tell whether a write was applied. No message is
 // kept: what a client does not read stays at etcd, by gRPC's flow control.
-func (d *Door) Register(r grpc.ServiceRegistrar) {
+func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Connections) {
 	for _, s := range []struct {
 		desc *grpc.ServiceDesc
 		own  methods
@@ -34,7 +36,7 @@ func (d *Door) Register(r grpc.ServiceRegistrar) {
 	} {
 		r.RegisterService(d.serve(s.desc, s.own), nil)
 	}
-	etcdserverpb.RegisterWatchServer(r, &watchService{door: d})
+	etcdserverpb.RegisterWatchServer(r, &watchService{door: d, pumps: pumps})
 }
 
 // methods are those of a service that do not simply go to etcd, by name.

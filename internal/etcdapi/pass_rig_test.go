@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/pump"
 )
 
 // passRig is a Door in front of an etcd, for what is passed through: there is
@@ -51,7 +52,7 @@ func startPassOf(tb testing.TB, ec etcd.Config, tune ...func(*etcdapi.Config)) *
 		tb.Fatal(err)
 	}
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(2<<20))
-	door.Register(s)
+	door.Register(s, new(pump.Connections))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	tb.Cleanup(func() { s.Stop(); <-ended })

@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -153,9 +154,10 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 		return l
 	}
 	clients, peers, unused := listen(), listen(), listen()
-	var pumps, running sync.WaitGroup
-	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.StatsHandler(tagger{&pumps}), grpc.WaitForHandlers(true))
-	door.Register(s)
+	var pumps pump.Connections
+	var running sync.WaitGroup
+	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true))
+	door.Register(s, &pumps)
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
 		if err := s.Serve(clients); err != nil {

@@ -73,27 +73,28 @@ type reply struct {
 // watchService is etcd's Watch service.
 type watchService struct {
 	etcdserverpb.UnimplementedWatchServer
-	door *Door
+	door  *Door
+	pumps *pump.Connections
 }
 
 // Watch implements etcdserverpb.WatchServer.
 func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]) error {
 	d := w.door
-	c := pump.Of(gs.Context())
-	if c == nil {
-		return errors.New("stream without a connection")
+	tasks, err := w.pumps.Open(gs.Context())
+	if err != nil {
+		return wire.Status(err)
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, out: gs, ctx: ctx, leader: wantsLeader(ctx),
+		door: d, tasks: tasks, out: gs, ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}),
 	}
 	if !d.enter(s) {
 		cancel()
+		tasks.Close()
 		return errStopped
 	}
-	s.tasks = c.Open()
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)

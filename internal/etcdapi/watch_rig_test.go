@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
@@ -99,16 +98,6 @@ type rigOptions struct {
 	cache  func(*cache.Config)
 }
 
-// tagger gives every connection its pump, as the server does.
-type tagger struct{ pumps *sync.WaitGroup }
-
-func (t tagger) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return pump.New(t.pumps).Context(ctx)
-}
-func (tagger) HandleConn(context.Context, stats.ConnStats)                     {}
-func (tagger) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-func (tagger) HandleRPC(context.Context, stats.RPCStats)                       {}
-
 func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	tb.Helper()
 	h := cachetest.New()
@@ -137,9 +126,10 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var pumps, running sync.WaitGroup
-	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.StatsHandler(tagger{&pumps}), grpc.WaitForHandlers(true))
-	door.RegisterWatch(s)
+	var pumps pump.Connections
+	var running sync.WaitGroup
+	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true))
+	door.RegisterWatch(s, &pumps)
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
 		if err := s.Serve(l); err != nil {

@@ -1,7 +1,6 @@
 package pump
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -38,6 +37,7 @@ const slowFor = time.Second
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
 	conn *Conn
+	left func() // tells the Connections
 
 	busy      bool      // guarded by conn.mu; a pump is at it
 	closed    bool      // guarded by conn.mu; no task of it runs again
@@ -59,24 +59,10 @@ type Scratch struct {
 	Events []*kv.Event
 }
 
-// connKey finds a connection's Conn in a context.
-type connKey struct{}
-
 // New returns the Conn of a connection. Its pumps are counted in pumps.
 func New(pumps *sync.WaitGroup) *Conn {
 	c := &Conn{pumps: pumps}
 	c.work.L, c.idle.L = &c.mu, &c.mu
-	return c
-}
-
-// Context returns a context in which Of finds the connection.
-func (c *Conn) Context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// Of returns the connection of ctx, or nil.
-func Of(ctx context.Context) *Conn {
-	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
@@ -88,13 +74,14 @@ func (c *Conn) Open() *Stream {
 	if c.streams == 1 {
 		c.startLocked()
 	}
-	return &Stream{conn: c}
+	return &Stream{conn: c, left: func() {}}
 }
 
 // Close returns when no pump is at the stream any more, and none comes back.
 // What is being sent is waited for: it ends when the client reads, or with its
 // connection. Call it once.
 func (s *Stream) Close() {
+	defer s.left()
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,12 +1,15 @@
 package pump_test
 
 import (
+	"context"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/pump"
 )
@@ -57,13 +60,38 @@ func newCounter(s *stream) *counter {
 	return c
 }
 
-func TestOfAContext(t *testing.T) {
-	var pumps sync.WaitGroup
-	c := pump.New(&pumps)
-	if pump.Of(t.Context()) != nil || pump.Of(c.Context(t.Context())) != c {
-		t.Error("the connection is not found in its context")
+// Streams of a connection share a pump, and others do not.
+func TestConnections(t *testing.T) {
+	var c pump.Connections
+	from := func(addr net.Addr) context.Context { return peer.NewContext(t.Context(), &peer.Peer{Addr: addr}) }
+	// Two connections may come from what looks the same.
+	one, two := &net.TCPAddr{Port: 1}, &net.TCPAddr{Port: 1}
+	if _, err := c.Open(t.Context()); err == nil {
+		t.Error("a stream without a connection")
 	}
-	pumps.Wait() // a connection without streams has no pump
+	for range 2 { // the second time, they are new
+		var opened []*stream
+		for _, addr := range []net.Addr{one, one, two} {
+			s, err := c.Open(from(addr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened = append(opened, &stream{Stream: s})
+		}
+		held, same, other := newCounter(opened[0]), newCounter(opened[1]), newCounter(opened[2])
+		held.block = make(chan struct{})
+		same.ran, other.ran = make(chan int64, 1), make(chan int64, 1)
+		held.task.Start()
+		other.task.Start()
+		<-other.ran
+		same.task.Start()
+		<-same.ran // thanks to the watchdog
+		close(held.block)
+		for _, s := range opened {
+			s.Close()
+		}
+	}
+	c.Wait()
 }
 
 // A task does not run before it is started, and then sees what came before.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,7 +19,6 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
@@ -37,13 +37,14 @@ type Server struct {
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
-	pumps    sync.WaitGroup
+	pumps    pump.Connections
 	stopping chan struct{} // closed by Drain: streams end with a reason
 
-	mu          sync.Mutex
-	streams     map[*stream]struct{} // guarded by mu
-	draining    bool                 // guarded by mu
-	connections int                  // guarded by mu
+	connections atomic.Int64 // open, of clients and peers
+
+	mu       sync.Mutex
+	streams  map[*stream]struct{} // guarded by mu
+	draining bool                 // guarded by mu
 }
 
 // Keepalive: a client or peer that vanished without a word is noticed within
@@ -79,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
 	if cfg.Etcd != nil {
-		cfg.Etcd.Register(s.clients)
+		cfg.Etcd.Register(s.clients, &s.pumps)
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
@@ -104,7 +105,6 @@ func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOp
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
-		grpc.StatsHandler(&connections{srv: s}),
 		grpc.WaitForHandlers(true), // they use pumps
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
@@ -127,6 +127,7 @@ func (s *Server) SetReady(ready bool) {
 // before.
 func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
+	clients, peers = &counter{Listener: clients, open: &s.connections}, &counter{Listener: peers, open: &s.connections}
 	serve := func(name string, server *grpc.Server, l net.Listener) {
 		g.Go(func() error {
 			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -244,29 +245,29 @@ func (s *Server) leave(st *stream) {
 	delete(s.streams, st)
 }
 
-// connections gives every connection its pump, through grpc-go's stats hook:
-// the only one that sees connections.
-type connections struct{ srv *Server }
-
-// TagConn implements stats.Handler.
-func (h *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return pump.New(&h.srv.pumps).Context(ctx)
+// counter counts a listener's connections.
+type counter struct {
+	net.Listener
+	open *atomic.Int64
 }
 
-// HandleConn implements stats.Handler.
-func (h *connections) HandleConn(_ context.Context, s stats.ConnStats) {
-	h.srv.mu.Lock()
-	defer h.srv.mu.Unlock()
-	switch s.(type) {
-	case *stats.ConnBegin:
-		h.srv.connections++
-	case *stats.ConnEnd:
-		h.srv.connections--
+// Accept implements net.Listener.
+func (l *counter) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	l.open.Add(1)
+	return &counted{Conn: c, gone: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
 }
 
-// TagRPC implements stats.Handler.
-func (h *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+type counted struct {
+	net.Conn
+	gone func()
+}
 
-// HandleRPC implements stats.Handler.
-func (h *connections) HandleRPC(context.Context, stats.RPCStats) {}
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	c.gone()
+	return c.Conn.Close()
+}

@@ -44,17 +44,17 @@ type stream struct {
 
 // Watch implements shardwatchv1.CacheServiceServer.
 func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
-	c := pump.Of(gs.Context())
-	if c == nil {
-		return errors.New("stream without a connection")
+	tasks, err := s.srv.pumps.Open(gs.Context())
+	if err != nil {
+		return wire.Status(err)
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, out: gs, guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, tasks: tasks, out: gs, guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.srv.enter(st) {
 		cancel()
+		tasks.Close()
 		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
 	}
-	st.tasks = c.Open()
 	st.progress.start(st, s.srv.cfg.ProgressInterval)
 	defer st.close()
 	defer cancel()
