@@ -16,9 +16,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -227,18 +227,10 @@ func Answers(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// mu guards taken: two tiers of one process have no port in common.
-var (
-	mu    sync.Mutex
-	taken = map[int]bool{}
-)
-
-// FreeAddrs returns addresses on loopback that are free for TCP and UDP, each
-// once. They lie below the ports of outgoing connections, so that one who is
-// killed finds its own free when it comes back.
+// FreeAddrs returns addresses on loopback that are free for TCP and UDP. They
+// lie below the ports of outgoing connections, so that one who is killed finds
+// its own free when it comes back.
 func FreeAddrs(n int) ([]string, error) {
-	mu.Lock()
-	defer mu.Unlock()
 	var out []string
 	for range 10_000 {
 		if len(out) == n {
@@ -246,9 +238,8 @@ func FreeAddrs(n int) ([]string, error) {
 		}
 		port := 10_000 + rand.IntN(22_000)
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if !taken[port] && free(addr) {
+		if !slices.Contains(out, addr) && free(addr) {
 			out = append(out, addr)
-			taken[port] = true
 		}
 	}
 	return nil, fmt.Errorf("found %d free ports of %d", len(out), n)
