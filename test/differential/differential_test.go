@@ -63,8 +63,9 @@ func plainSides(t testing.TB) differential.Sides {
 	return differential.Sides{
 		Plain: dial(t, plain.Endpoint()), Direct: dial(t, behind.Endpoint()),
 		Through: []*grpc.ClientConn{dial(t, behind.Endpoint()), dial(t, behind.Endpoint())},
+		JSON:    []string{behind.Endpoint(), behind.Endpoint()},
 		Behind:  differential.NoneBehind(behind.Endpoint()),
-		Loose:   true, RightsOnce: true,
+		Loose:   true, RightsOnce: true, KeepsEnded: true,
 	}
 }
 

@@ -25,6 +25,9 @@ type page struct {
 
 // jsonStep asks over etcd's JSON API.
 func (r *run) jsonStep() {
+	if r.JSON == nil {
+		return
+	}
 	var req proto.Message
 	path, write := "", true
 	choose(
@@ -47,9 +50,9 @@ func (r *run) jsonStep() {
 	}
 	r.report.Asked["json."+path]++
 	who, node := r.someone(), r.IntN(len(r.Through))
-	from, hide := r.Direct, sameEtcd()
+	from, hide := addressOf(r.Direct), sameEtcd()
 	if write {
-		from, hide = r.Plain, twoEtcds()
+		from, hide = addressOf(r.Plain), twoEtcds()
 		if r.nameless(who) {
 			who = 0 // see namelessFirst
 		}
@@ -59,7 +62,7 @@ func (r *run) jsonStep() {
 		r.fatal = err
 		return
 	}
-	got, err := r.post(who, r.Through[node], path, body)
+	got, err := r.post(who, r.JSON[node], path, body)
 	if err != nil {
 		r.differ("JSON %s at node %d: %v", path, node, err)
 		return
@@ -77,16 +80,18 @@ func (r *run) jsonStep() {
 	r.revision = max(r.revision, revision)
 }
 
+// addressOf returns what a connection was dialed with.
+func addressOf(cc *grpc.ClientConn) string { return strings.TrimPrefix(cc.Target(), "passthrough:///") }
+
 // post asks over the JSON API of an etcd or a node.
-func (r *run) post(who int, cc *grpc.ClientConn, path string, body []byte) (page, error) {
-	url := "http://" + strings.TrimPrefix(cc.Target(), "passthrough:///") + "/v3/" + path
-	req, err := http.NewRequestWithContext(r.ctx, http.MethodPost, url, bytes.NewReader(body))
+func (r *run) post(who int, address, path string, body []byte) (page, error) {
+	req, err := http.NewRequestWithContext(r.ctx, http.MethodPost, "http://"+address+"/v3/"+path, bytes.NewReader(body))
 	if err != nil {
 		return page{}, fmt.Errorf("ask over JSON: %w", err)
 	}
 	if who < len(r.people) {
 		token := r.people[who].behind
-		if cc == r.Plain {
+		if address == addressOf(r.Plain) {
 			token = r.people[who].plain
 		}
 		req.Header.Set("Authorization", token)

@@ -103,6 +103,10 @@ func (r *run) meetPeople() {
 		r.writeAs(ask("Auth.UserAdd", &pb.AuthUserAddRequest{Name: name, Password: name}), 0)
 		r.writeAs(ask("Auth.RoleAdd", &pb.AuthRoleAddRequest{Name: name}), 0)
 		r.writeAs(ask("Auth.UserGrantRole", &pb.AuthUserGrantRoleRequest{User: name, Role: name}), 0)
+		if i == 1 { // may read all, so that there is something to be taken
+			all := &authpb.Permission{PermType: authpb.Permission_READ, Key: []byte{0}, RangeEnd: []byte{0}}
+			r.writeAs(ask("Auth.RoleGrantPermission", &pb.AuthRoleGrantPermissionRequest{Name: name, Perm: all}), 0)
+		}
 		for range 1 + r.IntN(3) {
 			r.writeAs(ask("Auth.RoleGrantPermission", r.grant(name)), 0)
 		}

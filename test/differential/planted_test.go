@@ -1,6 +1,7 @@
 package differential_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,13 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +31,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/test/differential"
 )
 
@@ -394,13 +402,20 @@ func each[T any](list []T, change func(T)) {
 
 // Every mistake that a tier could make is found.
 func TestMistakesAreFound(t *testing.T) {
-	sides := plainSides(t)
+	const pairs = 4 // most of the time is spent waiting
+	free := make(chan differential.Sides, pairs)
+	for range pairs {
+		free <- pair(t)
+	}
 	for i, name := range slices.Sorted(maps.Keys(plants())) {
 		p := plants()[name]
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && i%6 > 0 {
 				t.Skip("one of six")
 			}
+			t.Parallel()
+			sides := <-free
+			defer func() { free <- sides }()
 			planted := sides
 			planted.Through = []*grpc.ClientConn{dial(t, p.serve(t, sides.Direct))}
 			planted.Loose = !p.strict
@@ -410,6 +425,30 @@ func TestMistakesAreFound(t *testing.T) {
 			}
 			p.found(t, planted, cfg)
 		})
+	}
+}
+
+// pair is plainSides of two etcds that are processes, so that there may be
+// more: those in one process share their metrics.
+func pair(t *testing.T) differential.Sides {
+	t.Helper()
+	var ends []string
+	for range 2 {
+		e, err := etcdtest.NewProcess(t.Context(), etcdtest.ProcessConfig{
+			Dir: t.TempDir(), Args: []string{"--watch-progress-notify-interval=200ms", "--log-level=error"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Kill() })
+		if err := e.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, e.Endpoint())
+	}
+	return differential.Sides{
+		Plain: dial(t, ends[0]), Direct: dial(t, ends[1]), Behind: differential.NoneBehind(ends[1]),
+		RightsOnce: true, KeepsEnded: true,
 	}
 }
 
@@ -442,6 +481,7 @@ func TestMistakesAboutRightsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sides.JSON = nil // the proxy knows none
 	for name, p := range map[string]plant{
 		"reads are root's":       {method: "KV.Range", token: root.Token, want: "ends with"},
 		"writes are root's":      {method: "KV.Put", token: root.Token, want: "want PermissionDenied"},
@@ -461,6 +501,39 @@ func TestMistakesAboutRightsAreFound(t *testing.T) {
 			cfg.Steps, cfg.Patience = 200, 0
 			report, err := differential.Run(t.Context(), planted, cfg)
 			show(t, report, err)
+		})
+	}
+}
+
+// Mistakes in JSON are found, too.
+func TestMistakesInJSONAreFound(t *testing.T) {
+	sides := plainSides(t)
+	for name, change := range map[string]func(*http.Response, []byte) []byte{
+		"status": func(r *http.Response, body []byte) []byte { r.StatusCode++; return body },
+		"type":   func(r *http.Response, body []byte) []byte { r.Header.Set("Content-Type", "text/plain"); return body },
+		"numbers as such": func(_ *http.Response, body []byte) []byte {
+			return regexp.MustCompile(`"version":"(\d+)"`).ReplaceAll(body, []byte(`"version":$1`))
+		},
+		"another revision": func(_ *http.Response, body []byte) []byte {
+			return bytes.Replace(body, []byte(`"revision":"`), []byte(`"revision":"1`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := httptest.NewServer(&httputil.ReverseProxy{
+				Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: sides.JSON[0]}) },
+				ModifyResponse: func(r *http.Response) error {
+					body, err := io.ReadAll(r.Body)
+					body = change(r, body)
+					r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+					r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+					return err
+				},
+				Transport: &http.Transport{DisableKeepAlives: true},
+			})
+			defer proxy.Close()
+			planted := sides
+			planted.JSON = slices.Repeat([]string{proxy.Listener.Addr().String()}, 2)
+			plant{want: ""}.found(t, planted, differential.Config{Seed: 1, Steps: 1000})
 		})
 	}
 }

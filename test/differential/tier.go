@@ -142,7 +142,7 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 		if err != nil {
 			return t, err
 		}
-		t.Through = append(t.Through, cc)
+		t.Through, t.JSON = append(t.Through, cc), append(t.JSON, n.Client)
 	}
 	return t, nil
 }

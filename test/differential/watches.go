@@ -17,7 +17,9 @@ import (
 // openStream opens one more watch stream to each side.
 func (r *run) openStream() {
 	p := &pair{node: r.IntN(len(r.Through)), ids: map[int64]bool{}, spoiled: map[int64]bool{}, counted: true}
-	p.who = r.someone()
+	if p.who = r.someone(); len(r.people) > 1 && oneIn(r, 3) {
+		p.who = 1
+	}
 	names := [2]string{"etcd itself", fmt.Sprintf("node %d", p.node) + r.nameOf(p.who)}
 	for side, cc := range [2]*grpc.ClientConn{r.Direct, r.Through[p.node]} {
 		rec, err := record(r.as(p.who, cc), cc)
@@ -74,7 +76,7 @@ func (r *run) watchOf(p *pair, req *pb.WatchCreateRequest) bool {
 // compacted, so that its ID is in use at etcd and not in the tier.
 func (r *run) unclear(p *pair, id int64) bool {
 	w := p.readings[direct].open[id]
-	return w != nil && w.doomed() && (w.compacted == nil || !r.Loose)
+	return w != nil && w.doomed() && (w.compacted == nil || !r.KeepsEnded)
 }
 
 func (r *run) createWatch(p *pair, req *pb.WatchCreateRequest, storm bool) bool {
@@ -363,7 +365,7 @@ func (r *run) settle() {
 		r.await(p)
 		r.until("every watch was told everything", func() error { return r.pairSettled(p) }, p)
 		r.compareEnds(p)
-		if !r.Loose {
+		if !r.KeepsEnded {
 			r.forgetEnded(p)
 		}
 		r.forgetRevoked(p)
