@@ -25,6 +25,20 @@ const (
 	Silence   = 600 * time.Millisecond
 )
 
+// pingAhead is by how much pings go before the heartbeats that answer them.
+const pingAhead = 20 * time.Millisecond
+
+// UntilBeat returns the time until the next heartbeat. All streams of all
+// shards beat at the same moments, so that what they send goes out together:
+// each wake of a connection costs more than the message.
+func UntilBeat() time.Duration { return untilBeat(0) }
+
+// untilBeat is UntilBeat for what happens so long before.
+func untilBeat(ahead time.Duration) time.Duration {
+	now := time.Now().Add(ahead)
+	return now.Truncate(Heartbeat).Add(Heartbeat).Sub(now)
+}
+
 // ErrSilent says that a peer stopped talking without closing the stream: it
 // is paused, or cut off.
 var ErrSilent = errors.New("the peer has been silent for too long")
@@ -118,7 +132,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 // ask sends what the consumer wants, and pings, until ctx ends or the stream
 // breaks.
 func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], began time.Time, want <-chan kv.Revision) {
-	ping := time.NewTicker(Heartbeat)
+	ping := time.NewTimer(untilBeat(pingAhead))
 	defer ping.Stop()
 	for {
 		m := &peerv1.FollowRequest{}
@@ -129,6 +143,7 @@ func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.F
 			m.WantProgress = int64(revision)
 		case <-ping.C:
 			m.PingNanos = int64(time.Since(began))
+			ping.Reset(untilBeat(pingAhead))
 		}
 		if stream.Send(m) != nil {
 			return // Recv says why

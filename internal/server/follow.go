@@ -135,7 +135,7 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.watcher.Close()
-	beat := time.NewTicker(replica.Heartbeat)
+	beat := time.NewTimer(replica.UntilBeat())
 	defer beat.Stop()
 	for {
 		if err := f.drain(); err != nil {
@@ -150,6 +150,7 @@ func (f *follower) run(ctx context.Context) error {
 		select {
 		case <-f.wake:
 		case <-beat.C:
+			beat.Reset(replica.UntilBeat())
 			if err := f.beat(); err != nil {
 				return err
 			}
