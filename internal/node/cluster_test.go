@@ -337,6 +337,28 @@ func (m *machine) follows(sm *shard.Map) error {
 	return nil
 }
 
+// busiest returns the machine that most watches are at: which that is, the
+// nodes' identities decide.
+func (c *cluster) busiest() (out *machine) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	status, err := c.client().ClusterStatus(ctx, 10*time.Second)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	most := int64(0)
+	for _, m := range status.Members {
+		if m.Status != nil && m.Status.Watches > most {
+			most, out = m.Status.Watches, c.machineOf(shard.NodeID(m.Member.Name))
+		}
+	}
+	if out == nil {
+		c.t.Fatal("no node has watches")
+	}
+	return out
+}
+
 // machineOf returns where a node runs.
 func (c *cluster) machineOf(name shard.NodeID) *machine {
 	for _, m := range c.nodes {
