@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -35,11 +36,16 @@ func (n *Node) chain(id shard.ID) []replica.Candidate {
 	return slices.Concat(before, etcd, behind)
 }
 
+// warmSilence is for how long a node that sends its state may say nothing.
+// Longer than one that is followed: it has much to send, to a node that starts
+// and that nobody waits for, and the other way is a list at etcd.
+const warmSilence = 2 * time.Second
+
 // warm returns the nodes that may have the shard already.
 func (n *Node) warm(id shard.ID) []replica.Candidate {
 	var out []replica.Candidate
 	for _, node := range n.replicasOf(id) {
-		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self})
+		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, Silence: warmSilence})
 	}
 	return out
 }
