@@ -96,7 +96,7 @@ func (r *run) post(who int, address, path string, body []byte) (page, error) {
 		}
 		req.Header.Set("Authorization", token)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}, Timeout: patience}
 	resp, err := client.Do(req)
 	if err != nil {
 		return page{}, fmt.Errorf("ask over JSON: %w", err)
