@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // config says what to run.
@@ -25,9 +26,11 @@ type config struct {
 	// watches are the numbers of watches, perStream of them on a stream.
 	watches   []int
 	perStream int
-	// delivered is how many events each load delivers at least, all watches
-	// together, at about rate per second; eventSize is the size of a value.
-	delivered, rate, eventSize int
+	// rates are how many events are delivered per second, over all watches, for
+	// deliver; eventSize is the size of a value.
+	rates     []int
+	deliver   time.Duration
+	eventSize int
 	// only names the loads to run.
 	only string
 
@@ -41,7 +44,7 @@ func defaults() config {
 		sides: []string{sideEtcd, sideTier},
 		keys:  []int{10_000, 100_000}, valueSize: 1 << 10, clients: []int{1, 10, 50}, listed: 2_000_000, page: 500,
 		gets:    20_000,
-		watches: []int{1_000, 10_000}, perStream: 100, delivered: 600_000, rate: 30_000, eventSize: 256,
+		watches: []int{1_000, 10_000}, perStream: 100, rates: []int{30_000, 100_000}, deliver: 20 * time.Second, eventSize: 256,
 		say: func(string, ...any) {},
 	}
 }
@@ -59,11 +62,14 @@ func (c *config) validate() error {
 	}
 	for name, numbers := range map[string][]int{
 		"keys": c.keys, "clients": c.clients, "watches": c.watches, "value-size": {c.valueSize}, "listed": {c.listed}, "page": {c.page},
-		"gets": {c.gets}, "per-stream": {c.perStream}, "delivered": {c.delivered}, "rate": {c.rate}, "event-size": {c.eventSize},
+		"gets": {c.gets}, "per-stream": {c.perStream}, "rates": c.rates, "event-size": {c.eventSize},
 	} {
 		if len(numbers) == 0 || slices.Min(numbers) < 1 {
 			wrong("--%s: each must be at least 1", name)
 		}
+	}
+	if c.deliver <= 0 {
+		wrong("--deliver: %v is not positive", c.deliver)
 	}
 	if _, err := regexp.Compile(c.only); err != nil {
 		wrong("--only: %w", err)

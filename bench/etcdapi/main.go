@@ -26,11 +26,14 @@ Usage:
   go run ./bench/etcdapi [flags]
 
 Examples:
-  # Everything, about a quarter of an hour
+  # Everything, half an hour and 20 GiB of memory, for etcd
   go run ./bench/etcdapi
 
   # The watches alone
-  go run ./bench/etcdapi --only watch
+  go run ./bench/etcdapi --keys 10000 --only watches
+
+  # On a small machine
+  go run ./bench/etcdapi --keys 10000
 
   # How much two runs of the same differ
   go run ./bench/etcdapi --sides etcd,etcd --keys 10000
@@ -57,8 +60,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.gets, "gets", cfg.gets, "`keys` that each load gets, one by one")
 	flags.IntSliceVar(&cfg.watches, "watches", cfg.watches, "`numbers` of watches")
 	flags.IntVar(&cfg.perStream, "per-stream", cfg.perStream, "`watches` on a stream")
-	flags.IntVar(&cfg.delivered, "delivered", cfg.delivered, "`events` that each load delivers, over all watches")
-	flags.IntVar(&cfg.rate, "rate", cfg.rate, "`events` delivered per second, over all watches")
+	flags.IntSliceVar(&cfg.rates, "rates", cfg.rates, "`events` delivered per second, over all watches")
+	flags.DurationVar(&cfg.deliver, "deliver", cfg.deliver, "how long each load of watches writes")
 	flags.IntVar(&cfg.eventSize, "event-size", cfg.eventSize, "`bytes` of an event's value")
 	flags.StringVar(&cfg.only, "only", "", "`pattern` of the loads to run, as the table names them (default: all)")
 	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")

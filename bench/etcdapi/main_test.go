@@ -28,7 +28,7 @@ func TestSmoke(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := execute([]string{
 		"--keys", "300", "--listed", "600", "--clients", "1,3", "--page", "70", "--gets", "30",
-		"--watches", "25", "--per-stream", "10", "--delivered", "500", "--rate", "2500", "--report", path,
+		"--watches", "25", "--per-stream", "10", "--rates", "2500", "--deliver", "200ms", "--report", path,
 	}, &out, &errs)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
@@ -60,14 +60,14 @@ func TestSmoke(t *testing.T) {
 
 func TestWrongFlags(t *testing.T) {
 	for args, says := range map[string]string{
-		"--sides etcd":      "--sides",
-		"--sides etcd,zk":   `"zk"`,
-		"--keys 0":          "--keys",
-		"--only (":          "--only",
-		"--no-such-flag":    "--help",
-		"list":              `"list"`,
-		"--watches 10,-1":   "--watches",
-		"--delivered 0 -h ": "",
+		"--sides etcd":    "--sides",
+		"--sides etcd,zk": `"zk"`,
+		"--keys 0":        "--keys",
+		"--only (":        "--only",
+		"--no-such-flag":  "--help",
+		"list":            `"list"`,
+		"--watches 10,-1": "--watches",
+		"--rates 5 -h ":   "",
 	} {
 		var out, errs bytes.Buffer
 		code := execute(strings.Fields(args), &out, &errs)

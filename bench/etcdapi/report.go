@@ -107,7 +107,7 @@ func (r report) goals() (lines []string) {
 		a, b := x.sides[0], x.sides[1]
 		note := ratio(perUnit(b.CPU+b.Behind, b), perUnit(a.CPU, a)) + " with the etcd behind"
 		if x.Kind == "watch" {
-			none := written(rows, x.Keys)
+			none := written(rows, x.load)
 			note += fmt.Sprintf("; %s of what is above the same writes unwatched",
 				ratio(perUnit(b.CPU-none[1].CPU, b), perUnit(a.CPU-none[0].CPU, a)))
 		}
@@ -132,11 +132,11 @@ func (r report) goals() (lines []string) {
 	return lines
 }
 
-// written is what the writes for so many watches cost the sides while nobody
-// was watching.
-func written(rows []*row, watches int) [2]measured {
+// written is what the writes for watches cost the sides while nobody was
+// watching.
+func written(rows []*row, watch load) [2]measured {
 	for _, x := range rows {
-		if x.Kind == "write" && x.Keys == watches {
+		if x.Kind == "write" && x.Keys == watch.Keys && x.Rate == watch.Rate {
 			return [2]measured{x.sides[0].measured, x.sides[1].measured}
 		}
 	}

@@ -24,6 +24,8 @@ type load struct {
 	Mode mode `json:"mode,omitempty"`
 	// Clients is how many read at a time.
 	Clients int `json:"clients,omitempty"`
+	// Rate is how many events are delivered per second.
+	Rate int `json:"rate,omitempty"`
 	// OneNode: all of them at one endpoint.
 	OneNode bool `json:"one_node,omitempty"`
 }
@@ -39,11 +41,11 @@ func (l load) String() string {
 	case "get":
 		return fmt.Sprintf("get, %s, %d at a time", l.Mode, l.Clients)
 	case "watch":
-		return fmt.Sprintf("%d watches of a prefix", l.Keys)
+		return fmt.Sprintf("%d watches of a prefix, %d events/s", l.Keys, l.Rate)
 	case "open":
-		return fmt.Sprintf("open %d watches", l.Keys)
+		return fmt.Sprintf("open %d watches (%d events/s)", l.Keys, l.Rate)
 	case "write":
-		return fmt.Sprintf("the same writes, before the %d watches", l.Keys)
+		return fmt.Sprintf("the writes for %d watches, %d events/s, unwatched", l.Keys, l.Rate)
 	}
 	return l.Kind
 }
@@ -117,8 +119,10 @@ func (b *bench) all(ctx context.Context, keys int, first bool) (err error) {
 		return err
 	}
 	for _, watches := range b.watches {
-		if err := b.fresh(ctx, keys, b.watchesOf(watches)); err != nil {
-			return err
+		for _, rate := range b.rates {
+			if err := b.fresh(ctx, keys, b.watchesOf(watches, rate)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -233,12 +237,12 @@ func (b *bench) getsOf(keys int) (steps []step) {
 }
 
 // watchesOf is so many watches of a prefix, and the same writes without them.
-func (b *bench) watchesOf(watches int) []step {
-	events := max(1, b.delivered/watches)
-	rate := max(1, b.rate/watches)
+func (b *bench) watchesOf(watches, delivered int) []step {
+	rate := max(1, delivered/watches)
+	events := max(1, int(b.deliver.Seconds()*float64(rate)))
 	var w *watchers
 	return []step{
-		{needed: true, load: load{Kind: "write", Keys: watches}, run: func(ctx context.Context) (int64, error) {
+		{needed: true, load: load{Kind: "write", Keys: watches, Rate: delivered}, run: func(ctx context.Context) (int64, error) {
 			cli, err := b.side.writer()
 			if err != nil {
 				return 0, err
@@ -246,7 +250,7 @@ func (b *bench) watchesOf(watches int) []step {
 			defer cli.Close()
 			return int64(events), write(ctx, cli, events, rate, b.eventSize)
 		}},
-		{needed: true, load: load{Kind: "open", Keys: watches}, run: func(ctx context.Context) (n int64, err error) {
+		{needed: true, load: load{Kind: "open", Keys: watches, Rate: delivered}, run: func(ctx context.Context) (n int64, err error) {
 			cli, err := b.side.writer()
 			if err != nil {
 				return 0, err
@@ -259,7 +263,7 @@ func (b *bench) watchesOf(watches int) []step {
 			w, err = openWatchers(ctx, b.side.endpoints(), watches, b.perStream, r.Header.Revision, int64(events))
 			return int64(watches), err
 		}},
-		{needed: true, load: load{Kind: "watch", Keys: watches}, run: func(ctx context.Context) (int64, error) {
+		{needed: true, load: load{Kind: "watch", Keys: watches, Rate: delivered}, run: func(ctx context.Context) (int64, error) {
 			defer w.close()
 			cli, err := b.side.writer()
 			if err != nil {
