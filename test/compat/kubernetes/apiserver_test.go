@@ -33,13 +33,18 @@ func kubeAPIServer(t *testing.T) string {
 	t.Helper()
 	const module, main = "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"
 	const at = "testdata/kube-apiserver"
-	version := strings.TrimSpace(string(goCommand(t, at, "list", "-m", "-f", "{{.Version}}", module)))
+	const none = "there is no kube-apiserver here: %v\n%s"
+	out, err := buildCommand(at, "list", "-m", "-f", "{{.Version}}", module).CombinedOutput()
+	if err != nil {
+		t.Skipf(none, err, out)
+	}
+	version := strings.TrimSpace(string(out))
 	dir := install(t, fmt.Sprintf("kube-apiserver-%s-%s-%s", version, runtime.GOARCH, runtime.Version()), func(dir string) error {
 		t.Logf("building kube-apiserver %s: some minutes, once", version)
 		named := "-X k8s.io/component-base/version.gitVersion=" + version
 		out, err := buildCommand(at, "build", "-p", "2", "-trimpath", "-ldflags", "-s -w "+named, "-o", filepath.Join(dir, "kube-apiserver"), main).CombinedOutput()
 		if err != nil {
-			t.Skipf("there is no kube-apiserver here: %v\n%s", err, out)
+			t.Skipf(none, err, out)
 		}
 		return nil
 	})
