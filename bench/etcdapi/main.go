@@ -99,6 +99,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	results, err := run(ctx, cfg)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("stopped: %w; %w", context.Cause(ctx), err)
+		}
 		fmt.Fprintln(stderr, "data and logs:", cfg.dir)
 		return fail(stderr, 1, err)
 	}
