@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/shardwatch/shardwatch/internal/check"
 )
 
@@ -56,6 +58,9 @@ func endOf(a answer) string {
 		return "OK"
 	}
 	// protobuf's errors have one or another kind of space, by the program.
+	if a.end.Code() == codes.DeadlineExceeded {
+		return a.end.Code().String() // the client's own, or the server's word of it: whoever is first
+	}
 	text := fmt.Sprintf("%v: %q", a.end.Code(), strings.ReplaceAll(a.end.Message(), "\u00a0", " "))
 	for _, d := range a.end.Proto().GetDetails() {
 		text += " " + d.String()
