@@ -181,9 +181,8 @@ func (p *progress) tell(watches []*watch) {
 // it: it must not lie below what was sent on any. So those that are ahead wait
 // for those that are behind.
 func (p *progress) answer(watches []*watch, wanted kv.Revision) {
-	target, never := wanted, len(watches) == 0
+	target, never := max(wanted, p.s.sent), len(watches) == 0
 	for _, w := range watches {
-		target = max(target, w.sent)
 		// etcd says nothing while a watch catches up, either.
 		never = never || w.start > wanted || w.live && !w.joined()
 	}

@@ -51,6 +51,7 @@ type stream struct {
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
 	failed   bool           // owned by the pump that is at it: sending does not work
+	sent     kv.Revision    // owned by the pump: the highest revision of events sent
 	nextID   int64          // owned by the handler
 
 	mu      sync.Mutex

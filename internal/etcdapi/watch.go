@@ -58,10 +58,9 @@ type watch struct {
 	// Owned by the pump.
 	past     []kv.Batch // fetched, and to be sent before what inner has
 	held     held       // taken from inner, and not to be sent yet
-	sent     kv.Revision
-	fetching bool // a fetch is on its way
-	live     bool // created was sent, and the watch has not ended
-	quiet    bool // nothing was sent since the last progress notification was due
+	fetching bool       // a fetch is on its way
+	live     bool       // created was sent, and the watch has not ended
+	quiet    bool       // nothing was sent since the last progress notification was due
 }
 
 // held is a revision that must wait; see progress.hold. The zero held is none.
@@ -290,7 +289,7 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 		return nil
 	}
 	w.s.door.saw(revision)
-	w.quiet, w.sent = false, revision
+	w.quiet, w.s.sent = false, max(w.s.sent, revision)
 	if w.fragment {
 		_ = wire.Fragments(events, prev, w.s.door.cfg.MaxMessageBytes, one)
 	} else {

@@ -7,12 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
-
-	"google.golang.org/grpc/codes"
 
 	"github.com/shardwatch/shardwatch/internal/check"
 )
