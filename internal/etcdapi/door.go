@@ -157,8 +157,8 @@ func (d *Door) wireHeader(revision kv.Revision) wire.Header {
 // header returns the header of an answer at a revision. The member is this
 // node.
 func (d *Door) header(revision kv.Revision) *etcdserverpb.ResponseHeader {
-	cluster, term := d.cfg.Etcd.Identity()
+	h := d.wireHeader(revision)
 	return &etcdserverpb.ResponseHeader{
-		ClusterId: cluster, MemberId: memberID(d.cfg.Self), Revision: int64(revision), RaftTerm: term,
+		ClusterId: h.Cluster, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term,
 	}
 }

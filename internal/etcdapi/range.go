@@ -89,14 +89,8 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 
 // mayRead fails when the caller may not read all of rng.
 func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
-	if d.cfg.Guard == nil {
-		return nil
-	}
-	caller, err := d.cfg.Guard.Caller(ctx)
-	if err != nil {
-		return err
-	}
-	return d.cfg.Guard.MayRead(caller, rng)
+	_, err := d.permit(ctx, rng, false)
+	return err
 }
 
 // final is an error that is the answer: etcd is not asked for another one.

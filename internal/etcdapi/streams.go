@@ -111,7 +111,7 @@ func (w *watch) recheck() {
 	}
 }
 
-// permit returns who asks, or why they may not watch the range. An empty range
+// permit returns who asks, or why they may not read the range. An empty range
 // shows nothing: for that one it is enough to be known.
 func (d *Door) permit(ctx context.Context, rng kv.Range, empty bool) (caller string, err error) {
 	if d.cfg.Guard == nil {

@@ -38,7 +38,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		cfg.Nodes = 3
 	}
 	const each = 5
-	addrs, err := freePorts(cfg.Nodes * each)
+	addrs, err := FreePorts(cfg.Nodes * each)
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// freePorts returns n addresses on loopback whose ports are free for TCP and
+// FreePorts returns n addresses on loopback whose ports are free for TCP and
 // UDP. They lie below those that the system gives to outgoing connections:
 // the port of a node that is dead for a while must still be free when it comes
 // back.
-func freePorts(n int) ([]string, error) {
+func FreePorts(n int) ([]string, error) {
 	const lowest, tries = 10_000, 10_000
 	highest := firstEphemeral()
 	var out []string

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+
+	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
 // Node is one cache node, a process of its own.
@@ -36,7 +38,7 @@ type Cluster struct {
 // newCluster describes n nodes over an etcd and starts none.
 func newCluster(bin, dir, etcdEndpoint string, n, shards, replicas int) (*Cluster, error) {
 	const each = 5
-	addrs, err := freePorts(n * each)
+	addrs, err := nodetest.FreePorts(n * each)
 	if err != nil {
 		return nil, err
 	}

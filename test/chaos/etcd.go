@@ -12,6 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
 // etcd is the store, a process of its own.
@@ -24,7 +26,7 @@ type etcd struct {
 // startEtcd runs one member with its data under dir and waits until it
 // answers.
 func startEtcd(ctx context.Context, bin, dir string) (*etcd, error) {
-	addrs, err := freePorts(2)
+	addrs, err := nodetest.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
