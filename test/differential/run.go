@@ -92,6 +92,7 @@ type pair struct {
 	answers  int            // controls that must come
 	matched  int            // controls that were compared
 	counted  bool           // answers to progress requests are comparable
+	late     int            // requests whose answers are not, and may still come from the tier
 }
 
 const (

@@ -57,7 +57,7 @@ func (r *run) storm() {
 			choice{5, func() { r.readDuring(ask("KV.Range", r.rangeRequest())) }},
 			choice{1, func() { r.readDuring(ask("KV.RangeStream", r.rangeRequest())) }},
 			choice{2, func() { r.watchRequests(true) }},
-			choice{1, func() { r.sendProgress(r.somePair()) }},
+			choice{1, func() { r.strayProgress(r.somePair()) }},
 		)
 	}
 	hear(true)
