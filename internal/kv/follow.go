@@ -16,23 +16,39 @@ type FollowRequest struct {
 	// sees to it that an UpdateProgress of at least the highest of them comes
 	// soon, even when the range is quiet. May be nil.
 	Want <-chan Revision
+	// Held says under which revision the follower holds a key; 0: it does not.
+	// With From 0, when the follower has a state that it could not follow on
+	// from: a source may answer with what differs from it, see Update.Leap. May
+	// be nil.
+	Held func(key []byte) Revision
+	// HistoryFrom, with From 0, is the first revision that is missing in the
+	// history that the follower has: a source that can tells what lies between
+	// it and the state as UpdateHistory, with a Floor that is not above it.
+	// 0: the follower has none.
+	HistoryFrom Revision
 }
 
 // UpdateKind says what an Update is.
 type UpdateKind uint8
 
 // The kinds of updates, in the order in which they may come: with From 0
-// Begin, State*, History*, Ready, then the live ones in any order; with
-// another From: Begin, Ready, then the live ones.
+// Begin, State*, History*, Tombstones*, Ready, then the live ones in any order;
+// with another From: Begin, Ready, then the live ones, or, when the source does
+// not reach back to it but knows what has changed since, a Begin with Leap,
+// State*, Ready, then the live ones.
 const (
 	// UpdateBegin: Revision is that of the state, or From-1; Floor that of the
-	// window once the history is in.
+	// window once the history is in, DeltaFloor that of the tombstones.
 	UpdateBegin UpdateKind = iota + 1
-	// UpdateState: KVs are a part of the state, in key order.
+	// UpdateState: KVs are a part of the state, in key order; behind a Begin
+	// with Leap, what differs, and Gone the keys that do not exist any more.
 	UpdateState
 	// UpdateHistory: Batch is one revision at or below the state's, the oldest
 	// first. It does not change the state.
 	UpdateHistory
+	// UpdateTombstones: Tombstones are deletes at or below the state's revision,
+	// the oldest first.
+	UpdateTombstones
 	// UpdateReady: state and history are complete.
 	UpdateReady
 	// UpdateBatch: Batch is the next revision that touches the range.
@@ -51,4 +67,25 @@ type Update struct {
 	KVs      []*KeyValue
 	Batch    Batch
 	FreshAt  time.Time
+	// Leap, of a Begin: the state that follows is no whole one but what differs
+	// from the follower's.
+	Leap bool
+	// Gone, of a State behind a Leap: keys that the follower may hold and that
+	// do not exist at Revision.
+	Gone []string
+	// DeltaFloor, of a Begin: the oldest revision that deletes are known from,
+	// by the tombstones and the history that follow; 0: as Floor.
+	DeltaFloor Revision
+	Tombstones []Tombstone
 }
+
+// Tombstone says that a key was deleted.
+type Tombstone struct {
+	Key string
+	// Revision is that of the delete, or a later one at which the key was found
+	// missing. Nobody who is at it or behind it holds the key from before.
+	Revision Revision
+}
+
+// Size returns the bytes that the tombstone holds.
+func (t *Tombstone) Size() int { return 24 + len(t.Key) }

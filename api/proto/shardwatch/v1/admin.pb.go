@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -21,6 +22,124 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// WatcherRung is the rung of the ladder that a watch is on.
+type WatcherRung int32
+
+const (
+	// Never sent.
+	WatcherRung_WATCHER_RUNG_UNSPECIFIED WatcherRung = 0
+	// It is sent events from the window.
+	WatcherRung_WATCHER_RUNG_WINDOW WatcherRung = 1
+	// It is sent what has changed since its position.
+	WatcherRung_WATCHER_RUNG_DELTA WatcherRung = 2
+	// It is sent, or waits for, the whole state.
+	WatcherRung_WATCHER_RUNG_RESYNC WatcherRung = 3
+	// It is sent the latest values at an interval, as it asked for.
+	WatcherRung_WATCHER_RUNG_CONFLATED WatcherRung = 4
+	// It is sent what etcd's log has and the window has not (etcd's API only).
+	WatcherRung_WATCHER_RUNG_LOG WatcherRung = 5
+)
+
+// Enum value maps for WatcherRung.
+var (
+	WatcherRung_name = map[int32]string{
+		0: "WATCHER_RUNG_UNSPECIFIED",
+		1: "WATCHER_RUNG_WINDOW",
+		2: "WATCHER_RUNG_DELTA",
+		3: "WATCHER_RUNG_RESYNC",
+		4: "WATCHER_RUNG_CONFLATED",
+		5: "WATCHER_RUNG_LOG",
+	}
+	WatcherRung_value = map[string]int32{
+		"WATCHER_RUNG_UNSPECIFIED": 0,
+		"WATCHER_RUNG_WINDOW":      1,
+		"WATCHER_RUNG_DELTA":       2,
+		"WATCHER_RUNG_RESYNC":      3,
+		"WATCHER_RUNG_CONFLATED":   4,
+		"WATCHER_RUNG_LOG":         5,
+	}
+)
+
+func (x WatcherRung) Enum() *WatcherRung {
+	p := new(WatcherRung)
+	*p = x
+	return p
+}
+
+func (x WatcherRung) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatcherRung) Descriptor() protoreflect.EnumDescriptor {
+	return file_shardwatch_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (WatcherRung) Type() protoreflect.EnumType {
+	return &file_shardwatch_v1_admin_proto_enumTypes[0]
+}
+
+func (x WatcherRung) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatcherRung.Descriptor instead.
+func (WatcherRung) EnumDescriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+// WatcherAPI is the API that a watch came by.
+type WatcherAPI int32
+
+const (
+	// Never sent.
+	WatcherAPI_WATCHER_API_UNSPECIFIED WatcherAPI = 0
+	// CacheService.Watch.
+	WatcherAPI_WATCHER_API_NATIVE WatcherAPI = 1
+	// etcd's own.
+	WatcherAPI_WATCHER_API_ETCD WatcherAPI = 2
+)
+
+// Enum value maps for WatcherAPI.
+var (
+	WatcherAPI_name = map[int32]string{
+		0: "WATCHER_API_UNSPECIFIED",
+		1: "WATCHER_API_NATIVE",
+		2: "WATCHER_API_ETCD",
+	}
+	WatcherAPI_value = map[string]int32{
+		"WATCHER_API_UNSPECIFIED": 0,
+		"WATCHER_API_NATIVE":      1,
+		"WATCHER_API_ETCD":        2,
+	}
+)
+
+func (x WatcherAPI) Enum() *WatcherAPI {
+	p := new(WatcherAPI)
+	*p = x
+	return p
+}
+
+func (x WatcherAPI) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatcherAPI) Descriptor() protoreflect.EnumDescriptor {
+	return file_shardwatch_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (WatcherAPI) Type() protoreflect.EnumType {
+	return &file_shardwatch_v1_admin_proto_enumTypes[1]
+}
+
+func (x WatcherAPI) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatcherAPI.Descriptor instead.
+func (WatcherAPI) EnumDescriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{1}
+}
 
 // ClusterStatusRequest asks for every member's status.
 type ClusterStatusRequest struct {
@@ -187,11 +306,404 @@ func (x *MemberStatus) GetError() string {
 	return ""
 }
 
+// ListWatchersRequest asks for a node's watches.
+type ListWatchersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only watches that touch this key or range; empty: all.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The end of the range, exclusive; see CacheService.
+	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// Only watches that lag by at least so many revisions.
+	MinLag        int64 `protobuf:"varint,3,opt,name=min_lag,json=minLag,proto3" json:"min_lag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWatchersRequest) Reset() {
+	*x = ListWatchersRequest{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWatchersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWatchersRequest) ProtoMessage() {}
+
+func (x *ListWatchersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWatchersRequest.ProtoReflect.Descriptor instead.
+func (*ListWatchersRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListWatchersRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ListWatchersRequest) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *ListWatchersRequest) GetMinLag() int64 {
+	if x != nil {
+		return x.MinLag
+	}
+	return 0
+}
+
+// ListWatchersResponse is some of a node's watches.
+type ListWatchersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The watches.
+	Watchers      []*WatcherStatus `protobuf:"bytes,1,rep,name=watchers,proto3" json:"watchers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWatchersResponse) Reset() {
+	*x = ListWatchersResponse{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWatchersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWatchersResponse) ProtoMessage() {}
+
+func (x *ListWatchersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWatchersResponse.ProtoReflect.Descriptor instead.
+func (*ListWatchersResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListWatchersResponse) GetWatchers() []*WatcherStatus {
+	if x != nil {
+		return x.Watchers
+	}
+	return nil
+}
+
+// WatcherStatus is one watch of a client.
+type WatcherStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that serves it.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// host:port that it comes from.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// etcd's user, while etcd's authentication is on.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// The API.
+	Api WatcherAPI `protobuf:"varint,4,opt,name=api,proto3,enum=shardwatch.v1.WatcherAPI" json:"api,omitempty"`
+	// Its ID on its stream.
+	WatchId int64 `protobuf:"varint,5,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
+	// The first key.
+	Key []byte `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	// The end of the range, exclusive; see CacheService.
+	RangeEnd []byte `protobuf:"bytes,7,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// Everything up to this revision was sent.
+	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How many revisions of the store lie between that and the newest that the
+	// node has of the range.
+	LagRevisions int64 `protobuf:"varint,9,opt,name=lag_revisions,json=lagRevisions,proto3" json:"lag_revisions,omitempty"`
+	// How long the watch has been behind that.
+	Lag *durationpb.Duration `protobuf:"bytes,10,opt,name=lag,proto3" json:"lag,omitempty"`
+	// Bytes sent, in all.
+	Bytes int64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Bytes sent per second, lately.
+	BytesPerSecond float64 `protobuf:"fixed64,12,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	// How it is served now.
+	Rung WatcherRung `protobuf:"varint,13,opt,name=rung,proto3,enum=shardwatch.v1.WatcherRung" json:"rung,omitempty"`
+	// When it began here.
+	Since *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
+	// How often it was sent a delta.
+	Deltas int64 `protobuf:"varint,15,opt,name=deltas,proto3" json:"deltas,omitempty"`
+	// How often it was sent the whole state.
+	Resyncs       int64 `protobuf:"varint,16,opt,name=resyncs,proto3" json:"resyncs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatcherStatus) Reset() {
+	*x = WatcherStatus{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatcherStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatcherStatus) ProtoMessage() {}
+
+func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatcherStatus.ProtoReflect.Descriptor instead.
+func (*WatcherStatus) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *WatcherStatus) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *WatcherStatus) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *WatcherStatus) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *WatcherStatus) GetApi() WatcherAPI {
+	if x != nil {
+		return x.Api
+	}
+	return WatcherAPI_WATCHER_API_UNSPECIFIED
+}
+
+func (x *WatcherStatus) GetWatchId() int64 {
+	if x != nil {
+		return x.WatchId
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *WatcherStatus) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *WatcherStatus) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetLagRevisions() int64 {
+	if x != nil {
+		return x.LagRevisions
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetLag() *durationpb.Duration {
+	if x != nil {
+		return x.Lag
+	}
+	return nil
+}
+
+func (x *WatcherStatus) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetBytesPerSecond() float64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetRung() WatcherRung {
+	if x != nil {
+		return x.Rung
+	}
+	return WatcherRung_WATCHER_RUNG_UNSPECIFIED
+}
+
+func (x *WatcherStatus) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WatcherStatus) GetDeltas() int64 {
+	if x != nil {
+		return x.Deltas
+	}
+	return 0
+}
+
+func (x *WatcherStatus) GetResyncs() int64 {
+	if x != nil {
+		return x.Resyncs
+	}
+	return 0
+}
+
+// BumpLineageRequest says that etcd's history is another one.
+type BumpLineageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lineage that is meant to end; refused when it has ended already.
+	Lineage uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// Why, for logs.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BumpLineageRequest) Reset() {
+	*x = BumpLineageRequest{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BumpLineageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BumpLineageRequest) ProtoMessage() {}
+
+func (x *BumpLineageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BumpLineageRequest.ProtoReflect.Descriptor instead.
+func (*BumpLineageRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BumpLineageRequest) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
+func (x *BumpLineageRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// BumpLineageResponse tells the new lineage.
+type BumpLineageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lineage.
+	Lineage       uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BumpLineageResponse) Reset() {
+	*x = BumpLineageResponse{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BumpLineageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BumpLineageResponse) ProtoMessage() {}
+
+func (x *BumpLineageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BumpLineageResponse.ProtoReflect.Descriptor instead.
+func (*BumpLineageResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BumpLineageResponse) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
 var File_shardwatch_v1_admin_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x19shardwatch/v1/admin.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\"K\n" +
+	"\x19shardwatch/v1/admin.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bshardwatch/v1/cluster.proto\"K\n" +
 	"\x14ClusterStatusRequest\x123\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"y\n" +
 	"\x15ClusterStatusResponse\x12)\n" +
@@ -200,9 +712,52 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\fMemberStatus\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x06member\x125\n" +
 	"\x06status\x18\x02 \x01(\v2\x1d.shardwatch.v1.StatusResponseR\x06status\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error2j\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"]\n" +
+	"\x13ListWatchersRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x17\n" +
+	"\amin_lag\x18\x03 \x01(\x03R\x06minLag\"P\n" +
+	"\x14ListWatchersResponse\x128\n" +
+	"\bwatchers\x18\x01 \x03(\v2\x1c.shardwatch.v1.WatcherStatusR\bwatchers\"\x88\x04\n" +
+	"\rWatcherStatus\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12+\n" +
+	"\x03api\x18\x04 \x01(\x0e2\x19.shardwatch.v1.WatcherAPIR\x03api\x12\x19\n" +
+	"\bwatch_id\x18\x05 \x01(\x03R\awatchId\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\a \x01(\fR\brangeEnd\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\x12#\n" +
+	"\rlag_revisions\x18\t \x01(\x03R\flagRevisions\x12+\n" +
+	"\x03lag\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x03lag\x12\x14\n" +
+	"\x05bytes\x18\v \x01(\x03R\x05bytes\x12(\n" +
+	"\x10bytes_per_second\x18\f \x01(\x01R\x0ebytesPerSecond\x12.\n" +
+	"\x04rung\x18\r \x01(\x0e2\x1a.shardwatch.v1.WatcherRungR\x04rung\x120\n" +
+	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06deltas\x18\x0f \x01(\x03R\x06deltas\x12\x18\n" +
+	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"F\n" +
+	"\x12BumpLineageRequest\x12\x18\n" +
+	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"/\n" +
+	"\x13BumpLineageResponse\x12\x18\n" +
+	"\alineage\x18\x01 \x01(\x04R\alineage*\xa7\x01\n" +
+	"\vWatcherRung\x12\x1c\n" +
+	"\x18WATCHER_RUNG_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13WATCHER_RUNG_WINDOW\x10\x01\x12\x16\n" +
+	"\x12WATCHER_RUNG_DELTA\x10\x02\x12\x17\n" +
+	"\x13WATCHER_RUNG_RESYNC\x10\x03\x12\x1a\n" +
+	"\x16WATCHER_RUNG_CONFLATED\x10\x04\x12\x14\n" +
+	"\x10WATCHER_RUNG_LOG\x10\x05*W\n" +
+	"\n" +
+	"WatcherAPI\x12\x1b\n" +
+	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12WATCHER_API_NATIVE\x10\x01\x12\x14\n" +
+	"\x10WATCHER_API_ETCD\x10\x022\x9b\x02\n" +
 	"\fAdminService\x12Z\n" +
-	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponseBGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
+	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponse\x12Y\n" +
+	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12T\n" +
+	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponseBGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
 
 var (
 	file_shardwatch_v1_admin_proto_rawDescOnce sync.Once
@@ -216,29 +771,47 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 	return file_shardwatch_v1_admin_proto_rawDescData
 }
 
-var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
-	(*ClusterStatusRequest)(nil),  // 0: shardwatch.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil), // 1: shardwatch.v1.ClusterStatusResponse
-	(*MemberStatus)(nil),          // 2: shardwatch.v1.MemberStatus
-	(*durationpb.Duration)(nil),   // 3: google.protobuf.Duration
-	(*ShardMap)(nil),              // 4: shardwatch.v1.ShardMap
-	(*Member)(nil),                // 5: shardwatch.v1.Member
-	(*StatusResponse)(nil),        // 6: shardwatch.v1.StatusResponse
+	(WatcherRung)(0),              // 0: shardwatch.v1.WatcherRung
+	(WatcherAPI)(0),               // 1: shardwatch.v1.WatcherAPI
+	(*ClusterStatusRequest)(nil),  // 2: shardwatch.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil), // 3: shardwatch.v1.ClusterStatusResponse
+	(*MemberStatus)(nil),          // 4: shardwatch.v1.MemberStatus
+	(*ListWatchersRequest)(nil),   // 5: shardwatch.v1.ListWatchersRequest
+	(*ListWatchersResponse)(nil),  // 6: shardwatch.v1.ListWatchersResponse
+	(*WatcherStatus)(nil),         // 7: shardwatch.v1.WatcherStatus
+	(*BumpLineageRequest)(nil),    // 8: shardwatch.v1.BumpLineageRequest
+	(*BumpLineageResponse)(nil),   // 9: shardwatch.v1.BumpLineageResponse
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*ShardMap)(nil),              // 11: shardwatch.v1.ShardMap
+	(*Member)(nil),                // 12: shardwatch.v1.Member
+	(*StatusResponse)(nil),        // 13: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
-	3, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
-	4, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
-	2, // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
-	5, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
-	6, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
-	0, // 5: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
-	1, // 6: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	10, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
+	11, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
+	4,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
+	12, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
+	13, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
+	7,  // 5: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
+	1,  // 6: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
+	10, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
+	0,  // 8: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
+	14, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
+	2,  // 10: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
+	5,  // 11: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
+	8,  // 12: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
+	3,  // 13: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	6,  // 14: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	9,  // 15: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_admin_proto_init() }
@@ -252,13 +825,14 @@ func file_shardwatch_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_admin_proto_rawDesc), len(file_shardwatch_v1_admin_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_shardwatch_v1_admin_proto_goTypes,
 		DependencyIndexes: file_shardwatch_v1_admin_proto_depIdxs,
+		EnumInfos:         file_shardwatch_v1_admin_proto_enumTypes,
 		MessageInfos:      file_shardwatch_v1_admin_proto_msgTypes,
 	}.Build()
 	File_shardwatch_v1_admin_proto = out.File

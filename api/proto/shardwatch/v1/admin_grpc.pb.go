@@ -20,6 +20,8 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AdminService_ClusterStatus_FullMethodName = "/shardwatch.v1.AdminService/ClusterStatus"
+	AdminService_ListWatchers_FullMethodName  = "/shardwatch.v1.AdminService/ListWatchers"
+	AdminService_BumpLineage_FullMethodName   = "/shardwatch.v1.AdminService/BumpLineage"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -32,6 +34,11 @@ type AdminServiceClient interface {
 	// ClusterStatus asks every member for its status and returns all answers,
 	// those that failed with the reason.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
+	// ListWatchers tells who watches what at this node, and how far they are.
+	ListWatchers(ctx context.Context, in *ListWatchersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListWatchersResponse], error)
+	// BumpLineage says that etcd's history is another one from now on: what was
+	// learned before it is dropped, and every client is brought up to date anew.
+	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
 }
 
 type adminServiceClient struct {
@@ -52,6 +59,35 @@ func (c *adminServiceClient) ClusterStatus(ctx context.Context, in *ClusterStatu
 	return out, nil
 }
 
+func (c *adminServiceClient) ListWatchers(ctx context.Context, in *ListWatchersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListWatchersResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_ListWatchers_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListWatchersRequest, ListWatchersResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_ListWatchersClient = grpc.ServerStreamingClient[ListWatchersResponse]
+
+func (c *adminServiceClient) BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BumpLineageResponse)
+	err := c.cc.Invoke(ctx, AdminService_BumpLineage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -62,6 +98,11 @@ type AdminServiceServer interface {
 	// ClusterStatus asks every member for its status and returns all answers,
 	// those that failed with the reason.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
+	// ListWatchers tells who watches what at this node, and how far they are.
+	ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error
+	// BumpLineage says that etcd's history is another one from now on: what was
+	// learned before it is dropped, and every client is brought up to date anew.
+	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -74,6 +115,12 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error {
+	return status.Error(codes.Unimplemented, "method ListWatchers not implemented")
+}
+func (UnimplementedAdminServiceServer) BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BumpLineage not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -114,6 +161,35 @@ func _AdminService_ClusterStatus_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListWatchers_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListWatchersRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).ListWatchers(m, &grpc.GenericServerStream[ListWatchersRequest, ListWatchersResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_ListWatchersServer = grpc.ServerStreamingServer[ListWatchersResponse]
+
+func _AdminService_BumpLineage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BumpLineageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).BumpLineage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_BumpLineage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).BumpLineage(ctx, req.(*BumpLineageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -125,7 +201,17 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ClusterStatus",
 			Handler:    _AdminService_ClusterStatus_Handler,
 		},
+		{
+			MethodName: "BumpLineage",
+			Handler:    _AdminService_BumpLineage_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ListWatchers",
+			Handler:       _AdminService_ListWatchers_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "shardwatch/v1/admin.proto",
 }

@@ -30,6 +30,13 @@ const (
 	SyncKind_SYNC_KIND_UNSPECIFIED SyncKind = 0
 	// The whole state of the range, as asked for by state_first.
 	SyncKind_SYNC_KIND_STATE SyncKind = 1
+	// What has changed since from_revision: each changed key once, as it is at
+	// revision, and each deleted key once.
+	SyncKind_SYNC_KIND_DELTA SyncKind = 2
+	// The whole state of the range at revision: what is not in it does not exist.
+	SyncKind_SYNC_KIND_RESYNC SyncKind = 3
+	// As SYNC_KIND_DELTA, for a watch that asked to be conflated.
+	SyncKind_SYNC_KIND_CONFLATED SyncKind = 4
 )
 
 // Enum value maps for SyncKind.
@@ -37,10 +44,16 @@ var (
 	SyncKind_name = map[int32]string{
 		0: "SYNC_KIND_UNSPECIFIED",
 		1: "SYNC_KIND_STATE",
+		2: "SYNC_KIND_DELTA",
+		3: "SYNC_KIND_RESYNC",
+		4: "SYNC_KIND_CONFLATED",
 	}
 	SyncKind_value = map[string]int32{
 		"SYNC_KIND_UNSPECIFIED": 0,
 		"SYNC_KIND_STATE":       1,
+		"SYNC_KIND_DELTA":       2,
+		"SYNC_KIND_RESYNC":      3,
+		"SYNC_KIND_CONFLATED":   4,
 	}
 )
 
@@ -81,7 +94,8 @@ const (
 	EndReason_END_REASON_CANCELED EndReason = 1
 	// The request was wrong; the message says how. Do not retry.
 	EndReason_END_REASON_INVALID EndReason = 2
-	// The start revision is below the floor: List, then watch from there.
+	// The start revision is below the floor: List, then watch from there; or ask
+	// with allow_sync.
 	EndReason_END_REASON_COMPACTED EndReason = 3
 	// The start revision or token belongs to another history: List, then watch.
 	EndReason_END_REASON_LINEAGE EndReason = 4
@@ -96,21 +110,24 @@ const (
 	EndReason_END_REASON_UNAUTHENTICATED EndReason = 8
 	// The user may not read the range, or may no longer.
 	EndReason_END_REASON_DENIED EndReason = 9
+	// The data is older than the watch's max_staleness. Go on elsewhere.
+	EndReason_END_REASON_STALE EndReason = 10
 )
 
 // Enum value maps for EndReason.
 var (
 	EndReason_name = map[int32]string{
-		0: "END_REASON_UNSPECIFIED",
-		1: "END_REASON_CANCELED",
-		2: "END_REASON_INVALID",
-		3: "END_REASON_COMPACTED",
-		4: "END_REASON_LINEAGE",
-		5: "END_REASON_DRAINING",
-		6: "END_REASON_LIMIT",
-		7: "END_REASON_UNAVAILABLE",
-		8: "END_REASON_UNAUTHENTICATED",
-		9: "END_REASON_DENIED",
+		0:  "END_REASON_UNSPECIFIED",
+		1:  "END_REASON_CANCELED",
+		2:  "END_REASON_INVALID",
+		3:  "END_REASON_COMPACTED",
+		4:  "END_REASON_LINEAGE",
+		5:  "END_REASON_DRAINING",
+		6:  "END_REASON_LIMIT",
+		7:  "END_REASON_UNAVAILABLE",
+		8:  "END_REASON_UNAUTHENTICATED",
+		9:  "END_REASON_DENIED",
+		10: "END_REASON_STALE",
 	}
 	EndReason_value = map[string]int32{
 		"END_REASON_UNSPECIFIED":     0,
@@ -123,6 +140,7 @@ var (
 		"END_REASON_UNAVAILABLE":     7,
 		"END_REASON_UNAUTHENTICATED": 8,
 		"END_REASON_DENIED":          9,
+		"END_REASON_STALE":           10,
 	}
 )
 
@@ -403,7 +421,20 @@ type CreateWatch struct {
 	// With start_revision: the lineage in which the revision was learned, from
 	// Created.lineage. 0: not checked. A mismatch ends the watch with
 	// REASON_LINEAGE.
-	Lineage       uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The client understands units (Sync), so that the watch need not end when
+	// the window does not reach back to its position: it is sent what has changed
+	// (SYNC_KIND_DELTA), or when nobody knows that any more, or the history is
+	// another one, the whole state (SYNC_KIND_RESYNC), and goes on behind it.
+	AllowSync bool `protobuf:"varint,9,opt,name=allow_sync,json=allowSync,proto3" json:"allow_sync,omitempty"`
+	// Send at most one unit (SYNC_KIND_CONFLATED) in so much time, with the latest
+	// value of each key that has changed, instead of every event. 10 ms to 1 h;
+	// needs allow_sync, excludes prev_kv.
+	Conflate *durationpb.Duration `protobuf:"bytes,10,opt,name=conflate,proto3" json:"conflate,omitempty"`
+	// The age at which what the watch is sent is too old for the client: the watch
+	// ends with END_REASON_STALE, to go on at a node that is closer to etcd. 100 ms
+	// or more; not set: any age will do.
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,11,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -505,6 +536,27 @@ func (x *CreateWatch) GetLineage() uint64 {
 		return x.Lineage
 	}
 	return 0
+}
+
+func (x *CreateWatch) GetAllowSync() bool {
+	if x != nil {
+		return x.AllowSync
+	}
+	return false
+}
+
+func (x *CreateWatch) GetConflate() *durationpb.Duration {
+	if x != nil {
+		return x.Conflate
+	}
+	return nil
+}
+
+func (x *CreateWatch) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
 }
 
 type isCreateWatch_Start interface {
@@ -802,7 +854,9 @@ type Created struct {
 	// The position before the first event; see CreateWatch.resume_token.
 	ResumeToken []byte `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// The node that serves the watch.
-	Node          string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	// How old the data may be; not set while that is not known.
+	Age           *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -865,6 +919,13 @@ func (x *Created) GetNode() string {
 	return ""
 }
 
+func (x *Created) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 // Progress says that everything up to a revision has been delivered.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -876,8 +937,10 @@ type Progress struct {
 	// The shard that holds the oldest of the watches back, when one lags by more
 	// than a second; 0 otherwise.
 	HeldBackByShard uint64 `protobuf:"varint,3,opt,name=held_back_by_shard,json=heldBackByShard,proto3" json:"held_back_by_shard,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// How old what the watches are sent may be; not set while that is not known.
+	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Progress) Reset() {
@@ -931,6 +994,13 @@ func (x *Progress) GetHeldBackByShard() uint64 {
 	return 0
 }
 
+func (x *Progress) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 // Sync is a part of a unit that a client applies whole or not at all: its
 // position moves to the unit's revision with the part that has end set, and
 // not before. The first part has begin set; both may be set on one.
@@ -944,9 +1014,16 @@ type Sync struct {
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
 	// The revision the client is at once the unit is applied.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Keys of the unit, in key order. The number leaves the small ones free and
-	// equals ListResponse.kvs: the same bytes serve both.
-	Kvs           []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	// With DELTA and CONFLATED, in the part that has begin set: the position that
+	// the unit starts from. A client that is elsewhere must not apply it.
+	FromRevision int64 `protobuf:"varint,5,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	// Keys of the unit: STATE and RESYNC in key order, the others in any order,
+	// each once. The number leaves the small ones free and equals
+	// ListResponse.kvs: the same bytes serve both.
+	Kvs []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	// With DELTA and CONFLATED: keys that do not exist at revision, and may have
+	// existed since from_revision.
+	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1009,9 +1086,23 @@ func (x *Sync) GetRevision() int64 {
 	return 0
 }
 
+func (x *Sync) GetFromRevision() int64 {
+	if x != nil {
+		return x.FromRevision
+	}
+	return 0
+}
+
 func (x *Sync) GetKvs() []*KeyValue {
 	if x != nil {
 		return x.Kvs
+	}
+	return nil
+}
+
+func (x *Sync) GetDeleted() [][]byte {
+	if x != nil {
+		return x.Deleted
 	}
 	return nil
 }
@@ -1142,7 +1233,12 @@ type ListRequest struct {
 	// Tell how many keys the range has, whatever limit and page.
 	Count bool `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
 	// Send no keys, only their count.
-	CountOnly     bool `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	CountOnly bool `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	// Only keys that have changed behind this revision, and in deleted those that
+	// were deleted since; not in key order. Fails with COMPACTED when nobody knows
+	// any more what was deleted; its floor less one is the oldest that will do.
+	// Excludes limit, page_token, keys_only, count and count_only.
+	ChangedSince  int64 `protobuf:"varint,11,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1343,13 @@ func (x *ListRequest) GetCountOnly() bool {
 	return false
 }
 
+func (x *ListRequest) GetChangedSince() int64 {
+	if x != nil {
+		return x.ChangedSince
+	}
+	return 0
+}
+
 // ListResponse is one chunk of a list.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1259,8 +1362,14 @@ type ListResponse struct {
 	// In the last chunk, when it was asked for: how many keys the range has at
 	// the revision.
 	Count *int64 `protobuf:"varint,4,opt,name=count,proto3,oneof" json:"count,omitempty"`
+	// In the last chunk: how old the list may be; not set when a revision was
+	// asked for, or while the age is not known.
+	Age *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
 	// Keys, in order.
-	Kvs           []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	Kvs []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	// With changed_since: keys that do not exist at the revision, and may have
+	// existed since.
+	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1323,9 +1432,23 @@ func (x *ListResponse) GetCount() int64 {
 	return 0
 }
 
+func (x *ListResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 func (x *ListResponse) GetKvs() []*KeyValue {
 	if x != nil {
 		return x.Kvs
+	}
+	return nil
+}
+
+func (x *ListResponse) GetDeleted() [][]byte {
+	if x != nil {
+		return x.Deleted
 	}
 	return nil
 }
@@ -1411,7 +1534,9 @@ type GetResponse struct {
 	// The history the revision belongs to.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The key; not set when it does not exist.
-	Kv            *KeyValue `protobuf:"bytes,3,opt,name=kv,proto3" json:"kv,omitempty"`
+	Kv *KeyValue `protobuf:"bytes,3,opt,name=kv,proto3" json:"kv,omitempty"`
+	// How old the answer may be; see ListResponse.age.
+	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,6 +1592,13 @@ func (x *GetResponse) GetKv() *KeyValue {
 	return nil
 }
 
+func (x *GetResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 var File_shardwatch_v1_cache_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cache_proto_rawDesc = "" +
@@ -1479,7 +1611,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\aoptions\x18\x04 \x01(\v2\x1c.shardwatch.v1.StreamOptionsH\x00R\aoptionsB\t\n" +
 	"\arequest\"W\n" +
 	"\rStreamOptions\x12F\n" +
-	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\"\x84\x02\n" +
+	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\"\x9a\x03\n" +
 	"\vCreateWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1489,7 +1621,12 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\vstate_first\x18\x06 \x01(\bH\x00R\n" +
 	"stateFirst\x12\x17\n" +
 	"\aprev_kv\x18\a \x01(\bR\x06prevKv\x12\x18\n" +
-	"\alineage\x18\b \x01(\x04R\alineageB\a\n" +
+	"\alineage\x18\b \x01(\x04R\alineage\x12\x1d\n" +
+	"\n" +
+	"allow_sync\x18\t \x01(\bR\tallowSync\x125\n" +
+	"\bconflate\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\bconflate\x12>\n" +
+	"\rmax_staleness\x18\v \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\a\n" +
 	"\x05start\"(\n" +
 	"\vCancelWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\"\x11\n" +
@@ -1504,22 +1641,26 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x04sync\x18\a \x01(\v2\x13.shardwatch.v1.SyncH\x00R\x04sync\x12,\n" +
 	"\x05ended\x18\b \x01(\v2\x14.shardwatch.v1.EndedH\x00R\x05ended\x12,\n" +
 	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06eventsB\b\n" +
-	"\x06detail\"v\n" +
+	"\x06detail\"\xa3\x01\n" +
 	"\aCreated\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12!\n" +
 	"\fresume_token\x18\x03 \x01(\fR\vresumeToken\x12\x12\n" +
-	"\x04node\x18\x04 \x01(\tR\x04node\"p\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x12+\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x9d\x01\n" +
 	"\bProgress\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1b\n" +
 	"\twatch_ids\x18\x02 \x03(\x03R\bwatchIds\x12+\n" +
-	"\x12held_back_by_shard\x18\x03 \x01(\x04R\x0fheldBackByShard\"\xa2\x01\n" +
+	"\x12held_back_by_shard\x18\x03 \x01(\x04R\x0fheldBackByShard\x12+\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xe1\x01\n" +
 	"\x04Sync\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.shardwatch.v1.SyncKindR\x04kind\x12\x14\n" +
 	"\x05begin\x18\x02 \x01(\bR\x05begin\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\bR\x03end\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\x12)\n" +
-	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\"\x8f\x02\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12#\n" +
+	"\rfrom_revision\x18\x05 \x01(\x03R\ffromRevision\x12)\n" +
+	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
+	"\adeleted\x18\f \x03(\fR\adeleted\"\x8f\x02\n" +
 	"\x05Ended\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.shardwatch.v1.EndReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -1528,7 +1669,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\fresume_token\x18\x05 \x01(\fR\vresumeToken\x12\x1c\n" +
 	"\tendpoints\x18\x06 \x03(\tR\tendpoints\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xdd\x02\n" +
+	"retryAfter\"\x82\x03\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
@@ -1542,27 +1683,34 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x05count\x18\t \x01(\bR\x05count\x12\x1d\n" +
 	"\n" +
 	"count_only\x18\n" +
-	" \x01(\bR\tcountOnly\"\xbc\x01\n" +
+	" \x01(\bR\tcountOnly\x12#\n" +
+	"\rchanged_since\x18\v \x01(\x03R\fchangedSince\"\x83\x02\n" +
 	"\fListResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\fR\rnextPageToken\x12\x19\n" +
-	"\x05count\x18\x04 \x01(\x03H\x00R\x05count\x88\x01\x01\x12)\n" +
-	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvsB\b\n" +
+	"\x05count\x18\x04 \x01(\x03H\x00R\x05count\x88\x01\x01\x12+\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12)\n" +
+	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
+	"\adeleted\x18\f \x03(\fR\adeletedB\b\n" +
 	"\x06_count\"\xb8\x01\n" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12<\n" +
 	"\vconsistency\x18\x03 \x01(\x0e2\x1a.shardwatch.v1.ConsistencyR\vconsistency\x12>\n" +
-	"\rmax_staleness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\"l\n" +
+	"\rmax_staleness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\"\x99\x01\n" +
 	"\vGetResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12'\n" +
-	"\x02kv\x18\x03 \x01(\v2\x17.shardwatch.v1.KeyValueR\x02kv*:\n" +
+	"\x02kv\x18\x03 \x01(\v2\x17.shardwatch.v1.KeyValueR\x02kv\x12+\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age*~\n" +
 	"\bSyncKind\x12\x19\n" +
 	"\x15SYNC_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fSYNC_KIND_STATE\x10\x01*\x8c\x02\n" +
+	"\x0fSYNC_KIND_STATE\x10\x01\x12\x13\n" +
+	"\x0fSYNC_KIND_DELTA\x10\x02\x12\x14\n" +
+	"\x10SYNC_KIND_RESYNC\x10\x03\x12\x17\n" +
+	"\x13SYNC_KIND_CONFLATED\x10\x04*\xa2\x02\n" +
 	"\tEndReason\x12\x1a\n" +
 	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13END_REASON_CANCELED\x10\x01\x12\x16\n" +
@@ -1573,7 +1721,9 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x10END_REASON_LIMIT\x10\x06\x12\x1a\n" +
 	"\x16END_REASON_UNAVAILABLE\x10\a\x12\x1e\n" +
 	"\x1aEND_REASON_UNAUTHENTICATED\x10\b\x12\x15\n" +
-	"\x11END_REASON_DENIED\x10\t*f\n" +
+	"\x11END_REASON_DENIED\x10\t\x12\x14\n" +
+	"\x10END_REASON_STALE\x10\n" +
+	"*f\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x1c\n" +
@@ -1625,32 +1775,38 @@ var file_shardwatch_v1_cache_proto_depIdxs = []int32{
 	7,  // 2: shardwatch.v1.WatchRequest.progress:type_name -> shardwatch.v1.RequestProgress
 	4,  // 3: shardwatch.v1.WatchRequest.options:type_name -> shardwatch.v1.StreamOptions
 	17, // 4: shardwatch.v1.StreamOptions.progress_interval:type_name -> google.protobuf.Duration
-	9,  // 5: shardwatch.v1.WatchResponse.created:type_name -> shardwatch.v1.Created
-	10, // 6: shardwatch.v1.WatchResponse.progress:type_name -> shardwatch.v1.Progress
-	11, // 7: shardwatch.v1.WatchResponse.sync:type_name -> shardwatch.v1.Sync
-	12, // 8: shardwatch.v1.WatchResponse.ended:type_name -> shardwatch.v1.Ended
-	18, // 9: shardwatch.v1.WatchResponse.events:type_name -> shardwatch.v1.Event
-	0,  // 10: shardwatch.v1.Sync.kind:type_name -> shardwatch.v1.SyncKind
-	19, // 11: shardwatch.v1.Sync.kvs:type_name -> shardwatch.v1.KeyValue
-	1,  // 12: shardwatch.v1.Ended.reason:type_name -> shardwatch.v1.EndReason
-	17, // 13: shardwatch.v1.Ended.retry_after:type_name -> google.protobuf.Duration
-	2,  // 14: shardwatch.v1.ListRequest.consistency:type_name -> shardwatch.v1.Consistency
-	17, // 15: shardwatch.v1.ListRequest.max_staleness:type_name -> google.protobuf.Duration
-	19, // 16: shardwatch.v1.ListResponse.kvs:type_name -> shardwatch.v1.KeyValue
-	2,  // 17: shardwatch.v1.GetRequest.consistency:type_name -> shardwatch.v1.Consistency
-	17, // 18: shardwatch.v1.GetRequest.max_staleness:type_name -> google.protobuf.Duration
-	19, // 19: shardwatch.v1.GetResponse.kv:type_name -> shardwatch.v1.KeyValue
-	3,  // 20: shardwatch.v1.CacheService.Watch:input_type -> shardwatch.v1.WatchRequest
-	13, // 21: shardwatch.v1.CacheService.List:input_type -> shardwatch.v1.ListRequest
-	15, // 22: shardwatch.v1.CacheService.Get:input_type -> shardwatch.v1.GetRequest
-	8,  // 23: shardwatch.v1.CacheService.Watch:output_type -> shardwatch.v1.WatchResponse
-	14, // 24: shardwatch.v1.CacheService.List:output_type -> shardwatch.v1.ListResponse
-	16, // 25: shardwatch.v1.CacheService.Get:output_type -> shardwatch.v1.GetResponse
-	23, // [23:26] is the sub-list for method output_type
-	20, // [20:23] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	17, // 5: shardwatch.v1.CreateWatch.conflate:type_name -> google.protobuf.Duration
+	17, // 6: shardwatch.v1.CreateWatch.max_staleness:type_name -> google.protobuf.Duration
+	9,  // 7: shardwatch.v1.WatchResponse.created:type_name -> shardwatch.v1.Created
+	10, // 8: shardwatch.v1.WatchResponse.progress:type_name -> shardwatch.v1.Progress
+	11, // 9: shardwatch.v1.WatchResponse.sync:type_name -> shardwatch.v1.Sync
+	12, // 10: shardwatch.v1.WatchResponse.ended:type_name -> shardwatch.v1.Ended
+	18, // 11: shardwatch.v1.WatchResponse.events:type_name -> shardwatch.v1.Event
+	17, // 12: shardwatch.v1.Created.age:type_name -> google.protobuf.Duration
+	17, // 13: shardwatch.v1.Progress.age:type_name -> google.protobuf.Duration
+	0,  // 14: shardwatch.v1.Sync.kind:type_name -> shardwatch.v1.SyncKind
+	19, // 15: shardwatch.v1.Sync.kvs:type_name -> shardwatch.v1.KeyValue
+	1,  // 16: shardwatch.v1.Ended.reason:type_name -> shardwatch.v1.EndReason
+	17, // 17: shardwatch.v1.Ended.retry_after:type_name -> google.protobuf.Duration
+	2,  // 18: shardwatch.v1.ListRequest.consistency:type_name -> shardwatch.v1.Consistency
+	17, // 19: shardwatch.v1.ListRequest.max_staleness:type_name -> google.protobuf.Duration
+	17, // 20: shardwatch.v1.ListResponse.age:type_name -> google.protobuf.Duration
+	19, // 21: shardwatch.v1.ListResponse.kvs:type_name -> shardwatch.v1.KeyValue
+	2,  // 22: shardwatch.v1.GetRequest.consistency:type_name -> shardwatch.v1.Consistency
+	17, // 23: shardwatch.v1.GetRequest.max_staleness:type_name -> google.protobuf.Duration
+	19, // 24: shardwatch.v1.GetResponse.kv:type_name -> shardwatch.v1.KeyValue
+	17, // 25: shardwatch.v1.GetResponse.age:type_name -> google.protobuf.Duration
+	3,  // 26: shardwatch.v1.CacheService.Watch:input_type -> shardwatch.v1.WatchRequest
+	13, // 27: shardwatch.v1.CacheService.List:input_type -> shardwatch.v1.ListRequest
+	15, // 28: shardwatch.v1.CacheService.Get:input_type -> shardwatch.v1.GetRequest
+	8,  // 29: shardwatch.v1.CacheService.Watch:output_type -> shardwatch.v1.WatchResponse
+	14, // 30: shardwatch.v1.CacheService.List:output_type -> shardwatch.v1.ListResponse
+	16, // 31: shardwatch.v1.CacheService.Get:output_type -> shardwatch.v1.GetResponse
+	29, // [29:32] is the sub-list for method output_type
+	26, // [26:29] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cache_proto_init() }

@@ -818,9 +818,16 @@ type ReplicaStatus struct {
 	// Watchers on this node.
 	Watchers int64 `protobuf:"varint,14,opt,name=watchers,proto3" json:"watchers,omitempty"`
 	// Is a relay: a window without state, kept for clients of this node.
-	Relay         bool `protobuf:"varint,15,opt,name=relay,proto3" json:"relay,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Relay bool `protobuf:"varint,15,opt,name=relay,proto3" json:"relay,omitempty"`
+	// The oldest revision from which on it is known what was deleted: a watch at
+	// or behind the revision before is brought up to date by what has changed.
+	DeltaFloor int64 `protobuf:"varint,16,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
+	// Deletes that are remembered.
+	Tombstones int64 `protobuf:"varint,17,opt,name=tombstones,proto3" json:"tombstones,omitempty"`
+	// Bytes that they take.
+	TombstoneBytes int64 `protobuf:"varint,18,opt,name=tombstone_bytes,json=tombstoneBytes,proto3" json:"tombstone_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
@@ -958,6 +965,27 @@ func (x *ReplicaStatus) GetRelay() bool {
 	return false
 }
 
+func (x *ReplicaStatus) GetDeltaFloor() int64 {
+	if x != nil {
+		return x.DeltaFloor
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetTombstones() int64 {
+	if x != nil {
+		return x.Tombstones
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetTombstoneBytes() int64 {
+	if x != nil {
+		return x.TombstoneBytes
+	}
+	return 0
+}
+
 var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
@@ -1011,7 +1039,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\vconnections\x18\n" +
 	" \x01(\x03R\vconnections\x121\n" +
 	"\x06uptime\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x128\n" +
-	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\"\xf7\x03\n" +
+	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\"\xe1\x04\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1031,7 +1059,13 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\vwindow_span\x18\r \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"windowSpan\x12\x1a\n" +
 	"\bwatchers\x18\x0e \x01(\x03R\bwatchers\x12\x14\n" +
-	"\x05relay\x18\x0f \x01(\bR\x05relay*\x8b\x01\n" +
+	"\x05relay\x18\x0f \x01(\bR\x05relay\x12\x1f\n" +
+	"\vdelta_floor\x18\x10 \x01(\x03R\n" +
+	"deltaFloor\x12\x1e\n" +
+	"\n" +
+	"tombstones\x18\x11 \x01(\x03R\n" +
+	"tombstones\x12'\n" +
+	"\x0ftombstone_bytes\x18\x12 \x01(\x03R\x0etombstoneBytes*\x8b\x01\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12MEMBER_STATE_ALIVE\x10\x01\x12\x18\n" +

@@ -53,7 +53,10 @@ type FollowRequest struct {
 	// In later requests: the time by the follower's own clock, to be returned in
 	// the next Heartbeat. It dates the age that comes with it: what lay in a
 	// buffer while the follower was paused must not count as fresh.
-	PingNanos     int64 `protobuf:"varint,12,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
+	PingNanos int64 `protobuf:"varint,12,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
+	// With from_revision: when the window does not reach back to it, send what has
+	// changed since, as FollowBegin.delta.
+	WantDelta     bool `protobuf:"varint,13,opt,name=want_delta,json=wantDelta,proto3" json:"want_delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,6 +175,13 @@ func (x *FollowRequest) GetPingNanos() int64 {
 	return 0
 }
 
+func (x *FollowRequest) GetWantDelta() bool {
+	if x != nil {
+		return x.WantDelta
+	}
+	return false
+}
+
 // FollowResponse is one part of a shard's stream.
 type FollowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -183,6 +193,7 @@ type FollowResponse struct {
 	//	*FollowResponse_State
 	//	*FollowResponse_End
 	//	*FollowResponse_Heartbeat
+	//	*FollowResponse_Tombstones
 	Part isFollowResponse_Part `protobuf_oneof:"part"`
 	// With events: the revision.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -269,6 +280,15 @@ func (x *FollowResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *FollowResponse) GetTombstones() *Tombstones {
+	if x != nil {
+		if x, ok := x.Part.(*FollowResponse_Tombstones); ok {
+			return x.Tombstones
+		}
+	}
+	return nil
+}
+
 func (x *FollowResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
@@ -322,6 +342,11 @@ type FollowResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
 }
 
+type FollowResponse_Tombstones struct {
+	// Deletes of the past, the oldest first.
+	Tombstones *Tombstones `protobuf:"bytes,8,opt,name=tombstones,proto3,oneof"`
+}
+
 func (*FollowResponse_Begin) isFollowResponse_Part() {}
 
 func (*FollowResponse_State) isFollowResponse_Part() {}
@@ -329,6 +354,8 @@ func (*FollowResponse_State) isFollowResponse_Part() {}
 func (*FollowResponse_End) isFollowResponse_Part() {}
 
 func (*FollowResponse_Heartbeat) isFollowResponse_Part() {}
+
+func (*FollowResponse_Tombstones) isFollowResponse_Part() {}
 
 // FollowBegin says what follows.
 type FollowBegin struct {
@@ -340,7 +367,13 @@ type FollowBegin struct {
 	// The lineage.
 	Lineage uint64 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The shard's epoch as the sender has it.
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The oldest revision that deletes are known from, once the tombstones are
+	// applied.
+	DeltaFloor int64 `protobuf:"varint,5,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
+	// What follows as state is what has changed since the follower's position,
+	// and not all there is.
+	Delta         bool `protobuf:"varint,6,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,11 +436,27 @@ func (x *FollowBegin) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *FollowBegin) GetDeltaFloor() int64 {
+	if x != nil {
+		return x.DeltaFloor
+	}
+	return 0
+}
+
+func (x *FollowBegin) GetDelta() bool {
+	if x != nil {
+		return x.Delta
+	}
+	return false
+}
+
 // StateChunk is a part of the state.
 type StateChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys, in order.
-	Kvs           []*v1.KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	// Keys, in order; of a delta in any order.
+	Kvs []*v1.KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
+	// Of a delta: keys that do not exist at the state's revision.
+	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +498,115 @@ func (x *StateChunk) GetKvs() []*v1.KeyValue {
 	return nil
 }
 
+func (x *StateChunk) GetDeleted() [][]byte {
+	if x != nil {
+		return x.Deleted
+	}
+	return nil
+}
+
+// Tombstones are deletes of the past.
+type Tombstones struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each delete.
+	Tombstones    []*Tombstone `protobuf:"bytes,1,rep,name=tombstones,proto3" json:"tombstones,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tombstones) Reset() {
+	*x = Tombstones{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tombstones) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tombstones) ProtoMessage() {}
+
+func (x *Tombstones) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tombstones.ProtoReflect.Descriptor instead.
+func (*Tombstones) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Tombstones) GetTombstones() []*Tombstone {
+	if x != nil {
+		return x.Tombstones
+	}
+	return nil
+}
+
+// Tombstone says that a key was deleted.
+type Tombstone struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The revision of the delete, or a later one at which the key was found
+	// missing.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tombstone) Reset() {
+	*x = Tombstone{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tombstone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tombstone) ProtoMessage() {}
+
+func (x *Tombstone) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
+func (*Tombstone) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Tombstone) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Tombstone) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // FollowEnd ends history and state.
 type FollowEnd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -458,7 +616,7 @@ type FollowEnd struct {
 
 func (x *FollowEnd) Reset() {
 	*x = FollowEnd{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +628,7 @@ func (x *FollowEnd) String() string {
 func (*FollowEnd) ProtoMessage() {}
 
 func (x *FollowEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +641,7 @@ func (x *FollowEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowEnd.ProtoReflect.Descriptor instead.
 func (*FollowEnd) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 // Heartbeat is progress, age and a sign of life.
@@ -503,7 +661,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +673,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +686,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetProgress() int64 {
@@ -570,7 +728,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +740,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +753,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -616,7 +774,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +786,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +799,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProposeResponse) GetMapVersion() uint64 {
@@ -660,7 +818,7 @@ type FollowMapRequest struct {
 
 func (x *FollowMapRequest) Reset() {
 	*x = FollowMapRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +830,7 @@ func (x *FollowMapRequest) String() string {
 func (*FollowMapRequest) ProtoMessage() {}
 
 func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +843,7 @@ func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapRequest.ProtoReflect.Descriptor instead.
 func (*FollowMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 // FollowMapResponse is the shard map at one version.
@@ -699,7 +857,7 @@ type FollowMapResponse struct {
 
 func (x *FollowMapResponse) Reset() {
 	*x = FollowMapResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +869,7 @@ func (x *FollowMapResponse) String() string {
 func (*FollowMapResponse) ProtoMessage() {}
 
 func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +882,7 @@ func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapResponse.ProtoReflect.Descriptor instead.
 func (*FollowMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FollowMapResponse) GetMap() []byte {
@@ -747,7 +905,7 @@ type ShareTokenRequest struct {
 
 func (x *ShareTokenRequest) Reset() {
 	*x = ShareTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +917,7 @@ func (x *ShareTokenRequest) String() string {
 func (*ShareTokenRequest) ProtoMessage() {}
 
 func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +930,7 @@ func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenRequest.ProtoReflect.Descriptor instead.
 func (*ShareTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ShareTokenRequest) GetTokenSha256() []byte {
@@ -798,7 +956,7 @@ type ShareTokenResponse struct {
 
 func (x *ShareTokenResponse) Reset() {
 	*x = ShareTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +968,7 @@ func (x *ShareTokenResponse) String() string {
 func (*ShareTokenResponse) ProtoMessage() {}
 
 func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +981,7 @@ func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenResponse.ProtoReflect.Descriptor instead.
 func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 // IdentifyTokenRequest asks to whom etcd has given a token.
@@ -837,7 +995,7 @@ type IdentifyTokenRequest struct {
 
 func (x *IdentifyTokenRequest) Reset() {
 	*x = IdentifyTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1007,7 @@ func (x *IdentifyTokenRequest) String() string {
 func (*IdentifyTokenRequest) ProtoMessage() {}
 
 func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1020,7 @@ func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
@@ -883,7 +1041,7 @@ type IdentifyTokenResponse struct {
 
 func (x *IdentifyTokenResponse) Reset() {
 	*x = IdentifyTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1053,7 @@ func (x *IdentifyTokenResponse) String() string {
 func (*IdentifyTokenResponse) ProtoMessage() {}
 
 func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1066,7 @@ func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IdentifyTokenResponse) GetUser() string {
@@ -927,7 +1085,7 @@ type ReadRightsRequest struct {
 
 func (x *ReadRightsRequest) Reset() {
 	*x = ReadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1097,7 @@ func (x *ReadRightsRequest) String() string {
 func (*ReadRightsRequest) ProtoMessage() {}
 
 func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1110,7 @@ func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 // ReadRightsResponse tells what etcd's users may read.
@@ -974,7 +1132,7 @@ type ReadRightsResponse struct {
 
 func (x *ReadRightsResponse) Reset() {
 	*x = ReadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1144,7 @@ func (x *ReadRightsResponse) String() string {
 func (*ReadRightsResponse) ProtoMessage() {}
 
 func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1157,7 @@ func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadRightsResponse) GetKnown() bool {
@@ -1050,7 +1208,7 @@ type UserRights struct {
 
 func (x *UserRights) Reset() {
 	*x = UserRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1220,7 @@ func (x *UserRights) String() string {
 func (*UserRights) ProtoMessage() {}
 
 func (x *UserRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1233,7 @@ func (x *UserRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
 func (*UserRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UserRights) GetName() string {
@@ -1105,7 +1263,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1275,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1288,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RoleRights) GetName() string {
@@ -1161,7 +1319,7 @@ type ReadPermission struct {
 
 func (x *ReadPermission) Reset() {
 	*x = ReadPermission{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1331,7 @@ func (x *ReadPermission) String() string {
 func (*ReadPermission) ProtoMessage() {}
 
 func (x *ReadPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1344,7 @@ func (x *ReadPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
 func (*ReadPermission) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadPermission) GetKey() []byte {
@@ -1203,11 +1361,103 @@ func (x *ReadPermission) GetRangeEnd() []byte {
 	return nil
 }
 
+// PermitRequest asks for a permit.
+type PermitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that asks, for logs.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// What for, for logs.
+	Purpose       string `protobuf:"bytes,2,opt,name=purpose,proto3" json:"purpose,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermitRequest) Reset() {
+	*x = PermitRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermitRequest) ProtoMessage() {}
+
+func (x *PermitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
+func (*PermitRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PermitRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PermitRequest) GetPurpose() string {
+	if x != nil {
+		return x.Purpose
+	}
+	return ""
+}
+
+// PermitResponse is a permit.
+type PermitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermitResponse) Reset() {
+	*x = PermitResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermitResponse) ProtoMessage() {}
+
+func (x *PermitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermitResponse.ProtoReflect.Descriptor instead.
+func (*PermitResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\xf2\x02\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\x91\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1223,25 +1473,42 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\bR\rrequireDirect\x12#\n" +
 	"\rwant_progress\x18\v \x01(\x03R\fwantProgress\x12\x1d\n" +
 	"\n" +
-	"ping_nanos\x18\f \x01(\x03R\tpingNanos\"\xfb\x02\n" +
+	"ping_nanos\x18\f \x01(\x03R\tpingNanos\x12\x1d\n" +
+	"\n" +
+	"want_delta\x18\r \x01(\bR\twantDelta\"\xbd\x03\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
 	"\x05state\x18\x02 \x01(\v2\x1e.shardwatch.peer.v1.StateChunkH\x00R\x05state\x121\n" +
 	"\x03end\x18\x03 \x01(\v2\x1d.shardwatch.peer.v1.FollowEndH\x00R\x03end\x12=\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x1d.shardwatch.peer.v1.HeartbeatH\x00R\theartbeat\x12\x1a\n" +
+	"\theartbeat\x18\x04 \x01(\v2\x1d.shardwatch.peer.v1.HeartbeatH\x00R\theartbeat\x12@\n" +
+	"\n" +
+	"tombstones\x18\b \x01(\v2\x1e.shardwatch.peer.v1.TombstonesH\x00R\n" +
+	"tombstones\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x1a\n" +
 	"\bfragment\x18\x06 \x01(\bR\bfragment\x12\x18\n" +
 	"\ahistory\x18\a \x01(\bR\ahistory\x12,\n" +
 	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06eventsB\x06\n" +
-	"\x04part\"o\n" +
+	"\x04part\"\xa6\x01\n" +
 	"\vFollowBegin\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12\x18\n" +
 	"\alineage\x18\x03 \x01(\x04R\alineage\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"7\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1f\n" +
+	"\vdelta_floor\x18\x05 \x01(\x03R\n" +
+	"deltaFloor\x12\x14\n" +
+	"\x05delta\x18\x06 \x01(\bR\x05delta\"Q\n" +
 	"\n" +
 	"StateChunk\x12)\n" +
-	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\"\v\n" +
+	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
+	"\adeleted\x18\f \x03(\fR\adeleted\"K\n" +
+	"\n" +
+	"Tombstones\x12=\n" +
+	"\n" +
+	"tombstones\x18\x01 \x03(\v2\x1d.shardwatch.peer.v1.TombstoneR\n" +
+	"tombstones\"9\n" +
+	"\tTombstone\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
 	"\tFollowEnd\"\x90\x01\n" +
 	"\tHeartbeat\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x03R\bprogress\x12+\n" +
@@ -1282,7 +1549,11 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\vpermissions\x18\x02 \x03(\v2\".shardwatch.peer.v1.ReadPermissionR\vpermissions\"?\n" +
 	"\x0eReadPermission\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
-	"\trange_end\x18\x02 \x01(\fR\brangeEnd2\xb2\x04\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"=\n" +
+	"\rPermitRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\apurpose\x18\x02 \x01(\tR\apurpose\"\x10\n" +
+	"\x0ePermitResponse2\x85\x05\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12Z\n" +
 	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
@@ -1291,7 +1562,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"ShareToken\x12%.shardwatch.peer.v1.ShareTokenRequest\x1a&.shardwatch.peer.v1.ShareTokenResponse\x12d\n" +
 	"\rIdentifyToken\x12(.shardwatch.peer.v1.IdentifyTokenRequest\x1a).shardwatch.peer.v1.IdentifyTokenResponse\x12[\n" +
 	"\n" +
-	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
+	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponse\x12Q\n" +
+	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01BFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_shardwatch_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -1305,59 +1577,67 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
 	(*FollowBegin)(nil),           // 2: shardwatch.peer.v1.FollowBegin
 	(*StateChunk)(nil),            // 3: shardwatch.peer.v1.StateChunk
-	(*FollowEnd)(nil),             // 4: shardwatch.peer.v1.FollowEnd
-	(*Heartbeat)(nil),             // 5: shardwatch.peer.v1.Heartbeat
-	(*ProposeRequest)(nil),        // 6: shardwatch.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 7: shardwatch.peer.v1.ProposeResponse
-	(*FollowMapRequest)(nil),      // 8: shardwatch.peer.v1.FollowMapRequest
-	(*FollowMapResponse)(nil),     // 9: shardwatch.peer.v1.FollowMapResponse
-	(*ShareTokenRequest)(nil),     // 10: shardwatch.peer.v1.ShareTokenRequest
-	(*ShareTokenResponse)(nil),    // 11: shardwatch.peer.v1.ShareTokenResponse
-	(*IdentifyTokenRequest)(nil),  // 12: shardwatch.peer.v1.IdentifyTokenRequest
-	(*IdentifyTokenResponse)(nil), // 13: shardwatch.peer.v1.IdentifyTokenResponse
-	(*ReadRightsRequest)(nil),     // 14: shardwatch.peer.v1.ReadRightsRequest
-	(*ReadRightsResponse)(nil),    // 15: shardwatch.peer.v1.ReadRightsResponse
-	(*UserRights)(nil),            // 16: shardwatch.peer.v1.UserRights
-	(*RoleRights)(nil),            // 17: shardwatch.peer.v1.RoleRights
-	(*ReadPermission)(nil),        // 18: shardwatch.peer.v1.ReadPermission
-	(*v1.Event)(nil),              // 19: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 20: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*Tombstones)(nil),            // 4: shardwatch.peer.v1.Tombstones
+	(*Tombstone)(nil),             // 5: shardwatch.peer.v1.Tombstone
+	(*FollowEnd)(nil),             // 6: shardwatch.peer.v1.FollowEnd
+	(*Heartbeat)(nil),             // 7: shardwatch.peer.v1.Heartbeat
+	(*ProposeRequest)(nil),        // 8: shardwatch.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 9: shardwatch.peer.v1.ProposeResponse
+	(*FollowMapRequest)(nil),      // 10: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),     // 11: shardwatch.peer.v1.FollowMapResponse
+	(*ShareTokenRequest)(nil),     // 12: shardwatch.peer.v1.ShareTokenRequest
+	(*ShareTokenResponse)(nil),    // 13: shardwatch.peer.v1.ShareTokenResponse
+	(*IdentifyTokenRequest)(nil),  // 14: shardwatch.peer.v1.IdentifyTokenRequest
+	(*IdentifyTokenResponse)(nil), // 15: shardwatch.peer.v1.IdentifyTokenResponse
+	(*ReadRightsRequest)(nil),     // 16: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 17: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 18: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 19: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 20: shardwatch.peer.v1.ReadPermission
+	(*PermitRequest)(nil),         // 21: shardwatch.peer.v1.PermitRequest
+	(*PermitResponse)(nil),        // 22: shardwatch.peer.v1.PermitResponse
+	(*v1.Event)(nil),              // 23: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 24: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
 	3,  // 1: shardwatch.peer.v1.FollowResponse.state:type_name -> shardwatch.peer.v1.StateChunk
-	4,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
-	5,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
-	19, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	20, // 5: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
-	21, // 6: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	16, // 7: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
-	17, // 8: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
-	18, // 9: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	0,  // 10: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	8,  // 11: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	6,  // 12: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	10, // 13: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	12, // 14: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	14, // 15: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	1,  // 16: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 17: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	7,  // 18: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	11, // 19: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	13, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	15, // 21: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
+	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
+	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
+	23, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	24, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
+	25, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	18, // 9: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	19, // 10: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	20, // 11: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	0,  // 12: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	10, // 13: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	8,  // 14: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	12, // 15: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	14, // 16: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	16, // 17: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	21, // 18: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	1,  // 19: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	11, // 20: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	9,  // 21: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	13, // 22: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	15, // 23: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	17, // 24: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	22, // 25: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -1370,6 +1650,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 		(*FollowResponse_State)(nil),
 		(*FollowResponse_End)(nil),
 		(*FollowResponse_Heartbeat)(nil),
+		(*FollowResponse_Tombstones)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1377,7 +1658,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	PeerService_ShareToken_FullMethodName    = "/shardwatch.peer.v1.PeerService/ShareToken"
 	PeerService_IdentifyToken_FullMethodName = "/shardwatch.peer.v1.PeerService/IdentifyToken"
 	PeerService_ReadRights_FullMethodName    = "/shardwatch.peer.v1.PeerService/ReadRights"
+	PeerService_Permit_FullMethodName        = "/shardwatch.peer.v1.PeerService/Permit"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -50,6 +51,10 @@ type PeerServiceClient interface {
 	// ReadRights asks what etcd's users may read, for a node that starts while
 	// etcd is away.
 	ReadRights(ctx context.Context, in *ReadRightsRequest, opts ...grpc.CallOption) (*ReadRightsResponse, error)
+	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
+	// list, or a long catch-up. The first response is the permit; it is given back
+	// when the call ends.
+	Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error)
 }
 
 type peerServiceClient struct {
@@ -132,6 +137,25 @@ func (c *peerServiceClient) ReadRights(ctx context.Context, in *ReadRightsReques
 	return out, nil
 }
 
+func (c *peerServiceClient) Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[2], PeerService_Permit_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PermitRequest, PermitResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_PermitClient = grpc.ServerStreamingClient[PermitResponse]
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -155,6 +179,10 @@ type PeerServiceServer interface {
 	// ReadRights asks what etcd's users may read, for a node that starts while
 	// etcd is away.
 	ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error)
+	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
+	// list, or a long catch-up. The first response is the permit; it is given back
+	// when the call ends.
+	Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -182,6 +210,9 @@ func (UnimplementedPeerServiceServer) IdentifyToken(context.Context, *IdentifyTo
 }
 func (UnimplementedPeerServiceServer) ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadRights not implemented")
+}
+func (UnimplementedPeerServiceServer) Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error {
+	return status.Error(codes.Unimplemented, "method Permit not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -294,6 +325,17 @@ func _PeerService_ReadRights_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_Permit_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PermitRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServiceServer).Permit(m, &grpc.GenericServerStream[PermitRequest, PermitResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_PermitServer = grpc.ServerStreamingServer[PermitResponse]
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -328,6 +370,11 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "FollowMap",
 			Handler:       _PeerService_FollowMap_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Permit",
+			Handler:       _PeerService_Permit_Handler,
 			ServerStreams: true,
 		},
 	},
