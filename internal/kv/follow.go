@@ -1,6 +1,9 @@
 package kv
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // FollowRequest asks a source for one range.
 type FollowRequest struct {
@@ -16,11 +19,14 @@ type FollowRequest struct {
 	// sees to it that an UpdateProgress of at least the highest of them comes
 	// soon, even when the range is quiet. May be nil.
 	Want <-chan Revision
-	// Held says under which revision the follower holds a key; 0: it does not.
-	// With From 0, when the follower has a state that it could not follow on
-	// from: a source may answer with what differs from it, see Update.Leap. May
-	// be nil.
-	Held func(key []byte) Revision
+	// Held yields the key/values that the follower holds, in the order of their
+	// keys, and HeldAt is the revision it holds them at. With From 0, when the
+	// follower has a state that it could not follow on from: a source may answer
+	// with what differs from it, see Update.Leap, and finds out by it whether its
+	// history is still the follower's. It may be called more than once. May be
+	// nil.
+	Held   iter.Seq[*KeyValue]
+	HeldAt Revision
 	// HistoryFrom, with From 0, is the first revision that is missing in the
 	// history that the follower has: a source that can tells what lies between
 	// it and the state as UpdateHistory, with a Floor that is not above it.
