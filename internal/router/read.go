@@ -44,9 +44,10 @@ type Reading struct {
 	// Lineage is the history it belongs to.
 	Lineage uint64
 
-	r     *Router
-	req   ReadRequest
-	parts []part
+	r       *Router
+	req     ReadRequest
+	parts   []part
+	freshAt time.Time // see Age; zero: not known
 }
 
 // part is one shard's share.
@@ -54,6 +55,18 @@ type part struct {
 	shard    *shard.Shard // part of the map
 	rng      kv.Range
 	snapshot *cache.Snapshot // nil: on another node
+}
+
+// Age returns how old what is read may be: everything that etcd acknowledged
+// longer ago than that is in it. The shard whose data is oldest counts. It is
+// not known when the request names a revision, when it takes data of any age
+// and that of a shard is not known, and, when all shards are on other nodes,
+// before the first of them has answered.
+func (g *Reading) Age() (age time.Duration, known bool) {
+	if g.freshAt.IsZero() {
+		return 0, false
+	}
+	return time.Since(g.freshAt), true
 }
 
 // Read fixes the revision and the state of every shard that is here. It fails
@@ -88,10 +101,11 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if out.Revision, err = r.Now(ctx); err != nil {
 			return nil, err
 		}
+		out.freshAt = began
 	case away == len(shards):
 		// All on other nodes: the one that is asked first chooses.
 	default:
-		if out.Revision, err = r.presentRevision(req, homes, shards); err != nil {
+		if out.Revision, out.freshAt, err = r.presentRevision(req, homes, shards); err != nil {
 			return nil, err
 		}
 	}
@@ -167,29 +181,36 @@ func (r *Router) notFuture(ctx context.Context, revision kv.Revision, homes []*c
 }
 
 // presentRevision returns the newest revision that all shards here have, if
-// none is older than the request allows.
-func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards []shard.Shard) (kv.Revision, error) {
+// none is older than the request allows, and when the oldest was fresh; zero:
+// not known. That holds for all of the range at that revision: it is one of the
+// shards' own.
+func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards []shard.Shard) (revision kv.Revision, freshAt time.Time, err error) {
 	bound := req.MaxStaleness
 	if bound == 0 {
 		bound = r.cfg.MaxStaleness
 	}
-	var revision kv.Revision
+	oldest, allKnown := time.Duration(0), true
 	for i, c := range homes {
 		if c == nil {
 			continue
 		}
-		if age, known := c.Age(); bound != AnyAge && (!known || age > bound) {
+		age, known := c.Age() // before the progress that it speaks of
+		oldest, allKnown = max(oldest, age), allKnown && known
+		if bound != AnyAge && (!known || age > bound) {
 			detail := fmt.Sprintf("shard %d: how old the data is is not known yet", shards[i].ID)
 			if known {
 				detail = fmt.Sprintf("shard %d: the data may be %v old, the read allows %v", shards[i].ID, age.Round(time.Millisecond), bound)
 			}
-			return 0, &kv.UnavailableError{Why: kv.Stale, RetryAfter: time.Second, Detail: detail}
+			return 0, time.Time{}, &kv.UnavailableError{Why: kv.Stale, RetryAfter: time.Second, Detail: detail}
 		}
 		if p := c.Progress(); revision == 0 || p < revision {
 			revision = p
 		}
 	}
-	return revision, nil
+	if allKnown {
+		freshAt = time.Now().Add(-oldest)
+	}
+	return revision, freshAt, nil
 }
 
 // Options narrow what Each returns.
@@ -321,6 +342,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	began, chooses := time.Now(), g.Revision == 0
 	// Decoded by hand: key/values share the bytes of their message.
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, shardwatchv1.CacheService_List_FullMethodName, grpc.ForceCodecV2(wire.NewCodec()))
 	if err == nil {
@@ -345,6 +367,9 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		begun = true
 		if g.Revision == 0 {
 			g.Revision = m.Revision
+		}
+		if chooses && m.Age >= 0 {
+			g.freshAt = began.Add(-m.Age)
 		}
 		if err := fn(&m); err != nil {
 			return true, err

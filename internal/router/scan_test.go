@@ -77,7 +77,7 @@ func (l *listing) RecvMsg(m any) error {
 		for chunk := range slices.Chunk(items, 2) {
 			l.left = append(l.left, wire.ListChunk(at, 1, chunk))
 		}
-		l.left = append(l.left, wire.ListEnd(at, 1, nil, count), nil)
+		l.left = append(l.left, wire.ListEnd(at, 1, nil, count, -1), nil)
 	}
 	next := l.left[0]
 	if l.left = l.left[1:]; next == nil {

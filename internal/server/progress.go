@@ -24,6 +24,9 @@ type progress struct {
 	interval time.Duration // guarded by mu
 	stopped  bool          // guarded by mu
 	due      bool          // guarded by mu; the interval is over
+	age      *time.Timer   // guarded by mu; the next look at the ages; nil: no watch bounds its own
+	ageEvery time.Duration // guarded by mu; how often that is
+	aging    bool          // guarded by mu; a look at the ages is due
 	asking   bool          // guarded by mu; a request is being answered
 	again    bool          // guarded by mu; another came meanwhile
 	known    bool          // guarded by mu; wanted is what the request waits for
@@ -59,6 +62,9 @@ func (p *progress) stop() {
 	p.stopped = true
 	p.timer.Stop()
 	p.poll.Stop()
+	if p.age != nil {
+		p.age.Stop()
+	}
 }
 
 func (p *progress) setInterval(d time.Duration) {
@@ -112,6 +118,9 @@ func (p *progress) askLocked() {
 
 // run is the stream's own turn: for the pump that is at it.
 func (p *progress) run(*pump.Scratch) (again bool) {
+	if p.agingNow() {
+		p.s.endStale()
+	}
 	reached := p.s.reached()
 	answer, waiting := p.dueAt(reached)
 	if waiting > 0 {
@@ -124,7 +133,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	if !answer {
 		return false
 	}
-	m := &shardwatchv1.Progress{Revision: int64(reached.revision)}
+	m := &shardwatchv1.Progress{Revision: int64(reached.revision), Age: ageMessage(p.s.age())}
 	if now := time.Now(); now.Sub(p.markAt) > heldBack {
 		p.before, p.mark, p.markAt = p.mark, reached.furthest, now
 	}

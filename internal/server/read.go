@@ -99,7 +99,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		}
 	}
 	if r.GetCountOnly() {
-		return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, nil, count))
+		return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, nil, count, ageOf(reading)))
 	}
 	// One key more than asked for tells whether there is another page.
 	if options.Limit > 0 && options.Limit < math.MaxInt64 {
@@ -127,7 +127,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		token = wire.PageToken(wire.Position{ClusterID: cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
 	}
 	// The last message carries the token, and the revision of an empty list.
-	return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, token, count))
+	return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, token, count, ageOf(reading)))
 }
 
 // Get implements shardwatchv1.CacheServiceServer.
@@ -161,6 +161,7 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 		return nil
 	})
 	out.Revision = int64(reading.Revision)
+	out.Age = ageMessage(reading.Age())
 	return out, err
 }
 

@@ -165,6 +165,9 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return nil
 	}
 	start, err := s.startOf(r, rng)
+	if err == nil {
+		w.maxStaleness, err = watchStaleness(r.GetMaxStaleness())
+	}
 	if err != nil {
 		w.refuse(err)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -28,6 +29,8 @@ type watch struct {
 	task pump.Task
 	// refused: over the stream's limit, and not on its list.
 	refused bool
+	// maxStaleness is how old what is sent may be; 0: any age.
+	maxStaleness time.Duration
 
 	// Set before the task first runs, then owned by the pump.
 	inner   *router.Watch
@@ -38,6 +41,7 @@ type watch struct {
 	chunks  chan *wire.Encoded // the state; closed behind the last chunk
 	whole   bool               // set before chunks is closed: the last chunk was sent
 	cancel  context.CancelFunc // ends the goroutine that makes the chunks
+	freshAt time.Time          // the data was fresh then, when maxStaleness is set
 
 	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
@@ -108,6 +112,17 @@ func (w *watch) open(ctx context.Context, at start) {
 		return
 	}
 	w.begin, w.lineage = from-1, w.inner.Lineage()
+	if err := w.stale(time.Now()); err != nil {
+		if state != nil { // it is no position without the state
+			w.inner.Close()
+			w.inner = nil
+		}
+		w.refuse(err)
+		return
+	}
+	if w.maxStaleness > 0 {
+		w.s.progress.bound(w.maxStaleness)
+	}
 	if state != nil {
 		w.send(ctx, state)
 	}
@@ -234,7 +249,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	return &shardwatchv1.WatchResponse{WatchId: w.id, Detail: &shardwatchv1.WatchResponse_Created{Created: &shardwatchv1.Created{
 		Revision: int64(w.begin), Lineage: w.lineage, Node: string(w.s.srv.cfg.Self),
-		ResumeToken: w.token(w.begin),
+		ResumeToken: w.token(w.begin), Age: ageMessage(w.inner.Age()),
 	}}}
 }
 
@@ -287,8 +302,12 @@ func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 		e.Endpoints = notHere.Endpoints
 	case errors.As(err, &unavailable):
 		e.Endpoints = elsewhere
-		if unavailable.Why == kv.Draining {
+		switch unavailable.Why {
+		case kv.Draining:
 			e.Reason = shardwatchv1.EndReason_END_REASON_DRAINING
+		case kv.Stale:
+			e.Reason = shardwatchv1.EndReason_END_REASON_STALE
+		case kv.NotReady, kv.EtcdUnavailable:
 		}
 		e.RetryAfter = durationpb.New(unavailable.RetryAfter)
 	default:

@@ -2,8 +2,11 @@ package wire
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -12,14 +15,15 @@ import (
 type ListMessage struct {
 	Revision kv.Revision
 	Lineage  uint64
-	Count    int64 // below 0: not told
+	Count    int64         // below 0: not told
+	Age      time.Duration // below 0: not told
 	KVs      []*kv.KeyValue
 }
 
 // DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b;
 // nobody may change it afterwards.
 func DecodeListMessage(b []byte) (ListMessage, error) {
-	m := ListMessage{Count: -1}
+	m := ListMessage{Count: -1, Age: -1}
 	for at := 0; at < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[at:])
 		if n < 0 {
@@ -38,6 +42,17 @@ func DecodeListMessage(b []byte) (ListMessage, error) {
 				return m, err
 			}
 			m.KVs = append(m.KVs, item)
+		case num == listAge && typ == protowire.BytesType:
+			v, n := protowire.ConsumeBytes(b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: age at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
+			}
+			at += n
+			var age durationpb.Duration
+			if err := proto.Unmarshal(v, &age); err != nil {
+				return m, fmt.Errorf("%w: list: age: %w", kv.ErrMalformed, err)
+			}
+			m.Age = age.AsDuration()
 		case num <= listCount && typ == protowire.VarintType:
 			v, n := protowire.ConsumeVarint(b[at:])
 			if n < 0 {

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,7 +16,7 @@ import (
 func FuzzDecodeListMessage(f *testing.F) {
 	list := []*kv.KeyValue{item("/a", 3, 9), item("/b", 0, 8)}
 	for _, e := range []*wire.Encoded{
-		wire.ListChunk(9, 2, list), wire.ListEnd(9, 2, []byte("token"), 7), wire.ListEnd(9, 2, nil, 0), wire.ListEnd(0, 0, nil, -1),
+		wire.ListChunk(9, 2, list), wire.ListEnd(9, 2, []byte("token"), 7, time.Second), wire.ListEnd(9, 2, nil, 0, 0), wire.ListEnd(0, 0, nil, -1, -1),
 	} {
 		f.Add(e.Buffers.Materialize())
 	}

@@ -1,8 +1,12 @@
 package wire
 
 import (
+	"time"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -30,6 +34,7 @@ const (
 	listLineage  = 2 // ListResponse.lineage
 	listToken    = 3 // ListResponse.next_page_token
 	listCount    = 4 // ListResponse.count
+	listAge      = 5 // ListResponse.age
 
 	// items is the field of events and key/values in all of them.
 	items = 11
@@ -213,8 +218,8 @@ func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue) *Encod
 }
 
 // ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
-// 0 when nobody has asked for it.
-func ListEnd(revision kv.Revision, lineage uint64, nextPage []byte, count int64) *Encoded {
+// 0 when nobody has asked for it, age when it is not known.
+func ListEnd(revision kv.Revision, lineage uint64, nextPage []byte, count int64, age time.Duration) *Encoded {
 	var m message
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.varint(listLineage, lineage)
@@ -226,6 +231,11 @@ func ListEnd(revision kv.Revision, lineage uint64, nextPage []byte, count int64)
 		buf := m.room(2 * protowire.SizeVarint(1<<63))
 		*buf = protowire.AppendTag(*buf, listCount, protowire.VarintType)
 		*buf = protowire.AppendVarint(*buf, uint64(count))
+	}
+	if age >= 0 {
+		b, _ := proto.Marshal(durationpb.New(age)) // two numbers: nothing to fail
+		m.header(listAge, len(b))
+		m.shared(b)
 	}
 	return m.done()
 }

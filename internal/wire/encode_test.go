@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -117,9 +118,14 @@ func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
 
 func TestListEnd(t *testing.T) {
 	for _, count := range []int64{-1, 0, 1, 1 << 40} {
+		age := time.Duration(count)
+		b := bytesOf(t, wire.ListEnd(11, 2, []byte("token"), count, age))
 		var l shardwatchv1.ListResponse
-		if err := proto.Unmarshal(bytesOf(t, wire.ListEnd(11, 2, []byte("token"), count)), &l); err != nil {
+		if err := proto.Unmarshal(b, &l); err != nil {
 			t.Fatal(err)
+		}
+		if m, err := wire.DecodeListMessage(b); err != nil || m.Age != age || (l.Age == nil) != (age < 0) || l.GetAge().AsDuration() != max(0, age) {
+			t.Errorf("age %v: %+v, %v, and %v", age, m, err, &l)
 		}
 		if l.GetRevision() != 11 || l.GetLineage() != 2 || string(l.GetNextPageToken()) != "token" || l.GetCount() != max(0, count) || (l.Count == nil) != (count < 0) {
 			t.Errorf("end of a list with count %d: %v", count, &l)
