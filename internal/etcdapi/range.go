@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -48,6 +50,7 @@ func (d *Door) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.E
 	if err == nil {
 		var answer *wire.Encoded
 		if answer, err = d.answer(ctx, r, reading, now); err == nil {
+			tellAge(r, reading, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) })
 			return answer, nil
 		}
 	}

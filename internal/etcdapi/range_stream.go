@@ -101,6 +101,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 		return err
 	}
 	s.revision = reading.Revision
+	tellAge(s.r, reading, s.out.SetHeader)
 	if now == 0 {
 		now = s.revision
 	}

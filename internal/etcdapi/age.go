@@ -1,0 +1,25 @@
+package etcdapi
+
+import (
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/internal/router"
+)
+
+// ageHeader is the header that tells how old the answer to a serializable read
+// may be, in milliseconds. etcd's API has no field for it.
+const ageHeader = "shardwatch-age"
+
+// tellAge sets the header, if the age is known and says something: a read that
+// is linearizable, or at a revision, is as old as the caller wants it.
+func tellAge(r *etcdserverpb.RangeRequest, reading *router.Reading, set func(metadata.MD) error) {
+	if !r.GetSerializable() || r.GetRevision() > 0 {
+		return
+	}
+	if age, known := reading.Age(); known {
+		_ = set(metadata.Pairs(ageHeader, strconv.FormatInt(age.Milliseconds(), 10))) // fails when the call has ended
+	}
+}
