@@ -16,6 +16,7 @@ func (c *Cache) apply(b *kv.Batch) {
 	}
 	var replaced, grown int64
 	if !c.cfg.Stateless {
+		c.changes.mu.Lock()
 		for i := range b.Events {
 			e := &b.Events[i]
 			var prev *kv.KeyValue
@@ -26,6 +27,7 @@ func (c *Cache) apply(b *kv.Batch) {
 				grown += int64(e.KV.Size())
 			}
 			e.Prev = prev
+			c.changes.noteLocked(e, prev, b)
 			if prev != nil && prev.ModRevision() == b.Revision {
 				// A second change of the key within the revision: as etcd has it,
 				// the previous value is that of the revision before.
@@ -37,6 +39,7 @@ func (c *Cache) apply(b *kv.Batch) {
 				grown -= int64(prev.Size())
 			}
 		}
+		c.changes.mu.Unlock()
 		c.counters.stateBytes.Add(grown)
 		c.roots.push(old.changed, old.root, replaced, b.Received)
 	}
@@ -63,6 +66,7 @@ func (c *Cache) advance(revision kv.Revision) {
 		c.trimmed = now
 		c.win.evict(now)
 		c.roots.trim(now)
+		c.changes.trim(now)
 	} else if revision <= old.progress {
 		return
 	}

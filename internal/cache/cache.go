@@ -39,6 +39,13 @@ type Config struct {
 	Stateless bool
 	// Seed is what to start with; nil: nothing.
 	Seed *Seed
+	// History is what is known of the past, to be joined with the state and the
+	// history that the source brings; nil: nothing.
+	History *History
+	// OtherHistory is told when what the source brings cannot be the history of
+	// what is held: etcd was restored. The cache keeps what it has then. It must
+	// not block; nil: nobody is told.
+	OtherHistory func(error)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
 	WindowBytes int64
 	WindowTime  time.Duration
@@ -46,7 +53,11 @@ type Config struct {
 	// RootsTime how old these may be.
 	RootsBytes int64
 	RootsTime  time.Duration
-	Logger     *slog.Logger
+	// TombstoneBytes bounds what is remembered of deletes, for Changes, in bytes,
+	// TombstoneTime in time.
+	TombstoneBytes int64
+	TombstoneTime  time.Duration
+	Logger         *slog.Logger
 }
 
 // Defaults returns the Config of a production node, without Range and Source.
@@ -54,6 +65,7 @@ func Defaults() Config {
 	return Config{
 		WindowBytes: 64 << 20, WindowTime: 10 * time.Minute,
 		RootsBytes: 32 << 20, RootsTime: time.Minute,
+		TombstoneBytes: 16 << 20, TombstoneTime: 24 * time.Hour,
 	}
 }
 
@@ -69,6 +81,8 @@ func (c *Config) Validate() error {
 		{"WindowTime", c.WindowTime <= 0, "above 0"},
 		{"RootsBytes", c.RootsBytes < 0, "at least 0"},
 		{"RootsTime", c.RootsTime < 0, "at least 0"},
+		{"TombstoneBytes", c.TombstoneBytes < 0, "at least 0"},
+		{"TombstoneTime", c.TombstoneTime < 0, "at least 0"},
 		{"Source", c.Source == nil, "set"},
 	} {
 		if x.bad {
@@ -94,10 +108,12 @@ type Cache struct {
 
 	freshness freshness
 	roots     rootLog
+	changes   changeLog
 	counters  counters
 
 	// Owned by Run.
 	tree     *tree
+	behind   bool // the source could not go on from where we are
 	win      window
 	woken    []*Watcher // scratch
 	trimmed  time.Time
@@ -121,6 +137,7 @@ type view struct {
 type counters struct {
 	stateBytes atomic.Int64
 	resets     atomic.Int64
+	leaps      atomic.Int64
 	batches    atomic.Int64
 	events     atomic.Int64
 	late       atomic.Int64
@@ -135,15 +152,16 @@ func New(cfg Config) *Cache {
 	c := &Cache{
 		cfg: cfg, start: time.Now(),
 		want: make(chan kv.Revision, 1), ready: make(chan struct{}),
-		roots: rootLog{maxBytes: cfg.RootsBytes, maxAge: cfg.RootsTime},
-		win:   window{maxBytes: cfg.WindowBytes, maxAge: cfg.WindowTime, next: 1},
+		roots:   rootLog{maxBytes: cfg.RootsBytes, maxAge: cfg.RootsTime},
+		win:     window{maxBytes: cfg.WindowBytes, maxAge: cfg.WindowTime, next: 1},
+		changes: changeLog{maxBytes: cfg.TombstoneBytes, maxAge: cfg.TombstoneTime, byMod: newByMod()},
 	}
 	v := &view{}
 	c.view.Store(v)
 	c.settled.Store(v)
 	if s := cfg.Seed; s != nil {
-		c.load(s.tree, s.batches, s.floor, s.progress)
-		c.cfg.Seed = nil
+		c.load(s.tree, s.past)
+		c.cfg.Seed, c.cfg.History = nil, nil
 	}
 	return c
 }

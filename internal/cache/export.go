@@ -2,6 +2,7 @@ package cache
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -11,20 +12,35 @@ import (
 type Export struct {
 	Snapshot *Snapshot
 	Floor    kv.Revision
-	window   windowView
+	// DeltaFloor is the oldest revision from which on deletes are known.
+	DeltaFloor kv.Revision
+	window     windowView
+	deletes    []kv.Tombstone // below Floor
 }
 
 // Export returns the cache's content at its present progress. It fails with
 // ErrRetired and ErrNotReady.
 func (c *Cache) Export() (*Export, error) {
-	v := c.view.Load()
-	switch {
-	case v.retired:
+	if c.view.Load().retired {
 		return nil, ErrRetired
-	case !v.ready || c.cfg.Stateless:
+	}
+	return c.export()
+}
+
+// export is Export for a cache that may be retired.
+func (c *Cache) export() (*Export, error) {
+	v := c.view.Load()
+	if !v.ready || c.cfg.Stateless {
 		return nil, ErrNotReady
 	}
-	return &Export{Snapshot: &Snapshot{Revision: v.progress, root: v.root}, Floor: v.win.floor, window: v.win}, nil
+	// Taken later, they are those below the view's floor and more.
+	deletes, floor := c.changes.all()
+	x := &Export{
+		Snapshot: &Snapshot{Revision: v.progress, root: v.root},
+		Floor:    v.win.floor, DeltaFloor: min(floor, v.win.floor), window: v.win,
+	}
+	x.deletes = deletes[:cutTombstones(deletes, v.win.floor)]
+	return x, nil
 }
 
 // History returns the batches of the window, oldest first.
@@ -35,5 +51,16 @@ func (x *Export) History() iter.Seq[*kv.Batch] {
 				return
 			}
 		}
+	}
+}
+
+// Tombstones returns the deletes that are older than the window, oldest first.
+func (x *Export) Tombstones() iter.Seq[kv.Tombstone] { return slices.Values(x.deletes) }
+
+// Past returns window and tombstones in one.
+func (x *Export) Past() *History {
+	return &History{
+		Progress: x.Snapshot.Revision, Floor: x.Floor, Batches: slices.Collect(x.History()),
+		DeltaFloor: x.DeltaFloor, Tombstones: x.deletes,
 	}
 }

@@ -24,9 +24,9 @@ func (c *Cache) Run(ctx context.Context) error {
 		}
 		var compacted *kv.CompactedError
 		if errors.As(err, &compacted) && c.tree != nil {
-			c.cfg.Logger.Warn("history is gone at the source: loading the state again; watchers behind the new floor are told",
+			c.cfg.Logger.Warn("history is gone at the source: fetching what has changed; watchers behind the new floor are told",
 				"range", c.cfg.Range, "requested", compacted.Requested, "floor", compacted.Floor)
-			c.tree = nil // follow starts from nothing
+			c.behind = true
 			continue
 		}
 		if time.Since(began) > longest {
@@ -45,33 +45,49 @@ func (c *Cache) Run(ctx context.Context) error {
 // follow applies what the source brings until it ends.
 func (c *Cache) follow(ctx context.Context) error {
 	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: c.want}
-	if c.tree != nil {
+	switch {
+	case c.tree == nil:
+		if c.cfg.History != nil {
+			req.HistoryFrom = c.cfg.History.Progress + 1
+		}
+	case !c.behind:
 		req.From = c.view.Load().progress + 1
+	case !c.cfg.Stateless:
+		req.Held, req.HeldAt = c.held, c.view.Load().progress
 	}
 	c.demandAgain() // what the last source was asked for went with it
 	var l *loading  // a state on its way in
 	for u, err := range c.cfg.Source.Follow(ctx, req) {
 		if err != nil {
-			return err
+			return c.suspect(err)
 		}
 		switch u.Kind {
 		case kv.UpdateBegin:
-			if c.tree == nil {
-				l = newLoading(u)
-			} else if have := c.view.Load().progress; u.Revision > have {
+			have := c.view.Load().progress
+			switch {
+			case u.Leap && c.tree == nil:
+				return outOfTurn(u)
+			case u.Leap || req.From == 0:
+				if u.Revision < have {
+					return fmt.Errorf("the source has the state of revision %d, older than ours of %d", u.Revision, have)
+				}
+				l = c.newLoading(u)
+			case u.Revision > have:
 				return fmt.Errorf("the source begins behind revision %d, we have everything up to %d only", u.Revision, have)
 			}
-		case kv.UpdateState, kv.UpdateHistory:
+		case kv.UpdateState, kv.UpdateHistory, kv.UpdateTombstones:
 			if l == nil {
 				return outOfTurn(u)
 			}
-			l.add(u, c.cfg.Stateless)
+			if err := l.add(u); err != nil {
+				return c.suspect(err)
+			}
 		case kv.UpdateReady:
 			if l != nil {
-				if have := c.view.Load().progress; l.revision < have {
-					return fmt.Errorf("the source has the state of revision %d, older than ours of %d", l.revision, have)
+				c.behind = false
+				if err := c.finish(l); err != nil {
+					return err
 				}
-				c.load(l.tree, l.batches, l.floor, l.revision)
 				l = nil
 			} else if c.tree == nil {
 				return outOfTurn(u)
@@ -97,70 +113,13 @@ func outOfTurn(u kv.Update) error {
 	return fmt.Errorf("the source sent an update of kind %d out of turn", u.Kind)
 }
 
-// firstRevision is that of an etcd to which nothing was written yet.
-const firstRevision = 1
+// held yields what is held, in key order.
+func (c *Cache) held(yield func(*kv.KeyValue) bool) { c.view.Load().root.Scan(yield) }
 
-// loading is a state on its way in.
-type loading struct {
-	tree            *tree
-	batches         []*kv.Batch
-	revision, floor kv.Revision
-}
-
-func newLoading(begin kv.Update) *loading {
-	l := &loading{tree: newTree(), revision: begin.Revision, floor: begin.Floor}
-	if l.floor == 0 { // no history
-		l.floor = l.revision + 1
+// suspect tells of err when it is evidence that etcd's history is another one.
+func (c *Cache) suspect(err error) error {
+	if errors.Is(err, kv.ErrOtherHistory) && c.cfg.OtherHistory != nil {
+		c.cfg.OtherHistory(err)
 	}
-	return l
-}
-
-func (l *loading) add(u kv.Update, stateless bool) {
-	if u.Kind == kv.UpdateHistory {
-		l.batches = append(l.batches, &u.Batch)
-		return
-	}
-	if stateless {
-		return
-	}
-	for _, item := range u.KVs {
-		l.tree.Load(item)
-	}
-}
-
-// load replaces all there is. Watchers from before have a gap, and are told.
-func (c *Cache) load(t *tree, batches []*kv.Batch, floor, revision kv.Revision) {
-	if c.view.Load().ready {
-		c.counters.resets.Add(1)
-	}
-	if revision <= firstRevision { // nothing can have happened before
-		floor = min(floor, firstRevision)
-	}
-	c.tree = t
-	c.roots.clear()
-	before := c.win.next
-	c.win.reset(floor)
-	// The history is complete from the floor on: what happened before it is
-	// not known, deletes least of all.
-	changed := floor - 1
-	for _, b := range batches {
-		c.win.append(b)
-		changed = max(changed, b.Revision)
-	}
-	c.win.evict(time.Now())
-	var bytes int64
-	t.Scan(func(item *kv.KeyValue) bool {
-		bytes += int64(item.Size())
-		return true
-	})
-	c.counters.stateBytes.Store(bytes)
-	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: revision, ready: true}
-	c.view.Store(v)
-	c.wakeAll(before) // below the new window: they have a gap
-	c.settle(v)
-	select {
-	case <-c.ready:
-	default:
-		close(c.ready)
-	}
+	return err
 }

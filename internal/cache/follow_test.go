@@ -135,7 +135,7 @@ func TestCompactedAtSource(t *testing.T) {
 	if !c.Status().Ready || c.Progress() != 20 {
 		t.Errorf("the old state is not served while the new one loads: %+v", c.Status())
 	}
-	s.play(begin(50, 51), state(item("a", "", 12), item("c", "", 30)), ready(), live(puts(60, "a")))
+	s.play(begin(50, 51), state(item("a", "v12", 12), item("c", "", 30)), ready(), live(puts(60, "a")))
 	follows(t, c, 60)
 	if quietWakes.n.Load() == 0 {
 		t.Error("not woken")
@@ -151,7 +151,7 @@ func TestCompactedAtSource(t *testing.T) {
 	if got := drain(t, future); !slices.Equal(got, []kv.Revision{60}) {
 		t.Errorf("future watcher got %v", got)
 	}
-	if st := c.Status(); st.Resets != 1 || st.Keys != 2 {
+	if st := c.Status(); st.Resets != 1 || st.Leaps != 1 || st.Keys != 2 || st.DeltaFloor != 11 {
 		t.Errorf("status %+v", st)
 	}
 }

@@ -162,38 +162,57 @@ func (s *store) between(from, to kv.Revision) (out []kv.Revision) {
 	return out
 }
 
+// start sends what comes before the live part, and returns up to where it goes.
+func (s *store) start(req kv.FollowRequest, send func(kv.Update) bool) (sent kv.Revision, more bool) {
+	if req.From > 0 {
+		sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // some of it again
+		return sent, send(begin(req.From-1, 0))
+	}
+	at, _ := s.head()
+	if req.Held != nil && s.rng.IntN(2) == 0 {
+		return at, s.leap(req, at, send)
+	}
+	floor := at + 1
+	if s.rng.IntN(2) == 0 {
+		floor = max(2, at-kv.Revision(s.rng.IntN(50)))
+	}
+	var kvs []*kv.KeyValue
+	for k, v := range s.at(at) {
+		kvs = append(kvs, item(k, v.value, v.mod))
+	}
+	more = send(begin(at, floor)) && send(state(kvs...))
+	for _, revision := range s.between(floor, at) {
+		more = more && send(history(s.batch(revision)))
+	}
+	return at, more
+}
+
+// leap sends how the state differs from what the follower holds.
+func (s *store) leap(req kv.FollowRequest, at kv.Revision, send func(kv.Update) bool) bool {
+	u := kv.Update{Kind: kv.UpdateState}
+	now := maps.Clone(s.at(at))
+	for old := range req.Held {
+		k := string(old.Key())
+		switch v := now[k]; {
+		case v == nil:
+			u.Gone = append(u.Gone, k)
+		case v.mod == old.ModRevision():
+			delete(now, k)
+		}
+	}
+	for k, v := range now {
+		u.KVs = append(u.KVs, item(k, v.value, v.mod))
+	}
+	return send(kv.Update{Kind: kv.UpdateBegin, Revision: at, Leap: true}) && send(u)
+}
+
 // Follow implements Source.
 func (s *store) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		var sent kv.Revision
 		send := func(u kv.Update) bool { return ctx.Err() == nil && yield(u, nil) }
-		if req.From == 0 {
-			at, _ := s.head()
-			floor := at + 1
-			if s.rng.IntN(2) == 0 {
-				floor = max(2, at-kv.Revision(s.rng.IntN(50)))
-			}
-			if !send(begin(at, floor)) {
-				return
-			}
-			var kvs []*kv.KeyValue
-			for k, v := range s.at(at) {
-				kvs = append(kvs, item(k, v.value, v.mod))
-			}
-			if !send(state(kvs...)) {
-				return
-			}
-			for _, revision := range s.between(floor, at) {
-				if !send(history(s.batch(revision))) {
-					return
-				}
-			}
-			sent = at
-		} else {
-			if !send(begin(req.From-1, 0)) {
-				return
-			}
-			sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // some of it again
+		sent, more := s.start(req, send)
+		if !more {
+			return
 		}
 		if !send(ready()) {
 			return
@@ -251,7 +270,7 @@ type client struct {
 	stat clientStats
 }
 
-type clientStats struct{ watches, batches, events, compacted, wakes int }
+type clientStats struct{ watches, batches, events, compacted, wakes, changes int }
 
 func (x *client) randomRange() kv.Range {
 	k := x.s.keys[x.rng.IntN(len(x.s.keys))]
@@ -423,6 +442,58 @@ func (x *client) read(ctx context.Context) error {
 	return err
 }
 
+// changes takes what has changed between two random revisions: put over the
+// state of the first, it must make that of the second.
+func (x *client) changes(ctx context.Context) error {
+	progress, floor := x.c.Progress(), x.c.DeltaFloor()
+	since := max(1, floor-5) + kv.Revision(x.rng.Int64N(int64(max(1, progress-floor+6))))
+	at := kv.Revision(0)
+	if x.rng.IntN(2) == 0 {
+		at = max(since, progress-kv.Revision(x.rng.IntN(20)))
+	}
+	r := x.randomRange()
+	x.stat.changes++
+	got, err := x.c.Changes(ctx, r, since, at)
+	var compacted *kv.CompactedError
+	switch {
+	case errors.As(err, &compacted):
+		if compacted.Floor <= since && compacted.Requested != at {
+			return fmt.Errorf("changes since %d, known from %d on: %w", since, floor, err)
+		}
+		return nil
+	case errors.As(err, new(*kv.FutureError)) && since > progress:
+		return nil
+	case err != nil:
+		return fmt.Errorf("changes since %d at %d: %w", since, at, err)
+	}
+	if at > 0 && got.Revision != at || got.Revision < since {
+		return fmt.Errorf("changes since %d at %d are as of %d", since, at, got.Revision)
+	}
+	have, want := maps.Clone(x.s.at(since)), x.s.at(got.Revision)
+	seen := map[string]bool{}
+	for _, item := range got.Changed {
+		k := string(item.Key())
+		if seen[k] || !r.Contains(k) || item.ModRevision() <= since {
+			return fmt.Errorf("changes of %v since %d at %d: %q of %d is there twice, or has no place there", r, since, got.Revision, k, item.ModRevision())
+		}
+		seen[k] = true
+		have[k] = &versions{mod: item.ModRevision(), value: string(item.Value())}
+	}
+	for _, k := range got.Deleted {
+		if seen[k] || !r.Contains(k) {
+			return fmt.Errorf("changes of %v since %d at %d: deleted %q is there twice, or has no place there", r, since, got.Revision, k)
+		}
+		seen[k] = true
+		delete(have, k)
+	}
+	for _, k := range x.s.keys {
+		if h, w := have[k], want[k]; r.Contains(k) && ((h == nil) != (w == nil) || h != nil && *h != *w) {
+			return fmt.Errorf("changes of %v since %d at %d make %q %v, it is %v", r, since, got.Revision, k, h, w)
+		}
+	}
+	return nil
+}
+
 func TestAgainstModel(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -452,7 +523,7 @@ func TestAgainstModel(t *testing.T) {
 				s.grow()
 			}
 			cfg := small(s)
-			cfg.WindowBytes, cfg.RootsBytes = x.window, 100<<10
+			cfg.WindowBytes, cfg.RootsBytes, cfg.TombstoneBytes = x.window, 100<<10, x.window/16
 			clientRand := rand.New(rand.NewPCG(rng.Uint64(), 1))
 			c := New(cfg)
 			run(t, c)
@@ -473,6 +544,9 @@ func TestAgainstModel(t *testing.T) {
 						if err := all[i].read(t.Context()); err != nil {
 							t.Error(err)
 						}
+						if err := all[i].changes(t.Context()); err != nil {
+							t.Error(err)
+						}
 					}
 				})
 			}
@@ -486,6 +560,7 @@ func TestAgainstModel(t *testing.T) {
 				sum.events += all[i].stat.events
 				sum.compacted += all[i].stat.compacted
 				sum.wakes += all[i].stat.wakes
+				sum.changes += all[i].stat.changes
 			}
 			st := c.Status()
 			t.Logf("%+v; %+v", sum, st)

@@ -148,7 +148,7 @@ func run(tb testing.TB, c *Cache) (stop func()) {
 // revision; the test is its writer.
 func loaded(cfg Config, revision kv.Revision) *Cache {
 	c := New(cfg)
-	c.load(newTree(), nil, revision+1, revision)
+	c.load(newTree(), &History{Progress: revision, Floor: revision + 1, DeltaFloor: revision + 1})
 	return c
 }
 

@@ -22,9 +22,15 @@ type Status struct {
 	WindowBytes   int64
 	WindowSpan    time.Duration
 	Watchers      int
+	// DeltaFloor is the oldest revision from which on deletes are known;
+	// Tombstones of them are remembered, in TombstoneBytes.
+	DeltaFloor     kv.Revision
+	Tombstones     int
+	TombstoneBytes int64
 	// Batches and Events were applied since the start; Late ones came twice
-	// and were dropped; Resets counts how often the state was loaded again.
-	Batches, Events, Late, Resets int64
+	// and were dropped; Resets counts how often the window was lost, Leaps how
+	// often the state went on over that.
+	Batches, Events, Late, Resets, Leaps int64
 }
 
 // Status returns the cache's state.
@@ -35,8 +41,9 @@ func (c *Cache) Status() Status {
 		StateBytes:    c.counters.stateBytes.Load(),
 		WindowBatches: int64(v.win.next - v.win.first), //nolint:gosec // a count of batches in memory
 		Batches:       c.counters.batches.Load(), Events: c.counters.events.Load(),
-		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(),
+		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(), Leaps: c.counters.leaps.Load(),
 	}
+	s.Tombstones, s.TombstoneBytes, s.DeltaFloor = c.changes.status()
 	s.Age, s.AgeKnown = c.Age()
 	if v.root != nil {
 		s.Keys = v.root.Len()

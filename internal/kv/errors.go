@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -38,6 +39,11 @@ type LineageError struct {
 func (e *LineageError) Error() string {
 	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
 }
+
+// ErrOtherHistory says that what comes cannot be the continuation of what is
+// held: a key is there with a lower revision than before, or with another
+// content under the same one. etcd was restored from a backup.
+var ErrOtherHistory = errors.New("this is not the history that was followed so far")
 
 // InvalidError says which part of a request is wrong, and how.
 type InvalidError struct {

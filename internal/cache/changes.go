@@ -1,0 +1,321 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// changeLog knows what has changed since a revision, for much longer than the
+// window: the live keys by the revision of their last change, and the deletes.
+// What is deleted and what has changed are one moment's behind one lock.
+type changeLog struct {
+	maxBytes int64
+	maxAge   time.Duration
+
+	mu      sync.Mutex
+	byMod   *tree          // guarded by mu; the live keys, by mod revision
+	deletes []kv.Tombstone // guarded by mu; by revision; never changed, only appended to and cut
+	floor   kv.Revision    // guarded by mu; deletes are known from here on
+	bytes   int64          // guarded by mu; of deletes
+	marks   []mark         // guarded by mu; when the deletes came
+	holes   []hole         // guarded by mu; by revision
+}
+
+// hole says that the cache has leapt from one revision to another: it knows
+// which of the keys that it held are gone, but not what was created and deleted
+// between. So what was deleted since is not known to those who stand between.
+type hole struct{ after, before kv.Revision }
+
+// maxHoles is how many leaps are remembered.
+const maxHoles = 16
+
+// mark says that the deletes up to a revision came before a time.
+type mark struct {
+	revision kv.Revision
+	at       time.Time
+}
+
+// marksPerAge is into how many parts the time is cut for which deletes are
+// kept.
+const marksPerAge = 64
+
+func newByMod() *tree {
+	return btree.NewBTreeGOptions(func(a, b *kv.KeyValue) bool {
+		if a.ModRevision() != b.ModRevision() {
+			return a.ModRevision() < b.ModRevision()
+		}
+		return bytes.Compare(a.Key(), b.Key()) < 0
+	}, btree.Options{NoLocks: true, Degree: treeDegree})
+}
+
+// behind returns a value to search byMod for what has changed behind since.
+func behindPivot(since kv.Revision) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{ModRevision: since + 1})
+}
+
+// reset starts again, with a state and with the deletes from floor on, by
+// revision.
+func (l *changeLog) reset(state *tree, deletes []kv.Tombstone, floor kv.Revision, now time.Time) {
+	byMod := indexByMod(state)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byMod, l.floor, l.deletes, l.bytes, l.marks, l.holes = byMod, floor, nil, 0, nil, nil
+	l.buryLocked(now, deletes...)
+}
+
+// leap goes on with another state, over a hole, with the keys that were lost in
+// it and the deletes behind it.
+func (l *changeLog) leap(state *tree, over hole, lost []string, deletes []kv.Tombstone, now time.Time) {
+	byMod := indexByMod(state)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byMod, l.holes = byMod, append(l.holes, over)
+	if len(l.holes) > maxHoles {
+		l.floor, l.holes = l.holes[0].before+1, l.holes[1:]
+		known := sort.Search(len(l.deletes), func(i int) bool { return l.deletes[i].Revision >= l.floor })
+		for i := range known {
+			l.bytes -= int64(l.deletes[i].Size())
+		}
+		l.deletes = l.deletes[known:]
+	}
+	for _, key := range lost {
+		l.buryLocked(now, kv.Tombstone{Key: key, Revision: over.before})
+	}
+	l.buryLocked(now, deletes...)
+}
+
+func indexByMod(state *tree) *tree {
+	items := make([]*kv.KeyValue, 0, state.Len())
+	state.Scan(func(item *kv.KeyValue) bool {
+		items = append(items, item)
+		return true
+	})
+	byMod := newByMod()
+	slices.SortFunc(items, func(a, b *kv.KeyValue) int {
+		if a.ModRevision() != b.ModRevision() {
+			return int(a.ModRevision() - b.ModRevision())
+		}
+		return bytes.Compare(a.Key(), b.Key())
+	})
+	for _, item := range items {
+		byMod.Load(item)
+	}
+	return byMod
+}
+
+// noteLocked notes an event of a revision, and what it has replaced.
+func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) {
+	if replaced != nil {
+		l.byMod.Delete(replaced)
+	}
+	if e.Type == kv.Delete {
+		l.buryLocked(b.Received, kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision})
+	} else {
+		l.byMod.Set(e.KV)
+	}
+}
+
+// buryLocked adds deletes, which are by revision, and at or above those before.
+func (l *changeLog) buryLocked(now time.Time, deletes ...kv.Tombstone) {
+	if len(deletes) == 0 {
+		return
+	}
+	l.deletes = append(l.deletes, deletes...)
+	for i := range deletes {
+		l.bytes += int64(deletes[i].Size())
+	}
+	newest := deletes[len(deletes)-1].Revision
+	if n := len(l.marks); n > 0 && now.Sub(l.marks[n-1].at) < l.maxAge/marksPerAge {
+		l.marks[n-1].revision = newest
+	} else {
+		l.marks = append(l.marks, mark{revision: newest, at: now})
+	}
+	l.trimLocked(now)
+}
+
+// trim drops what is too old.
+func (l *changeLog) trim(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trimLocked(now)
+}
+
+func (l *changeLog) trimLocked(now time.Time) {
+	drop := 0
+	for len(l.marks) > 0 && now.Sub(l.marks[0].at) > l.maxAge {
+		old := l.marks[0].revision
+		drop = sort.Search(len(l.deletes), func(i int) bool { return l.deletes[i].Revision > old })
+		l.marks = l.marks[1:]
+	}
+	left := l.bytes
+	for i := range drop {
+		left -= int64(l.deletes[i].Size())
+	}
+	for drop < len(l.deletes) && left > l.maxBytes {
+		left -= int64(l.deletes[drop].Size())
+		drop++
+	}
+	// A revision goes whole: what is known of it is known from the floor on.
+	for drop > 0 && drop < len(l.deletes) && l.deletes[drop].Revision == l.deletes[drop-1].Revision {
+		left -= int64(l.deletes[drop].Size())
+		drop++
+	}
+	if drop == 0 {
+		return
+	}
+	l.floor, l.bytes = max(l.floor, l.deletes[drop-1].Revision+1), left
+	for len(l.holes) > 0 && l.holes[0].before < l.floor {
+		l.holes = l.holes[1:]
+	}
+	l.deletes = l.deletes[drop:]
+	if cap(l.deletes) > 64 && len(l.deletes) < cap(l.deletes)/4 {
+		l.deletes = append(make([]kv.Tombstone, 0, 2*len(l.deletes)), l.deletes...)
+	}
+}
+
+// since returns the live keys by mod revision, and the deletes behind a
+// revision; both must only be read. It fails with a *kv.CompactedError.
+func (l *changeLog) since(revision kv.Revision) (byMod *tree, deletes []kv.Tombstone, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if revision+1 < l.floor {
+		return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: l.floor}
+	}
+	for _, h := range l.holes {
+		if revision > h.after && revision < h.before {
+			return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: h.before + 1}
+		}
+	}
+	from := sort.Search(len(l.deletes), func(i int) bool { return l.deletes[i].Revision > revision })
+	return l.byMod.Copy(), l.deletes[from:len(l.deletes):len(l.deletes)], nil
+}
+
+// all returns the deletes that are known without a hole, and from which
+// revision on they are.
+func (l *changeLog) all() (deletes []kv.Tombstone, floor kv.Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	floor = l.floor
+	if n := len(l.holes); n > 0 {
+		floor = max(floor, l.holes[n-1].before+1)
+	}
+	from := sort.Search(len(l.deletes), func(i int) bool { return l.deletes[i].Revision >= floor })
+	return l.deletes[from:len(l.deletes):len(l.deletes)], floor
+}
+
+// status returns the number of deletes that are known, their bytes, and from
+// which revision on they are.
+func (l *changeLog) status() (n int, bytes int64, floor kv.Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.deletes), l.bytes, l.floor
+}
+
+// Changes is what has changed in a range between two revisions.
+type Changes struct {
+	// Revision is the later one: all is as of it.
+	Revision kv.Revision
+	// Changed are the keys that have changed and exist, each once, in no
+	// particular order.
+	Changed []*kv.KeyValue
+	// Deleted are keys that do not exist and may have existed, each once.
+	Deleted []string
+}
+
+// Changes returns what has changed in r behind since, up to exactly at; 0: up
+// to the cache's progress. It waits, and fails, as At does; with a
+// *kv.CompactedError also when it is no longer known what was deleted since,
+// its Floor being DeltaFloor, and with a *kv.FutureError when since is ahead.
+func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) (*Changes, error) {
+	state, err := c.At(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if since > state.Revision {
+		return nil, &kv.FutureError{Requested: since, Current: state.Revision}
+	}
+	// What follows is of the same moment as state, or later: it says where to
+	// look, and state says what is there.
+	byMod, deletes, err := c.changes.since(since)
+	if err != nil {
+		return nil, err
+	}
+	out := &Changes{Revision: state.Revision}
+	gone := make(map[string]bool) // deleted since; true: by the state's revision
+	for i := range deletes {
+		if t := &deletes[i]; r.Contains(t.Key) {
+			gone[t.Key] = gone[t.Key] || t.Revision <= state.Revision
+		}
+	}
+	out.changed(r, since, state, byMod, gone)
+	// In the order of the log, so that the answer does not depend on chance.
+	for i := range deletes {
+		key := deletes[i].Key
+		before, is := gone[key]
+		if !is {
+			continue
+		}
+		delete(gone, key)
+		switch item := state.Get(key); {
+		case item == nil && before:
+			out.Deleted = append(out.Deleted, key)
+		case item != nil && item.ModRevision() > since: // deleted later only
+			out.Changed = append(out.Changed, item)
+		}
+	}
+	return out, nil
+}
+
+// changed collects the live keys, and takes those that exist in state out of
+// gone.
+func (out *Changes) changed(r kv.Range, since kv.Revision, state *Snapshot, byMod *tree, gone map[string]bool) {
+	take := func(item *kv.KeyValue) {
+		if item.ModRevision() > since {
+			out.Changed = append(out.Changed, item)
+		}
+		if len(gone) > 0 {
+			delete(gone, string(item.Key()))
+		}
+	}
+	older := sort.Search(byMod.Len(), func(i int) bool {
+		item, _ := byMod.GetAt(i)
+		return item.ModRevision() > since
+	})
+	if state.Count(r) <= byMod.Len()-older {
+		// The range has fewer keys than the cache has changes.
+		state.Ascend(r, func(item *kv.KeyValue) bool {
+			take(item)
+			return true
+		})
+		return
+	}
+	byMod.Ascend(behindPivot(since), func(item *kv.KeyValue) bool {
+		if !r.ContainsBytes(item.Key()) {
+			return true
+		}
+		if item.ModRevision() > state.Revision { // changed again meanwhile
+			item = state.Get(string(item.Key()))
+		}
+		if item != nil {
+			take(item)
+		}
+		return true
+	})
+}
+
+// DeltaFloor returns the oldest revision from which on it is known what was
+// deleted: Changes reach back to the one before. Where the cache has once leapt
+// over what its source no longer had, they do not reach back to a revision
+// inside of that. 0: nothing is known yet.
+func (c *Cache) DeltaFloor() kv.Revision {
+	_, _, floor := c.changes.status()
+	return floor
+}

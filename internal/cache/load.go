@@ -1,0 +1,183 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// firstRevision is that of an etcd to which nothing was written yet.
+const firstRevision = 1
+
+// loading is a state on its way in.
+type loading struct {
+	had       *tree       // what is held meanwhile; nil: nothing, or nothing of use
+	at        kv.Revision // up to which it goes
+	tree      *tree
+	leap      bool // tree begins as had: what comes is what differs
+	stateless bool
+	gone      []string // by a leap: keys that are not in tree
+	past      History
+}
+
+// newLoading begins to take in what a source brings.
+func (c *Cache) newLoading(begin kv.Update) *loading {
+	l := &loading{
+		tree: newTree(), leap: begin.Leap, stateless: c.cfg.Stateless,
+		past: History{Progress: begin.Revision, Floor: begin.Floor, DeltaFloor: begin.DeltaFloor},
+	}
+	if !l.stateless && c.tree != nil {
+		v := c.view.Load()
+		l.had, l.at = v.root, v.progress
+	}
+	if l.leap {
+		l.tree = c.tree.Copy()
+	}
+	if l.past.Floor == 0 || l.leap { // no history
+		l.past.Floor = begin.Revision + 1
+	}
+	if l.past.DeltaFloor == 0 || l.past.DeltaFloor > l.past.Floor {
+		l.past.DeltaFloor = l.past.Floor
+	}
+	return l
+}
+
+// add takes in a part. It fails with kv.ErrOtherHistory.
+func (l *loading) add(u kv.Update) error {
+	switch u.Kind {
+	case kv.UpdateHistory:
+		l.past.Batches = append(l.past.Batches, &u.Batch)
+	case kv.UpdateTombstones:
+		l.past.Tombstones = append(l.past.Tombstones, u.Tombstones...)
+	case kv.UpdateState:
+		if l.stateless {
+			return nil
+		}
+		for _, item := range u.KVs {
+			if err := l.check(item); err != nil {
+				return err
+			}
+			if l.leap {
+				l.tree.Set(item)
+			} else {
+				l.tree.Load(item)
+			}
+		}
+		for _, key := range u.Gone {
+			if l.leap {
+				l.tree.Delete(pivot(key))
+				l.gone = append(l.gone, key)
+			}
+		}
+	}
+	return nil
+}
+
+// check compares a key with what is held of it.
+func (l *loading) check(item *kv.KeyValue) error {
+	if l.had == nil {
+		return nil
+	}
+	old, ok := l.had.Get(item)
+	switch {
+	case !ok && item.ModRevision() <= l.at:
+		return fmt.Errorf("%w: %q is there as of revision %d, and was not when everything up to %d was held", kv.ErrOtherHistory, item.Key(), item.ModRevision(), l.at)
+	case !ok:
+	case old.ModRevision() > item.ModRevision():
+		return fmt.Errorf("%w: %q was changed at revision %d, and now is as of %d", kv.ErrOtherHistory, item.Key(), old.ModRevision(), item.ModRevision())
+	case old.ModRevision() == item.ModRevision() && !bytes.Equal(old.Encoded(), item.Encoded()):
+		return fmt.Errorf("%w: %q has two contents as of revision %d", kv.ErrOtherHistory, item.Key(), item.ModRevision())
+	}
+	return nil
+}
+
+// finish puts what was loaded in the place of all there is. It fails with
+// kv.ErrOtherHistory.
+func (c *Cache) finish(l *loading) error {
+	if l.had == nil {
+		l.past.join(c.cfg.History)
+		c.cfg.History = nil
+		c.load(l.tree, &l.past)
+		return nil
+	}
+	own, err := c.export()
+	if err != nil {
+		return err
+	}
+	c.counters.leaps.Add(1)
+	past := own.Past()
+	if l.past.DeltaFloor-1 <= past.Progress {
+		l.past.join(past)
+		c.load(l.tree, &l.past)
+		return nil
+	}
+	// What happened between is not known, but what came of it is.
+	over := hole{after: past.Progress, before: l.past.DeltaFloor - 1}
+	c.changes.leap(l.tree, over, l.lost(), l.past.tombstones(), time.Now())
+	c.replace(l.tree, &l.past)
+	return nil
+}
+
+// lost returns the keys that were held and do not exist any more.
+func (l *loading) lost() []string {
+	if l.leap {
+		return l.gone
+	}
+	var out []string
+	l.had.Scan(func(old *kv.KeyValue) bool {
+		if _, ok := l.tree.Get(old); !ok {
+			out = append(out, string(old.Key()))
+		}
+		return true
+	})
+	return out
+}
+
+// load replaces all there is.
+func (c *Cache) load(t *tree, past *History) {
+	if past.Progress <= firstRevision { // nothing can have happened before
+		past.Floor, past.DeltaFloor = min(past.Floor, firstRevision), min(past.DeltaFloor, firstRevision)
+	}
+	if !c.cfg.Stateless {
+		c.changes.reset(t, past.tombstones(), past.DeltaFloor, time.Now())
+	}
+	c.replace(t, past)
+}
+
+// replace replaces state and window. Watchers from before have a gap, and are
+// told.
+func (c *Cache) replace(t *tree, past *History) {
+	if c.view.Load().ready {
+		c.counters.resets.Add(1)
+	}
+	floor := past.Floor
+	c.tree = t
+	c.roots.clear()
+	before := c.win.next
+	c.win.reset(floor)
+	// The history is complete from the floor on: what happened before it is
+	// not known.
+	changed := floor - 1
+	for _, b := range past.Batches {
+		c.win.append(b)
+		changed = max(changed, b.Revision)
+	}
+	c.win.evict(time.Now())
+	var bytes int64
+	t.Scan(func(item *kv.KeyValue) bool {
+		bytes += int64(item.Size())
+		return true
+	})
+	c.counters.stateBytes.Store(bytes)
+	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: past.Progress, ready: true}
+	c.view.Store(v)
+	c.wakeAll(before) // below the new window: they have a gap
+	c.settle(v)
+	select {
+	case <-c.ready:
+	default:
+		close(c.ready)
+	}
+}

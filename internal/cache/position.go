@@ -1,0 +1,41 @@
+package cache
+
+import (
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Position is how far a watcher is.
+type Position struct {
+	// Revision: everything up to it was returned by Next.
+	Revision kv.Revision
+	// Newest is the revision up to which the cache has everything.
+	Newest kv.Revision
+	// Since is when the oldest batch came in that the watcher has to look at;
+	// zero when there is none.
+	Since time.Time
+}
+
+// Position returns how far the watcher is, as Progress does, but to anybody:
+// it moves nothing. A watcher behind the floor counts as being at it.
+func (w *Watcher) Position() Position {
+	state := w.state.Load() // before the view: what is published after it, it need not know
+	v := w.c.view.Load()
+	p := Position{Revision: v.progress, Newest: v.progress}
+	if pos := state >> 1; state&idleBit == 0 && pos < v.win.next {
+		e := v.win.at(max(pos, v.win.first))
+		p.Revision, p.Since = e.Revision-1, e.Received
+	}
+	return p
+}
+
+// Received returns when the first batch at or above revision came in; zero when
+// there is none yet.
+func (w *Watcher) Received(revision kv.Revision) time.Time {
+	v := w.c.view.Load()
+	if pos := v.win.seek(revision); pos < v.win.next {
+		return v.win.at(pos).Received
+	}
+	return time.Time{}
+}
