@@ -20,10 +20,14 @@ type Position struct {
 // Position returns how far the watcher is, as Progress does, but to anybody:
 // it moves nothing. A watcher behind the floor counts as being at it.
 func (w *Watcher) Position() Position {
-	state := w.state.Load() // before the view: what is published after it, it need not know
+	settled := w.c.settled.Load().progress // before the state, as in Progress
+	state := w.state.Load()
+	if state&idleBit != 0 {
+		return Position{Revision: settled, Newest: settled}
+	}
 	v := w.c.view.Load()
 	p := Position{Revision: v.progress, Newest: v.progress}
-	if pos := state >> 1; state&idleBit == 0 && pos < v.win.next {
+	if pos := state >> 1; pos < v.win.next {
 		e := v.win.at(max(pos, v.win.first))
 		p.Revision, p.Since = e.Revision-1, e.Received
 	}

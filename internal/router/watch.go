@@ -25,11 +25,12 @@ type Watch struct {
 	// as far as deliveries tell; Progress knows more.
 	delivered kv.Revision
 	// cursors are the user's while state is settled, the mover's while it is
-	// homeless.
+	// homeless. The slice and the state change under mu, too: see Position.
 	cursors []cursor
 	state   atomic.Int32
-	err     error     // why it has failed; set before state
-	since   time.Time // homeless since
+	err     error        // why it has failed; set before state
+	since   time.Time    // homeless since; written under mu
+	taken   atomic.Int64 // the lowest revision that cursors hold back; 0: none
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
@@ -235,8 +236,10 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		}
 	}
 	if lowest == math.MaxInt64 {
+		w.taken.Store(0)
 		return 0, dst, nil
 	}
+	w.taken.Store(int64(lowest))
 	held := false
 	for i := range w.cursors {
 		c := &w.cursors[i]
@@ -327,10 +330,13 @@ func (w *Watch) WakeAt(revision kv.Revision) {
 
 // leave gives up the cursors and has the router find new ones.
 func (w *Watch) leave() {
+	w.mu.Lock()
 	w.delivered, _ = w.Progress()
 	w.drop()
 	w.since = time.Now()
+	w.taken.Store(0)
 	w.state.Store(homeless)
+	w.mu.Unlock()
 	w.r.mu.Lock()
 	w.r.homeless[w] = struct{}{}
 	w.r.mu.Unlock()
@@ -355,6 +361,8 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 		if passing(err) && time.Since(w.since) < homelessTimeout {
 			return false
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.err = err
 		w.state.Store(failed)
 		return true

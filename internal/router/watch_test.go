@@ -107,6 +107,9 @@ func (r *reader) read(tb testing.TB, h *cachetest.History) {
 // check holds the watch's progress against what it has returned.
 func (r *reader) check(tb testing.TB, h *cachetest.History) {
 	tb.Helper()
+	if at, open := r.w.Position(); !open || at.Revision > at.Newest || len(h.Batches(r.rng, r.last, at.Revision)) > 0 {
+		tb.Fatalf("%v behind %d: said to be at %+v, %v", r.rng, r.last, at, open)
+	}
 	progress, _ := r.w.Progress()
 	if progress < r.last {
 		tb.Fatalf("%v: progress %d is below what was returned, %d", r.rng, progress, r.last)

@@ -1,0 +1,54 @@
+package cache
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Anybody may ask how far a watcher is: one that is idle has missed nothing, one
+// that has not looked lags, since the first batch that it has not seen came in.
+func TestPosition(t *testing.T) {
+	cfg := small(nil)
+	cfg.WindowBytes = 32 << 10
+	c := loaded(cfg, 10)
+	is := func(w *Watcher, revision, newest kv.Revision, since time.Time) {
+		t.Helper()
+		if got, want := w.Position(), (Position{Revision: revision, Newest: newest, Since: since}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	idle, slow, future := watch(t, c, kv.Single("b"), 11, &wakes{}), watch(t, c, kv.Single("a"), 11, &wakes{}), watch(t, c, all, 50, &wakes{})
+	drain(t, idle)
+	for revision := kv.Revision(11); revision <= 20; revision++ {
+		b := puts(revision, "a")
+		b.Received = time.Unix(int64(revision), 0)
+		c.apply(&b)
+	}
+	drain(t, future)
+	is(idle, 20, 20, time.Time{})
+	is(future, 20, 20, time.Time{})
+	is(slow, 10, 20, time.Unix(11, 0))
+	if _, _, err := slow.Next(nil); err != nil {
+		t.Fatal(err)
+	}
+	is(slow, 11, 20, time.Unix(12, 0))
+	drain(t, slow)
+	is(slow, 20, 20, time.Time{})
+	b := puts(21, "a")
+	b.Received = time.Unix(21, 0)
+	c.apply(&b)
+	is(slow, 20, 21, time.Unix(21, 0))
+	is(idle, 21, 21, time.Time{})
+	if got := slow.Received(15); !got.Equal(time.Unix(15, 0)) || !slow.Received(22).IsZero() {
+		t.Errorf("received at %v", got)
+	}
+	for revision := kv.Revision(22); revision < 4000; revision++ {
+		b := puts(revision, "a")
+		c.apply(&b)
+	}
+	if got := slow.Position(); got.Revision != c.Floor()-1 || got.Since.IsZero() {
+		t.Errorf("behind the floor %d: %+v", c.Floor(), got)
+	}
+}

@@ -1,0 +1,60 @@
+package router_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Who asks for positions is not in the way of the watch, wherever that is, and
+// what a merge holds back is not yet delivered.
+func TestPositionOfAMerge(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	n.Use(cachetest.Map(1, []string{"h"}, "here"))
+	for id := range n.Map().Shards {
+		<-n.Replica(n.Map().Shards[id].ID).Ready()
+	}
+	r := start(t, h, n)
+	one := open(t, r, kv.Range{}, cachetest.Start+1)
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				one.w.Position()
+			}
+		}
+	})
+	lag := func(want kv.Revision) {
+		t.Helper()
+		eventually(t, "the lag", func() bool {
+			one.read(t, h)
+			at, _ := one.w.Position()
+			return at.Newest-at.Revision == want && at.Since.IsZero() == (want == 0)
+		})
+	}
+	n.Gate(2).Limit(h.Now())
+	first := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
+	lag(0) // the other shard holds it back: nothing could be delivered
+	n.Gate(2).Limit(0)
+	eventually(t, "both shards are there", func() bool { return n.Replica(2).Progress() == first && n.Replica(1).Progress() == first })
+	if at, _ := one.w.Position(); one.last < first && (at.Revision != first-1 || at.Newest != first || at.Since.IsZero()) {
+		t.Errorf("before it is read: %+v", at)
+	}
+	lag(0)
+	n.Use(cachetest.Map(2, []string{"h", "m"}, "here")) // the watch moves
+	h.Commit(cachetest.Put("a", "2"), cachetest.Put("p", "2"))
+	eventually(t, "it goes on", func() bool { one.read(t, h); return one.last == h.Now() })
+	close(stop)
+	asking.Wait()
+	one.w.Close()
+	if _, open := one.w.Position(); open {
+		t.Error("a closed watch has a position")
+	}
+}
