@@ -27,9 +27,10 @@ type Client struct {
 	// passage is the connection for what is passed through.
 	passage *grpc.ClientConn
 
-	listing   chan struct{} // a place for each list in flight
+	permits   Permits
 	reads     shared[Clock]
 	pastReads pastReads
+	historian chan struct{} // a place for the one who reads history for all
 	verdicts  shared[verdict]
 	asked     askers // by those who wait for a verdict
 	past      past
@@ -49,7 +50,7 @@ func New(cfg Config) (*Client, error) {
 	endpoints, _ := parseEndpoints(cfg.Endpoints, cfg.TLS != nil) // Validate has told the mistakes
 	c := &Client{
 		cfg: cfg, endpoints: endpoints,
-		listing:   make(chan struct{}, cfg.MaxConcurrentLists),
+		permits: NewLocalPermits(cfg.MaxConcurrentLists), historian: make(chan struct{}, 1),
 		situation: situation{log: cfg.Logger},
 	}
 	for _, maxBytes := range []int{cfg.MaxResponseBytes, maxAnswer, maxAnswer, maxAnswer} {

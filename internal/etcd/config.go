@@ -39,8 +39,16 @@ type Config struct {
 	PageBytes   int
 	PageKeys    int
 	PageTimeout time.Duration
-	// MaxConcurrentLists bounds the lists in flight; more wait.
+	// MaxConcurrentLists bounds what of lists and the like is in flight; more
+	// wait. See Client.SetPermits.
 	MaxConcurrentLists int
+	// FreeCatchUp is by how many revisions a watch may be behind etcd without a
+	// permit: a long catch-up slows etcd's writes down.
+	FreeCatchUp int
+	// MaxHistory and MaxHistoryBytes bound the history that a Follow reads
+	// behind a list, in revisions of etcd and in bytes.
+	MaxHistory      int
+	MaxHistoryBytes int
 
 	// MaxResponseBytes bounds one response of a watch that is behind: etcd puts
 	// up to 1,000 revisions in one. What is larger is fetched in fragments.
@@ -74,6 +82,9 @@ func Defaults() Config {
 		PageKeys:           10_000,
 		PageTimeout:        30 * time.Second,
 		MaxConcurrentLists: 2,
+		FreeCatchUp:        5_000,
+		MaxHistory:         20_000,
+		MaxHistoryBytes:    64 << 20,
 		MaxResponseBytes:   64 << 20,
 		ProgressEvery:      100 * time.Millisecond,
 		ProgressCoalesce:   10 * time.Millisecond,
@@ -130,6 +141,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxConcurrentLists < 1 {
 		bad("concurrent lists: %d is below 1", c.MaxConcurrentLists)
+	}
+	if c.FreeCatchUp < 0 || c.MaxHistory < 0 || c.MaxHistoryBytes < 0 {
+		bad("catch-ups without a permit (%d revisions), history behind a list (%d revisions, %d bytes): none may be below 0", c.FreeCatchUp, c.MaxHistory, c.MaxHistoryBytes)
 	}
 	if c.Logger == nil {
 		bad("logger: missing")

@@ -10,10 +10,15 @@ import (
 )
 
 // Follow brings the range of req from etcd itself. With From 0 it lists the
-// state, all at one revision, then watches from behind it. Otherwise it
-// watches from From, which may lie in the future, and begins when it is known
-// that etcd still has everything from there on; if not, it fails with a
+// state, or with Held what differs from that, all at one revision, then watches
+// from behind it. With HistoryFrom it tells what has happened since, too, when
+// etcd still has it and it is not too much (Config.MaxHistory). With another
+// From it watches from there, which may lie in the future, and begins when it is
+// known that etcd still has everything from there on; if not, it fails with a
 // *kv.CompactedError whose floor is etcd's compact revision.
+//
+// It fails with ErrOtherHistory when what the follower has, and what etcd has,
+// cannot be of one history.
 //
 // It does not come back from a broken stream: it yields one error, and the
 // caller decides where to go on. It ends without one only when ctx ends or the
@@ -37,31 +42,30 @@ var errEnough = errors.New("the consumer has had enough")
 func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) error {
 	p := position{from: req.From}
 	if p.from == 0 {
-		pages, revision, err := c.list(ctx, req.Range)
+		revision, err := c.begin(ctx, req, emit)
 		if err != nil {
 			return err
 		}
 		p = position{from: revision + 1, begun: true}
-		if !emit(kv.Update{Kind: kv.UpdateBegin, Revision: revision, Floor: p.from}) {
-			return errEnough
-		}
-		for i, page := range pages {
-			pages[i] = nil // the consumer's now
-			if !emit(kv.Update{Kind: kv.UpdateState, Revision: revision, KVs: page}) {
-				return errEnough
-			}
-		}
-		if !emit(kv.Update{Kind: kv.UpdateReady, Revision: revision}) {
-			return errEnough
-		}
 	} else {
 		c.count.resumes.Add(1)
 	}
+	defer p.caughtUp()
 	for first := true; ; first = false {
 		from := p.from
 		err := c.watchFrom(ctx, req, &p, emit)
 		if first && errors.Is(err, errToken) {
 			continue // a watch is checked at its creation alone: nothing came yet
+		}
+		var behind *farBehindError
+		if errors.As(err, &behind) {
+			c.count.farBehind.Add(1)
+			release, err := c.permits.Acquire(ctx, fmt.Sprintf("catch up with %v from %d to %d", req.Range, p.from, behind.revision))
+			if err != nil {
+				return err
+			}
+			p.release, p.until = release, behind.revision
+			continue
 		}
 		if errors.Is(err, errTooLarge) && !p.fragment {
 			p.fragment = true
@@ -82,4 +86,75 @@ type position struct {
 	// one. A delete of 50,000 keys of 50 bytes came within 0.15 s in one piece,
 	// and after 62 s in fragments.
 	fragment bool
+	// release gives back the permit to be far behind, which is needed until the
+	// revision until is reached; nil: there is none.
+	release func()
+	until   kv.Revision
+}
+
+// caughtUp gives the permit back.
+func (p *position) caughtUp() {
+	if p.release != nil {
+		p.release()
+		p.release = nil
+	}
+}
+
+// farBehindError says that a watch needs a permit to come up to revision.
+type farBehindError struct{ revision kv.Revision }
+
+func (e *farBehindError) Error() string {
+	return fmt.Sprintf("it needs a permit to catch up with revision %d", e.revision)
+}
+
+// begin emits what comes before the live updates of a follower that cannot go
+// on from where it is, and returns its revision. Nothing is emitted before all
+// of it is there.
+func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) (kv.Revision, error) {
+	d, err := c.whatDiffers(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	if !emit(kv.Update{Kind: kv.UpdateBegin, Revision: d.revision, Floor: d.floor, Leap: req.Held != nil}) {
+		return 0, errEnough
+	}
+	for i, page := range d.pages {
+		d.pages[i] = nil // the consumer's now
+		if !emit(kv.Update{Kind: kv.UpdateState, Revision: d.revision, KVs: page}) {
+			return 0, errEnough
+		}
+	}
+	if len(d.gone) > 0 && !emit(kv.Update{Kind: kv.UpdateState, Revision: d.revision, Gone: d.gone}) {
+		return 0, errEnough
+	}
+	for _, b := range d.past {
+		if !emit(kv.Update{Kind: kv.UpdateHistory, Revision: b.Revision, Batch: b}) {
+			return 0, errEnough
+		}
+	}
+	if !emit(kv.Update{Kind: kv.UpdateReady, Revision: d.revision}) {
+		return 0, errEnough
+	}
+	return d.revision, nil
+}
+
+// difference is what brings a follower from what it has to the state of
+// revision.
+type difference struct {
+	revision kv.Revision
+	pages    [][]*kv.KeyValue
+	gone     []string   // with Held only
+	past     []kv.Batch // what happened from floor up to revision
+	floor    kv.Revision
+}
+
+func (c *Client) whatDiffers(ctx context.Context, req kv.FollowRequest) (d difference, err error) {
+	if req.Held != nil {
+		return c.leap(ctx, req)
+	}
+	if d.pages, d.revision, err = c.list(ctx, req.Range); err != nil {
+		return d, err
+	}
+	d.past, d.floor, err = c.since(ctx, req, d.revision)
+	return d, err
 }

@@ -54,8 +54,8 @@ const (
 // compact revision.
 //
 // It is dear for etcd, which reads its log from the lowest revision on. So
-// those who ask at a time are answered together, by one stream for up to 512,
-// and streams wait for each other as lists do.
+// those who ask at a time are answered together, by one stream for up to 512
+// that has a permit.
 func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
 	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}
 	c.pastReads.add(one)
@@ -66,15 +66,29 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 		case <-ctx.Done():
 			c.pastReads.remove(one)
 			return History{}, fmt.Errorf("read etcd's history: %w", ctx.Err())
-		case c.listing <- struct{}{}:
-			// Ours is the turn, and the others' who wait; one may be answered
-			// by now.
-			if batch := c.pastReads.take(maxTogether); len(batch) > 0 {
-				c.readTogether(context.WithoutCancel(ctx), batch) // they have not given up if we do
+		case c.historian <- struct{}{}:
+			err := c.readWaiting(ctx)
+			<-c.historian
+			if err != nil {
+				c.pastReads.remove(one)
+				return History{}, err
 			}
-			<-c.listing
 		}
 	}
+}
+
+// readWaiting answers those who wait. Somebody else may have done so by now.
+func (c *Client) readWaiting(ctx context.Context) error {
+	if c.pastReads.none() {
+		return nil
+	}
+	release, err := c.permits.Acquire(ctx, "read history")
+	if err != nil {
+		return err
+	}
+	defer release()
+	c.readTogether(context.WithoutCancel(ctx), c.pastReads.take(maxTogether)) // they have not given up if we do
+	return nil
 }
 
 // pastRead is a request that waits or is being answered.
@@ -100,6 +114,12 @@ func (p *pastReads) add(one *pastRead) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.list = append(p.list, one)
+}
+
+func (p *pastReads) none() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.list) == 0
 }
 
 func (p *pastReads) remove(one *pastRead) {

@@ -25,25 +25,35 @@ var errListCompacted = errors.New("etcd was compacted beyond the revision of the
 // starts again, and nobody has seen the first half of another revision.
 func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, revision kv.Revision, err error) {
 	c.count.lists.Add(1)
-	for again := 0; ; again++ {
+	release, err := c.permits.Acquire(ctx, fmt.Sprintf("list %v", r))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer release()
+	err = c.whileNotCompacted(func() error {
 		pages = pages[:0]
-		revision, err = c.page(ctx, r, false, func(kvs []*mvccpb.KeyValue) error {
-			page := make([]*kv.KeyValue, len(kvs))
-			for i, k := range kvs {
-				page[i] = keyValue(k)
-			}
-			pages = append(pages, page)
+		revision, err = c.page(ctx, r, false, func(kvs []*mvccpb.KeyValue, _ kv.Revision) error {
+			pages = append(pages, keyValues(kvs))
 			return nil
 		})
-		if !errors.Is(err, errListCompacted) || again == maxListRestarts {
-			break
-		}
-		c.count.listRestarts.Add(1)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("list %v: %w", r, err)
 	}
 	return pages, revision, nil
+}
+
+// whileNotCompacted does what reads pages, again when etcd is compacted under
+// them.
+func (c *Client) whileNotCompacted(read func() error) error {
+	for again := 0; ; again++ {
+		err := read()
+		if !errors.Is(err, errListCompacted) || again == maxListRestarts {
+			return err
+		}
+		c.count.listRestarts.Add(1)
+	}
 }
 
 // Keys calls fn with every key of r at one revision, in order. fn may keep the
@@ -51,8 +61,13 @@ func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, 
 // under it, it fails; the keys so far were those of one revision.
 func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error) error {
 	c.count.keyLists.Add(1)
+	release, err := c.permits.Acquire(ctx, fmt.Sprintf("list the keys of %v", r))
+	if err != nil {
+		return err
+	}
+	defer release()
 	var own error
-	_, err := c.page(ctx, r, true, func(kvs []*mvccpb.KeyValue) error {
+	_, err = c.page(ctx, r, true, func(kvs []*mvccpb.KeyValue, _ kv.Revision) error {
 		for _, k := range kvs {
 			if own = fn(k.GetKey()); own != nil {
 				return own
@@ -70,14 +85,8 @@ func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error
 }
 
 // page reads r page by page, all at the revision of the first, and calls fn
-// with each. It waits for a place among the lists in flight.
-func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]*mvccpb.KeyValue) error) (kv.Revision, error) {
-	select {
-	case c.listing <- struct{}{}:
-		defer func() { <-c.listing }()
-	case <-ctx.Done():
-		return 0, fmt.Errorf("wait for other lists: %w", ctx.Err())
-	}
+// with each, and that revision. The caller has a permit.
+func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]*mvccpb.KeyValue, kv.Revision) error) (kv.Revision, error) {
 	req := &etcdserverpb.RangeRequest{KeysOnly: keysOnly, Limit: firstPage(c.cfg.PageKeys)}
 	req.Key, req.RangeEnd = r.Etcd()
 	for {
@@ -85,10 +94,7 @@ func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]
 		err := c.call(ctx, "read a page", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
 			c.count.pages.Add(1)
 			resp, err = c.lists.Range(ctx, req)
-			if is(err, rpctypes.ErrGRPCCompacted) {
-				return errListCompacted
-			}
-			return err
+			return listError(err)
 		})
 		if err != nil {
 			return 0, err
@@ -104,7 +110,7 @@ func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]
 		c.count.listedKeys.Add(int64(len(kvs)))
 		c.count.listedBytes.Add(int64(bytes))
 		if len(kvs) > 0 {
-			if err := fn(kvs); err != nil {
+			if err := fn(kvs, kv.Revision(req.GetRevision())); err != nil {
 				return 0, err
 			}
 		}
@@ -114,6 +120,14 @@ func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]
 		req.Key = append(slices.Clip(kvs[len(kvs)-1].GetKey()), 0)
 		req.Limit = nextPage(len(kvs), bytes, c.cfg.PageKeys, c.cfg.PageBytes)
 	}
+}
+
+// listError tells a page whose revision is gone.
+func listError(err error) error {
+	if is(err, rpctypes.ErrGRPCCompacted) {
+		return errListCompacted
+	}
+	return err
 }
 
 // firstPage returns the keys to ask for when nothing is known of their size:
@@ -127,6 +141,14 @@ func nextPage(n, bytes, maxKeys, maxBytes int) int64 {
 	const overhead = 32 // per key: revisions and framing
 	fits := maxBytes / (bytes/max(n, 1) + overhead)
 	return int64(max(1, min(fits, 8*n, maxKeys)))
+}
+
+func keyValues(kvs []*mvccpb.KeyValue) []*kv.KeyValue {
+	page := make([]*kv.KeyValue, len(kvs))
+	for i, k := range kvs {
+		page[i] = keyValue(k)
+	}
+	return page
 }
 
 // keyValue takes over what etcd sent.

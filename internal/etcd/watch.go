@@ -118,6 +118,9 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 		if a.announced && !was {
 			w.announced <- kv.Revision(r.GetHeader().GetRevision())
 		}
+		if now := kv.Revision(r.GetHeader().GetRevision()); a.announced && !was && p.release == nil && now-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
+			return &farBehindError{revision: now}
+		}
 		if err != nil {
 			var compacted *kv.CompactedError
 			if errors.As(err, &compacted) {
@@ -146,7 +149,9 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 				return errEnough
 			}
 		}
-		p.from = a.done + 1
+		if p.from = a.done + 1; p.from > p.until {
+			p.caughtUp()
+		}
 	}
 }
 

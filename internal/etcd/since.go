@@ -1,0 +1,77 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// since reads what happened from req.HistoryFrom up to the state's revision. It
+// returns the oldest revision from which on it knows that: revision+1, and
+// nothing else, when etcd has it no more or it is too much.
+func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Revision) (past []kv.Batch, floor kv.Revision, err error) {
+	from, nothing := req.HistoryFrom, revision+1
+	switch {
+	case from == 0:
+		return nil, nothing, nil
+	case from > nothing:
+		return nil, 0, fmt.Errorf("%w: it is at revision %d, and what has happened up to %d is here", ErrOtherHistory, revision, from-1)
+	case nothing-from > kv.Revision(c.cfg.MaxHistory):
+		c.noHistory(req, revision, "it is too long")
+		return nil, nothing, nil
+	}
+	for left, next := c.cfg.MaxHistoryBytes, from; next <= revision; {
+		h, err := c.History(ctx, HistoryRequest{Range: req.Range, From: next, Before: nothing, PrevKV: true, MaxBytes: left})
+		var compacted *kv.CompactedError
+		switch {
+		case errors.As(err, &compacted), errors.Is(err, errTooLarge):
+			c.noHistory(req, revision, err.Error())
+			return nil, nothing, nil
+		case err != nil:
+			return nil, 0, err
+		}
+		next = h.Next
+		for i := range h.Batches {
+			if lacksPrevious(&h.Batches[i]) {
+				c.noHistory(req, revision, "etcd was compacted at its beginning")
+				return nil, nothing, nil
+			}
+			left -= h.Batches[i].Size()
+		}
+		if left <= 0 {
+			c.noHistory(req, revision, "it is too large")
+			return nil, nothing, nil
+		}
+		past = append(past, h.Batches...)
+	}
+	return past, from, nil
+}
+
+func (c *Client) noHistory(req kv.FollowRequest, revision kv.Revision, why string) {
+	c.cfg.Logger.Info("etcd's history since this node was here is not read: watches from before get what has changed, or the state",
+		"range", req.Range, "from", req.HistoryFrom, "to", revision, "reason", why)
+}
+
+// lacksPrevious reports whether etcd has left out a previous value: those from
+// before the compact revision are gone.
+func lacksPrevious(b *kv.Batch) bool {
+	var put map[string]bool // the keys that this revision has made
+	for i := range b.Events {
+		e := &b.Events[i]
+		switch {
+		case e.Prev != nil:
+		case e.Type == kv.Put && e.KV.Version() > 1:
+			return true
+		case e.Type == kv.Put:
+			if put == nil {
+				put = make(map[string]bool)
+			}
+			put[string(e.KV.Key())] = true
+		case !put[string(e.KV.Key())]:
+			return true
+		}
+	}
+	return false
+}
