@@ -27,6 +27,9 @@ type FollowRequest struct {
 	// nil.
 	Held   iter.Seq[*KeyValue]
 	HeldAt Revision
+	// AllowLeap, with another From: a source that does not reach back to it, but
+	// knows what has changed since, may answer with that; see Update.Leap.
+	AllowLeap bool
 	// HistoryFrom, with From 0, is the first revision that is missing in the
 	// history that the follower has: a source that can tells what lies between
 	// it and the state as UpdateHistory, with a Floor that is not above it.

@@ -108,7 +108,8 @@ func (f *Failover) Change(cause error) {
 }
 
 // Follow implements the cache's Source. It fails only with a
-// *kv.CompactedError, when no candidate has what is missing.
+// *kv.CompactedError, when no candidate has what is missing, and with
+// kv.ErrOtherHistory.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time)}
@@ -213,6 +214,10 @@ func (r *run) round(ctx context.Context) bool {
 		}
 		// One that begins and then brings nothing is no better than one that
 		// does not begin: the next, or we would never get past it.
+		if errors.Is(err, kv.ErrOtherHistory) {
+			r.yield(kv.Update{}, err) // the consumer's to tell
+			return false
+		}
 		gone.add(c, err)
 		if err != nil {
 			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
@@ -235,21 +240,25 @@ func (r *run) round(ctx context.Context) bool {
 }
 
 // rescue takes what the candidates no longer have from the window of any other
-// node. It reports whether the consumer wants more, and whether that brought
-// us forward.
+// node, or else what has changed. It reports whether the consumer wants more,
+// and whether that brought us forward.
 func (r *run) rescue(ctx context.Context) (more, rescued bool) {
-	for _, c := range r.f.Warm() {
-		from := r.req.From
-		// The scout ends it soon: it is no candidate, or another is better.
-		more, _, err := r.one(ctx, c)
-		if !more || ctx.Err() != nil {
-			return false, false
+	defer func() { r.req.AllowLeap = false }()
+	for _, what := range []What{GapFilled, Leapt} {
+		r.req.AllowLeap = what == Leapt
+		for _, c := range r.f.Warm() {
+			from := r.req.From
+			// The scout ends it soon: it is no candidate, or another is better.
+			more, _, err := r.one(ctx, c)
+			if !more || ctx.Err() != nil {
+				return false, false
+			}
+			if r.req.From > from {
+				r.f.notice(Notice{What: what, Source: c.Name}, r.req.Range)
+				return true, true
+			}
+			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", err)
 		}
-		if r.req.From > from {
-			r.f.notice(Notice{What: GapFilled, Source: c.Name}, r.req.Range)
-			return true, true
-		}
-		r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "error", err)
 	}
 	return true, false
 }
@@ -307,7 +316,7 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 		}
 		switch u.Kind {
 		case kv.UpdateBegin:
-			if resuming {
+			if resuming = resuming && !u.Leap; resuming {
 				continue // the consumer has all before it: nothing begins for it
 			}
 			begun = u.Revision

@@ -21,6 +21,7 @@ const (
 	SourceLost   What = "source lost, changing over"
 	BetterSource What = "a better source is back, changing over"
 	GapFilled    What = "took missing history from another node's window"
+	Leapt        What = "took what has changed from another node"
 )
 
 func (f *Failover) notice(n Notice, r kv.Range) {

@@ -103,7 +103,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		ShardId: uint64(p.Shard), Key: key, RangeEnd: end,
 		FromRevision: int64(req.From), Lineage: req.Lineage,
 		WantState: req.From == 0 && !p.Stateless, WantHistory: req.From == 0,
-		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect,
+		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect, WantDelta: req.AllowLeap,
 	}); err != nil {
 		// The reason comes with Recv.
 		_ = err
@@ -156,11 +156,23 @@ func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.F
 func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv.Update, bool, error) {
 	switch part := m.GetPart().(type) {
 	case *peerv1.FollowResponse_Begin:
-		return kv.Update{Kind: kv.UpdateBegin, Revision: kv.Revision(part.Begin.GetRevision()), Floor: kv.Revision(part.Begin.GetFloor())}, true, nil
+		return kv.Update{
+			Kind: kv.UpdateBegin, Revision: kv.Revision(part.Begin.GetRevision()), Floor: kv.Revision(part.Begin.GetFloor()),
+			DeltaFloor: kv.Revision(part.Begin.GetDeltaFloor()), Leap: part.Begin.GetDelta(),
+		}, true, nil
 	case *peerv1.FollowResponse_State:
 		u := kv.Update{Kind: kv.UpdateState, KVs: make([]*kv.KeyValue, 0, len(part.State.GetKvs()))}
 		for _, item := range part.State.GetKvs() {
 			u.KVs = append(u.KVs, wire.KeyValue(item))
+		}
+		for _, key := range part.State.GetDeleted() {
+			u.Gone = append(u.Gone, string(key))
+		}
+		return u, true, nil
+	case *peerv1.FollowResponse_Tombstones:
+		u := kv.Update{Kind: kv.UpdateTombstones, Tombstones: make([]kv.Tombstone, 0, len(part.Tombstones.GetTombstones()))}
+		for _, t := range part.Tombstones.GetTombstones() {
+			u.Tombstones = append(u.Tombstones, kv.Tombstone{Key: string(t.GetKey()), Revision: kv.Revision(t.GetRevision())})
 		}
 		return u, true, nil
 	case *peerv1.FollowResponse_End:

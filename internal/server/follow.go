@@ -2,7 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -131,7 +134,7 @@ func (f *follower) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.begin(); err != nil {
+	if err := f.begin(ctx); err != nil {
 		return err
 	}
 	defer f.watcher.Close()
@@ -168,13 +171,17 @@ func (f *follower) run(ctx context.Context) error {
 
 // begin sends what comes before the live part, and opens the watcher behind
 // it.
-func (f *follower) begin() error {
+func (f *follower) begin(ctx context.Context) error {
 	if from := kv.Revision(f.req.GetFromRevision()); from > 0 {
 		var err error
-		if f.watcher, err = f.home.Watch(f.home.Range(), from, f); err != nil {
-			return f.fault(err)
+		f.watcher, err = f.home.Watch(f.home.Range(), from, f)
+		switch {
+		case err == nil:
+			return f.frame(&peerv1.FollowBegin{Revision: int64(from - 1), Floor: int64(f.home.Floor())}, nil)
+		case f.req.GetWantDelta() && errors.As(err, new(*kv.CompactedError)):
+			return f.delta(ctx, from-1)
 		}
-		return f.frame(from-1, f.home.Floor(), nil)
+		return f.fault(err)
 	}
 	content, err := f.home.Export()
 	if err != nil {
@@ -184,9 +191,13 @@ func (f *follower) begin() error {
 	if f.watcher, err = f.home.Watch(f.home.Range(), at+1, f); err != nil {
 		return f.fault(err)
 	}
-	return f.frame(at, content.Floor, func() error {
+	begin := &peerv1.FollowBegin{Revision: int64(at), Floor: int64(content.Floor), DeltaFloor: int64(content.DeltaFloor)}
+	return f.frame(begin, func() error {
 		if f.req.GetWantState() {
 			if err := f.state(content.Snapshot); err != nil {
+				return err
+			}
+			if err := f.tombstones(content); err != nil {
 				return err
 			}
 		}
@@ -206,9 +217,52 @@ func (f *follower) begin() error {
 	})
 }
 
-// frame sends Begin, what middle sends, and End.
-func (f *follower) frame(revision, floor kv.Revision, middle func() error) error {
-	begin := &peerv1.FollowBegin{Revision: int64(revision), Floor: int64(floor), Lineage: f.home.Lineage()}
+// delta sends what has changed since a revision that the window does not reach
+// back to.
+func (f *follower) delta(ctx context.Context, since kv.Revision) error {
+	changes, err := f.home.Changes(ctx, f.home.Range(), since, 0)
+	if err != nil {
+		return f.fault(err)
+	}
+	if f.watcher, err = f.home.Watch(f.home.Range(), changes.Revision+1, f); err != nil {
+		return f.fault(err)
+	}
+	return f.frame(&peerv1.FollowBegin{Revision: int64(changes.Revision), Delta: true}, func() error {
+		if err := f.chunks(slices.Values(changes.Changed)); err != nil {
+			return err
+		}
+		m := &peerv1.StateChunk{}
+		send := func() error {
+			return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{State: m}})
+		}
+		return inParts(slices.Values(changes.Deleted), f.srv.cfg.FragmentBytes, send, func(key string, begin bool) int {
+			if begin {
+				m = &peerv1.StateChunk{}
+			}
+			m.Deleted = append(m.Deleted, []byte(key))
+			return len(key)
+		})
+	})
+}
+
+// tombstones sends the deletes that are older than the window.
+func (f *follower) tombstones(content *cache.Export) error {
+	m := &peerv1.Tombstones{}
+	send := func() error {
+		return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Tombstones{Tombstones: m}})
+	}
+	return inParts(content.Tombstones(), f.srv.cfg.FragmentBytes, send, func(t kv.Tombstone, begin bool) int {
+		if begin {
+			m = &peerv1.Tombstones{}
+		}
+		m.Tombstones = append(m.Tombstones, &peerv1.Tombstone{Key: []byte(t.Key), Revision: int64(t.Revision)})
+		return t.Size()
+	})
+}
+
+// frame sends begin, what middle sends, and the end.
+func (f *follower) frame(begin *peerv1.FollowBegin, middle func() error) error {
+	begin.Lineage = f.home.Lineage()
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
 		begin.Epoch = s.Epoch
 	}
@@ -219,27 +273,45 @@ func (f *follower) frame(revision, floor kv.Revision, middle func() error) error
 	if err != nil {
 		return err
 	}
-	f.sent = revision
+	f.sent = kv.Revision(begin.GetRevision())
 	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_End{End: &peerv1.FollowEnd{}}})
 }
 
-func (f *follower) state(s *cache.Snapshot) (err error) {
+// state sends the whole state.
+func (f *follower) state(s *cache.Snapshot) error {
+	return f.chunks(func(yield func(*kv.KeyValue) bool) { s.Ascend(f.home.Range(), yield) })
+}
+
+// chunks sends keys as parts of the state.
+func (f *follower) chunks(items iter.Seq[*kv.KeyValue]) error {
 	var chunk []*kv.KeyValue
-	size := 0
-	flush := func() bool {
-		if len(chunk) > 0 {
-			err = f.out.SendMsg(wire.FollowState(chunk))
-			chunk, size = chunk[:0], 0
+	send := func() error { return f.out.SendMsg(wire.FollowState(chunk)) }
+	return inParts(items, f.srv.cfg.FragmentBytes, send, func(item *kv.KeyValue, begin bool) int {
+		if begin {
+			chunk = chunk[:0]
 		}
-		return err == nil
-	}
-	s.Ascend(f.home.Range(), func(item *kv.KeyValue) bool {
 		chunk = append(chunk, item)
-		size += len(item.Encoded())
-		return size < f.srv.cfg.FragmentBytes || flush()
+		return len(item.Encoded())
 	})
-	flush()
-	return err
+}
+
+// inParts adds items to a message, which begin starts anew, and sends it whenever
+// it has about limit bytes; add returns an item's.
+func inParts[T any](items iter.Seq[T], limit int, send func() error, add func(item T, begin bool) int) error {
+	size, begin := 0, true
+	for item := range items {
+		size += add(item, begin)
+		if begin = size >= limit; begin {
+			if err := send(); err != nil {
+				return err
+			}
+			size = 0
+		}
+	}
+	if begin {
+		return nil
+	}
+	return send()
 }
 
 // drain sends the revisions that are ready.

@@ -1,0 +1,135 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/server"
+)
+
+// following returns a cache that follows shard 1 of r as another node would, and
+// what cuts it off, or no longer does.
+func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
+	t.Helper()
+	var off atomic.Bool
+	conn := dial(t, r.peers)
+	sources := func() []replica.Candidate {
+		if off.Load() {
+			return nil
+		}
+		return []replica.Candidate{{Name: "here", Source: &replica.Peer{Conn: conn, Shard: 1, Self: "there", Silence: deadline}}}
+	}
+	f := &replica.Failover{Candidates: sources, Warm: sources, Logger: slog.New(slog.DiscardHandler)}
+	cfg := cache.Defaults()
+	home := r.node.Replica(1)
+	cfg.Range, cfg.Lineage, cfg.Source = home.Range(), home.Lineage(), f
+	c = cache.New(cfg)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx) // ends with ctx only
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return c, func(is bool) {
+		off.Store(is)
+		f.Change(errors.New("the test has cut it"))
+	}
+}
+
+// equal holds two caches against each other: their state, and what they say has
+// changed in a range since each of some revisions.
+func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision) {
+	t.Helper()
+	for _, c := range []*cache.Cache{a, b} {
+		if err := c.WaitProgress(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, revision := range since {
+		x, err := a.Changes(t.Context(), a.Range(), revision, at)
+		y, err2 := b.Changes(t.Context(), b.Range(), revision, at)
+		if err != nil || err2 != nil {
+			t.Errorf("since %d: %v, %v", revision, err, err2)
+			continue
+		}
+		byKey := func(p, q *kv.KeyValue) int { return slices.Compare(p.Key(), q.Key()) }
+		same := func(p, q *kv.KeyValue) bool { return string(p.Encoded()) == string(q.Encoded()) }
+		for _, changes := range []*cache.Changes{x, y} {
+			slices.SortFunc(changes.Changed, byKey)
+			slices.Sort(changes.Deleted)
+		}
+		if !slices.EqualFunc(x.Changed, y.Changed, same) || !slices.Equal(x.Deleted, y.Deleted) {
+			t.Errorf("since %d: %d changed and %q deleted here, %d and %q there", revision, len(x.Changed), x.Deleted, len(y.Changed), y.Deleted)
+		}
+	}
+}
+
+// smallWindow keeps the last few revisions.
+func smallWindow(c *cache.Config) { c.WindowBytes = 4 << 10 }
+
+// A node that takes a shard from another one takes what that knows of deletes
+// from before its window, too.
+func TestFollowTakesTombstones(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{cache: smallWindow, server: func(c *server.Config) { c.FragmentBytes = 1024 }})
+	before := h.Commit(cachetest.Put("a", "1"), cachetest.Put("b", "1"), cachetest.Put("c", "1"))
+	deleted := h.Commit(cachetest.Delete("b"))
+	var last kv.Revision
+	for i := range 100 {
+		last = h.Commit(cachetest.Put("a", fmt.Sprint(i)))
+	}
+	home := r.node.Replica(1)
+	if err := home.WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if home.Floor() <= deleted {
+		t.Fatalf("the window reaches back to %d", home.Floor())
+	}
+	c, _ := following(t, r)
+	equal(t, home, c, last, home.DeltaFloor()-1, before, deleted, last-1)
+	if c.DeltaFloor() != home.DeltaFloor() {
+		t.Errorf("deletes are known from %d on here, from %d on there", home.DeltaFloor(), c.DeltaFloor())
+	}
+}
+
+// A replica that was away for longer than the window takes what has changed, and
+// knows what was deleted before, meanwhile and after.
+func TestFollowLeaps(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{cache: smallWindow, server: func(c *server.Config) { c.FragmentBytes = 1024 }})
+	h.Commit(cachetest.Put("a", "1"), cachetest.Put("b", "1"), cachetest.Put("c", "1"))
+	early := h.Commit(cachetest.Delete("b"))
+	c, cut := following(t, r)
+	if err := c.WaitProgress(t.Context(), early); err != nil {
+		t.Fatal(err)
+	}
+	cut(true)
+	h.Commit(cachetest.Delete("c"))
+	h.Commit(cachetest.Put("gone", "1"))
+	h.Commit(cachetest.Delete("gone"))
+	var last kv.Revision
+	for i := range 300 {
+		last = h.Commit(cachetest.Put("a", fmt.Sprint(i)), cachetest.Put(fmt.Sprint("d", i), ""))
+	}
+	home := r.node.Replica(1)
+	if err := home.WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	cut(false)
+	equal(t, home, c, last, early-1, early)
+	if s := c.Status(); s.Leaps != 1 || s.Keys != home.Status().Keys {
+		t.Errorf("%+v, at the other node %+v", s, home.Status())
+	}
+	last = h.Commit(cachetest.Delete("a"))
+	equal(t, home, c, last, early-1, last-1)
+}
