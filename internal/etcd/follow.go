@@ -17,7 +17,7 @@ import (
 // known that etcd still has everything from there on; if not, it fails with a
 // *kv.CompactedError whose floor is etcd's compact revision.
 //
-// It fails with ErrOtherHistory when what the follower has, and what etcd has,
+// It fails with kv.ErrOtherHistory when what the follower has, and what etcd has,
 // cannot be of one history.
 //
 // It does not come back from a broken stream: it yields one error, and the

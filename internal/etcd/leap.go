@@ -15,10 +15,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// ErrOtherHistory says that what etcd has cannot have come from what the
-// follower has: etcd was restored, or it is another one.
-var ErrOtherHistory = errors.New("etcd has another history than this node")
-
 // errTooManyOps says that etcd takes fewer operations in a transaction.
 var errTooManyOps = errors.New("etcd takes fewer operations in a transaction")
 
@@ -76,7 +72,7 @@ type run []*mvccpb.KeyValue
 func (l *leap) take(page []*mvccpb.KeyValue, revision kv.Revision) error {
 	l.revision = revision
 	if revision < l.at {
-		return fmt.Errorf("%w: it is at revision %d, and %d is held", ErrOtherHistory, revision, l.at)
+		return fmt.Errorf("%w: it is at revision %d, and %d is held", kv.ErrOtherHistory, revision, l.at)
 	}
 	var runs []run
 	inRun := false
@@ -105,7 +101,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	listed := kv.Revision(k.GetModRevision())
 	if l.head == nil || !bytes.Equal(l.head.Key(), k.GetKey()) {
 		if listed <= l.at {
-			return false, fmt.Errorf("%w: key %q is of revision %d, and not held at %d", ErrOtherHistory, k.GetKey(), listed, l.at)
+			return false, fmt.Errorf("%w: key %q is of revision %d, and not held at %d", kv.ErrOtherHistory, k.GetKey(), listed, l.at)
 		}
 		return true, nil
 	}
@@ -116,7 +112,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 		return false, nil
 	case listed <= l.at:
 		return false, fmt.Errorf("%w: key %q is of revision %d there, version %d, created at %d; at %d it is held as of revision %d, version %d, created at %d",
-			ErrOtherHistory, k.GetKey(), listed, k.GetVersion(), k.GetCreateRevision(), l.at, held.ModRevision(), held.Version(), held.CreateRevision())
+			kv.ErrOtherHistory, k.GetKey(), listed, k.GetVersion(), k.GetCreateRevision(), l.at, held.ModRevision(), held.Version(), held.CreateRevision())
 	}
 	return true, nil
 }
@@ -124,7 +120,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 // end takes what is held behind the last key of the list.
 func (l *leap) end() error {
 	if l.revision < l.at { // there was no page
-		return fmt.Errorf("%w: it is at revision %d, and %d is held", ErrOtherHistory, l.revision, l.at)
+		return fmt.Errorf("%w: it is at revision %d, and %d is held", kv.ErrOtherHistory, l.revision, l.at)
 	}
 	for ; l.head != nil; l.head, _ = l.next() {
 		l.gone = append(l.gone, string(l.head.Key()))

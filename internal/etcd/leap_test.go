@@ -283,12 +283,12 @@ func TestLeapNoticesAnotherHistory(t *testing.T) {
 			continue
 		}
 		err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), Held: held.held(), HeldAt: x.at}).failure()
-		if !errors.Is(err, ErrOtherHistory) {
+		if !errors.Is(err, kv.ErrOtherHistory) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	empty := kv.FollowRequest{Range: kv.Prefix("/none/"), Held: state{}.held(), HeldAt: 6}
-	if err := follow(t, c, empty).failure(); !errors.Is(err, ErrOtherHistory) {
+	if err := follow(t, c, empty).failure(); !errors.Is(err, kv.ErrOtherHistory) {
 		t.Errorf("an empty range, held beyond etcd's revision: %v", err)
 	}
 }

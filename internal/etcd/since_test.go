@@ -79,7 +79,7 @@ func TestFollowTellsWhatHappenedSince(t *testing.T) {
 		}
 	}
 	err := follow(t, newClient(t, testConfig(s.Endpoint())), kv.FollowRequest{Range: r, HistoryFrom: 9}).failure()
-	if !errors.Is(err, ErrOtherHistory) {
+	if !errors.Is(err, kv.ErrOtherHistory) {
 		t.Errorf("somebody knows what happens at revision 8 already: %v", err)
 	}
 }
