@@ -32,7 +32,7 @@ func (b *bookmarkable) step(h *History, w *Watch, op *Op, out []Violation) []Vio
 			b.pos.moveTo(upTo)
 			b.marked = max(b.marked, upTo)
 		}
-	case OpState:
+	case OpState, OpDelta:
 		b.pos.moveTo(op.Revision)
 		b.marked = max(b.marked, op.Revision)
 	case OpBatch:

@@ -29,7 +29,7 @@ func (c *Checker) Watch() Watch { return c.watch }
 // to until it has judged it.
 func (c *Checker) Feed(op Op) {
 	switch op.Kind {
-	case OpBatch, OpProgress, OpState:
+	case OpBatch, OpProgress, OpState, OpDelta:
 		c.reach = max(c.reach, op.Revision)
 	case OpCreated:
 		if c.watch.Start == 0 {
@@ -53,8 +53,11 @@ func (c *Checker) judgeUpTo(h *History, head kv.Revision) {
 			out = p.step(h, &c.watch, op, out)
 		}
 		c.keep(out)
-		if op.Kind == OpBatch {
+		switch op.Kind {
+		case OpBatch:
 			c.events += len(op.Events)
+		case OpDelta:
+			c.events += len(op.Items) + len(op.Deleted)
 		}
 		n++
 	}

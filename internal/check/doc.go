@@ -4,7 +4,7 @@
 // Read [History] first: it is the truth, every batch by revision. What one
 // watcher saw is a sequence of [Op]. Each promise is a function of the two:
 // [Ordered], [Unique], [Reliable], [Atomic], [Resumable], [Bookmarkable],
-// [PreviousValues], [Filtered] and [ExactStates], named as etcd's robustness
+// [PreviousValues], [Filtered], [ExactStates] and [ExactDeltas], named as etcd's robustness
 // tests name them where they have the same promise. [EqualState] and
 // [Read.Check] do the same for states and reads. All return [Violation]
 // values, each a text that says who, which revision, which key, what was

@@ -62,6 +62,7 @@ var checkers = map[check.Promise]func(*check.History, check.Seen) []check.Violat
 	check.PromisePrevious:     check.PreviousValues,
 	check.PromiseFiltered:     check.Filtered,
 	check.PromiseExact:        check.ExactStates,
+	check.PromiseDelta:        check.ExactDeltas,
 }
 
 // Each planted fault is found by the checkers of the promises it breaks and
@@ -77,8 +78,14 @@ func TestPlantedFaults(t *testing.T) {
 	const (
 		ordered, unique, reliable, atomic = check.PromiseOrdered, check.PromiseUnique, check.PromiseReliable, check.PromiseAtomic
 		resumable, bookmarkable           = check.PromiseResumable, check.PromiseBookmarkable
-		previous, filtered, exact         = check.PromisePrevious, check.PromiseFiltered, check.PromiseExact
+		previous, filtered, exact, delta  = check.PromisePrevious, check.PromiseFiltered, check.PromiseExact, check.PromiseDelta
 	)
+	// a watcher that had everything up to 3, and then a delta up to 7
+	resynced := func(d check.Op) func(*check.Seen) {
+		d.Kind, d.Revision = check.OpDelta, 7
+		return func(s *check.Seen) { s.Ops = slices.Concat(s.Ops[:3], []check.Op{d}, s.Ops[9:]) }
+	}
+	item := func(rev, n int) check.Item { return planted[rev-2].Events[n].KV }
 	for _, c := range []struct {
 		name  string
 		plant func(s *check.Seen)
@@ -212,6 +219,21 @@ func TestPlantedFaults(t *testing.T) {
 				{Kind: check.OpState, Revision: 8, Items: []check.Item{planted[6].Events[0].KV}},
 			}
 		}, []P{exact}, `key "c"`},
+		{"a right delta", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0)}, Deleted: []string{"b"}}), nil, ""},
+		{"a right delta that is more than needed", resynced(check.Op{From: 2, Items: []check.Item{item(5, 0), item(4, 0)}, Deleted: []string{"b"}}), nil, ""},
+		{"a delta from further on", resynced(check.Op{From: 5, Deleted: []string{"b"}}), []P{reliable}, "a delta from 5"},
+		{"a delta without a changed key", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0)}, Deleted: []string{"b"}}), []P{delta}, `key "a"`},
+		{"a delta without a deleted key", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0)}}), []P{delta}, `key "b"`},
+		{"a delta of another snapshot", resynced(check.Op{From: 3, Items: []check.Item{item(4, 2), item(4, 0)}, Deleted: []string{"b"}}), []P{delta}, `key "c"`},
+		{"a delta with a key twice", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0), item(4, 0)}, Deleted: []string{"b"}}), []P{delta}, "each key once"},
+		{"an event of before a delta behind it", func(s *check.Seen) {
+			resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0)}, Deleted: []string{"b"}})(s)
+			e := planted[5].Events[0]
+			s.Ops = slices.Insert(s.Ops, 4, check.Op{Kind: check.OpBatch, Revision: 7, Events: []check.Event{prev(e, planted[4].Events[0])}})
+		}, []P{bookmarkable}, "expected nothing up to 7 any more"},
+		{"a previous value that etcd has forgotten", func(s *check.Seen) {
+			s.Ops[8].Events[0].Prev, s.Ops[8].Forgetful = nil, true
+		}, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := check.Seen{Watch: check.Watch{Name: "w", Start: 2, Prev: true}, Ops: ops(), Until: 8}

@@ -19,6 +19,9 @@ func (previousValues) step(h *History, w *Watch, op *Op, out []Violation) []Viol
 		if w.Prev {
 			want = truth.events[i].Prev
 		}
+		if op.Forgetful && e.Prev == nil {
+			continue
+		}
 		if (want == nil) != (e.Prev == nil) || (want != nil && *want != *e.Prev) {
 			out = append(out, Violation{
 				Promise: PromisePrevious, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key,

@@ -16,7 +16,7 @@ type promise interface {
 func promises() []promise {
 	return []promise{
 		&ordered{}, &unique{}, &reliable{}, &atomic{}, &resumable{}, &bookmarkable{},
-		&previousValues{}, &filtered{}, &exactStates{},
+		&previousValues{}, &filtered{}, &exactStates{}, &exactDeltas{},
 	}
 }
 
@@ -54,6 +54,9 @@ func Filtered(h *History, s Seen) []Violation { return judge(h, s, &filtered{}) 
 
 // ExactStates: a state is that of its revision, whole.
 func ExactStates(h *History, s Seen) []Violation { return judge(h, s, &exactStates{}) }
+
+// ExactDeltas: a delta makes of the state it starts from the one it ends at.
+func ExactDeltas(h *History, s Seen) []Violation { return judge(h, s, &exactDeltas{}) }
 
 func judge(h *History, s Seen, ps ...promise) []Violation {
 	var out []Violation

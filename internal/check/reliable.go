@@ -23,6 +23,10 @@ func (r *reliable) step(h *History, w *Watch, op *Op, out []Violation) []Violati
 	case OpState:
 		out = r.close(h, w, out)
 		r.pos.moveTo(op.Revision)
+	case OpDelta:
+		out = r.close(h, w, out)
+		out = missing(PromiseReliable, h, w, r.pos.rev, op.From, fmt.Sprintf("a delta from %d", op.From), out)
+		r.pos.moveTo(op.Revision)
 	case OpBatch:
 		if op.Revision > max(r.pos.rev, r.open) {
 			out = r.close(h, w, out)

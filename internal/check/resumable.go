@@ -31,7 +31,7 @@ func (r *resumable) step(h *History, w *Watch, op *Op, out []Violation) []Violat
 			r.broken = false
 		}
 		r.pos.moveTo(op.Revision)
-	case OpProgress, OpState:
+	case OpProgress, OpState, OpDelta:
 		r.pos.moveTo(op.Revision)
 	}
 	return out

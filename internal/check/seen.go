@@ -82,6 +82,9 @@ const (
 	OpResumed
 	// OpEnded: the watch has ended; nothing comes behind it.
 	OpEnded
+	// OpDelta: Items and Deleted are what makes of the state at From the one at
+	// Revision, and the position moves there.
+	OpDelta
 )
 
 // String returns the kind for people.
@@ -99,6 +102,8 @@ func (k OpKind) String() string {
 		return "resumed"
 	case OpEnded:
 		return "ended"
+	case OpDelta:
+		return "delta"
 	}
 	return fmt.Sprintf("OpKind(%d)", k)
 }
@@ -110,6 +115,13 @@ type Op struct {
 	Events   []Event
 	Items    []Item
 	Node     string
+	// From and Deleted are a delta's: where it starts from, and the keys that
+	// are not there any more.
+	From    kv.Revision
+	Deleted []string
+	// Forgetful: previous values may be missing, as the store has compacted the
+	// revision.
+	Forgetful bool
 }
 
 // Seen is what one watcher asked for and saw.

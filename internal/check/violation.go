@@ -20,6 +20,7 @@ const (
 	PromisePrevious     Promise = "previous values"
 	PromiseFiltered     Promise = "filtered"
 	PromiseExact        Promise = "exact state"
+	PromiseDelta        Promise = "exact delta"
 	PromiseLinearizable Promise = "linearizable read"
 	PromiseFresh        Promise = "bounded staleness"
 	PromiseEqual        Promise = "equal to etcd"
