@@ -204,7 +204,7 @@ func shapes() []differential.TierConfig {
 		{Shards: 8, Replicas: 2},
 		{Shards: 8, Replicas: 2, Auth: true},
 		{Shards: 1, Replicas: 3},
-		{Shards: 24, Replicas: 3},
+		{Shards: 16, Replicas: 3},
 		{Shards: 8, Replicas: 1},
 		{Shards: 8, Replicas: 2, Args: []string{"--window-time", "1s"}},
 		{Shards: 2, Replicas: 3, Auth: true},
