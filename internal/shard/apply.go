@@ -123,6 +123,21 @@ func (c Split) apply(m *Map) (*Map, error) {
 	return next, nil
 }
 
+func (r Renew) apply(m *Map) (*Map, error) {
+	switch {
+	case r.Lineage != m.Lineage:
+		return nil, &LineageError{Ended: r.Lineage, Current: m.Lineage}
+	case r.EtcdClusterID == 0:
+		return nil, fmt.Errorf("%w: a lineage of no etcd cluster", ErrInvalid)
+	case r.Origin.Cause == "":
+		return nil, fmt.Errorf("%w: a lineage without a cause", ErrInvalid)
+	}
+	next := m.Clone()
+	next.Lineage++
+	next.EtcdClusterID, next.Origin = r.EtcdClusterID, &r.Origin
+	return next, nil
+}
+
 // cut returns the parts of r between the cuts.
 func cut(r kv.Range, at []string) ([]kv.Range, error) {
 	parts := make([]kv.Range, 0, len(at)+1)

@@ -6,14 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // Level is the newest feature level this software writes and understands. It
 // grows when a command or a map gains a meaning that older versions would
-// miss. It is the first byte of every encoding; 0 is never used.
-const Level = 1
+// miss. What is written has the lowest level that says it all, so that nodes of
+// different versions go on together while nothing new is said. It is the first
+// byte of every encoding; 0 is never used.
+const Level = levelLineage
+
+const (
+	levelFirst   = 1
+	levelLineage = 2 // maps with an origin, and Renew
+)
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
 // UTF-8, and JSON strings would change them. Unknown fields are refused, for
@@ -41,10 +49,20 @@ type wireMap struct {
 	ClusterID     string      `json:"cluster_id"`
 	EtcdClusterID uint64      `json:"etcd_cluster_id"`
 	Lineage       uint64      `json:"lineage"`
+	Origin        *wireOrigin `json:"origin,omitempty"`
 	Version       uint64      `json:"version"`
 	NextID        ID          `json:"next_id"`
 	Spec          wireSpec    `json:"spec"`
 	Shards        []wireShard `json:"shards"`
+}
+
+type wireOrigin struct {
+	Cause  kv.Cause  `json:"cause"`
+	Reason string    `json:"reason,omitempty"`
+	Node   NodeID    `json:"node,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+	Was    kv.Mark   `json:"was,omitzero"`
+	Is     kv.Mark   `json:"is,omitzero"`
 }
 
 type wireCommand struct {
@@ -53,6 +71,7 @@ type wireCommand struct {
 	Found     *wireFound  `json:"found,omitempty"`
 	Assign    *wireAssign `json:"assign,omitempty"`
 	Split     *wireSplit  `json:"split,omitempty"`
+	Renew     *wireRenew  `json:"renew,omitempty"`
 }
 
 type wireFound struct {
@@ -77,6 +96,12 @@ type wireSplit struct {
 	At    [][]byte `json:"at"`
 }
 
+type wireRenew struct {
+	Lineage       uint64     `json:"lineage"`
+	EtcdClusterID uint64     `json:"etcd_cluster_id"`
+	Origin        wireOrigin `json:"origin"`
+}
+
 // EncodeMap returns the map in its stable form: what the map file, raft's
 // snapshots and the peers' streams hold. Equal maps give equal bytes.
 func EncodeMap(m *Map) ([]byte, error) {
@@ -87,7 +112,12 @@ func EncodeMap(m *Map) ([]byte, error) {
 	for _, s := range m.Shards {
 		w.Shards = append(w.Shards, wireShard{ID: s.ID, Range: toWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
 	}
-	return encode(w)
+	if m.Origin == nil {
+		return encode(levelFirst, w)
+	}
+	origin := wireOrigin(*m.Origin)
+	w.Origin = &origin
+	return encode(levelLineage, w)
 }
 
 // DecodeMap reads what EncodeMap wrote, and validates it. It fails with
@@ -104,6 +134,10 @@ func DecodeMap(b []byte) (*Map, error) {
 	for _, s := range w.Shards {
 		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
 	}
+	if w.Origin != nil {
+		origin := Origin(*w.Origin)
+		m.Origin = &origin
+	}
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("decode shard map: %w: %w", ErrMalformed, err)
 	}
@@ -113,6 +147,7 @@ func DecodeMap(b []byte) (*Map, error) {
 // EncodeCommand returns the command in its stable form: that of the raft log.
 func EncodeCommand(c Command) ([]byte, error) {
 	w := wireCommand{RequestID: c.RequestID, IfVersion: c.IfVersion}
+	level := byte(levelFirst)
 	switch x := c.Change.(type) {
 	case Found:
 		w.Found = &wireFound{
@@ -126,10 +161,13 @@ func EncodeCommand(c Command) ([]byte, error) {
 		}
 	case Split:
 		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At)}
+	case Renew:
+		level = levelLineage
+		w.Renew = &wireRenew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: wireOrigin(x.Origin)}
 	default:
 		return nil, fmt.Errorf("encode command: %w: change %T", ErrMalformed, c.Change)
 	}
-	return encode(w)
+	return encode(level, w)
 }
 
 // DecodeCommand reads what EncodeCommand wrote. It fails with [ErrNewer] or
@@ -160,18 +198,22 @@ func DecodeCommand(b []byte) (Command, error) {
 		n++
 		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At)}
 	}
+	if x := w.Renew; x != nil {
+		n++
+		c.Change = Renew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: Origin(x.Origin)}
+	}
 	if n != 1 {
 		return Command{}, fmt.Errorf("decode command: %w: %d changes", ErrMalformed, n)
 	}
 	return c, nil
 }
 
-func encode(v any) ([]byte, error) {
+func encode(level byte, v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return append([]byte{Level}, b...), nil
+	return append([]byte{level}, b...), nil
 }
 
 func decode(b []byte, v any) error {

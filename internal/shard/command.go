@@ -11,11 +11,11 @@ type Command struct {
 	// IfVersion is the version of the map the command was made for; 0: there
 	// is none yet.
 	IfVersion uint64
-	// Change is what to do: a [Found], an [Assign] or a [Split].
+	// Change is what to do: a [Found], an [Assign], a [Split] or a [Renew].
 	Change Change
 }
 
-// Change is what a command does: [Found], [Assign] or [Split].
+// Change is what a command does: [Found], [Assign], [Split] or [Renew].
 //
 // A change holds decisions, never the input of one. The planner may differ
 // between versions of the software, and what the voters replay must not.
@@ -56,4 +56,14 @@ type Split struct {
 	Shard ID
 	// At are the cuts, in order, each inside the shard and not at its start.
 	At []string
+}
+
+// Renew begins the next lineage: etcd's history is another one from now on.
+type Renew struct {
+	// Lineage is the one that has ended. It is refused with a [LineageError]
+	// when that is not the map's: what one node has found, all have found.
+	Lineage uint64
+	// EtcdClusterID is the etcd cluster that is served from now on.
+	EtcdClusterID uint64
+	Origin        Origin
 }

@@ -34,6 +34,19 @@ func (e *StaleError) Error() string {
 // Unwrap returns ErrRefused.
 func (e *StaleError) Unwrap() error { return ErrRefused }
 
+// LineageError says that a [Renew] was made for a lineage that is not the
+// current one. It wraps [ErrRefused].
+type LineageError struct {
+	Ended, Current uint64
+}
+
+func (e *LineageError) Error() string {
+	return fmt.Sprintf("%v: made to end lineage %d, the current one is %d", ErrRefused, e.Ended, e.Current)
+}
+
+// Unwrap returns ErrRefused.
+func (e *LineageError) Unwrap() error { return ErrRefused }
+
 // Errors of decoding.
 var (
 	// ErrMalformed says that bytes are not an encoded command or map.

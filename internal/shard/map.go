@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"time"
+
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -52,10 +54,26 @@ type Map struct {
 	EtcdClusterID uint64
 	// Lineage is the history all revisions belong to. It starts at 1.
 	Lineage uint64
+	// Origin is how the lineage came about; nil for the first.
+	Origin *Origin
 	// Version grows by one with every change.
 	Version uint64
 	// NextID is the ID of the next new shard.
 	NextID ID
 	Spec   Spec
 	Shards []Shard
+}
+
+// Origin is how a lineage came about: what showed that the history before it
+// had ended, and who says so. It is not changed once it is in a map.
+type Origin struct {
+	Cause kv.Cause
+	// Reason is the evidence, or what the operator gave as reason, for people.
+	Reason string
+	// Node is the node that proposed it, At the time there.
+	Node NodeID
+	At   time.Time
+	// Was is how far the history before was known to have come; Is where the new
+	// one was when it was found. Either may be zero.
+	Was, Is kv.Mark
 }

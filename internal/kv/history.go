@@ -1,0 +1,108 @@
+package kv
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mark is how far a history of etcd is known to have come. Within one history
+// none of the numbers ever goes back in what is read linearizably, and the
+// cluster stays the same.
+type Mark struct {
+	// Cluster is the ID of etcd's cluster; 0: not known.
+	Cluster uint64 `json:"cluster,omitempty"`
+	// Term is raft's, as of the last entry that was applied; 0: not known.
+	Term uint64 `json:"term,omitempty"`
+	// Index is that of the last entry of raft's log that is committed; 0: not
+	// known.
+	Index uint64 `json:"index,omitempty"`
+	// Revision is the store's; 0: not known.
+	Revision Revision `json:"revision,omitempty"`
+}
+
+// Join returns the furthest of two marks of one history.
+func (m Mark) Join(o Mark) Mark {
+	if m.Cluster == 0 {
+		m.Cluster = o.Cluster
+	}
+	m.Term, m.Index, m.Revision = max(m.Term, o.Term), max(m.Index, o.Index), max(m.Revision, o.Revision)
+	return m
+}
+
+// Judge returns why is, read after m was known, cannot be of m's history; nil
+// when it can. What is not known says nothing.
+func (m Mark) Judge(is Mark) *HistoryError {
+	e := &HistoryError{Was: m, Is: is}
+	switch {
+	case m.Cluster != 0 && is.Cluster != 0 && m.Cluster != is.Cluster:
+		e.Cause = CauseCluster
+	case is.Revision != 0 && is.Revision < m.Revision:
+		e.Cause = CauseRevision
+	case is.Term != 0 && is.Term < m.Term:
+		e.Cause = CauseTerm
+	case is.Index != 0 && is.Index < m.Index:
+		e.Cause = CauseIndex
+	default:
+		return nil
+	}
+	return e
+}
+
+// Cause is by what another history was recognised.
+type Cause string
+
+// The causes. They are written to raft's log: none may change its meaning.
+const (
+	CauseCluster  Cause = "cluster"  // etcd's cluster has another ID
+	CauseRevision Cause = "revision" // the store's revision went back
+	CauseTerm     Cause = "term"     // raft's term went back
+	CauseIndex    Cause = "index"    // the index of raft's log went back
+	CauseContent  Cause = "content"  // keys are not what they were at their revisions
+	CauseOperator Cause = "operator" // somebody said so
+)
+
+// Causes returns all causes.
+func Causes() []Cause {
+	return []Cause{CauseCluster, CauseRevision, CauseTerm, CauseIndex, CauseContent, CauseOperator}
+}
+
+// HistoryError says that etcd has another history than the one that was
+// followed so far. It is an [ErrOtherHistory], and an *UnavailableError: what is
+// asked for can be had once the cluster has begun a new lineage.
+type HistoryError struct {
+	Cause Cause
+	// Was is the furthest that the history before is known to have come, Is what
+	// etcd shows instead.
+	Was, Is Mark
+	// Detail is what was found, with CauseContent.
+	Detail string
+}
+
+// historyRetry is how long who is refused shall wait: a new lineage takes a
+// moment.
+const historyRetry = 500 * time.Millisecond
+
+func (e *HistoryError) Error() string {
+	return fmt.Sprintf("etcd has another history than before (%s): what was cached of it is not served any more, and a new lineage begins once the nodes agree on it", e.Finding())
+}
+
+// Finding returns the evidence, for people.
+func (e *HistoryError) Finding() string {
+	switch e.Cause {
+	case CauseCluster:
+		return fmt.Sprintf("its cluster ID is %x, and was %x", e.Is.Cluster, e.Was.Cluster)
+	case CauseRevision:
+		return fmt.Sprintf("it is at revision %d, and was at %d", e.Is.Revision, e.Was.Revision)
+	case CauseTerm:
+		return fmt.Sprintf("it is in raft term %d, and was in %d", e.Is.Term, e.Was.Term)
+	case CauseIndex:
+		return fmt.Sprintf("its raft log is at index %d, and was at %d", e.Is.Index, e.Was.Index)
+	case CauseContent, CauseOperator:
+	}
+	return e.Detail
+}
+
+// Unwrap returns ErrOtherHistory and an *UnavailableError.
+func (e *HistoryError) Unwrap() []error {
+	return []error{ErrOtherHistory, &UnavailableError{Why: NotReady, RetryAfter: historyRetry, Detail: e.Error()}}
+}
