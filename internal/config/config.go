@@ -42,6 +42,10 @@ type Config struct {
 	// WindowBytes and WindowTime bound the window of each shard.
 	WindowBytes Size
 	WindowTime  time.Duration
+	// TombstoneBytes and TombstoneTime bound what each shard remembers of
+	// deletes.
+	TombstoneBytes Size
+	TombstoneTime  time.Duration
 	// MaxStaleness is the greatest age of what a read is answered from when it
 	// names no bound of its own. 0: any age.
 	MaxStaleness time.Duration
@@ -129,6 +133,9 @@ func Defaults() Config {
 		Replicas:    3,
 		WindowBytes: 64 * MiB,
 		WindowTime:  10 * time.Minute,
+
+		TombstoneBytes: 16 * MiB,
+		TombstoneTime:  24 * time.Hour,
 		// A read that does not say how old its data may be wants to know when
 		// etcd cannot be reached.
 		MaxStaleness: 5 * time.Second,
