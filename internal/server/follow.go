@@ -82,7 +82,7 @@ func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, 
 			Detail: fmt.Sprintf("shard %d is %v here and %v at node %s: one of the two has an old map", id, home.Range(), rng, r.GetNode()),
 		}
 	}
-	if l := r.GetLineage(); r.GetFromRevision() != 0 && l != home.Lineage() {
+	if l := r.GetLineage(); l != 0 && l != home.Lineage() {
 		return nil, &kv.LineageError{Requested: l, Current: home.Lineage()}
 	}
 	select {
