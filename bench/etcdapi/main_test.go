@@ -162,38 +162,6 @@ func TestWatchesAreChecked(t *testing.T) {
 	}
 }
 
-func TestProcTexts(t *testing.T) {
-	stat := "123 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 1 1 1"
-	if n, err := ticks(stat); n != 300 || err != nil {
-		t.Errorf("%d ticks, %v", n, err)
-	}
-	if _, err := ticks("1 (x) S 1"); err == nil {
-		t.Error("a short stat line is taken")
-	}
-	if n, err := highWater("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"); n != 2<<20 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	if _, err := highWater("Name:\tx\n"); err == nil {
-		t.Error("a status without VmHWM is taken")
-	}
-	self := []int{os.Getpid()}
-	if err := resetPeaks(self); err != nil {
-		t.Fatal(err)
-	}
-	before, err := peaks(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ballast := bytes.Repeat([]byte("x"), 64<<20)
-	after, err := peaks(self)
-	if err != nil || after[0]-before[0] < 32<<20 {
-		t.Errorf("%d bytes more with %d bytes of ballast, %v", after[0]-before[0], len(ballast), err)
-	}
-	if _, err := cpuOf(self); err != nil {
-		t.Error(err)
-	}
-}
-
 // A report is judged by what is in it.
 func TestGoals(t *testing.T) {
 	list := func(side, clients int, cpu time.Duration, peak int64) result {

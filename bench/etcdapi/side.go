@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/shardwatch/shardwatch/bench/internal/proc"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
@@ -175,11 +176,11 @@ func (m measured) peak() int64 {
 
 // measure runs a load.
 func (s *side) measure(load func() error) (m measured, err error) {
-	if err := resetPeaks(s.servers()); err != nil {
+	if err := proc.ResetPeaks(s.servers()); err != nil {
 		return m, err
 	}
-	servers, err1 := cpuOf(s.servers())
-	behind, err2 := cpuOf(s.behind())
+	servers, err1 := proc.CPU(s.servers())
+	behind, err2 := proc.CPU(s.behind())
 	if err := errors.Join(err1, err2); err != nil {
 		return m, err
 	}
@@ -188,10 +189,10 @@ func (s *side) measure(load func() error) (m measured, err error) {
 		return m, err
 	}
 	m.Wall = time.Since(began)
-	m.CPU, err1 = cpuOf(s.servers())
-	m.Behind, err2 = cpuOf(s.behind())
+	m.CPU, err1 = proc.CPU(s.servers())
+	m.Behind, err2 = proc.CPU(s.behind())
 	m.CPU, m.Behind = m.CPU-servers, m.Behind-behind
 	var err3 error
-	m.Peaks, err3 = peaks(s.servers())
+	m.Peaks, err3 = proc.Peaks(s.servers())
 	return m, errors.Join(err1, err2, err3)
 }

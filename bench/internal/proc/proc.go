@@ -1,4 +1,5 @@
-package main
+// Package proc reads what processes have used, from Linux's /proc.
+package proc
 
 import (
 	"errors"
@@ -12,8 +13,8 @@ import (
 // userHZ is the unit of /proc/<pid>/stat, the same on all that Go runs on.
 const userHZ = 100
 
-// cpuOf adds up what the processes have used.
-func cpuOf(pids []int) (time.Duration, error) {
+// CPU adds up the CPU time, user's and system's, that the processes have used.
+func CPU(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -42,8 +43,8 @@ func ticks(stat string) (int64, error) {
 	return u + s, errors.Join(err1, err2)
 }
 
-// resetPeaks makes the present memory of the processes their peak.
-func resetPeaks(pids []int) error {
+// ResetPeaks makes the present memory of the processes their peak.
+func ResetPeaks(pids []int) error {
 	for _, pid := range pids {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600); err != nil {
 			return fmt.Errorf("reset the peak memory of a process: %w", err)
@@ -52,8 +53,8 @@ func resetPeaks(pids []int) error {
 	return nil
 }
 
-// peaks returns the greatest memory of each process since resetPeaks.
-func peaks(pids []int) ([]int64, error) {
+// Peaks returns the greatest memory of each process since ResetPeaks.
+func Peaks(pids []int) ([]int64, error) {
 	var out []int64
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
