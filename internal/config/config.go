@@ -46,6 +46,9 @@ type Config struct {
 	// deletes.
 	TombstoneBytes Size
 	TombstoneTime  time.Duration
+	// MaxEtcdLists is how many lists and long catch-ups there may be at etcd at a
+	// time, of all nodes together.
+	MaxEtcdLists int
 	// MaxStaleness is the greatest age of what a read is answered from when it
 	// names no bound of its own. 0: any age.
 	MaxStaleness time.Duration
@@ -136,6 +139,7 @@ func Defaults() Config {
 
 		TombstoneBytes: 16 * MiB,
 		TombstoneTime:  24 * time.Hour,
+		MaxEtcdLists:   2,
 		// A read that does not say how old its data may be wants to know when
 		// etcd cannot be reached.
 		MaxStaleness: 5 * time.Second,

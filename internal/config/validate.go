@@ -232,6 +232,9 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.WindowTime < minWindowTime {
 		m.addf("--window-time %s: at least %s", c.WindowTime, minWindowTime)
 	}
+	if c.MaxEtcdLists < 1 {
+		m.addf("--max-etcd-lists %d: must be at least 1", c.MaxEtcdLists)
+	}
 	if c.TombstoneTime < 0 {
 		m.addf("--tombstone-time %s: cannot be negative; 0 remembers nothing", c.TombstoneTime)
 	}

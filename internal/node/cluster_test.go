@@ -73,6 +73,7 @@ type machine struct {
 	clients, peers, raft, chat string
 	wrap                       func(node.Etcd) node.Etcd // may be nil
 	node                       *node.Node
+	store                      *etcd.Client // of the node
 	listeners                  node.Listeners
 	stop                       context.CancelFunc
 	ended                      chan error
@@ -204,7 +205,7 @@ func (m *machine) start() {
 	m.c.t.Helper()
 	cfg := m.config()
 	store := m.dialEtcd()
-	m.c.stores = append(m.c.stores, store)
+	m.c.stores, m.store = append(m.c.stores, store), store
 	if cfg.Etcd == nil {
 		cfg.Etcd = store
 	}

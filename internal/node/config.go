@@ -83,6 +83,10 @@ type Config struct {
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
+	// MaxEtcdLists is how many lists, leaps and long catch-ups there are at etcd
+	// at a time, in the whole cluster; a node that reaches nobody who grants
+	// them has as many of its own.
+	MaxEtcdLists int
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
 	// DrainTimeout bounds the time that Run takes to end.
@@ -104,7 +108,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxStaleness: 5 * time.Second, RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
+		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 	}
 }
 
@@ -128,6 +132,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Cache.WindowTime < time.Second {
 		errs = append(errs, fmt.Errorf("--window-time: %v is below 1s", c.Cache.WindowTime))
+	}
+	if c.MaxEtcdLists < 1 {
+		errs = append(errs, fmt.Errorf("--max-etcd-lists: %d is below 1", c.MaxEtcdLists))
 	}
 	if c.DrainTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--drain-timeout: %v must be above 0", c.DrainTimeout))

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -27,6 +28,11 @@ func (n *Node) register(m metric.Meter) error {
 		errs = append(errs, err)
 		return c
 	}
+	total := func(name, help string) metric.Float64ObservableCounter {
+		c, err := m.Float64ObservableCounter(name, metric.WithUnit("s"), metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
 	var (
 		replicas    = gauge("shardwatch.node.replicas", "{replica}", "Shards that this node has a copy of.")
 		relays      = gauge("shardwatch.node.relays", "{relay}", "Shards that this node follows for its clients without having a copy.")
@@ -36,6 +42,13 @@ func (n *Node) register(m metric.Meter) error {
 		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
 		mapVersion  = gauge("shardwatch.node.map_version", "{version}", "Version of the shard map that this node acts on.")
 		revision    = gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
+
+		permits      = gauge("shardwatch.etcd.permits", "{permit}", "Permits to list or to catch up far at etcd that this node has given out. One node of the cluster gives them.")
+		permitsAsked = gauge("shardwatch.etcd.permits_asked", "{permit}", "Permits that are waited for at this node.")
+		permitWaits  = gauge("shardwatch.etcd.permit_waits", "{permit}", "Lists, leaps and long catch-ups of this node that wait for a permit.")
+		permitWait   = total("shardwatch.etcd.permit_wait", "Time that those have waited so far, together.")
+		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits that this node was given.")
+		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node went on without a permit of the cluster, because it reached nobody who gives them.")
 
 		auth          = gauge("shardwatch.auth.on", "1", "1 while etcd's authentication is on. Absent while that is not known.")
 		authRevision  = gauge("shardwatch.auth.revision", "{revision}", "Revision of etcd's users and roles that reads are checked against.")
@@ -106,6 +119,13 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(refusals, g.Refused)
 			o.ObserveInt64(denials, g.Denied)
 		}
+		out, asked := n.permits.grants.count()
+		o.ObserveInt64(permits, int64(out))
+		o.ObserveInt64(permitsAsked, int64(asked))
+		o.ObserveInt64(permitWaits, n.permits.waiting.Load())
+		o.ObserveFloat64(permitWait, time.Duration(n.permits.waited.Load()).Seconds())
+		o.ObserveInt64(granted, n.permits.granted.Load())
+		o.ObserveInt64(alone, n.permits.alone.Load())
 		o.ObserveInt64(replicas, nReplicas)
 		o.ObserveInt64(relays, nRelays)
 		o.ObserveInt64(upstream, direct)
@@ -116,6 +136,7 @@ func (n *Node) register(m metric.Meter) error {
 		o.ObserveInt64(revision, s.GetEtcdRevision())
 		return nil
 	}, replicas, relays, upstream, loading, watches, connections, mapVersion, revision,
+		permits, permitsAsked, permitWaits, permitWait, granted, alone,
 		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
 		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets)
 	return err

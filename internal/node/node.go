@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/membership"
@@ -31,6 +32,7 @@ type Node struct {
 	placement *placement.Placement
 	peers     *peers
 	store     *store
+	permits   *permits
 	clock     *clock
 	digest    *digest
 	router    *router.Router
@@ -64,6 +66,10 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.peers = newPeers(n.member, cfg.PeerClientTLS, cfg.Simulation)
+	n.permits = newPermits(n)
+	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {
+		e.SetPermits(n.permits)
+	}
 	n.clock = newClock(n)
 	n.digest = newDigest(n.log)
 	n.store = newStore(n)
@@ -82,6 +88,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
+	sc.Permits = n.permits
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err

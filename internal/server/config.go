@@ -52,6 +52,13 @@ type Guard interface {
 	Rights() *peerv1.ReadRightsResponse
 }
 
+// Permits are what other nodes need to read much at etcd.
+type Permits interface {
+	// Grant waits until node may; purpose is for logs. release takes the permit
+	// back. It fails only when ctx ends.
+	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
+}
+
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
 type Config struct {
 	Node   Node
@@ -59,9 +66,11 @@ type Config struct {
 	// Etcd serves etcd's API to clients; nil: nobody does.
 	Etcd *etcdapi.Door
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
-	Guard  Guard
-	Self   shard.NodeID
-	Logger *slog.Logger
+	Guard Guard
+	// Permits grants permits to other nodes; nil: none.
+	Permits Permits
+	Self    shard.NodeID
+	Logger  *slog.Logger
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config

@@ -1,0 +1,246 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// permits are the cluster's permits to read much at etcd, MaxEtcdLists of them.
+// They are granted by the member that is alive and whose name comes first: one
+// rule that every node can follow, whether it votes or not and whether raft has
+// a leader or not. While gossip has not agreed two nodes may grant, so that at
+// most so many times as many are out, and no harm is done.
+//
+// A node that cannot reach the one who grants goes on under its own limit,
+// which is the same number: a shard that is not loaded is worse than an etcd
+// that is slow for a while.
+type permits struct {
+	n      *Node
+	own    etcd.LocalPermits // taken before the cluster's: a node has no more than that in all
+	grants *grants           // what this node grants
+
+	waiting atomic.Int64
+	granted atomic.Int64
+	alone   atomic.Int64 // times that nobody who grants could be reached
+	waited  atomic.Int64 // nanoseconds
+}
+
+func newPermits(n *Node) *permits {
+	most := n.cfg.MaxEtcdLists
+	return &permits{n: n, own: etcd.NewLocalPermits(most), grants: newGrants(most)}
+}
+
+// permitTimeout is how long the node that grants may say nothing at all. It
+// answers at once that it has heard the question, and with the permit when
+// there is one.
+const permitTimeout = 2 * time.Second
+
+var (
+	errNoGrantor = errors.New("the node that grants permits does not answer")
+	errMoved     = errors.New("another node grants permits now")
+)
+
+// Acquire implements etcd.Permits.
+func (p *permits) Acquire(ctx context.Context, purpose string) (release func(), err error) {
+	p.waiting.Add(1)
+	began := time.Now()
+	defer func() {
+		p.waiting.Add(-1)
+		p.waited.Add(int64(time.Since(began)))
+	}()
+	back, err := p.own.Acquire(ctx, purpose)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		giveBack, err := p.fromGrantor(ctx, purpose)
+		switch {
+		case ctx.Err() != nil:
+			back()
+			return nil, context.Cause(ctx)
+		case errors.Is(err, errMoved):
+			continue
+		case err != nil:
+			p.alone.Add(1)
+			p.n.log.Info("reading much at etcd without a permit of the cluster", "purpose", purpose, "error", err)
+			return back, nil
+		}
+		p.granted.Add(1)
+		return func() { giveBack(); back() }, nil
+	}
+}
+
+// fromGrantor asks the node that grants. It fails with errMoved when that
+// becomes another one meanwhile.
+func (p *permits) fromGrantor(ctx context.Context, purpose string) (release func(), err error) {
+	grantor := p.grantor()
+	asking, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop(nil)
+	watching.Go(func() { p.watch(asking, grantor, stop) })
+	if grantor == p.n.self {
+		release, err = p.grants.acquire(asking, grantor)
+	} else {
+		release, err = p.ask(asking, grantor, purpose)
+	}
+	if cause := context.Cause(asking); err != nil && cause != nil {
+		err = cause
+	}
+	return release, err
+}
+
+// watch ends the asking when another node is to be asked.
+func (p *permits) watch(ctx context.Context, grantor shard.NodeID, leave context.CancelCauseFunc) {
+	for {
+		changed := p.n.changed.wait()
+		if p.grantor() != grantor {
+			leave(errMoved)
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// grantor returns the node that grants.
+func (p *permits) grantor() shard.NodeID {
+	first := p.n.self
+	for _, m := range p.n.members.Members() {
+		if m.State == shard.Alive && !m.Draining && m.Name < first {
+			first = m.Name
+		}
+	}
+	return first
+}
+
+// ask asks another node. The call goes on until release.
+func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string) (release func(), err error) {
+	conn, err := p.n.peers.conn(grantor)
+	if err != nil {
+		return nil, err
+	}
+	call, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	giveUp := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	failed := func(err error) (func(), error) {
+		if cause := context.Cause(call); cause != nil {
+			err = cause
+		}
+		giveUp()
+		end(nil)
+		return nil, err
+	}
+	silence := time.AfterFunc(permitTimeout, func() { end(errNoGrantor) })
+	defer silence.Stop()
+	stream, err := peerv1.NewPeerServiceClient(conn).Permit(call, &peerv1.PermitRequest{Node: string(p.n.self), Purpose: purpose})
+	if err != nil {
+		return failed(wire.Error(err))
+	}
+	if _, err := stream.Header(); err != nil {
+		return failed(wire.Error(err))
+	}
+	silence.Stop()
+	if _, err := stream.Recv(); err != nil {
+		return failed(wire.Error(err))
+	}
+	if !giveUp() { // too late
+		return failed(context.Cause(ctx))
+	}
+	return func() { end(nil) }, nil
+}
+
+// Grant implements server.Permits.
+func (p *permits) Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error) {
+	p.n.log.Log(ctx, slog.LevelDebug, "a node asks to read much at etcd", "peer", string(node), "purpose", purpose)
+	return p.grants.acquire(ctx, node)
+}
+
+// grants are permits given to nodes: to the one that has the fewest, and among
+// those in the order in which they asked.
+type grants struct {
+	most int
+
+	mu      sync.Mutex
+	out     map[shard.NodeID]int // guarded by mu
+	total   int                  // guarded by mu
+	waiting []*asker             // guarded by mu
+}
+
+// asker is one who waits for a permit.
+type asker struct {
+	node    shard.NodeID
+	granted chan struct{} // closed when it has one
+}
+
+func newGrants(most int) *grants { return &grants{most: most, out: make(map[shard.NodeID]int)} }
+
+// acquire waits for a permit. It fails only when ctx ends.
+func (g *grants) acquire(ctx context.Context, node shard.NodeID) (release func(), err error) {
+	a := &asker{node: node, granted: make(chan struct{})}
+	g.mu.Lock()
+	g.waiting = append(g.waiting, a)
+	g.grantLocked()
+	g.mu.Unlock()
+	select {
+	case <-a.granted:
+		return sync.OnceFunc(func() { g.giveBack(a) }), nil
+	case <-ctx.Done():
+		g.giveBack(a)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// giveBack takes a out, wherever it is.
+func (g *grants) giveBack(a *asker) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.waiting, a); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+		return
+	}
+	g.total--
+	if g.out[a.node]--; g.out[a.node] == 0 {
+		delete(g.out, a.node)
+	}
+	g.grantLocked()
+}
+
+func (g *grants) grantLocked() {
+	for g.total < g.most && len(g.waiting) > 0 {
+		next := 0
+		for i, a := range g.waiting {
+			if g.out[a.node] < g.out[g.waiting[next].node] {
+				next = i
+			}
+		}
+		a := g.waiting[next]
+		g.waiting = slices.Delete(g.waiting, next, next+1)
+		g.total++
+		g.out[a.node]++
+		close(a.granted)
+	}
+}
+
+// Permits returns how many permits to read much at etcd this node has given
+// out, and how many are waited for here.
+func (n *Node) Permits() (out, waiting int) { return n.permits.grants.count() }
+
+// count returns how many permits are out, and how many are waited for.
+func (g *grants) count() (out, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.total, len(g.waiting)
+}

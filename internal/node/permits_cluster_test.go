@@ -1,0 +1,129 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/node"
+)
+
+// waiter is one who waits for a permit, or has it.
+type waiter struct {
+	got    chan func() // one: gives it back
+	failed chan error
+	giveUp context.CancelFunc
+}
+
+// wants has the node's client of etcd ask for a permit.
+func (m *machine) wants() *waiter {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.c.t.Cleanup(cancel)
+	w := &waiter{got: make(chan func(), 1), failed: make(chan error, 1), giveUp: cancel}
+	permits := m.store.Permits()
+	go func() {
+		back, err := permits.Acquire(ctx, "test")
+		if err != nil {
+			w.failed <- err
+			return
+		}
+		w.got <- back
+	}()
+	return w
+}
+
+// has waits for the permit.
+func (w *waiter) has(t *testing.T) func() {
+	t.Helper()
+	select {
+	case back := <-w.got:
+		return back
+	case err := <-w.failed:
+		t.Fatal(err)
+	case <-time.After(patience):
+		t.Fatal("no permit came")
+	}
+	return nil
+}
+
+// asked waits until so many wait at the node that grants.
+func (m *machine) asked(out, waiting int) {
+	m.c.t.Helper()
+	eventually(m.c.t, fmt.Sprintf("%d permits out and %d waited for at %s", out, waiting, m.name), func() error {
+		if o, w := m.node.Permits(); o != out || w != waiting {
+			return fmt.Errorf("%d and %d", o, w)
+		}
+		return nil
+	})
+}
+
+// There are so many permits in the whole cluster, whoever asks; a node that
+// reaches nobody who grants them goes on with its own.
+func TestPermitsOfTheCluster(t *testing.T) {
+	c := startCluster(t, 3, 3, func(cfg *node.Config) { cfg.MaxEtcdLists = 2 })
+	c.ready()
+	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
+	one.asked(0, 0)
+
+	first, second := two.wants().has(t), three.wants().has(t)
+	one.asked(2, 0)
+	local, remote, gone := one.wants(), three.wants(), two.wants()
+	one.asked(2, 3)
+	gone.giveUp()
+	if err := <-gone.failed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	one.asked(2, 2)
+	first()
+	first = local.has(t) // node-3 has one already
+	one.asked(2, 1)
+	second()
+	second = remote.has(t)
+	one.asked(2, 0)
+	first()
+	second()
+	one.asked(0, 0)
+
+	// The node that grants goes away, with permits out and nodes waiting.
+	held := one.wants().has(t)
+	first = two.wants().has(t)
+	waiting := three.wants()
+	one.asked(2, 1)
+	one.crash()
+	second = waiting.has(t)
+	held()
+	first()
+	second()
+	eventually(t, "node-2 grants", func() error {
+		back := three.wants().has(t)
+		defer back()
+		if out, _ := two.node.Permits(); out != 1 {
+			return fmt.Errorf("%d permits out at node-2", out)
+		}
+		return nil
+	})
+
+	// It comes back: those who wait at node-2 now ask it.
+	first, second = two.wants().has(t), three.wants().has(t)
+	waiting = two.wants()
+	two.asked(2, 1)
+	one.start()
+	third := waiting.has(t)
+	two.asked(2, 0)
+	one.asked(1, 0)
+	first()
+	second()
+	third()
+
+	// It does not say a word, though gossip does not know that yet.
+	one.crash()
+	l, err := net.Listen("tcp", one.peers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	three.wants().has(t)()
+}
