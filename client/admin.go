@@ -44,6 +44,10 @@ type ReplicaStatus struct {
 	Progress int64
 	// Floor is the oldest revision a watch may start from.
 	Floor int64
+	// DeltaFloor is the oldest revision from which on the node knows what was
+	// deleted, by Tombstones in TombstoneBytes: a watch from there on is brought
+	// up to date by what has changed. 0: none.
+	DeltaFloor, Tombstones, TombstoneBytes int64
 	// Age is how old the data may be.
 	Age                                          time.Duration
 	Keys, StateBytes, WindowBatches, WindowBytes int64
@@ -194,6 +198,7 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 			Shard: p.GetShardId(), Node: p.GetNode(), Ready: p.GetReady(),
 			Source: ReplicaSource(p.GetSource()), SourceNode: p.GetSourceNode(),
 			Progress: p.GetProgress(), Floor: p.GetFloor(), Age: p.GetAge().AsDuration(),
+			DeltaFloor: p.GetDeltaFloor(), Tombstones: p.GetTombstones(), TombstoneBytes: p.GetTombstoneBytes(),
 			Keys: p.GetKeys(), StateBytes: p.GetStateBytes(),
 			WindowBatches: p.GetWindowBatches(), WindowBytes: p.GetWindowBytes(), WindowSpan: p.GetWindowSpan().AsDuration(),
 			Watchers: p.GetWatchers(), Relay: p.GetRelay(),

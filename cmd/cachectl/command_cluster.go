@@ -186,11 +186,21 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 				Progress: r.Progress, Lag: max(head-r.Progress, 0), AgeSeconds: r.Age.Seconds(), Keys: r.Keys, StateBytes: r.StateBytes,
 				Floor: r.Floor, WindowRevisions: max(r.Progress-r.Floor+1, 0), WindowBatches: r.WindowBatches,
 				WindowBytes: r.WindowBytes, WindowSpanSeconds: r.WindowSpan.Seconds(), Watchers: r.Watchers, Relay: r.Relay,
+				DeltaFloor: r.DeltaFloor, DeltaRevisions: deltaRevisions(r), Tombstones: r.Tombstones, TombstoneBytes: r.TombstoneBytes,
 			})
 		}
 		out = append(out, j)
 	}
 	return out
+}
+
+// deltaRevisions returns over how many revisions the replica can tell what has
+// changed.
+func deltaRevisions(r client.ReplicaStatus) int64 {
+	if r.DeltaFloor == 0 {
+		return 0
+	}
+	return max(r.Progress-r.DeltaFloor+1, 0)
 }
 
 func (s *session) printShards(cs client.ClusterStatus) error {
@@ -203,11 +213,11 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 		}{cs.Map.Version, cs.Map.Lineage, shards})
 	}
 	t := &table{}
-	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "BYTES", "SPAN", "KEYS", "WATCHERS")
+	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "BYTES", "SPAN", "DELTAS", "KEYS", "WATCHERS")
 	for _, sh := range shards {
 		var others []string
 		var lag, watchers int64
-		progress, window, bytes, span, keys := "-", "-", "-", "-", "-"
+		progress, window, bytes, span, deltas, keys := "-", "-", "-", "-", "-", "-"
 		for i, r := range sh.Replicas {
 			watchers += r.Watchers
 			if r.Ready {
@@ -222,11 +232,11 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 			}
 			if i == 0 && r.Ready {
 				progress, window, bytes = number(r.Progress), number(r.WindowRevisions), bytesOf(r.WindowBytes)
-				span, keys = timeOf(seconds(r.WindowSpanSeconds)), number(r.Keys)
+				span, deltas, keys = timeOf(seconds(r.WindowSpanSeconds)), number(r.DeltaRevisions), number(r.Keys)
 			}
 		}
 		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(sh.Owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
-			progress, number(lag), window, bytes, span, keys, number(watchers))
+			progress, number(lag), window, bytes, span, deltas, keys, number(watchers))
 	}
 	return t.write(s.p.stdout)
 }

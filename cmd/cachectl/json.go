@@ -84,6 +84,10 @@ type replicaJSON struct {
 	WindowBatches     int64   `json:"window_batches"`
 	WindowBytes       int64   `json:"window_bytes"`
 	WindowSpanSeconds float64 `json:"window_span_seconds"`
+	DeltaFloor        int64   `json:"delta_floor"`
+	DeltaRevisions    int64   `json:"delta_revisions"`
+	Tombstones        int64   `json:"tombstones"`
+	TombstoneBytes    int64   `json:"tombstone_bytes"`
 	Watchers          int64   `json:"watchers"`
 	Relay             bool    `json:"relay,omitempty"`
 }

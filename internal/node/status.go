@@ -73,6 +73,7 @@ func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
 		Progress: int64(s.Progress), Floor: int64(s.Floor), Keys: int64(s.Keys), StateBytes: s.StateBytes,
 		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
 		Watchers: int64(s.Watchers), Relay: n.store.replica(h.id) != h,
+		DeltaFloor: int64(s.DeltaFloor), Tombstones: int64(s.Tombstones), TombstoneBytes: s.TombstoneBytes,
 	}
 	if s.AgeKnown {
 		out.Age = durationpb.New(s.Age)
