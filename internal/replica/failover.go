@@ -163,7 +163,9 @@ func (r *run) warm(ctx context.Context) bool {
 				break
 			}
 			if u.Kind == kv.UpdateBegin {
-				revision = u.Revision
+				if revision = u.Revision; r.req.Held != nil && revision <= r.req.HeldAt {
+					break // it is where we are, and can go on no more than we can
+				}
 			}
 			ready = u.Kind == kv.UpdateReady
 			if more = r.yield(u, nil); !more || ready {

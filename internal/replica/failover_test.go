@@ -292,3 +292,38 @@ func TestFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, run) })
 	}
 }
+
+// When all nodes are behind what etcd has compacted, none of them helps another
+// one: state is taken only from one that is further.
+func TestWarmThatIsNoFurther(t *testing.T) {
+	for held, want := range map[kv.Revision]int{100_000: 0, 50: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{began: time.Now()}
+			peer := &script{name: "peer", world: w, change: make(chan struct{})}
+			etcd := &script{name: Etcd, world: w, change: make(chan struct{})}
+			taken := 0
+			f := &Failover{
+				Candidates: func() []Candidate { return []Candidate{{Name: Etcd, Direct: true, Source: etcd}} },
+				Warm:       func() []Candidate { return []Candidate{{Name: "peer", Source: peer}} },
+				Noticed: func(n Notice) {
+					if n.What == StateTaken {
+						taken++
+					}
+				},
+				Logger: slog.New(slog.DiscardHandler),
+			}
+			req := kv.FollowRequest{Held: func(func(*kv.KeyValue) bool) {}, HeldAt: held}
+			for u, err := range f.Follow(t.Context(), req) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if u.Kind == kv.UpdateBatch {
+					break
+				}
+			}
+			if taken != want {
+				t.Errorf("with everything up to %d: %d states taken from the peer, want %d", held, taken, want)
+			}
+		})
+	}
+}
