@@ -33,7 +33,7 @@ bench-etcd: ## Compare etcd with cache nodes before it, through etcd's API (ARGS
 	go run ./bench/etcdapi $(ARGS)
 
 .PHONY: chaos
-chaos: ## Kill and stop real nodes under load (ARGS="--help" shows how)
+chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
 .PHONY: compat

@@ -96,7 +96,7 @@ func (e *etcdClients) watch(ctx context.Context, w *etcdWatch) {
 			if errors.Is(err, rpctypes.ErrNoLeader) && w.wish.leader {
 				w.resumed(resume{from: "a node", to: "any", reason: err, behind: w.next - 1})
 			} else {
-				relist = w.canceled(compacted, err.Error())
+				relist = w.canceled(compacted, err)
 			}
 		}
 		_ = pause(ctx, 100*time.Millisecond)
@@ -131,6 +131,9 @@ func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64
 	var born int64 // the revision it was created at, when it had no other start
 	var streams int
 	for r := range e.client.Watch(ctx, string(r.GetKey()), opts...) {
+		if w.wish.slow && w.gate.pass(ctx) {
+			w.slept()
+		}
 		rev, events := r.Header.GetRevision(), r.Events
 		switch {
 		case r.Err() != nil:

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +30,8 @@ type Node struct {
 	Client, peer, raft, gossip, HTTP string
 
 	proc *process
+	data string
+	host *host // nil: without a network
 }
 
 // Cluster is the cache nodes of a run. It belongs to one goroutine.
@@ -35,9 +39,11 @@ type Cluster struct {
 	Nodes []*Node
 }
 
-// newCluster describes n nodes over an etcd and starts none.
-func newCluster(bin, dir, etcdEndpoint string, n, shards, replicas int) (*Cluster, error) {
+// newCluster describes the nodes of a run over an etcd and starts none. It puts
+// each on a host, when there are any.
+func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
+	n := cfg.Nodes
 	addrs, err := nodetest.FreePorts(n * each)
 	if err != nil {
 		return nil, err
@@ -45,24 +51,36 @@ func newCluster(bin, dir, etcdEndpoint string, n, shards, replicas int) (*Cluste
 	c := &Cluster{}
 	for i := range n {
 		a := addrs[i*each:]
-		c.Nodes = append(c.Nodes, &Node{
-			Name: "node-" + strconv.Itoa(i+1), Client: a[0], peer: a[1], raft: a[2], gossip: a[3], HTTP: a[4],
-		})
+		node := &Node{Name: "node-" + strconv.Itoa(i+1)}
+		if hosts != nil {
+			node.host = hosts[i]
+			a = nil
+			for p := range each {
+				a = append(a, node.host.ip+":"+strconv.Itoa(7400+p))
+			}
+		}
+		node.Client, node.peer, node.raft, node.gossip, node.HTTP = a[0], a[1], a[2], a[3], a[4]
+		node.data = filepath.Join(cfg.Dir, node.Name)
+		c.Nodes = append(c.Nodes, node)
 	}
 	for _, node := range c.Nodes {
 		args := []string{
-			"run", "--name", node.Name, "--data-dir", filepath.Join(dir, node.Name), "--etcd", etcdEndpoint,
+			"run", "--name", node.Name, "--data-dir", node.data, "--etcd", strings.Join(etcdEndpoints, ","),
 			"--listen", node.Client, "--peer-listen", node.peer, "--raft-listen", node.raft,
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
-			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(shards), "--replicas", strconv.Itoa(replicas),
+			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
 			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
+			"--window-time", cfg.Window.String(),
 		}
 		for _, other := range c.Nodes {
 			if other != node {
 				args = append(args, "--join", other.gossip)
 			}
 		}
-		node.proc = &process{name: node.Name, bin: bin, args: args, log: filepath.Join(dir, node.Name+".log")}
+		node.proc = &process{name: node.Name, bin: bin, args: args, log: filepath.Join(cfg.Dir, node.Name+".log")}
+		if node.host != nil {
+			node.proc.bin, node.proc.args = node.host.run(bin, args)
+		}
 	}
 	return c, nil
 }
@@ -91,8 +109,29 @@ func (n *Node) Pause() error { return n.proc.signal(syscall.SIGSTOP) }
 // Continue wakes a paused node.
 func (n *Node) Continue() error { return n.proc.signal(syscall.SIGCONT) }
 
-// Terminate asks the node to leave, as an operator would.
-func (n *Node) Terminate() error { return n.proc.signal(syscall.SIGTERM) }
+// Drain asks the node to leave, as an operator would, and returns once it has.
+func (n *Node) Drain() error {
+	if err := n.proc.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	n.proc.wait()
+	return nil
+}
+
+// Wipe removes all that the node has on disk. It must not run.
+func (n *Node) Wipe() error { return os.RemoveAll(n.data) }
+
+// ip returns the node's address.
+func (n *Node) ip() string {
+	ip, _, _ := strings.Cut(n.Client, ":")
+	return ip
+}
+
+// gossipPort returns the port of its gossip, TCP and UDP.
+func (n *Node) gossipPort() string {
+	_, port, _ := strings.Cut(n.gossip, ":")
+	return port
+}
 
 // Ready returns nil when the node says it is ready, and else its reasons: an
 // [errHopeless] when it does not run.
@@ -183,6 +222,33 @@ func dial(addr string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 }
 
+// leader returns the node that leads raft.
+func (c *Cluster) leader(ctx context.Context) (*Node, error) {
+	var errs []error
+	for _, n := range c.Nodes {
+		members, err := n.members(ctx)
+		errs = append(errs, err)
+		for _, m := range members {
+			if i := slices.IndexFunc(c.Nodes, func(n *Node) bool { return n.Name == m.GetName() }); m.GetLeader() && i >= 0 {
+				return c.Nodes[i], nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("find raft's leader: nobody knows one: %w", errors.Join(errs...))
+}
+
+func (n *Node) members(ctx context.Context) ([]*pb.Member, error) {
+	conn, err := n.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := pb.NewClusterServiceClient(conn).ListMembers(ctx, &pb.ListMembersRequest{})
+	return r.GetMembers(), err
+}
+
 // Owned returns how many shards each node owns, by name.
 func (c *Cluster) Owned(ctx context.Context) (map[string]int, error) {
 	m, err := c.shardMap(ctx)
@@ -212,4 +278,21 @@ func (c *Cluster) logs(bytes int64) string {
 		fmt.Fprintf(&b, "--- %s (%s)\n%s\n", n.Name, n.proc.log, n.proc.tail(bytes))
 	}
 	return b.String()
+}
+
+// progress returns the newest revision up to which the node has everything, of
+// any shard.
+func (n *Node) progress(ctx context.Context) (newest int64, err error) {
+	conn, err := n.dial()
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := pb.NewClusterServiceClient(conn).Status(ctx, &pb.StatusRequest{})
+	for _, replica := range r.GetReplicas() {
+		newest = max(newest, replica.GetProgress())
+	}
+	return newest, err
 }

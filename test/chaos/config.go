@@ -20,9 +20,8 @@ type Config struct {
 	Seed uint64
 	// Duration is how long each cycle writes, at least.
 	Duration time.Duration
-	// Away is how long a killed node stays dead, Asleep how long a paused one
-	// sleeps.
-	Away, Asleep time.Duration
+	// Short divides the time that faults last; 1: as the table says.
+	Short int
 
 	// Rate is how many writes per second are aimed at. A cycle with fewer than
 	// MinRate is void and is repeated.
@@ -39,11 +38,20 @@ type Config struct {
 	Passed int
 
 	// Big is how many transactions of each cycle are almost as big as etcd takes
-	// them: with previous values they come in fragments.
+	// them: with previous values they come in fragments. With 0 there are no
+	// single big values either.
 	Big int
+	// Joiners is how many watches by each API start late, again and again.
+	Joiners int
+	// Compact: etcd is compacted every 10 to 30 s.
+	Compact bool
 
 	// Nodes, Shards and Replicas are those of the cluster.
 	Nodes, Shards, Replicas int
+	// Members is how many members etcd has, where no fault says otherwise.
+	Members int
+	// Window is how long nodes keep events for replay.
+	Window time.Duration
 	// Prefixes × Keys keys exist at first.
 	Prefixes, Keys int
 
@@ -53,6 +61,8 @@ type Config struct {
 	Dir string
 	// Say is told what happens; nil: nobody.
 	Say func(format string, args ...any)
+	// Done is given each cycle as it ends; nil: nobody. Its error ends the run.
+	Done func(Cycle) error
 }
 
 // Defaults returns the cycle that the promises are measured by. Dir has no
@@ -60,11 +70,11 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Cycles: 20, Faults: []string{"kill"}, Seed: 1,
-		Duration: 12 * time.Second, Away: 3 * time.Second, Asleep: 10 * time.Second,
-		Rate: 600, MinRate: 500,
+		Duration: 20 * time.Second, Short: 1,
+		Rate: 650, MinRate: 500,
 		Watches: 1000, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
-		APIs: APIs(), Passed: 15,
-		Nodes: 3, Shards: 16, Replicas: 3,
+		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
+		Nodes: 3, Shards: 16, Replicas: 3, Members: 1, Window: 30 * time.Second,
 		Prefixes: 16, Keys: 200,
 	}
 }
@@ -73,13 +83,17 @@ func Defaults() Config {
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	known := Faults()
 	if len(c.Faults) == 0 {
 		wrong("no faults: name some of %s", strings.Join(FaultNames(), ", "))
 	}
 	for _, f := range c.Faults {
-		if known[f] == nil {
+		fault, ok := faultNamed(f)
+		if !ok {
 			wrong("there is no fault %q: use %s", f, strings.Join(FaultNames(), ", "))
+			continue
+		}
+		if err := fault.unmet(); err != nil {
+			wrong("fault %s: %w", f, err)
 		}
 	}
 	if len(c.APIs) == 0 {
@@ -98,7 +112,7 @@ func (c Config) Validate() error {
 	}
 	positive := map[string]int{
 		"cycles": c.Cycles, "rate": c.Rate, "watches": c.Watches, "clients": c.Clients,
-		"shards": c.Shards, "replicas": c.Replicas, "keys": c.Keys,
+		"short": c.Short, "shards": c.Shards, "replicas": c.Replicas, "keys": c.Keys,
 	}
 	for _, name := range slices.Sorted(maps.Keys(positive)) {
 		if n := positive[name]; n < 1 {
@@ -117,8 +131,11 @@ func (c Config) Validate() error {
 	if c.Mix.Prefixes < 0 || c.Mix.Everything < 0 || c.Mix.Prefixes+c.Mix.Everything > 100 {
 		wrong("watches of prefixes (%d %%) and of everything (%d %%) must be 0 to 100 %% together", c.Mix.Prefixes, c.Mix.Everything)
 	}
-	if c.Asleep < time.Second {
-		wrong("asleep (%v) must be at least 1s", c.Asleep)
+	if c.Members != 1 && c.Members != 3 {
+		wrong("members (%d) of etcd must be 1 or 3", c.Members)
+	}
+	if c.Joiners < 0 {
+		wrong("joiners (%d) must not be negative", c.Joiners)
 	}
 	if c.Dir == "" {
 		wrong("dir is empty: name a directory for data and logs")

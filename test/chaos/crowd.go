@@ -21,6 +21,7 @@ type crowd struct {
 	mirrors  *client.Client // of the native API; nil: nobody speaks it
 	watchers []*watcher
 	truth    *truth
+	gate     *gate // slow watchers wait at it
 }
 
 // group is the watchers of one client.
@@ -32,10 +33,11 @@ type group interface {
 
 // newCrowd spreads the watchers of each kind over so many clients.
 func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
-	c := &crowd{truth: t}
+	c := &crowd{truth: t, gate: newGate()}
 	of := map[kind][][]*watcher{}
 	for i, wish := range ws {
 		w := newWatcher(wish, t)
+		w.gate = c.gate
 		c.watchers = append(c.watchers, w)
 		if of[wish.by] == nil {
 			of[wish.by] = make([][]*watcher, clients)
@@ -57,12 +59,20 @@ func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) 
 	return c, nil
 }
 
+// slowStream is the stream that is a slow reader, with all its watches.
+const slowStream = 1
+
 func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand.Rand) (group, error) {
 	switch k {
 	case etcdClient:
 		return newEtcdClients(nodes, ws, i%2 == 0)
 	case etcdStream:
-		return newStream(nodes, ws, rand.New(rand.NewPCG(rng.Uint64(), 0)))
+		s, err := newStream(nodes, ws, rand.New(rand.NewPCG(rng.Uint64(), 0)))
+		if err != nil {
+			return nil, err
+		}
+		s.sleeps = i == slowStream
+		return s, nil
 	}
 	n, err := newNatives(nodes, ws)
 	if err != nil {
@@ -155,8 +165,9 @@ func (c *crowd) take() map[kind]*measured {
 // measured is what some watchers measured in a window.
 type measured struct {
 	watches int
-	gaps    gaps
-	longest time.Duration  // of the gaps
+	late    delays
+	rungs   rungs
+	longest time.Duration  // of the delays
 	worst   string         // that gap and whose it was
 	moves   map[string]int // by nodes and reason
 	events  int
@@ -164,8 +175,12 @@ type measured struct {
 
 func (m *measured) add(w window, name string) {
 	m.events += w.events
+	m.rungs.add(w.rungs)
 	for _, r := range w.reasons {
 		m.moves[r]++
+	}
+	if w.asleep {
+		return
 	}
 	if w.gap > m.longest {
 		m.longest = w.gap
@@ -174,9 +189,9 @@ func (m *measured) add(w window, name string) {
 	switch {
 	case w.events == 0: // nothing to be late with
 	case w.moved:
-		m.gaps.Moved = append(m.gaps.Moved, w.gap)
+		m.late.Moved = append(m.late.Moved, w.gap)
 	default:
-		m.gaps.Stayed = append(m.gaps.Stayed, w.gap)
+		m.late.Stayed = append(m.late.Stayed, w.gap)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 			if n := all[nativeClient]; (n > 0) != c.want {
 				t.Errorf("%d violations: %v", n, first[:min(n, 1)])
 			}
-			if m := crowd.take()[nativeClient]; m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
+			if m := crowd.take()[nativeClient]; m.events == 0 || len(m.late.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
 				t.Errorf("%+v", m)
 			}
 			for _, m := range newMirrors(ctx, crowd.mirrors, keys) {

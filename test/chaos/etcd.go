@@ -3,11 +3,13 @@ package chaos
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,75 +18,181 @@ import (
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
-// etcd is the store, a process of its own.
+// etcd is the store: one member or three, each a process of its own.
 type etcd struct {
-	proc     *process
-	endpoint string // http://host:port
-	client   *clientv3.Client
+	members []*member
+	client  *clientv3.Client // of all members
+	writing atomic.Int64     // index of the member that is written to
 }
 
-// startEtcd runs one member with its data under dir and waits until it
-// answers.
-func startEtcd(ctx context.Context, bin, dir string) (*etcd, error) {
-	addrs, err := nodetest.FreePorts(2)
+// member is one process of etcd.
+type member struct {
+	name, endpoint string // http://host:port
+	addr, peer     string // host:port
+	host           *host  // nil: without a network
+	proc           *process
+	client         *clientv3.Client // of this member alone
+}
+
+// startEtcd runs members with their data under dir and waits until all answer.
+// It puts each on a host, when there are any.
+func startEtcd(ctx context.Context, bin, dir string, members int, hosts []*host) (*etcd, error) {
+	addrs, err := nodetest.FreePorts(2 * members)
 	if err != nil {
 		return nil, err
 	}
-	client, peer := "http://"+addrs[0], "http://"+addrs[1]
-	e := &etcd{endpoint: client, proc: &process{
-		name: "etcd", bin: bin, log: filepath.Join(dir, "etcd.log"),
-		args: []string{
-			"--name=etcd", "--data-dir=" + filepath.Join(dir, "etcd-data"),
-			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-			"--initial-cluster=etcd=" + peer,
-			"--quota-backend-bytes=" + strconv.Itoa(4<<30),
-			"--log-level=debug", // logs every request: see requestLog
-		},
-	}}
-	if err := e.proc.start(); err != nil {
-		return nil, err
-	}
-	e.client, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{client}, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
-	})
-	if err != nil {
-		_ = e.proc.kill()
-		return nil, fmt.Errorf("connect to etcd: %w", err)
-	}
-	if err := poll(ctx, 30*time.Second, "etcd to answer", func() error {
-		if on, err := e.proc.running(); !on {
-			return fmt.Errorf("%w: it has ended: %v", errHopeless, err) //nolint:errorlint // how it ended, for people
+	e := &etcd{}
+	var cluster []string
+	for i := range members {
+		m := &member{name: "etcd-" + strconv.Itoa(i+1), addr: addrs[2*i], peer: "http://" + addrs[2*i+1]}
+		if hosts != nil {
+			m.host = hosts[i]
+			m.addr, m.peer = m.host.ip+":2379", "http://"+m.host.ip+":2380"
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := e.client.Get(ctx, "/")
-		return err
-	}); err != nil {
-		err = fmt.Errorf("%w\n%s", err, e.proc.tail(2000))
-		e.close()
-		return nil, err
+		m.endpoint = "http://" + m.addr
+		e.members = append(e.members, m)
+		cluster = append(cluster, m.name+"="+m.peer)
+	}
+	for _, m := range e.members {
+		m.proc = &process{
+			name: m.name, bin: bin, log: filepath.Join(dir, m.name+".log"),
+			args: []string{
+				"--name=" + m.name, "--data-dir=" + filepath.Join(dir, m.name+"-data"),
+				"--listen-client-urls=" + m.endpoint, "--advertise-client-urls=" + m.endpoint,
+				"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
+				"--initial-cluster=" + strings.Join(cluster, ","),
+				"--quota-backend-bytes=" + strconv.Itoa(8<<30),
+				"--unsafe-no-fsync", // processes die here, not machines
+				"--log-level=debug", // logs every request: see requestLog
+			},
+		}
+		if m.host != nil {
+			m.proc.bin, m.proc.args = m.host.run(bin, m.proc.args)
+		}
+		if err := m.proc.start(); err != nil {
+			return nil, errors.Join(err, e.close())
+		}
+	}
+	if err := e.connect(ctx); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	for _, m := range e.members {
+		if err := m.wait(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w\n%s", err, m.proc.tail(2000)), e.close())
+		}
 	}
 	return e, nil
 }
 
-func (e *etcd) close() {
-	_ = e.client.Close()
-	_ = e.proc.kill()
+// connect makes the clients.
+func (e *etcd) connect(ctx context.Context) (err error) {
+	dial := func(endpoints ...string) (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{
+			Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
+			DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		})
+	}
+	if e.client, err = dial(e.endpoints()...); err != nil {
+		return fmt.Errorf("connect to etcd: %w", err)
+	}
+	for _, m := range e.members {
+		if m.client, err = dial(m.endpoint); err != nil {
+			return fmt.Errorf("connect to %s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+func (e *etcd) endpoints() []string {
+	out := make([]string, len(e.members))
+	for i, m := range e.members {
+		out[i] = m.endpoint
+	}
+	return out
+}
+
+// wait waits until the member answers.
+func (m *member) wait(ctx context.Context) error {
+	return poll(ctx, 60*time.Second, m.name+" to answer", func() error {
+		if on, err := m.proc.running(); !on {
+			return fmt.Errorf("%w: it has ended: %v", errHopeless, err) //nolint:errorlint // how it ended, for people
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := m.client.Get(ctx, "/")
+		return err
+	})
+}
+
+// wait waits until all members answer.
+func (e *etcd) wait(ctx context.Context) error {
+	for _, m := range e.members {
+		if err := m.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leader returns the member that leads.
+func (e *etcd) leader(ctx context.Context) (*member, error) {
+	for _, m := range e.members {
+		s, err := m.client.Status(ctx, m.endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("ask %s for its leader: %w", m.name, err)
+		}
+		if s.Leader == s.Header.GetMemberId() {
+			return m, nil
+		}
+	}
+	return nil, errors.New("no member of etcd leads")
+}
+
+// kv returns who takes writes at the moment. When a write to it fails, failed
+// says so, and others take them: one that hangs must not hold up all writers.
+func (e *etcd) kv() (c *clientv3.Client, failed func()) {
+	at := e.writing.Load()
+	n := int64(len(e.members))
+	return e.members[at%n].client, func() { e.writing.CompareAndSwap(at, at+1) }
+}
+
+func (e *etcd) close() error {
+	var errs []error
+	for _, m := range e.members {
+		if m.client != nil {
+			errs = append(errs, m.client.Close())
+		}
+		errs = append(errs, m.proc.kill())
+	}
+	if e.client != nil {
+		errs = append(errs, e.client.Close())
+	}
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return nil
 }
 
 // revision returns etcd's revision now.
 func (e *etcd) revision(ctx context.Context) (int64, error) {
-	r, err := e.client.Get(ctx, "/", clientv3.WithCountOnly())
-	if err != nil {
-		return 0, fmt.Errorf("read etcd's revision: %w", err)
+	var errs []error
+	for _, m := range e.members { // all are there, but one may have gone a moment ago
+		timed, cancel := context.WithTimeout(ctx, 5*time.Second)
+		r, err := m.client.Get(timed, "/", clientv3.WithCountOnly())
+		cancel()
+		if err == nil {
+			return r.Header.Revision, nil
+		}
+		errs = append(errs, err)
 	}
-	return r.Header.Revision, nil
+	return 0, fmt.Errorf("read etcd's revision: %w", errors.Join(errs...))
 }
 
-// metrics returns the samples that etcd shows now.
-func (e *etcd) metrics(ctx context.Context) (samples, error) {
-	return scrape(ctx, e.endpoint+"/metrics")
+// metrics returns the samples that a member shows now.
+func (m *member) metrics(ctx context.Context) (samples, error) {
+	return scrape(ctx, m.endpoint+"/metrics")
 }
 
 // samples are metrics by name with labels, as they stand in the text format.
@@ -110,7 +218,7 @@ next:
 
 // scrape reads metrics in Prometheus' text format.
 func scrape(ctx context.Context, url string) (samples, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

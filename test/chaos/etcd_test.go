@@ -237,7 +237,7 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 	}
 	crowd.finish(ctx, store.revision(), 200*time.Millisecond)
 	m := crowd.take()[by]
-	if m.events == 0 || len(m.gaps.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
+	if m.events == 0 || len(m.late.Moved) == 0 || len(m.moves) == 0 || m.worst == "" {
 		t.Errorf("%+v", m)
 	}
 	first, all := crowd.violations()

@@ -77,6 +77,8 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 			n++
 		}
 		op := check.Op{Kind: check.OpBatch, Revision: kv.Revision(rev)}
+		// etcd looks previous values up, and does not find what it has compacted.
+		op.Forgetful = rev <= w.truth.compacted.Load()
 		for _, e := range events[:n] {
 			op.Events = append(op.Events, eventFromEtcd(e))
 		}
@@ -103,14 +105,18 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 }
 
 // canceled notes that the node ended the watch, which nobody had asked for.
-// What was compacted is gone: the watch begins again with the state.
-func (w *etcdWatch) canceled(compacted int64, reason string) (relist bool) {
-	why := fmt.Sprintf("canceled: %q", reason)
-	if compacted > 0 {
-		why = fmt.Sprintf("canceled: compacted up to %d", compacted)
+// Only what etcd itself has compacted may be gone: then the watch begins again
+// with the state, as clients of etcd's API have to.
+func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {
+	if compacted == 0 {
+		w.blame(check.PromiseResumable, w.next, "to go on", fmt.Sprintf("canceled: %q", reason))
+		return false
 	}
-	w.blame(check.PromiseResumable, w.next, "to go on", why)
-	return compacted > 0
+	if w.next > compacted || compacted > w.truth.compacted.Load() {
+		w.blame(check.PromiseResumable, w.next, "to go on", fmt.Sprintf("canceled: compacted up to %d", compacted))
+	}
+	w.relisted(reason)
+	return true
 }
 
 func itemsFromEtcd(kvs []*mvccpb.KeyValue) []check.Item {

@@ -3,50 +3,134 @@ package chaos
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Fault is one way to break the system.
-type Fault interface {
-	// Name is what --faults calls it.
-	Name() string
-	// About says in a sentence what it does.
-	About() string
-	// Strike breaks something and mends it. It returns once everything runs
-	// again; whether it is ready is the cycle's to wait for. An error voids
-	// the run: it says that the scene could not be set, or that something did
-	// not happen which has to.
-	Strike(ctx context.Context, s *Scene) error
+type Fault struct {
+	// Name is what --faults calls it, About a sentence on what it does.
+	Name, About string
+	// Needs is what must be there.
+	Needs Needs
+	// For is how long it stays broken, from the end of Inject on.
+	For time.Duration
+	// Stall is what 99 of 100 watches of the native API may be late at most, in
+	// comparison with etcd's own watch; 0: nothing is promised.
+	Stall time.Duration
+	// Inject breaks something, and returns what mends it. An error says that the
+	// scene could not be set, or that something did not happen which has to; it
+	// ends the run.
+	Inject func(ctx context.Context, s *Scene) (heal, error)
+
+	// NoWrites: etcd cannot be written to while it is broken, and that time does
+	// not count for the rate of the writes.
+	NoWrites bool
+	// Lists: nodes may have to list from etcd.
+	Lists bool
+	// Relists: native clients are sent the whole state, as nothing else is left.
+	Relists bool
+	// Missing says what the fault still waits for; it is in the table, but no
+	// run has it.
+	Missing string
 }
 
-// Faults returns all faults by name.
-func Faults() map[string]Fault {
-	out := map[string]Fault{}
-	for _, f := range []Fault{killOwner{}, pauseOwner{}, loseQuorum{}} {
-		out[f.Name()] = f
+// heal mends what was broken. It returns once everything runs again; whether
+// it is ready is the cycle's to wait for.
+type heal func(ctx context.Context) error
+
+// Needs is what a fault needs.
+type Needs struct {
+	// Network: every process has an address of its own; see [network].
+	Network bool
+	// Members is how many members etcd must have; 0: any number will do.
+	Members int
+}
+
+// String returns the needs for people.
+func (n Needs) String() string {
+	var s []string
+	if n.Network {
+		s = append(s, "root, ip and iptables")
 	}
-	return out
+	if n.Members > 1 {
+		s = append(s, fmt.Sprintf("an etcd of %d members", n.Members))
+	}
+	if n.Members == 1 {
+		s = append(s, "an etcd of one member")
+	}
+	return strings.Join(s, ", ")
 }
 
-// FaultNames returns the names of all faults, in order.
-func FaultNames() []string { return slices.Sorted(maps.Keys(Faults())) }
+// unmet returns why the fault cannot be had on this machine; nil: it can.
+func (f Fault) unmet() error {
+	if f.Missing != "" {
+		return errors.New("not yet: " + f.Missing)
+	}
+	if f.Needs.Network {
+		return netless()
+	}
+	return nil
+}
+
+// Faults returns all faults, in the order of the table.
+func Faults() []Fault {
+	return slices.Concat(
+		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), twoFaults(),
+	)
+}
+
+// FaultNames returns the names of all faults, in the order of the table.
+func FaultNames() []string {
+	var names []string
+	for _, f := range Faults() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Possible returns the names of the faults that this machine can have, and why
+// it cannot have the others.
+func Possible() (names []string, others map[string]error) {
+	others = map[string]error{}
+	for _, f := range Faults() {
+		if err := f.unmet(); err != nil {
+			others[f.Name] = err
+			continue
+		}
+		names = append(names, f.Name)
+	}
+	return names, others
+}
+
+// faultNamed returns the fault of a name, and whether there is one.
+func faultNamed(name string) (Fault, bool) {
+	all := Faults()
+	i := slices.IndexFunc(all, func(f Fault) bool { return f.Name == name })
+	if i < 0 {
+		return Fault{}, false
+	}
+	return all[i], true
+}
 
 // Scene is what a fault finds.
 type Scene struct {
 	Cluster *Cluster
-	// Away is how long a node is dead before it is started again, and Asleep
-	// how long a paused one sleeps.
-	Away, Asleep time.Duration
-	// Seed is another one for every cycle.
+	// Seed is another one for every cycle, Turn counts those of the same fault.
 	Seed uint64
+	Turn int
 	// Say tells the one who watches the run what happens.
 	Say func(format string, args ...any)
 
+	etcd    *etcd
+	network *network // nil: there is none
 	keys    keyspace
-	acked   *ackLog
+	load    *workload
+	truth   *truth
 	crowd   *crowd
 	answers *answers
 	apis    []string
@@ -62,19 +146,60 @@ func (s *Scene) Victim(ctx context.Context) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a victim: %w", err)
 	}
+	return s.strike(slices.MinFunc(s.Cluster.Nodes, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(s.struck[a], s.struck[b]), cmp.Compare(owned[b.Name], owned[a.Name]))
+	}), owned), nil
+}
+
+// strike notes that n is a victim.
+func (s *Scene) strike(n *Node, owned map[string]int) *Node {
 	if s.struck == nil {
 		s.struck = map[*Node]int{}
 	}
-	s.last = slices.MinFunc(s.Cluster.Nodes, func(a, b *Node) int {
-		return cmp.Or(cmp.Compare(s.struck[a], s.struck[b]), cmp.Compare(owned[b.Name], owned[a.Name]))
-	})
-	s.owned = owned[s.last.Name]
-	s.struck[s.last]++
-	return s.last, nil
+	s.last, s.owned = n, owned[n.Name]
+	s.struck[n]++
+	return n
+}
+
+// others returns all nodes but n.
+func (s *Scene) others(n *Node) []*Node {
+	return slices.DeleteFunc(slices.Clone(s.Cluster.Nodes), func(o *Node) bool { return o == n })
 }
 
 // WatchesGoOn waits until every watcher has everything that is acknowledged
 // by now.
 func (s *Scene) WatchesGoOn(ctx context.Context, within time.Duration) error {
-	return s.crowd.reach(ctx, s.acked.newest(), within)
+	return s.crowd.reach(ctx, s.load.acked.newest(), within)
+}
+
+// rng returns random numbers for this cycle.
+func (s *Scene) rng() *rand.Rand { return rand.New(rand.NewPCG(s.Seed, 1<<33)) }
+
+// etcdIPs returns the addresses of etcd's members.
+func (s *Scene) etcdIPs() (ips []string) {
+	for _, m := range s.etcd.members {
+		ips = append(ips, m.host.ip)
+	}
+	return ips
+}
+
+// ips returns the addresses of nodes.
+func ips(nodes []*Node) (out []string) {
+	for _, n := range nodes {
+		out = append(out, n.ip())
+	}
+	return out
+}
+
+// together returns what mends all, the last one first.
+func together(heals ...heal) heal {
+	return func(ctx context.Context) error {
+		var errs []error
+		for _, h := range slices.Backward(heals) {
+			if h != nil {
+				errs = append(errs, h(ctx))
+			}
+		}
+		return errors.Join(errs...)
+	}
 }

@@ -6,57 +6,68 @@ import (
 	"time"
 )
 
-// pauseOwner stops the node that owns most shards with SIGSTOP: the worst
-// kind of death, because its connections stay open, and it comes back without
-// knowing that it was away. When it wakes it is read from at once, with
-// questions that waited for it and new ones: no answer may be stale.
-type pauseOwner struct{}
-
-func (pauseOwner) Name() string { return "pause" }
-
-func (pauseOwner) About() string {
-	return "SIGSTOP to the node that owns most shards, all nodes in turn, SIGCONT after --asleep; then its answers must not be stale"
+// pauses are owners stopped with SIGSTOP: the worst kind of death, because
+// their connections stay open, and they come back without knowing that they
+// were away.
+func pauses() []Fault {
+	pause := func(name string, d time.Duration) Fault {
+		asked := min(d/2, 500*time.Millisecond) // how long it is asked before it wakes
+		return Fault{
+			Name: name, About: "SIGSTOP to the node that owns most shards for " + d.String() + "; when it wakes, its answers must not be stale",
+			For: d - asked, Stall: 2500 * time.Millisecond,
+			Inject: func(ctx context.Context, s *Scene) (heal, error) { return s.pauseOwner(ctx, asked) },
+		}
+	}
+	return []Fault{
+		pause("pause-200ms", 200*time.Millisecond), pause("pause-2s", 2*time.Second),
+		pause("pause-10s", 10*time.Second), pause("pause-60s", time.Minute),
+	}
 }
 
-func (pauseOwner) Strike(ctx context.Context, s *Scene) error {
+// pauseOwner stops a node. Before it is woken it is asked for a while, so that
+// questions wait for it, and afterwards as well: no answer may be stale.
+func (s *Scene) pauseOwner(ctx context.Context, asked time.Duration) (heal, error) {
 	victim, err := s.Victim(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var readers []*reader
 	for _, api := range s.apis {
-		r, err := newReader(api, victim, s.acked)
+		r, err := newReader(api, victim, &s.load.acked)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer r.close()
 		// The connection must stand before the node sleeps.
 		if _, err := r.ask(ctx, question{r: s.keys.anyPrefix(), stale: time.Minute}); err != nil {
 			s.Say("%s refuses a read before its sleep: %v", victim.Name, err)
 		}
 		readers = append(readers, r)
 	}
-	s.Say("stop %s for %v", victim.Name, s.Asleep)
+	s.Say("stop %s", victim.Name)
 	if err := victim.Pause(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := pause(ctx, s.Asleep-500*time.Millisecond); err != nil {
-		return err
-	}
-	stop := make(chan struct{})
-	var g sync.WaitGroup
-	defer g.Wait()
-	hard := pace{at: 6 / len(readers), most: 400, every: 5 * time.Millisecond, patience: 20 * time.Second}
-	for i, r := range readers {
-		g.Go(func() { r.read(ctx, stop, hard, s.keys, s.Seed<<8|uint64(i), s.answers) })
-	}
-	defer close(stop)
-	if err := pause(ctx, 500*time.Millisecond); err != nil {
-		return err
-	}
-	if err := victim.Continue(); err != nil {
-		return err
-	}
-	s.Say("%s is awake", victim.Name)
-	return pause(ctx, 3*time.Second)
+	return func(ctx context.Context) error {
+		stop := make(chan struct{})
+		var g sync.WaitGroup
+		defer func() {
+			close(stop)
+			g.Wait()
+			for _, r := range readers {
+				r.close()
+			}
+		}()
+		hard := pace{at: 6 / len(readers), most: 400, every: 5 * time.Millisecond, patience: 20 * time.Second}
+		for i, r := range readers {
+			g.Go(func() { r.read(ctx, stop, hard, s.keys, s.Seed<<8|uint64(i), s.answers) })
+		}
+		if err := pause(ctx, asked); err != nil {
+			return err
+		}
+		if err := victim.Continue(); err != nil {
+			return err
+		}
+		s.Say("%s is awake", victim.Name)
+		return pause(ctx, 3*time.Second)
+	}, nil
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -34,42 +35,57 @@ func (n *natives) run(ctx context.Context) {
 
 func (n *natives) close() error { return n.client.Close() }
 
-// watch watches until ctx ends.
+// watch watches until ctx ends. A client that is told that what it missed is
+// gone has to begin with the state, which is what nobody should have to do.
 func (n *natives) watch(ctx context.Context, w *watcher) {
+	for relist := false; ; relist = true {
+		err := n.follow(ctx, w, relist)
+		if ctx.Err() != nil {
+			return
+		}
+		var compacted *client.CompactedError
+		if !errors.As(err, &compacted) && !errors.Is(err, client.ErrLineage) {
+			w.ended(err)
+			return
+		}
+		w.relisted(err)
+	}
+}
+
+// follow watches until the watch ends, and returns why.
+func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
 	opts := []client.WatchOption{client.WithProgress(), client.OnResume(func(r client.Resume) {
 		w.resumed(resume{from: r.From, to: r.To, reason: r.Reason, behind: r.Revision})
 	})}
-	switch w.wish.start {
-	case fromRevision:
-		opts = append(opts, client.FromRevision(int64(w.wish.watch.Start)))
-	case stateFirst:
+	switch {
+	case relist, w.wish.start == stateFirst:
 		opts = append(opts, client.WithState())
+	case w.wish.start == fromRevision:
+		opts = append(opts, client.FromRevision(int64(w.wish.watch.Start)))
 	}
 	if w.wish.watch.Prev {
 		opts = append(opts, client.WithPrevKV())
 	}
+	if w.wish.slow {
+		opts = append(opts, client.WithBuffer(16<<10))
+	}
 	r := w.wish.watch.Range
-	cw := n.client.Watch(ctx, client.Between(r.Start, r.End), opts...)
+	cw := n.client.Watch(ctx, client.Between(r.Start, r.End), append(opts, conflated(w.wish.conflate)...)...)
 	defer cw.Close()
 	for first := true; ; first = false {
+		if w.wish.slow && w.gate.pass(ctx) {
+			w.slept()
+		}
 		u, err := cw.Next(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
-				w.ended(err)
-			}
-			return
+			return err
 		}
-		op := check.Op{Revision: kv.Revision(u.Revision)}
-		switch u.Kind {
-		case client.KindBatch:
-			op.Kind, op.Events = check.OpBatch, eventsFrom(u.Events)
-		case client.KindState:
-			op.Kind, op.Items = check.OpState, itemsFrom(u.KVs)
-		case client.KindProgress:
-			op.Kind = check.OpProgress
-			if first && w.wish.start == fromNow {
-				op.Kind = check.OpCreated // the client says so where the watch starts
-			}
+		op := opFrom(&u)
+		if op.Kind == check.OpProgress && first && w.wish.start == fromNow && !relist {
+			op.Kind = check.OpCreated // the client says so where the watch starts
+		}
+		if op.Kind == check.OpState && !first {
+			w.resynced()
 		}
 		w.saw(op, time.Now())
 	}

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"bytes"
-	"encoding/json"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -158,7 +157,7 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 	if err := os.WriteFile(path, []byte(log+"half a li"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &requestLog{etcd: &etcd{proc: &process{log: path}}}
+	l := &requestLog{member: &member{proc: &process{log: path}}}
 	c, err := l.logged()
 	if err != nil || c.Lists != 2 || c.Passed != 1 || c.Others != 3 || !strings.Contains(c.Sample, "keys_only") {
 		t.Fatalf("%+v, %v", c, err)
@@ -186,43 +185,69 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 }
 
 func TestReportSumsUp(t *testing.T) {
-	r := newReport(Config{Shards: 2, Replicas: 2, Seed: 7})
-	second := []time.Duration{time.Second}
-	first := Cycle{Number: 1, Fault: "kill", Node: "node-1", WritesPerSecond: 600, WatchesAtEtcd: 3}
-	first.part(map[kind]*measured{nativeClient: {watches: 1, events: 10, worst: "it", gaps: gaps{Stayed: second}}})
-	first.read(Etcd, &judged{reads: 7, refused: map[string]int{"no": 2}})
-	r.add(first)
-	r.add(Cycle{Number: 2, Fault: "kill", Node: "node-2", Events: 5, Void: "100 writes/s", WritesPerSecond: 100, gaps: gaps{Stayed: []time.Duration{time.Hour}}})
-	r.add(Cycle{Number: 3, Fault: "pause", Node: "node-2", Events: 20, WritesPerSecond: 550, WatchesAtEtcd: 5, gaps: gaps{Moved: second}})
+	cfg := Config{Shards: 2, Replicas: 2, Seed: 7}
+	r := newReport(cfg)
+	cycle := func(fault, void string, late time.Duration, writes float64) Cycle {
+		c := Cycle{Fault: fault, Seed: 7, Node: "node-1", Void: void, WritesPerSecond: writes, WatchesAtEtcd: 3, WatchesAllowed: 5}
+		c.part(map[kind]*measured{
+			nativeClient: {watches: 1, events: 10, worst: "it", late: delays{Stayed: millis{late}}, rungs: rungs{Deltas: 1}},
+			etcdClient:   {watches: 1, events: 5, late: delays{Moved: millis{2 * late}}, rungs: rungs{Relists: 2}},
+		})
+		c.read(Etcd, &judged{reads: 7, refused: map[string]int{"no": 2}})
+		return c
+	}
+	dir := t.TempDir()
+	for _, c := range []Cycle{
+		cycle("pause-2s", "", 10*time.Millisecond, 550), cycle("kill", "", time.Second, 600),
+		cycle("kill", "100 writes/s", time.Hour, 100), cycle("kill", "", 3*time.Second, 700),
+	} {
+		r.add(c)
+		if err := Append(filepath.Join(dir, "a"), c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if f := r.Failed(); len(f) != 0 {
 		t.Errorf("failed: %v", f)
 	}
-	r.finish()
-	if p := r.Clients; len(p) != 2 || p[0].Gap.Max != time.Second || p[0].Worst != "it" || p[1].Reads != 7 || p[1].Refused != 2 {
-		t.Errorf("%+v", p)
+	again, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := r.Total; s.Cycles != 2 || s.Void != 1 || s.Events != 35 || s.Stayed.Max != time.Second || s.WritesPerSecond != 550 || s.WatchesAtEtcd != 5 {
-		t.Errorf("%+v", s)
+	for _, r := range []*Report{&r, &again} {
+		rows := r.rows()
+		if len(rows) != 3 || rows[0].fault != "kill" || rows[2].fault != "all" {
+			t.Fatalf("%+v", rows)
+		}
+		kill := rows[0]
+		if kill.cycles != 2 || kill.void != 1 || kill.events != 45 || kill.writes != 600 || quantiles(kill.late[nativeClient]).Max != 3*time.Second {
+			t.Errorf("%+v", kill)
+		}
+		if m := r.Missed(); len(m) != 1 || !strings.Contains(m[0], "kill: native p99 of 3s, 1s is the target; the worst was it") {
+			t.Errorf("missed: %v", m)
+		}
+		var text, page bytes.Buffer
+		if err := r.Text(&text); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Markdown(&page); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"2 (+1 void)", "1s/3s/3s", "2s/6s/6s", "pause-2s", "**missed**", "kill: native p99"} {
+			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
+				t.Errorf("%q is missing in\n%s\n%s", want, &text, &page)
+			}
+		}
 	}
 	v := check.Violation{Promise: check.PromiseUnique, Watcher: "w"}
-	r.note([]check.Violation{v, v})
-	r.Total.Violations = 1
-	if len(r.Violations) != 1 || len(r.Failed()) != 1 {
-		t.Errorf("%v, %v", r.Violations, r.Failed())
+	c := cycle("kill", "", 0, 1)
+	c.note(r.fresh([]check.Violation{v}))
+	c.note(r.fresh([]check.Violation{v}))
+	c.broken(Native, 2)
+	r.add(c)
+	if len(r.Violations()) != 1 || len(r.Failed()) != 1 {
+		t.Errorf("%v, %v", r.Violations(), r.Failed())
 	}
-	var table, page, data bytes.Buffer
-	if err := r.Table(&table); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Markdown(&page); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.JSON(&data); err != nil || !json.Valid(data.Bytes()) {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"kill", "pause", "1s/1s/1s", "≥ 550", "unique: w", "7 (2 refused)"} {
-		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
-			t.Errorf("%q is missing in\n%s\n%s", want, &table, &page)
-		}
+	if _, err := Read(t.TempDir()); err == nil {
+		t.Error("read a report that is not there")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -20,7 +22,8 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.WithProgressInterval(100*time.Millisecond))
 	nodes := []target{{"etcd", server.Endpoint()}}
 	keys, truth, rng := keyspace{3, 20}, newTruth(), rand.New(rand.NewPCG(1, 1))
-	load := &workload{client: server.Client(), keys: keys, rate: 1000, seed: 1, percent: 50}
+	write := func() (*clientv3.Client, func()) { return server.Client(), func() {} }
+	load := &workload{kv: write, keys: keys, rate: 1000, seed: 1, percent: 50}
 	load.passed = &passed{client: server.Client(), keys: keys, acked: &load.acked}
 	if err := load.load(t.Context()); err != nil {
 		t.Fatal(err)

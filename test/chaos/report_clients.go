@@ -1,35 +1,29 @@
 package chaos
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "maps"
 
-// Part is what came of one kind of client in a cycle or a run. Reads and
-// writes by etcd's API have a part of their own.
+// Part is what came of one kind of client in a cycle. Reads and writes by
+// etcd's API have a part of their own.
 type Part struct {
-	Client  string `json:"client"`
-	Watches int    `json:"watches"`
+	Client string `json:"client"`
+	// Watches are those that stay, Joins those that came late and left.
+	Watches int `json:"watches"`
+	Joins   int `json:"joins"`
 	// Events were delivered since the fault, and judged.
 	Events int `json:"events"`
-	// Reads were answered and judged, Refusals are the errors that came instead
-	// and how often each did.
+	// Rungs are how watches were brought up to date when the window did not do.
+	Rungs rungs `json:"rungs"`
+	// Reads were answered and judged, Refused are the errors that came instead
+	// and Refusals how often each did.
 	Reads      int            `json:"reads"`
 	Refused    int            `json:"refused"`
 	Refusals   map[string]int `json:"refusals,omitempty"`
 	Violations int            `json:"violations"`
-	// Gap is the longest delay of each watcher; Stayed and Moved are those that
-	// kept their node, and those that did not.
-	Gap    Quantiles `json:"gap"`
-	Stayed Quantiles `json:"gap_stayed"`
-	Moved  Quantiles `json:"gap_moved"`
-	// Worst is the longest of these delays and whose it was.
+	Late       delays         `json:"late_ms"`
+	// Worst is the longest of the delays and whose it was.
 	Worst string `json:"worst,omitempty"`
 	// Moves says how many watchers went from where to where, and why.
 	Moves map[string]int `json:"moves,omitempty"`
-
-	gaps gaps
 }
 
 // partOf returns the part of a kind of client, which it adds when need be.
@@ -51,18 +45,17 @@ func (c *Cycle) part(all map[kind]*measured) {
 			continue
 		}
 		p := c.partOf(string(k))
-		p.Watches, p.Events, p.Moves, p.Worst, p.gaps = m.watches, m.events, m.moves, m.worst, m.gaps
-		p.finish()
+		p.Watches, p.Moves, p.Worst, p.Late = m.watches, m.moves, m.worst, m.late
+		p.Events += m.events
+		p.Rungs.add(m.rungs)
 		c.Events += m.events
-		c.gaps.add(m.gaps)
 	}
-	c.Stayed, c.Moved = quantiles(c.gaps.Stayed), quantiles(c.gaps.Moved)
 }
 
 // read takes what came of the reads by an API.
 func (c *Cycle) read(api string, j *judged) {
 	p := c.partOf(api)
-	p.Reads, p.Refusals = j.reads, j.refused
+	p.Reads, p.Refusals = j.reads, maps.Clone(j.refused)
 	for _, n := range j.refused {
 		p.Refused += n
 	}
@@ -75,57 +68,5 @@ func (c *Cycle) broken(client string, n int) {
 	if n > 0 {
 		c.partOf(client).Violations += n
 		c.Violations += n
-	}
-}
-
-func (p *Part) finish() {
-	p.Gap = quantiles(slices.Concat(p.gaps.Stayed, p.gaps.Moved))
-	p.Stayed, p.Moved = quantiles(p.gaps.Stayed), quantiles(p.gaps.Moved)
-}
-
-// sumParts adds a cycle's parts to those of a run. The gaps of a void cycle
-// say nothing.
-func sumParts(sum, parts []Part, counts bool) []Part {
-	all := Cycle{Clients: sum}
-	for i := range parts {
-		p, s := &parts[i], all.partOf(parts[i].Client)
-		s.Watches = max(s.Watches, p.Watches)
-		s.Events += p.Events
-		s.Reads += p.Reads
-		s.Refused += p.Refused
-		s.Violations += p.Violations
-		s.Refusals = addUp(s.Refusals, p.Refusals)
-		s.Moves = addUp(s.Moves, p.Moves)
-		if !counts {
-			continue
-		}
-		s.gaps.add(p.gaps)
-		was := s.Gap.Max
-		if s.finish(); s.Gap.Max > was {
-			s.Worst = p.Worst
-		}
-	}
-	return all.Clients
-}
-
-func addUp(sum, more map[string]int) map[string]int {
-	if sum == nil {
-		return maps.Clone(more)
-	}
-	for k, n := range more {
-		sum[k] += n
-	}
-	return sum
-}
-
-var partColumns = []string{
-	"client", "watches", "events judged", "reads judged", "violations",
-	"gap p50/p99/max", "of those that stayed", "and that moved",
-}
-
-func (p Part) cells() []string {
-	return []string{
-		p.Client, fmt.Sprint(p.Watches), fmt.Sprint(p.Events), fmt.Sprintf("%d (%d refused)", p.Reads, p.Refused), fmt.Sprint(p.Violations),
-		p.Gap.String(), p.Stayed.String(), p.Moved.String(),
 	}
 }

@@ -10,14 +10,41 @@ import (
 	"strings"
 )
 
-// requestLog counts what etcd is asked, from its own log of requests: the one
-// source that knows whether a Range was a list or a read of the revision.
-// Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask
-// for any: they pass them on.
+// requestLog counts what a member of etcd is asked, from its own log of
+// requests: the one source that knows whether a Range was a list or a read of
+// the revision. Streamed lists are not in the log; etcd's metrics count them.
+// Nodes do not ask for any: they pass them on.
 type requestLog struct {
-	etcd    *etcd
+	member  *member
 	at      int64   // read up to here
 	streams float64 // counted up to here
+}
+
+// requestLogs are those of all members.
+type requestLogs []*requestLog
+
+func newRequestLogs(e *etcd) (all requestLogs) {
+	for _, m := range e.members {
+		all = append(all, &requestLog{member: m})
+	}
+	return all
+}
+
+// next counts the requests since the last call.
+func (all requestLogs) next(ctx context.Context) (sum rangeCounts, err error) {
+	for _, l := range all {
+		c, err := l.next(ctx)
+		if err != nil {
+			return sum, err
+		}
+		sum.Lists += c.Lists
+		sum.Passed += c.Passed
+		sum.Others += c.Others
+		if c.Sample != "" {
+			sum.Sample = c.Sample
+		}
+	}
+	return sum, nil
 }
 
 // rangeCounts are Range requests by what they are for.
@@ -39,19 +66,19 @@ func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
 	if err != nil {
 		return c, fmt.Errorf("read etcd's log: %w", err)
 	}
-	m, err := l.etcd.metrics(ctx)
+	m, err := l.member.metrics(ctx)
 	if err != nil {
 		return c, err
 	}
 	streams := m.sum("grpc_server_started_total", `grpc_method="RangeStream"`)
-	c.Passed += int(streams - l.streams)
+	c.Passed += int(max(streams-l.streams, 0)) // a member that was restarted counts anew
 	l.streams = streams
 	return c, nil
 }
 
 // logged counts what is in the log since the last call.
 func (l *requestLog) logged() (c rangeCounts, err error) {
-	f, err := os.Open(l.etcd.proc.log)
+	f, err := os.Open(l.member.proc.log)
 	if err != nil {
 		return c, err
 	}

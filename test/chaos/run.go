@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,48 +39,105 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string, ...any) {}
 	}
-	r := &run{cfg: cfg, keys: keyspace{cfg.Prefixes, cfg.Keys}, truth: newTruth(), report: newReport(cfg)}
-	err := r.run(ctx)
-	r.report.finish()
+	report := newReport(cfg)
+	err := runSites(ctx, cfg, &report)
 	if err != nil {
-		r.report.Error = err.Error()
+		report.Error = err.Error()
 	}
-	return r.report, err
+	return report, err
 }
 
-// run is one run.
+// site is where faults can be had together, with cycles to run.
+type site struct {
+	members int
+	network bool
+	faults  []Fault // one for each cycle
+}
+
+// perSite bounds the cycles of a site: what happened since its start is kept.
+const perSite = 30
+
+// sites deals the cycles out: the faults take turns, and those that need
+// another etcd than the others have a site of their own.
+func sites(cfg Config) []site {
+	var out []site
+	at := map[int]int{} // the open site, by members
+	for i := range cfg.Cycles {
+		f, _ := faultNamed(cfg.Faults[i%len(cfg.Faults)])
+		members := cfg.Members
+		if f.Needs.Members > 0 {
+			members = f.Needs.Members
+		}
+		n, ok := at[members]
+		if !ok || len(out[n].faults) == perSite {
+			n = len(out)
+			at[members] = n
+			out = append(out, site{members: members})
+		}
+		out[n].faults = append(out[n].faults, f)
+		out[n].network = out[n].network || f.Needs.Network
+	}
+	return out
+}
+
+func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
+	cfg.Say("building cachenode and etcd")
+	if cfg.Cachenode == "" {
+		if cfg.Cachenode, err = build(ctx, cfg.Dir); err != nil {
+			return err
+		}
+	}
+	store, err := etcdtest.Binary(ctx)
+	if err != nil {
+		return err
+	}
+	turns := map[string]int{}
+	for i, s := range sites(cfg) {
+		here := cfg
+		here.Members, here.Dir = s.members, filepath.Join(cfg.Dir, fmt.Sprintf("site-%d", i+1))
+		here.Seed += uint64(i) << 32
+		if err := os.Mkdir(here.Dir, 0o700); err != nil {
+			return fmt.Errorf("make room for a site: %w", err)
+		}
+		r := &run{
+			cfg: here, site: s, turns: turns, keys: keyspace{cfg.Prefixes, cfg.Keys}, truth: newTruth(), report: report,
+		}
+		if err := r.run(ctx, store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run is the run of one site.
 type run struct {
 	cfg      Config
+	site     site
+	turns    map[string]int // cycles so far, by fault
 	keys     keyspace
+	network  *network // nil: everything is on loopback
 	etcd     *etcd
-	requests *requestLog
+	requests requestLogs
 	cluster  *Cluster
 	load     *workload
 	truth    *truth
 	crowd    *crowd
+	joiners  *joiners
 	mirrors  []*mirror
 	answers  answers
 	scene    *Scene
-	report   Report
+	report   *Report
 	counted  map[kind]int // violations of watchers that are in the report
 	passing  *clientv3.Client
 
 	watchesAtEtcd atomic.Int64 // the most seen since the last look
 }
 
-func (r *run) run(ctx context.Context) (err error) {
-	if err := r.start(ctx); err != nil {
+func (r *run) run(ctx context.Context, store string) (err error) {
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.start(ctx, store); err != nil {
 		return err
 	}
-	defer r.etcd.close()
-	defer r.cluster.stop()
-	defer func() {
-		err = errors.Join(err, r.crowd.close())
-		if r.passing != nil {
-			err = errors.Join(err, r.passing.Close())
-		}
-	}()
-
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	background := func(f func() error) {
@@ -89,8 +148,13 @@ func (r *run) run(ctx context.Context) (err error) {
 			return nil
 		})
 	}
-	background(func() error { return r.truth.run(ctx, r.etcd.client) })
+	var members []*clientv3.Client
+	for _, m := range r.etcd.members {
+		members = append(members, m.client)
+	}
+	background(func() error { return r.truth.run(ctx, members...) })
 	background(func() error { return r.crowd.run(ctx) })
+	background(func() error { return r.joiners.run(ctx) })
 	background(func() error { return r.sample(ctx) })
 	g.Go(func() error {
 		defer cancel()
@@ -99,49 +163,65 @@ func (r *run) run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
+// close ends all that start has started, however far it came.
+func (r *run) close() error {
+	var errs []error
+	if r.joiners != nil {
+		errs = append(errs, r.joiners.close())
+	}
+	if r.crowd != nil {
+		errs = append(errs, r.crowd.close())
+	}
+	if r.passing != nil {
+		errs = append(errs, r.passing.Close())
+	}
+	if r.cluster != nil {
+		r.cluster.stop()
+	}
+	if r.etcd != nil {
+		errs = append(errs, r.etcd.close())
+	}
+	if r.network != nil {
+		errs = append(errs, r.network.close())
+	}
+	return errors.Join(errs...)
+}
+
 // start brings everything up to the point where watchers can watch.
-func (r *run) start(ctx context.Context) (err error) {
+func (r *run) start(ctx context.Context, store string) (err error) {
 	say, cfg := r.cfg.Say, r.cfg
-	say("building cachenode and etcd")
-	node := cfg.Cachenode
-	if node == "" {
-		if node, err = build(ctx, cfg.Dir); err != nil {
-			return err
+	var etcdHosts, nodeHosts []*host
+	if r.site.network {
+		var names []string
+		for i := range cfg.Members + cfg.Nodes {
+			names = append(names, fmt.Sprint(i))
 		}
+		if r.network, err = newNetwork(ctx, names); err != nil {
+			return fmt.Errorf("make a network: %w", err)
+		}
+		etcdHosts, nodeHosts = r.network.hosts[:cfg.Members], r.network.hosts[cfg.Members:]
 	}
-	store, err := etcdtest.Binary(ctx)
-	if err != nil {
+	say("starting an etcd of %d members with %d keys under %d prefixes", cfg.Members, cfg.Prefixes*cfg.Keys, cfg.Prefixes)
+	if r.etcd, err = startEtcd(ctx, store, cfg.Dir, cfg.Members, etcdHosts); err != nil {
 		return err
 	}
-	say("starting etcd with %d keys under %d prefixes", cfg.Prefixes*cfg.Keys, cfg.Prefixes)
-	if r.etcd, err = startEtcd(ctx, store, cfg.Dir); err != nil {
-		return err
+	r.requests = newRequestLogs(r.etcd)
+	r.load = &workload{kv: r.etcd.kv, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed, bigs: cfg.Big}
+	if cfg.Compact {
+		r.load.truth = r.truth
 	}
-	defer func() {
-		if err != nil {
-			r.etcd.close()
-		}
-	}()
-	r.requests = &requestLog{etcd: r.etcd}
-	r.load = &workload{client: r.etcd.client, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed, bigs: cfg.Big}
 	if err := r.load.load(ctx); err != nil {
 		return err
 	}
 	say("starting %d nodes with %d shards, %d replicas each", cfg.Nodes, cfg.Shards, cfg.Replicas)
-	if r.cluster, err = newCluster(node, cfg.Dir, r.etcd.endpoint, cfg.Nodes, cfg.Shards, cfg.Replicas); err != nil {
+	if r.cluster, err = newCluster(cfg, cfg.Cachenode, r.etcd.endpoints(), nodeHosts); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, r.cluster.logs(2000))
-			r.cluster.stop()
-		}
-	}()
 	if err := r.cluster.Start(); err != nil {
-		return err
+		return r.withLogs(err)
 	}
 	if err := r.cluster.WaitReady(ctx, patience); err != nil {
-		return err
+		return r.withLogs(err)
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32))
 	nodes := r.cluster.targets()
@@ -155,6 +235,9 @@ func (r *run) start(ctx context.Context) (err error) {
 			return err
 		}
 		r.load.passed = &passed{client: r.passing, keys: r.keys, acked: &r.load.acked}
+	}
+	if r.joiners, err = newJoiners(nodes, cfg.APIs, cfg.Joiners, r.truth, r.keys, rng); err != nil {
+		return err
 	}
 	r.crowd, err = newCrowd(nodes, cfg.Clients, ws, r.truth, rng)
 	return err
@@ -170,52 +253,69 @@ func (r *run) cycles(ctx context.Context) error {
 		return r.withLogs(err)
 	}
 	r.scene = &Scene{
-		Cluster: r.cluster, Away: r.cfg.Away, Asleep: r.cfg.Asleep, Say: r.cfg.Say,
-		keys: r.keys, acked: &r.load.acked, crowd: r.crowd, answers: &r.answers, apis: r.cfg.APIs,
+		Cluster: r.cluster, Say: r.cfg.Say, etcd: r.etcd, network: r.network,
+		keys: r.keys, load: r.load, truth: r.truth, crowd: r.crowd, answers: &r.answers, apis: r.cfg.APIs,
 	}
-	known := Faults()
-	for done, tries := 0, 0; done < r.cfg.Cycles; tries++ {
-		if tries >= 3*r.cfg.Cycles {
+	wanted := len(r.site.faults)
+	for done, tries := 0, 0; done < wanted; tries++ {
+		if tries >= 3*wanted {
 			return fmt.Errorf("%d of %d cycles were void: the machine does not reach %d writes/s", tries-done, tries, r.cfg.MinRate)
 		}
-		name := r.cfg.Faults[done%len(r.cfg.Faults)]
-		r.scene.Seed = r.cfg.Seed + uint64(tries)
-		c, err := r.cycle(ctx, known[name])
-		c.Number = len(r.report.Cycles) + 1
+		f := r.site.faults[done]
+		r.scene.Seed, r.scene.Turn = r.cfg.Seed+uint64(tries), r.turns[f.Name]
+		c, err := r.cycle(ctx, f)
+		if err != nil {
+			c.Error = err.Error()
+		}
 		r.report.add(c)
-		r.cfg.Say("cycle %d/%d: %s", done+1, r.cfg.Cycles, c)
+		r.cfg.Say("cycle %d: %s", len(r.report.Cycles), c)
+		if r.cfg.Done != nil {
+			err = errors.Join(err, r.cfg.Done(r.report.Cycles[len(r.report.Cycles)-1]))
+		}
 		if err != nil {
 			return r.withLogs(err)
 		}
 		if c.Void == "" {
 			done++
+			r.turns[f.Name]++
 		}
 	}
 	return nil
 }
 
-// cycle writes, strikes, waits until all is well, and judges.
+// cycle writes, injects the fault, heals it, waits until all is well, and
+// judges.
 func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
-	c = Cycle{Fault: f.Name()}
+	c = Cycle{Fault: f.Name, Seed: r.cfg.Seed, Started: time.Now().UTC(), WatchesAllowed: r.cfg.Shards*r.cfg.Replicas + r.cfg.Members + fills}
 	if _, err := r.requests.next(ctx); err != nil {
 		return c, err
 	}
 	r.watchesAtEtcd.Store(0)
-	began, writes := time.Now(), r.load.writes.Load()
+	r.joiners.gate.open()
+	compactions := r.load.compactions
+	counts := time.Duration(0) // the time that counts for the rate
+	writes, began := r.load.writes.Load(), time.Now()
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	readersDone := r.readEverywhere(ctx, stop)
 	go func() { stopped <- r.load.run(ctx, stop) }()
 	strike := func() error {
-		if err := pause(ctx, time.Second); err != nil {
+		if err := pause(ctx, 2*time.Second); err != nil {
 			return err
 		}
 		r.crowd.take() // measure from here
-		if err := f.Strike(ctx, r.scene); err != nil {
-			return fmt.Errorf("%s: %w", f.Name(), err)
+		broke := time.Now()
+		if err := r.breaks(ctx, f); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
+		c.Broken = time.Since(broke).Seconds()
+		if f.NoWrites {
+			counts -= time.Since(broke)
+		}
+		mended := time.Now()
 		if err := r.cluster.WaitReady(ctx, patience); err != nil {
 			return err
 		}
+		c.Ready = time.Since(mended).Seconds()
 		if err := r.crowd.reach(ctx, r.load.acked.newest(), patience); err != nil {
 			return err
 		}
@@ -225,8 +325,10 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	close(stop)
 	err = errors.Join(err, <-stopped)
 	readersDone()
+	counts += time.Since(began)
 	c.Seconds = time.Since(began).Seconds()
-	c.WritesPerSecond = float64(r.load.writes.Load()-writes) / c.Seconds
+	c.WritesPerSecond = float64(r.load.writes.Load()-writes) / counts.Seconds()
+	c.Compactions = r.load.compactions - compactions
 	if r.scene.last != nil {
 		c.Node, c.Owned = r.scene.last.Name, r.scene.owned
 	}
@@ -238,6 +340,27 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		c.Void = fmt.Sprintf("%.0f writes/s, fewer than %d", c.WritesPerSecond, r.cfg.MinRate)
 	}
 	return c, r.judge(ctx, &c)
+}
+
+// fills are the watches that the tier may have at etcd besides those of its
+// shards, for what clients of etcd's API ask for and the windows have not.
+const fills = 2
+
+// breaks injects a fault and heals it, whatever happens.
+func (r *run) breaks(ctx context.Context, f Fault) error {
+	mend, err := f.Inject(ctx, r.scene)
+	if err == nil {
+		err = pause(ctx, f.For/time.Duration(r.cfg.Short))
+	}
+	if mend == nil {
+		return err
+	}
+	if err != nil { // also when the run was interrupted
+		hasty, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return errors.Join(err, mend(hasty))
+	}
+	return mend(ctx)
 }
 
 // readEverywhere reads a little from every node, whatever happens to it, until
@@ -264,6 +387,7 @@ func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait fu
 // judge waits until all have etcd's revision and checks what was seen. Void
 // cycles are judged as well: a violation is one at any rate.
 func (r *run) judge(ctx context.Context, c *Cycle) error {
+	r.joiners.settle(ctx, patience)
 	rev, err := r.etcd.revision(ctx)
 	if err != nil {
 		return err
@@ -275,6 +399,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	r.crowd.finish(ctx, rev, briefly)
 	c.part(r.crowd.take())
 	r.count(c)
+	c.note(r.joiners.take(c))
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
 	counts, err := r.requests.next(ctx)
 	if err != nil {
@@ -302,7 +427,10 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 // count notes what the watchers saw go wrong since the last call.
 func (r *run) count(c *Cycle) {
 	first, all := r.crowd.violations()
-	r.report.note(first)
+	if r.counted == nil {
+		r.counted = map[kind]int{}
+	}
+	c.note(r.report.fresh(first))
 	for k, n := range all {
 		c.broken(string(k), n-r.counted[k])
 	}
@@ -312,7 +440,7 @@ func (r *run) count(c *Cycle) {
 // found notes what else has gone wrong.
 func (r *run) found(c *Cycle, by string, vs []check.Violation) {
 	c.broken(by, len(vs))
-	r.report.note(vs)
+	c.note(vs)
 }
 
 // listEverywhere lists everything at every node, by every API.
@@ -348,11 +476,12 @@ func (r *run) everything(ctx context.Context, api string, n *Node) (answer, erro
 // sample looks at etcd all the time for the most watches it has.
 func (r *run) sample(ctx context.Context) error {
 	for {
-		m, err := r.etcd.metrics(ctx)
-		if err != nil {
-			return err
+		n := int64(0)
+		for _, member := range r.etcd.members {
+			if m, err := member.metrics(ctx); err == nil { // it may be away
+				n += int64(m.sum("etcd_debugging_mvcc_watcher_total"))
+			}
 		}
-		n := int64(m.sum("etcd_debugging_mvcc_watcher_total"))
 		for old := r.watchesAtEtcd.Load(); n > old && !r.watchesAtEtcd.CompareAndSwap(old, n); old = r.watchesAtEtcd.Load() {
 		}
 		if err := pause(ctx, 300*time.Millisecond); err != nil {

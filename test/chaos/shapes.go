@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -33,6 +34,12 @@ type wish struct {
 	watch check.Watch
 	start start
 
+	// slow: it stops reading when it is told to; see [gate].
+	slow bool
+	// conflate: the latest values, at most so often; 0: every event. Of the
+	// native API.
+	conflate time.Duration
+
 	// Of etcd's API.
 	notify   bool // progress_notify
 	fragment bool
@@ -56,7 +63,11 @@ func wishes(by kind, n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Ra
 		default:
 			w.watch.Range = kv.Single(keys.any(rng))
 		}
-		w.watch.Prev = rng.IntN(2) == 0
+		w.watch.Prev, w.slow = rng.IntN(2) == 0, i%10 == 3
+		if by == nativeClient && i%20 == 7 {
+			w.conflate, w.watch.Prev = 100*time.Millisecond<<rng.IntN(4), false
+			shape = "conflated " + shape
+		}
 		if w.start == fromRevision {
 			w.watch.Start = at + 1
 		}

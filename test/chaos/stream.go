@@ -41,6 +41,8 @@ type stream struct {
 	hops bool
 	// asks: it asks for progress all the time, and expects answers.
 	asks bool
+	// sleeps: it stops reading when it is told to; see [gate].
+	sleeps bool
 
 	// What it left and why; to be told where it goes on.
 	left   string
@@ -136,11 +138,22 @@ func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) err
 			return because(err)
 		}
 		silent.Stop()
+		s.slow(ctx)
 		if s.asks {
 			silent.Reset(silence)
 		}
 		if err := c.take(ctx, r); err != nil {
 			return because(err)
+		}
+	}
+}
+
+// slow waits while the gate is closed, if the stream is one of the slow ones:
+// its watches share their fate.
+func (s *stream) slow(ctx context.Context) {
+	if s.sleeps && s.watches[0].gate.pass(ctx) {
+		for _, w := range s.watches {
+			w.slept()
 		}
 	}
 }
@@ -278,7 +291,7 @@ func (c *conversation) created(ctx context.Context, r *etcdserverpb.WatchRespons
 
 // again creates a watch again that the node has ended.
 func (c *conversation) again(ctx context.Context, w *etcdWatch, r *etcdserverpb.WatchResponse) error {
-	if relist := w.canceled(r.GetCompactRevision(), r.GetCancelReason()); relist {
+	if relist := w.canceled(r.GetCompactRevision(), errors.New(r.GetCancelReason())); relist {
 		if err := w.list(ctx, c.kvs); err != nil {
 			return err
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -16,7 +18,10 @@ import (
 // truth is what happened, as one watch of everything at etcd itself tells it,
 // and when we heard of it.
 type truth struct {
-	history *check.History
+	history   *check.History
+	appending sync.Mutex
+	// compacted is the newest revision that etcd may have compacted.
+	compacted atomic.Int64
 
 	mu sync.RWMutex
 	at []time.Time // guarded by mu; index: revision
@@ -24,32 +29,69 @@ type truth struct {
 
 func newTruth() *truth { return &truth{history: check.NewHistory(1, nil)} }
 
-// run follows etcd from its first revision until ctx ends.
-func (t *truth) run(ctx context.Context, c *clientv3.Client) error {
+// run follows etcd from its first revision, at every member at once, until ctx
+// ends: what any of them tells is true, whatever happens to the others.
+func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, c := range members {
+		g.Go(func() error {
+			for {
+				err := t.follow(ctx, c)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				var lost *lostError
+				if errors.As(err, &lost) {
+					return err
+				}
+				if err := pause(ctx, 50*time.Millisecond); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// lostError says that the truth cannot be known any more.
+type lostError struct{ why error }
+
+func (l *lostError) Error() string { return "watch etcd: " + l.why.Error() }
+
+func (l *lostError) Unwrap() error { return l.why }
+
+// follow watches at one member until that ends.
+func (t *truth) follow(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	for r := range c.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(2)) {
+	for r := range c.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(int64(t.history.Head())+1)) {
+		if r.CompactRevision > 0 && r.CompactRevision > int64(t.history.Head())+1 {
+			return &lostError{r.Err()}
+		}
 		if err := r.Err(); err != nil {
 			return fmt.Errorf("watch etcd: %w", err)
 		}
 		if err := t.append(r.Events, time.Now()); err != nil {
-			return err
+			return &lostError{err}
 		}
-	}
-	if ctx.Err() == nil {
-		return errors.New("watch etcd: it ended without a reason")
 	}
 	return ctx.Err()
 }
 
-// append takes the events of one response: whole revisions, in order.
+// append takes the events of one response: whole revisions, in order. Those
+// that another member has told already are left out.
 func (t *truth) append(events []*clientv3.Event, now time.Time) error {
+	t.appending.Lock()
+	defer t.appending.Unlock()
 	for len(events) > 0 {
 		rev := events[0].Kv.ModRevision
 		b := check.Batch{Revision: kv.Revision(rev)}
 		for len(events) > 0 && events[0].Kv.ModRevision == rev {
 			b.Events = append(b.Events, eventFromEtcd(events[0]))
 			events = events[1:]
+		}
+		if b.Revision <= t.history.Head() {
+			continue
 		}
 		t.heard(rev, now) // first: who knows of the revision asks when
 		if err := t.history.Append(b); err != nil {

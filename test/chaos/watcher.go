@@ -15,6 +15,7 @@ import (
 type watcher struct {
 	wish  wish
 	truth *truth
+	gate  *gate
 
 	mu      sync.Mutex
 	checker *check.Checker    // guarded by mu
@@ -27,6 +28,23 @@ type watcher struct {
 	events  int               // guarded by mu; since the window began
 	blamed  []check.Violation // guarded by mu; found without the checker
 	err     error             // guarded by mu; why the watch ended
+	rungs   rungs             // guarded by mu; since the window began
+	asleep  bool              // guarded by mu; it did not read in this window
+}
+
+// rungs count how a watcher was brought up to date when events alone did not do.
+type rungs struct {
+	// Deltas and Resyncs are units of the native API, Relists states that a
+	// client had to ask for once its watch had ended.
+	Deltas  int `json:"deltas"`
+	Resyncs int `json:"resyncs"`
+	Relists int `json:"relists"`
+}
+
+func (r *rungs) add(o rungs) {
+	r.Deltas += o.Deltas
+	r.Resyncs += o.Resyncs
+	r.Relists += o.Relists
 }
 
 func newWatcher(w wish, t *truth) *watcher {
@@ -90,12 +108,48 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 	}
 	w.started = true
 	w.checker.Feed(op)
-	if op.Kind == check.OpBatch {
+	switch op.Kind {
+	case check.OpBatch:
 		w.events += len(op.Events)
-		if heard, ok := w.truth.when(op.Revision); ok && now.Sub(heard) > w.gap {
-			w.gap, w.gapAt = now.Sub(heard), op.Revision
+		w.late(op.Revision, now)
+	case check.OpDelta:
+		w.events += len(op.Items) + len(op.Deleted)
+		if w.wish.conflate == 0 { // it was not asked for
+			w.rungs.Deltas++
+			if missed := w.truth.history.Touching(w.wish.watch.Range, op.From, op.Revision); len(missed) > 0 {
+				w.late(missed[0], now)
+			}
 		}
 	}
+}
+
+// late notes how late a revision is.
+func (w *watcher) late(rev kv.Revision, now time.Time) {
+	if heard, ok := w.truth.when(rev); ok && now.Sub(heard) > w.gap {
+		w.gap, w.gapAt = now.Sub(heard), rev
+	}
+}
+
+// resynced notes a whole state that the node sent for want of anything else.
+func (w *watcher) resynced() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rungs.Resyncs++
+}
+
+// relisted notes that the client had to ask for the state again.
+func (w *watcher) relisted(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rungs.Relists++
+	w.reasons = append(w.reasons, fmt.Sprintf("relisted: %v", why))
+}
+
+// slept notes that the watcher did not read, so that its delays mean nothing.
+func (w *watcher) slept() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asleep = true
 }
 
 // judge judges what the history has reached.
@@ -140,16 +194,18 @@ type window struct {
 	gap     time.Duration
 	gapAt   kv.Revision
 	moved   bool
+	asleep  bool
 	reasons []string
 	events  int
+	rungs   rungs
 }
 
 // take returns what was measured and begins anew.
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, reasons: w.reasons, events: w.events}
-	w.gap, w.gapAt, w.moved, w.reasons, w.events = 0, 0, 0, nil, 0
+	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, asleep: w.asleep, reasons: w.reasons, events: w.events, rungs: w.rungs}
+	w.gap, w.gapAt, w.moved, w.asleep, w.reasons, w.events, w.rungs = 0, 0, 0, false, nil, 0, rungs{}
 	return out
 }
 

@@ -22,13 +22,16 @@ const (
 	passers = 6
 )
 
-// workload writes: puts, deletes, small delete-ranges, and transactions over
-// two prefixes, directly to etcd and a part of them through the nodes.
+// workload writes: puts, deletes, delete-ranges, transactions over two prefixes,
+// keys with leases, and now and then a big value, directly to etcd and a part of
+// them through the nodes. And it compacts.
 type workload struct {
-	client *clientv3.Client
-	keys   keyspace
-	rate   int // writes per second, all writers together
-	seed   uint64
+	// kv returns whom to write to, and what to call when that fails.
+	kv    func() (c *clientv3.Client, failed func())
+	truth *truth // nil: nothing is compacted
+	keys  keyspace
+	rate  int // writes per second, all writers together
+	seed  uint64
 
 	passed  *passed // nil: all go to etcd directly
 	percent int     // of the writes that go through the nodes
@@ -36,7 +39,12 @@ type workload struct {
 
 	runs   uint64 // owned by run's caller; every run writes something else
 	writes atomic.Int64
+	failed atomic.Int64 // writes without an answer
 	acked  ackLog
+
+	compacting  sync.Mutex
+	compactions int       // guarded by compacting
+	compactAt   time.Time // guarded by compacting; when the next is due
 }
 
 // load fills the keyspace before anybody watches.
@@ -49,7 +57,8 @@ func (w *workload) load(ctx context.Context) error {
 			for k := j; k < min(j+perTxn, w.keys.keys); k++ {
 				ops = append(ops, clientv3.OpPut(w.keys.key(i, k), value(rng)))
 			}
-			r, err := w.client.Txn(ctx).Then(ops...).Commit()
+			c, _ := w.kv()
+			r, err := c.Txn(ctx).Then(ops...).Commit()
 			if err != nil {
 				return fmt.Errorf("load keys: %w", err)
 			}
@@ -83,6 +92,9 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 	share(writers, 100-percent, w.one)
 	g.Go(func() error { return w.big(ctx, stop, rand.New(rand.NewPCG(w.seed, w.runs<<8))) })
+	if w.truth != nil {
+		g.Go(func() error { return w.compactNowAndThen(ctx, stop, rand.New(rand.NewPCG(w.seed, w.runs<<8|255))) })
+	}
 	return g.Wait()
 }
 
@@ -92,44 +104,39 @@ func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Ra
 	const most = 100 * time.Millisecond
 	next := time.Now().Add(time.Duration(rng.Int64N(int64(every))))
 	for {
-		if wait := time.Until(next); wait > 0 {
-			t := time.NewTimer(wait)
-			select {
-			case <-t.C:
-			case <-stop:
-				t.Stop()
-				return nil
-			case <-ctx.Done():
-				t.Stop()
-				return ctx.Err()
-			}
-		}
-		select {
-		case <-stop:
-			return nil
-		default:
+		if !wait(ctx, stop, time.Until(next)) {
+			return ctx.Err()
 		}
 		if late := time.Since(next); late > most {
 			next = time.Now().Add(-most)
 		}
 		next = next.Add(every)
 		rev, err := one(ctx, rng)
-		if err != nil {
-			return fmt.Errorf("write to etcd: %w", err)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if rev > 0 { // it was answered
-			w.acked.add(rev)
-			w.writes.Add(1)
+		if err != nil || rev == 0 { // it may have happened: etcd's own watch tells
+			w.failed.Add(1)
+			continue
 		}
+		w.acked.add(rev)
+		w.writes.Add(1)
 	}
 }
 
 // one makes one write and returns etcd's revision in the answer.
-func (w *workload) one(ctx context.Context, rng *rand.Rand) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+func (w *workload) one(ctx context.Context, rng *rand.Rand) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	switch n := rng.IntN(100); {
-	case n < 10: // two prefixes in one revision
+	c, failed := w.kv()
+	defer func() {
+		if err != nil {
+			failed()
+		}
+	}()
+	var r clientv3.OpResponse
+	switch n := rng.IntN(1000); {
+	case n < 100: // two prefixes in one revision
 		a := rng.IntN(w.keys.prefixes)
 		b := (a + 1 + rng.IntN(w.keys.prefixes-1)) % w.keys.prefixes
 		ops := []clientv3.Op{
@@ -139,56 +146,130 @@ func (w *workload) one(ctx context.Context, rng *rand.Rand) (int64, error) {
 		if rng.IntN(3) == 0 {
 			ops[1] = clientv3.OpDelete(w.keys.key(b, rng.IntN(w.keys.keys)))
 		}
-		r, err := w.client.Txn(ctx).Then(ops...).Commit()
-		if err != nil {
-			return 0, err
+		r, err = c.Do(ctx, clientv3.OpTxn(nil, ops, nil))
+	case n < 200:
+		r, err = c.Do(ctx, clientv3.OpDelete(w.keys.any(rng)))
+	case n < 220: // some keys in one revision, now and then many
+		p, k, many := rng.IntN(w.keys.prefixes), rng.IntN(w.keys.keys), 5
+		if rng.IntN(20) == 0 {
+			many = w.keys.keys / 4
 		}
-		return r.Header.Revision, nil
-	case n < 20:
-		r, err := w.client.Delete(ctx, w.keys.any(rng))
-		if err != nil {
-			return 0, err
+		r, err = c.Do(ctx, clientv3.OpDelete(w.keys.key(p, k), clientv3.WithRange(w.keys.key(p, k+many))))
+	case n < 223: // gone in a while, by etcd's own doing
+		grant, gerr := c.Grant(ctx, leaseTTL)
+		if gerr != nil {
+			return 0, gerr
 		}
-		return r.Header.Revision, nil
-	case n < 22: // up to five keys in one revision
-		p, k := rng.IntN(w.keys.prefixes), rng.IntN(w.keys.keys)
-		r, err := w.client.Delete(ctx, w.keys.key(p, k), clientv3.WithRange(w.keys.key(p, k+5)))
-		if err != nil {
-			return 0, err
-		}
-		return r.Header.Revision, nil
+		r, err = c.Do(ctx, clientv3.OpPut(w.keys.any(rng), value(rng), clientv3.WithLease(grant.ID)))
+	case n < 224 && w.bigs > 0: // up to 1 MiB
+		key := w.keys.key(rng.IntN(w.keys.prefixes), w.keys.keys)
+		r, err = c.Do(ctx, clientv3.OpPut(key, strings.Repeat(value(rng)[:64], 1+rng.IntN(1<<20/64))))
+	default:
+		r, err = c.Do(ctx, clientv3.OpPut(w.keys.any(rng), value(rng)))
 	}
-	r, err := w.client.Put(ctx, w.keys.any(rng), value(rng))
 	if err != nil {
 		return 0, err
 	}
-	return r.Header.Revision, nil
+	return revisionOf(r), nil
+}
+
+// revisionOf returns etcd's revision in an answer to a write.
+func revisionOf(r clientv3.OpResponse) int64 {
+	switch {
+	case r.Put() != nil:
+		return r.Put().Header.Revision
+	case r.Del() != nil:
+		return r.Del().Header.Revision
+	}
+	return r.Txn().Header.Revision
 }
 
 // big makes the run's big transactions, one a second.
 func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
 	const keys, size = 8, 170 << 10 // etcd takes 1.5 MiB
 	for range w.bigs {
-		t := time.NewTimer(time.Second)
-		select {
-		case <-t.C:
-		case <-stop:
-			t.Stop()
-			return nil
+		if !wait(ctx, stop, time.Second) {
+			return ctx.Err()
 		}
 		p, ops := rng.IntN(w.keys.prefixes), make([]clientv3.Op, keys)
 		for i := range ops {
-			ops[i] = clientv3.OpPut(w.keys.key(p, w.keys.keys+i), strings.Repeat(value(rng)[:64], size/64))
+			ops[i] = clientv3.OpPut(w.keys.key(p, w.keys.keys+1+i), strings.Repeat(value(rng)[:64], size/64))
 		}
 		for range 2 { // the second has the first one's as previous values
-			r, err := w.client.Txn(ctx).Then(ops...).Commit()
+			timed, cancel := context.WithTimeout(ctx, 5*time.Second)
+			c, failed := w.kv()
+			r, err := c.Txn(timed).Then(ops...).Commit()
+			cancel()
 			if err != nil {
-				return fmt.Errorf("write %d MiB to etcd: %w", keys*size>>20, err)
+				w.failed.Add(1)
+				failed()
+				continue
 			}
 			w.acked.add(r.Header.Revision)
 		}
 	}
 	return nil
+}
+
+// wait waits for d, and reports false when stop is closed or ctx ends before.
+func wait(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-stop:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// compactNowAndThen compacts every 10 to 30 s, over all runs: at the head, just
+// behind it, or a while back.
+func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
+	const back = 10_000
+	for wait(ctx, stop, 100*time.Millisecond) {
+		w.compacting.Lock()
+		due := time.Now().After(w.compactAt)
+		if due {
+			w.compactAt = time.Now().Add(10*time.Second + time.Duration(rng.Int64N(int64(20*time.Second))))
+		}
+		w.compacting.Unlock()
+		if !due {
+			continue
+		}
+		head := w.acked.newest()
+		at := head
+		switch rng.IntN(3) {
+		case 0:
+			at--
+		case 1:
+			at -= rng.Int64N(back)
+		}
+		timed, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, _ = w.compact(timed, at) // etcd may be away: the next time will do
+		cancel()
+	}
+	return ctx.Err()
+}
+
+// compact compacts etcd up to a revision, but not above what the truth has, and
+// returns the revision that etcd is compacted at.
+func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
+	w.compacting.Lock()
+	defer w.compacting.Unlock()
+	at = min(at, int64(w.truth.history.Head()))
+	if at <= w.truth.compacted.Load() {
+		return w.truth.compacted.Load(), nil
+	}
+	w.truth.compacted.Store(at) // first: somebody may notice before we hear that it is done
+	w.compactions++
+	c, failed := w.kv()
+	if _, err := c.Compact(ctx, at); err != nil {
+		failed()
+		return at, fmt.Errorf("compact at %d: %w", at, err)
+	}
+	return at, nil
 }
 
 // ackLog knows which revision had been acknowledged at what time.

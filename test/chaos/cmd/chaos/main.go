@@ -19,9 +19,9 @@ import (
 )
 
 const usage = `chaos starts an etcd and a cluster of cachenode processes, writes to etcd and
-through the nodes, watches through many clients, and breaks something in every
-cycle. At the end of each cycle all watchers must have etcd's revision, and every
-promise is checked for everything that was delivered.
+through the nodes, compacts, watches through many clients, and breaks something
+in every cycle. At the end of each cycle all watchers must have etcd's revision,
+and every promise is checked for everything that was delivered.
 
 Clients speak the native API and etcd's: half of the latter are clientv3, which
 resumes by itself, the others are bare streams of many watches that go on at the
@@ -29,55 +29,61 @@ next node, with nothing but the last revision plus one.
 
 Usage:
   go run ./test/chaos/cmd/chaos [flags]
+  go run ./test/chaos/cmd/chaos report DIR...   # add runs up and print the table
 
 Examples:
-  # What the promises are measured by: the owner of most shards dies 20 times
+  # Every fault that this machine can have, once each
   go run ./test/chaos/cmd/chaos
 
-  # It sleeps for ten seconds instead, and must not answer from its dreams
-  go run ./test/chaos/cmd/chaos --faults pause --cycles 5
+  # 20 cycles, two faults by turns
+  go run ./test/chaos/cmd/chaos --cycles 20 --faults kill,pause-10s --seed 7 --report dist/chaos
 
-  # Clients of etcd's API only
-  go run ./test/chaos/cmd/chaos --api etcd
-
-  # All faults in turn, a small machine
-  go run ./test/chaos/cmd/chaos --faults kill,pause,quorum --cycles 3 --rate 200 --min-rate 100 --watches 200
+  # Clients of etcd's API only, a small machine
+  go run ./test/chaos/cmd/chaos --api etcd --rate 200 --min-rate 100 --watches 200
 
 Faults:
 %s
 Flags:
 %s
 Exit codes: 0 every promise was kept, 1 one was broken or the run could not go
-on, 2 wrong flags. Processes end with this one, however it ends.
+on, 2 wrong flags. Times are reported, never judged. Processes, namespaces and
+links end with this one, or with the next run.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "report" {
+		return report(args[1:], stdout, stderr)
+	}
+	possible, others := chaos.Possible()
 	cfg := chaos.Defaults()
 	flags := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.IntVar(&cfg.Cycles, "cycles", cfg.Cycles, "`number` of cycles")
+	flags.IntVar(&cfg.Cycles, "cycles", 0, "`number` of cycles (default: one for each fault)")
 	flags.StringSliceVar(&cfg.APIs, "api", cfg.APIs, "`APIs` that clients speak: native, etcd; each has half of the watches")
 	flags.IntVar(&cfg.Passed, "passed", cfg.Passed, "`percent` of the writes that go through the nodes, by etcd's API")
-	flags.StringSliceVar(&cfg.Faults, "faults", cfg.Faults, "`names` of faults; they take turns")
+	flags.StringSliceVar(&cfg.Faults, "faults", nil, "`names` of faults, which take turns (default: all that this machine can have)")
 	flags.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`number` that decides what is written and watched; 0: another one each time")
 	flags.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long each cycle writes, at least")
-	flags.DurationVar(&cfg.Away, "away", cfg.Away, "how long a killed node stays dead")
-	flags.DurationVar(&cfg.Asleep, "asleep", cfg.Asleep, "how long a paused node sleeps")
+	flags.IntVar(&cfg.Short, "short", cfg.Short, "`number` that divides how long faults last")
 	flags.IntVar(&cfg.Rate, "rate", cfg.Rate, "`writes` per second to aim at")
 	flags.IntVar(&cfg.MinRate, "min-rate", cfg.MinRate, "a cycle with fewer `writes` per second is void and repeated")
-	flags.IntVar(&cfg.Big, "big", cfg.Big, "`number` of transactions of each cycle that are almost as big as etcd takes them")
+	flags.IntVar(&cfg.Big, "big", cfg.Big, "`number` of transactions of each cycle that are almost as big as etcd takes them; 0: no big values at all")
+	flags.BoolVar(&cfg.Compact, "compact", cfg.Compact, "compact etcd every 10 to 30 s")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches")
 	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients of each kind that share them")
+	flags.IntVar(&cfg.Joiners, "joiners", cfg.Joiners, "`number` of watches by each API that start at an old revision, again and again")
 	flags.IntVar(&cfg.Mix.Prefixes, "prefixes", cfg.Mix.Prefixes, "`percent` of watches that watch one prefix")
 	flags.IntVar(&cfg.Mix.Everything, "everything", cfg.Mix.Everything, "`percent` of watches that watch all shards; the rest watch single keys")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "`number` of cache nodes")
 	flags.IntVar(&cfg.Shards, "shards", cfg.Shards, "`number` of shards")
 	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of nodes that have each shard")
+	flags.IntVar(&cfg.Members, "members", cfg.Members, "`number` of members of etcd, 1 or 3, where a fault does not need another one")
+	flags.DurationVar(&cfg.Window, "window", cfg.Window, "how long nodes keep events for replay")
 	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program to break (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept only after a failure)")
-	out := flags.String("report", "dist/chaos", "`path` of the report, without its ending: .json and .md are written; empty: none")
+	out := flags.String("report", "dist/chaos", "`directory` of the report, to which this run is added; empty: none")
 	help := flags.BoolP("help", "h", false, "this text")
 
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
@@ -87,8 +93,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
 	}
 	if *help {
-		fmt.Fprintf(stdout, usage, faults(), flags.FlagUsages())
+		fmt.Fprintf(stdout, usage, faults(others), flags.FlagUsages())
 		return 0
+	}
+	if len(cfg.Faults) == 0 {
+		cfg.Faults = possible
+		for _, name := range chaos.FaultNames() {
+			if why := others[name]; why != nil {
+				fmt.Fprintf(stderr, "without %s: %v\n", name, why)
+			}
+		}
+	}
+	if cfg.Cycles == 0 {
+		cfg.Cycles = len(cfg.Faults)
 	}
 	if cfg.Seed == 0 {
 		cfg.Seed = uint64(time.Now().UnixNano())
@@ -114,21 +131,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	cfg.Say = func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
+	if *out != "" {
+		cfg.Done = func(c chaos.Cycle) error { return chaos.Append(*out, c) }
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := chaos.Run(ctx, cfg)
 	if err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
 	}
-	fmt.Fprintf(stdout, "\n%s; seed %d\n\n", report.Setting, report.Seed)
-	if err := report.Table(stdout); err != nil {
+	fmt.Fprintf(stdout, "\nseed %d\n\n", cfg.Seed)
+	if err := report.Text(stdout); err != nil {
 		return fail(stderr, 1, err)
-	}
-	if *out != "" {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(*out), 0o750), write(*out+".json", report.JSON), write(*out+".md", report.Markdown)); err != nil {
-			return fail(stderr, 1, err)
-		}
-		fmt.Fprintf(stdout, "\nreport: %s.json %s.md\n", *out, *out)
 	}
 	if failed := report.Failed(); len(failed) > 0 {
 		for _, f := range failed {
@@ -145,23 +159,38 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// report adds up runs and prints the table for a page.
+func report(dirs []string, stdout, stderr io.Writer) int {
+	if len(dirs) == 0 {
+		return fail(stderr, 2, errors.New("report: name directories with reports"))
+	}
+	r, err := chaos.Read(dirs...)
+	if err != nil {
+		return fail(stderr, 1, err)
+	}
+	if err := r.Markdown(stdout); err != nil {
+		return fail(stderr, 1, err)
+	}
+	return 0
+}
+
 func fail(stderr io.Writer, code int, err error) int {
 	fmt.Fprintln(stderr, "chaos:", err)
 	return code
 }
 
-func faults() string {
+// faults lists all faults, and says of those that cannot be had here why.
+func faults(others map[string]error) string {
 	s := ""
-	for _, name := range chaos.FaultNames() {
-		s += fmt.Sprintf("  %-8s %s\n", name, chaos.Faults()[name].About())
+	for _, f := range chaos.Faults() {
+		s += fmt.Sprintf("  %-18s %s", f.Name, f.About)
+		if needs := f.Needs.String(); needs != "" {
+			s += " (needs " + needs + ")"
+		}
+		if why := others[f.Name]; why != nil {
+			s += fmt.Sprintf("; not here: %v", why)
+		}
+		s += "\n"
 	}
 	return s
-}
-
-func write(path string, f func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(file), file.Close())
 }

@@ -1,0 +1,265 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// joiners are watchers that come late, again and again: each starts at an old
+// revision, catches up, is judged, and leaves.
+type joiners struct {
+	truth *truth
+	keys  keyspace
+	all   []*joiner
+	gate  *gate // closed: nobody joins
+}
+
+// joiner is one of them, with a client of its own.
+type joiner struct {
+	*joiners
+	by     kind
+	native *client.Client
+	etcd   *clientv3.Client
+	rng    *rand.Rand
+	busy   atomic.Bool
+
+	mu     sync.Mutex
+	joins  int               // guarded by mu
+	events int               // guarded by mu
+	rungs  rungs             // guarded by mu
+	broken []check.Violation // guarded by mu
+	doing  string            // guarded by mu; for people
+}
+
+func newJoiners(nodes []target, apis []string, each int, t *truth, keys keyspace, rng *rand.Rand) (*joiners, error) {
+	js := &joiners{truth: t, keys: keys, gate: newGate()}
+	for _, api := range apis {
+		for range each {
+			j := &joiner{joiners: js, by: nativeClient, rng: rand.New(rand.NewPCG(rng.Uint64(), 1))}
+			var err error
+			if api == Native {
+				j.native, err = client.New(client.Config{Endpoints: addrs(nodes)})
+			} else {
+				j.by = etcdClient
+				j.etcd, err = dialEtcd(addrs(nodes))
+			}
+			if err != nil {
+				return nil, errors.Join(err, js.close())
+			}
+			js.all = append(js.all, j)
+		}
+	}
+	return js, nil
+}
+
+func (js *joiners) close() error {
+	var errs []error
+	for _, j := range js.all {
+		if j.native != nil {
+			errs = append(errs, j.native.Close())
+		} else {
+			errs = append(errs, j.etcd.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run joins until ctx ends.
+func (js *joiners) run(ctx context.Context) error {
+	var g sync.WaitGroup
+	for _, j := range js.all {
+		g.Go(func() {
+			for ctx.Err() == nil {
+				js.gate.pass(ctx)
+				j.busy.Store(true)
+				j.join(ctx)
+				j.busy.Store(false)
+				_ = pause(ctx, time.Duration(200+j.rng.IntN(1500))*time.Millisecond)
+			}
+		})
+	}
+	g.Wait()
+	return ctx.Err()
+}
+
+// settle waits until nobody is joining, and lets nobody join until the gate is
+// opened. Who does not get there has been lost: it is a violation.
+func (js *joiners) settle(ctx context.Context, within time.Duration) {
+	js.gate.close()
+	_ = pause(ctx, 10*time.Millisecond) // who has passed the gate is busy now
+	_ = poll(ctx, within, "late joiners", func() error {
+		for _, j := range js.all {
+			if j.busy.Load() {
+				return errors.New("somebody has not caught up")
+			}
+		}
+		return nil
+	})
+	for _, j := range js.all {
+		if !j.busy.Load() {
+			continue
+		}
+		j.mu.Lock()
+		j.broken = append(j.broken, check.Violation{Promise: check.PromiseReliable, Watcher: j.doing, Expected: "to catch up", Got: fmt.Sprintf("not within %v", within)})
+		j.mu.Unlock()
+	}
+}
+
+// take adds what came of all joins since the last call to a cycle's parts, and
+// returns what was wrong.
+func (js *joiners) take(c *Cycle) (broken []check.Violation) {
+	for _, j := range js.all {
+		j.mu.Lock()
+		p := c.partOf(string(j.by))
+		p.Joins += j.joins
+		p.Events += j.events
+		p.Rungs.add(j.rungs)
+		p.Violations += len(j.broken)
+		c.Events += j.events
+		c.Violations += len(j.broken)
+		broken = append(broken, j.broken...)
+		j.joins, j.events, j.rungs, j.broken = 0, 0, rungs{}, nil
+		j.mu.Unlock()
+	}
+	return broken
+}
+
+// join starts at an old revision and watches until all is there that was there
+// when it started.
+func (j *joiner) join(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := check.Watch{Range: kv.Single(j.keys.any(j.rng)), Prev: j.rng.IntN(3) == 0}
+	switch j.rng.IntN(4) {
+	case 0:
+		w.Range, w.Merged = kv.Prefix("/"), true
+	case 1, 2:
+		w.Range = kv.Prefix(j.keys.prefix(j.rng.IntN(j.keys.prefixes)))
+	}
+	until := j.truth.history.Head()
+	w.Start = j.start(int64(until))
+	w.Name = fmt.Sprintf("%s joiner of %v from %d", j.by, w.Range, w.Start)
+	j.mu.Lock()
+	j.doing = w.Name
+	j.mu.Unlock()
+	c := check.NewChecker(w)
+	var r rungs
+	var err error
+	enough := func() bool { return c.Complete(j.truth.history, until) }
+	if j.by == nativeClient {
+		r, err = j.joinNative(ctx, w, c, enough)
+	} else {
+		r, err = j.joinEtcd(ctx, w, c, enough)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	// Events may come before we hear of them from etcd.
+	if terr := j.truth.reach(ctx, int64(c.Reached()), patience); terr != nil {
+		return // the run fails by itself
+	}
+	if err == nil {
+		c.Finish(j.truth.history, until)
+	} else {
+		c.Judge(j.truth.history)
+	}
+	broken, _ := c.Violations()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.joins++
+	j.events += c.Events()
+	j.rungs.add(r)
+	j.broken = append(j.broken, broken...)
+	if err != nil && !errors.Is(err, errGone) {
+		j.broken = append(j.broken, check.Violation{Promise: check.PromiseResumable, Watcher: w.Name, Expected: "to go on", Got: err.Error()})
+	}
+}
+
+// errGone says that a join ended as it had to: etcd has compacted its start.
+var errGone = errors.New("compacted")
+
+// start chooses a revision: near the head, somewhere above what etcd has
+// compacted, just there, or, for those who can, from long ago.
+func (j *joiner) start(head int64) kv.Revision {
+	compacted := max(j.truth.compacted.Load(), 1)
+	switch n := j.rng.IntN(8); {
+	case n < 3:
+		return kv.Revision(max(2, head-j.rng.Int64N(500)))
+	case n < 6 || j.by != nativeClient:
+		return kv.Revision(compacted + j.rng.Int64N(max(1, head-compacted)) + 1)
+	case n == 6:
+		return kv.Revision(max(2, compacted+j.rng.Int64N(3)-1))
+	}
+	return kv.Revision(2 + j.rng.Int64N(max(1, head-1)))
+}
+
+func (j *joiner) joinNative(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r rungs, err error) {
+	opts := []client.WatchOption{client.FromRevision(int64(w.Start)), client.WithProgress(), client.OnResume(func(client.Resume) {})}
+	if w.Prev {
+		opts = append(opts, client.WithPrevKV())
+	}
+	cw := j.native.Watch(ctx, client.Between(w.Range.Start, w.Range.End), opts...)
+	defer cw.Close()
+	for !enough() {
+		u, err := cw.Next(ctx)
+		var compacted *client.CompactedError
+		switch {
+		case errors.As(err, &compacted):
+			r.Relists++
+			return r, errGone
+		case err != nil:
+			return r, err
+		}
+		op := opFrom(&u)
+		switch op.Kind {
+		case check.OpDelta:
+			r.Deltas++
+		case check.OpState:
+			r.Resyncs++
+		}
+		c.Feed(op)
+		c.Judge(j.truth.history)
+	}
+	return r, nil
+}
+
+func (j *joiner) joinEtcd(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r rungs, err error) {
+	key, end := w.Range.Etcd()
+	opts := []clientv3.OpOption{clientv3.WithRev(int64(w.Start)), clientv3.WithFragment()}
+	if len(end) > 0 {
+		opts = append(opts, clientv3.WithRange(string(end)))
+	}
+	if w.Prev {
+		opts = append(opts, clientv3.WithPrevKV())
+	}
+	if enough() {
+		return r, nil
+	}
+	e := newEtcdWatch(newWatcher(wish{by: j.by, watch: w}, j.truth))
+	e.watcher.checker = c // it is fed through e
+	for resp := range j.etcd.Watch(ctx, string(key), opts...) {
+		if err := resp.Err(); err != nil {
+			if resp.CompactRevision > 0 && e.next <= resp.CompactRevision && resp.CompactRevision <= j.truth.compacted.Load() {
+				return r, errGone
+			}
+			return r, err
+		}
+		e.delivered(resp.Events)
+		c.Judge(j.truth.history)
+		if enough() {
+			return r, nil
+		}
+	}
+	return r, errors.New("the channel was closed")
+}
