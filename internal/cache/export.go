@@ -54,6 +54,17 @@ func (x *Export) History() iter.Seq[*kv.Batch] {
 	}
 }
 
+// Since returns the batches of the window behind a revision, oldest first.
+func (x *Export) Since(revision kv.Revision) iter.Seq[*kv.Batch] {
+	return func(yield func(*kv.Batch) bool) {
+		for seq := x.window.seek(revision + 1); seq < x.window.next; seq++ {
+			if !yield(x.window.at(seq).Batch) {
+				return
+			}
+		}
+	}
+}
+
 // Tombstones returns the deletes that are older than the window, oldest first.
 func (x *Export) Tombstones() iter.Seq[kv.Tombstone] { return slices.Values(x.deletes) }
 
