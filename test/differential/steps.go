@@ -146,7 +146,7 @@ func (r *run) otherStep() {
 // that nobody has to wait.
 func (r *run) lockStep() {
 	const lease = 99
-	name := []byte(pick(r, "/a/lock", "/c/lock", "x", ""))
+	name := []byte(pick(r, "/a/lock", "/c/lock", "x", "y"))
 	root := func(method string, m proto.Message) proto.Message {
 		a := r.writeAs(question{method: method, sent: []proto.Message{m}}, 0)
 		return a.first()
@@ -162,6 +162,9 @@ func (r *run) lockStep() {
 		root("v3electionpb.Election.Proclaim", &v3electionpb.ProclaimRequest{Leader: won.GetLeader(), Value: r.value()})
 		root("v3electionpb.Election.Resign", &v3electionpb.ResignRequest{Leader: won.GetLeader()})
 	case 2:
+		if oneIn(r, 4) { // of all keys that begin with "/", which only this may ask for: the others would wait
+			name = nil
+		}
 		root("v3lockpb.Lock.Lock", &v3lockpb.LockRequest{Name: name, Lease: 98}) // there is no such lease
 		root("v3electionpb.Election.Leader", &v3electionpb.LeaderRequest{Name: name})
 		root("v3electionpb.Election.Resign", &v3electionpb.ResignRequest{Leader: &v3electionpb.LeaderKey{Name: name, Key: r.key(), Rev: 5, Lease: lease}})
