@@ -38,6 +38,7 @@ func floors() [][]string {
 		{"internal/cache", "internal/guard"},
 		{"internal/cachetest"},
 		{"internal/router", "internal/pump"},
+		{"internal/tally"},
 		{"internal/etcdapi"},
 		{"internal/server"},
 		{"internal/node"},

@@ -41,6 +41,7 @@ func (w *watch) catchUp() (again bool) {
 			return false
 		}
 		w.inner, w.past, w.next = f.inner, f.past, f.next
+		w.joins()
 	}
 	for sent := 0; len(w.past) > 0 && !w.s.failed; {
 		if sent >= passBytes {
@@ -57,8 +58,10 @@ func (w *watch) catchUp() (again bool) {
 		if kept := w.filter(events); len(kept) > 0 {
 			sent += w.send(b.Revision, kept)
 		}
+		w.tally.Reached(b.Revision)
 		w.past[0] = kv.Batch{}
 		w.past = w.past[1:]
+		w.joins()
 	}
 	if w.inner == nil && !w.fetching && !w.s.failed {
 		w.fetching = true
@@ -66,6 +69,13 @@ func (w *watch) catchUp() (again bool) {
 		w.s.spawn(func() { w.fetch(from) })
 	}
 	return false
+}
+
+// joins notes it when the watch is served from the window again.
+func (w *watch) joins() {
+	if w.inner != nil && len(w.past) == 0 {
+		w.tally.Follow(w.inner)
+	}
 }
 
 // fetch fetches what happened from a revision on, until the window has it. It

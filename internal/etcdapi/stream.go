@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -44,6 +45,7 @@ type stream struct {
 	door     *Door
 	tasks    *pump.Stream
 	out      sender
+	from     net.Addr        // where the client is
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
@@ -87,7 +89,7 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, tasks: tasks, out: gs, ctx: ctx, leader: wantsLeader(ctx),
+		door: d, tasks: tasks, out: gs, from: clientOf(ctx), ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}),
 	}

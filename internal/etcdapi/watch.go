@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -40,6 +41,7 @@ type watch struct {
 	start  kv.Revision // as asked for; 0: now
 	bare   kv.Revision // what happened at this revision has no previous values
 	task   pump.Task
+	tally  tally.Watch // for operators
 
 	prev, fragment, notify bool
 	noPut, noDelete        bool
@@ -80,6 +82,7 @@ func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, calle
 		s.progress.notify()
 	}
 	w.task.Init(s.tasks, w.run)
+	w.tally.Open(time.Now())
 	return w
 }
 
@@ -100,7 +103,11 @@ func (w *watch) open(answer *reply) {
 	switch {
 	case errors.As(err, &compacted) && from == 0:
 		w.ending.Store(w.compacted(compacted.Floor))
-	case err == nil, errors.As(err, &compacted):
+	case err == nil:
+		w.tally.Follow(w.inner)
+	case errors.As(err, &compacted):
+		w.tally.Leave(from-1, time.Now())
+		w.tally.Begin(tally.Log)
 	case errors.As(err, &served):
 		s.drop(w)
 		answer.created = nil // there is no watch to start
@@ -282,7 +289,9 @@ func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
 	prev := w.prev && revision != w.bare
 	one := func(run []*kv.Event, more bool) error {
 		m := wire.EtcdWatchEvents(h, w.id, more, run, prev)
-		size += m.Buffers.Len()
+		n := m.Buffers.Len()
+		size += n
+		w.tally.Sent(n)
 		if !w.s.send(m) {
 			return context.Canceled
 		}
@@ -309,6 +318,8 @@ func (w *watch) leave(err error) (again bool) {
 	case errors.As(err, new(*kv.CompactedError)):
 		w.inner.Close()
 		w.inner, w.next = nil, max(w.next, at+1)
+		w.tally.Leave(w.next-1, time.Now())
+		w.tally.Begin(tally.Log)
 		return true
 	case errors.As(err, &lineage):
 		w.finish(w.compacted(at + 1))

@@ -45,6 +45,7 @@ type Server struct {
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
 	draining bool                 // guarded by mu
+	sampled  [2]time.Time         // guarded by mu; when the last sample but one was taken, and the last
 }
 
 // Keepalive: a client or peer that vanished without a word is noticed within
@@ -152,6 +153,10 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 			return nil
 		})
 	}
+	g.Go(func() error {
+		s.sample(ctx)
+		return nil
+	})
 	serve("clients", s.clients, clients)
 	serve("peers", s.peers, peers)
 	err := g.Wait()

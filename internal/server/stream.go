@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type stream struct {
 	srv   *Server
 	tasks *pump.Stream
 	out   sender
+	from  net.Addr        // where the client is
 	guard Guard           // of the watches; nil: all are permitted
 	ctx   context.Context //nolint:containedctx // the stream's life is the context's
 
@@ -49,7 +51,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 		return wire.Status(err)
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, tasks: tasks, out: gs, guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, tasks: tasks, out: gs, from: clientOf(ctx), guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.srv.enter(st) {
 		cancel()
 		tasks.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -27,6 +28,8 @@ type watch struct {
 	rng  kv.Range
 	prev bool
 	task pump.Task
+	// tally is for operators.
+	tally tally.Watch
 	// refused: over the stream's limit, and not on its list.
 	refused bool
 	// maxStaleness is how old what is sent may be; 0: any age.
@@ -58,6 +61,7 @@ const (
 
 func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
 	w := &watch{id: id, s: s, rng: rng, prev: prev}
+	w.tally.Open(time.Now())
 	w.task.Init(s.tasks, w.run)
 	return w
 }
@@ -123,10 +127,19 @@ func (w *watch) open(ctx context.Context, at start) {
 	if w.maxStaleness > 0 {
 		w.s.progress.bound(w.maxStaleness)
 	}
+	w.tally.Follow(w.inner)
 	if state != nil {
+		w.tally.Begin(tally.Resync)
 		w.send(ctx, state)
 	}
 	w.task.Start()
+}
+
+// put sends a part of what is watched. For the pump that is at the stream. It
+// reports whether the stream works.
+func (w *watch) put(m *wire.Encoded) bool {
+	w.tally.Sent(m.Buffers.Len())
+	return w.s.send(m)
 }
 
 // send starts to make the chunks of the state: one ahead of the pump, no more.
@@ -206,10 +219,11 @@ func (w *watch) sync() (again bool) {
 	select {
 	case m, more := <-w.chunks:
 		if more {
-			return w.s.send(m)
+			return w.put(m)
 		}
 		if w.whole {
 			w.phase = live
+			w.tally.Follow(w.inner)
 		}
 		return w.whole // if not, the watch is about to end
 	default:
@@ -235,7 +249,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 		_ = wire.Fragments(events, w.prev, limit, func(run []*kv.Event, more bool) error {
 			m := wire.WatchEvents(w.id, revision, more, run, w.prev)
 			sent += m.Buffers.Len()
-			if !w.s.send(m) {
+			if !w.put(m) {
 				sent = passBytes
 				return errors.New("stream is gone")
 			}

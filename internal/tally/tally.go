@@ -1,0 +1,151 @@
+package tally
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+)
+
+// Rung says how a watch is served. The values are those of the API's
+// WatcherRung.
+type Rung int32
+
+// The rungs.
+const (
+	Window    Rung = iota + 1 // events from the window
+	Delta                     // what has changed since its position
+	Resync                    // the whole state, or waits for it
+	Conflated                 // the latest values, at an interval
+	Log                       // what etcd's log has and the window has not
+
+	rungs
+)
+
+// String returns the rung as metrics name it.
+func (r Rung) String() string {
+	if r <= 0 || r >= rungs {
+		return "none"
+	}
+	return [...]string{"none", "window", "delta", "resync", "conflated", "log"}[r]
+}
+
+// Rungs returns all rungs.
+func Rungs() []Rung { return []Rung{Window, Delta, Resync, Conflated, Log} }
+
+// Watch is the account of one watch. The zero Watch is none: Open it.
+type Watch struct {
+	since time.Time
+
+	bytes           atomic.Int64
+	deltas, resyncs atomic.Int32
+	rung            atomic.Int32
+	// The watch that the window is read by; nil while it is not: then the watch
+	// has been at a revision since a time (in Unix nanoseconds).
+	window   atomic.Pointer[router.Watch]
+	at, left atomic.Int64
+	// Bytes at the last sample, and at the one before.
+	sample, before atomic.Int64
+}
+
+// Open begins the account.
+func (w *Watch) Open(now time.Time) { w.since = now }
+
+// Rung returns how the watch is served; 0: it has not begun.
+func (w *Watch) Rung() Rung { return Rung(w.rung.Load()) }
+
+// Sent counts bytes.
+func (w *Watch) Sent(bytes int) { w.bytes.Add(int64(bytes)) }
+
+// Follow says that the watch is served from the window, by inner.
+func (w *Watch) Follow(inner *router.Watch) {
+	w.window.Store(inner)
+	w.rung.Store(int32(Window))
+}
+
+// Begin says that the watch goes to another rung: each Delta and Resync is a
+// unit more.
+func (w *Watch) Begin(r Rung) {
+	switch r {
+	case Delta:
+		w.deltas.Add(1)
+	case Resync:
+		w.resyncs.Add(1)
+	case Window, Conflated, Log, rungs:
+	}
+	w.rung.Store(int32(r))
+}
+
+// Leave says that the watch is not served from the window any more, and that
+// everything up to a revision was sent.
+func (w *Watch) Leave(at kv.Revision, now time.Time) {
+	w.at.Store(int64(at))
+	w.left.Store(now.UnixNano())
+	w.window.Store(nil)
+}
+
+// Reached says that everything up to a revision was sent, while the watch is
+// not served from the window.
+func (w *Watch) Reached(at kv.Revision) { w.at.Store(int64(at)) }
+
+// Sample notes what was sent up to now, for the rate. Call it at regular
+// intervals.
+func (w *Watch) Sample() { w.before.Store(w.sample.Swap(w.bytes.Load())) }
+
+// Figures is an account at one moment.
+type Figures struct {
+	Rung Rung
+	// Revision: everything up to it was sent. Lag is how many revisions lie
+	// between that and what could have been, Behind for how long some have.
+	Revision, Lag kv.Revision
+	Behind        time.Duration
+	Since         time.Time
+	// Bytes were sent in all, Rate of them per second since the last sample but
+	// one.
+	Bytes           int64
+	Rate            float64
+	Deltas, Resyncs int64
+}
+
+// Figures returns the account. newest is the newest revision of the node, for a
+// watch that is not served from the window; sampled is when the last sample but
+// one was taken.
+func (w *Watch) Figures(now time.Time, newest kv.Revision, sampled time.Time) Figures {
+	f := Figures{
+		Rung: w.Rung(), Since: w.since, Bytes: w.bytes.Load(),
+		Deltas: int64(w.deltas.Load()), Resyncs: int64(w.resyncs.Load()),
+	}
+	if inner := w.window.Load(); inner != nil {
+		p, _ := inner.Position()
+		f.Revision, newest = p.Revision, p.Newest
+		if !p.Since.IsZero() {
+			f.Behind = max(0, now.Sub(p.Since))
+		}
+	} else {
+		f.Revision = kv.Revision(w.at.Load())
+		if left := w.left.Load(); left > 0 {
+			f.Behind = max(0, now.Sub(time.Unix(0, left)))
+		}
+	}
+	if f.Lag = max(0, newest-f.Revision); f.Lag == 0 {
+		f.Behind = 0
+	}
+	if sampled.Before(w.since) {
+		sampled = w.since
+	}
+	if d := now.Sub(sampled); d > 0 {
+		f.Rate = float64(f.Bytes-w.before.Load()) / d.Seconds()
+	}
+	return f
+}
+
+// Watcher is a watch of a client: who has it, what it watches, and its account.
+type Watcher struct {
+	Client net.Addr // where it comes from; nil: not known
+	User   string   // etcd's, while its authentication is on
+	ID     int64    // on its stream
+	Range  kv.Range
+	*Watch
+}
