@@ -88,6 +88,7 @@ func doors() []door {
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb",
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw",
 		}},
+		{"go.etcd.io/etcd/etcdutl/v3", []string{"internal/etcdtest"}, true, nil}, // restores snapshots
 		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false, nil},
 		{"github.com/hashicorp/raft", []string{"internal/placement"}, false, nil},
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/placement"}, false, nil},

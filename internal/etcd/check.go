@@ -25,8 +25,7 @@ func (e *ClusterError) Error() string {
 
 // Check asks every endpoint for its version and cluster. It fails with a
 // *VersionError for each that is too old and a *ClusterError when they are not
-// of one cluster (or not of that which this client has met before), and with
-// ErrUnavailable when none answers. Endpoints that do not answer beside others
+// of one cluster, and with ErrUnavailable when none answers. Endpoints that do not answer beside others
 // that do are only logged, once.
 func (c *Client) Check(ctx context.Context) error {
 	token, err := c.login.token(ctx)
@@ -61,7 +60,7 @@ func (c *Client) Check(ctx context.Context) error {
 	for name, err := range c.away.news(away) {
 		c.cfg.Logger.Warn("an endpoint of etcd does not answer, the others do", "endpoint", name, "error", err)
 	}
-	id, err := judge(answers, c.cluster.Load())
+	id, err := judge(answers)
 	if err != nil {
 		return err
 	}
@@ -99,10 +98,10 @@ func (c *Client) ask(ctx context.Context, e endpoint) answer {
 }
 
 // judge returns the cluster that all who answered belong to, or every reason
-// to refuse them. known is the cluster met before, or 0.
-func judge(answers []answer, known uint64) (cluster uint64, err error) {
+// to refuse them.
+func judge(answers []answer) (cluster uint64, err error) {
 	var errs []error
-	first := answer{endpoint: "what --etcd named before", cluster: known}
+	var first answer
 	for _, a := range answers {
 		if a.err != nil {
 			continue

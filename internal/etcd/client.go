@@ -23,12 +23,16 @@ type Client struct {
 	watch etcdserverpb.WatchClient
 	lists etcdserverpb.KVClient
 	clock etcdserverpb.KVClient
-	login login
+	// maintenance is on the connection of clock.
+	maintenance etcdserverpb.MaintenanceClient
+	login       login
 	// passage is the connection for what is passed through.
 	passage *grpc.ClientConn
 
 	permits   Permits
 	reads     shared[Clock]
+	looks     shared[sight]
+	lineage   lineage
 	pastReads pastReads
 	historian chan struct{} // a place for the one who reads history for all
 	verdicts  shared[verdict]
@@ -63,6 +67,7 @@ func New(cfg Config) (*Client, error) {
 	c.watch = etcdserverpb.NewWatchClient(c.conns[0])
 	c.lists = etcdserverpb.NewKVClient(c.conns[1])
 	c.clock = etcdserverpb.NewKVClient(c.conns[2])
+	c.maintenance = etcdserverpb.NewMaintenanceClient(c.conns[2])
 	c.passage = c.conns[3]
 	c.login = login{
 		user: cfg.Username, password: cfg.Password, timeout: loginPatience * cfg.CallTimeout,

@@ -147,12 +147,17 @@ func TestDeadEndpointBesideAGoodOne(t *testing.T) {
 type fake struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 	etcdserverpb.UnimplementedWatchServer
+	etcdserverpb.UnimplementedKVServer
 	version string
 	cluster uint64
 }
 
 func (f *fake) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
 	return &etcdserverpb.StatusResponse{Version: f.version, Header: &etcdserverpb.ResponseHeader{ClusterId: f.cluster}}, nil
+}
+
+func (f *fake) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: f.cluster, Revision: 300}}, nil
 }
 
 // Watch announces a watch that must catch up, and is silent.
@@ -179,6 +184,7 @@ func serve(t *testing.T, fakes map[string]*fake) func(context.Context, string) (
 		l, g := bufconn.Listen(1<<16), grpc.NewServer()
 		etcdserverpb.RegisterMaintenanceServer(g, f)
 		etcdserverpb.RegisterWatchServer(g, f)
+		etcdserverpb.RegisterKVServer(g, f)
 		ended := make(chan error, 1)
 		go func() { ended <- g.Serve(l) }()
 		t.Cleanup(func() { g.Stop(); <-ended })

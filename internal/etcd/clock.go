@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -19,8 +20,11 @@ type Clock struct {
 	Revision kv.Revision
 	// Term is the raft term of the member that answered, Member its ID.
 	Term, Member uint64
-	// Cluster is the cluster's ID. It survives a restore.
+	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
+	// Index is that of the last entry of raft's log which the member knows to be
+	// committed; 0: not known. Only Look tells it.
+	Index uint64
 }
 
 // Revision returns etcd's revision by a linearizable read that begins after
@@ -31,9 +35,14 @@ func (c *Client) Revision(ctx context.Context) (kv.Revision, error) {
 }
 
 // Clock is Revision with all that etcd tells beside it. Callers share reads:
-// those who come while one is in flight wait for the next.
+// those who come while one is in flight wait for the next. It fails with a
+// *kv.HistoryError when etcd has another history than that of the lineage that
+// was adopted.
 func (c *Client) Clock(ctx context.Context) (Clock, error) {
 	c.count.clockCalls.Add(1)
+	if err := c.lineage.err(); err != nil {
+		return Clock{}, err
+	}
 	return c.reads.do(ctx, c.readClock)
 }
 
@@ -41,27 +50,32 @@ func (c *Client) readClock(ctx context.Context) (Clock, error) {
 	return c.probe(ctx, "read etcd's revision", 0)
 }
 
-// probe makes a linearizable read as of a revision; 0: now.
+// probe makes a linearizable read as of a revision, 0: now, and answers with it
+// unless it is of another history.
 func (c *Client) probe(ctx context.Context, deed string, at kv.Revision) (Clock, error) {
+	before := c.lineage.now()
+	clock, err := c.read(ctx, deed, at)
+	if err != nil {
+		return Clock{}, err
+	}
+	if found := before.mark.Judge(clock.Mark()); found != nil {
+		return clock, c.doubt(ctx, deed, found)
+	}
+	c.lineage.saw(before.lineage, clock.Mark())
+	if c.lineage.now().lineage != before.lineage {
+		return Clock{}, unavailable(deed, errMoved)
+	}
+	return clock, c.lineage.err()
+}
+
+// read makes a linearizable read as of a revision; 0: now.
+func (c *Client) read(ctx context.Context, deed string, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
 	var clock Clock
 	err := c.call(ctx, deed, c.cfg.CallTimeout, func(ctx context.Context) error {
 		c.count.clockReads.Add(1)
-		clock.At = time.Now()
-		// Only the header is of interest. A count of one key never leaves
-		// etcd's index.
-		r, err := c.clock.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Revision: int64(at)})
-		switch {
-		case is(err, rpctypes.ErrGRPCCompacted):
-			return errGone
-		case is(err, rpctypes.ErrGRPCFutureRev):
-			return errNotYet
-		case err != nil:
-			return err
-		}
-		h := r.GetHeader()
-		clock.Revision, clock.Term = kv.Revision(h.GetRevision()), h.GetRaftTerm()
-		clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()
-		return nil
+		var err error
+		clock, err = c.readHeader(ctx, c.clock, at, opts...)
+		return err
 	})
 	if err != nil {
 		return Clock{}, err
@@ -69,6 +83,25 @@ func (c *Client) probe(ctx context.Context, deed string, at kv.Revision) (Clock,
 	c.cluster.CompareAndSwap(0, clock.Cluster)
 	c.term.Store(clock.Term)
 	c.past.saw(clock.Revision)
+	return clock, nil
+}
+
+// readHeader makes a linearizable read of which only the header is of interest:
+// a count of one key never leaves etcd's index.
+func (c *Client) readHeader(ctx context.Context, from etcdserverpb.KVClient, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
+	clock := Clock{At: time.Now()}
+	r, err := from.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Revision: int64(at)}, opts...)
+	switch {
+	case is(err, rpctypes.ErrGRPCCompacted):
+		return clock, errGone
+	case is(err, rpctypes.ErrGRPCFutureRev):
+		return clock, errNotYet
+	case err != nil:
+		return clock, err
+	}
+	h := r.GetHeader()
+	clock.Revision, clock.Term = kv.Revision(h.GetRevision()), h.GetRaftTerm()
+	clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()
 	return clock, nil
 }
 

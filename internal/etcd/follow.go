@@ -40,6 +40,9 @@ func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 var errEnough = errors.New("the consumer has had enough")
 
 func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) error {
+	if err := c.follows(req.Lineage); err != nil {
+		return err
+	}
 	p := position{from: req.From}
 	if p.from == 0 {
 		revision, err := c.begin(ctx, req, emit)
@@ -112,6 +115,9 @@ func (e *farBehindError) Error() string {
 // of it is there.
 func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) (kv.Revision, error) {
 	d, err := c.whatDiffers(ctx, req)
+	if err == nil {
+		err = c.admit(ctx, req.Lineage)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -62,6 +62,9 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 	for {
 		select {
 		case <-one.done:
+			if one.err == nil {
+				one.err = c.admit(ctx, 0)
+			}
 			return one.history, one.err
 		case <-ctx.Done():
 			c.pastReads.remove(one)

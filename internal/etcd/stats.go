@@ -31,7 +31,10 @@ type Stats struct {
 
 	ClockCalls  int64
 	VerifyCalls int64
-	ClockReads  int64 // requests to etcd for both: callers share them
+	ClockReads  int64 // requests to etcd for both, and for looks: callers share them
+	// Disagreements counts answers of one member of etcd that contradict what
+	// another one has told.
+	Disagreements int64
 }
 
 type counters struct {
@@ -42,6 +45,7 @@ type counters struct {
 	batches, events, eventBytes, fragments, histories  atomic.Int64
 	progressAsked, progressSeen                        atomic.Int64
 	clockCalls, verifyCalls, clockReads, farBehind     atomic.Int64
+	disagreements                                      atomic.Int64
 }
 
 // Stats returns the counts as of now.
@@ -56,5 +60,6 @@ func (c *Client) Stats() Stats {
 		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(), Histories: n.histories.Load(), FarBehind: n.farBehind.Load(),
 		ProgressAsked: n.progressAsked.Load(), Progress: n.progressSeen.Load(),
 		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
+		Disagreements: n.disagreements.Load(),
 	}
 }

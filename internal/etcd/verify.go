@@ -28,6 +28,9 @@ var (
 // whatever their revisions. A thousand of them cost etcd two.
 func (c *Client) Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
 	c.count.verifyCalls.Add(1)
+	if err := c.lineage.err(); err != nil {
+		return 0, err
+	}
 	if revision <= 0 {
 		return c.Revision(ctx)
 	}
@@ -134,6 +137,9 @@ func (p *past) compacted(floor kv.Revision) {
 		}
 	}
 }
+
+// forget forgets what was known of another history.
+func (p *past) forget() { p.compact.Store(0) }
 
 // saw notes etcd's revision. One below the compact revision is that of another
 // history (or an old answer that came late): what is remembered may be wrong.

@@ -20,7 +20,11 @@ var errSilent = errors.New("the watch is silent")
 // watch is one watch on a stream of its own. The goroutine that pulls receives;
 // another one asks for progress.
 type watch struct {
-	c      *Client
+	c *Client
+	// lineage is whose history is watched, adopted what the client called it when
+	// the watch began.
+	lineage, adopted uint64
+
 	from   kv.Revision
 	limit  time.Duration // see Config.SilenceLimit
 	stream etcdserverpb.Watch_WatchClient
@@ -41,6 +45,7 @@ const fragmentPatience = 12
 // with what it emits. It emits begin and ready, unless that was done, as soon
 // as it is known that etcd has all there is from p on.
 func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *position, emit func(kv.Update) bool) error {
+	adopted, _ := c.Known()
 	token, err := c.login.token(ctx)
 	if err != nil {
 		return c.broken("log in", err)
@@ -58,7 +63,7 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 	c.count.watches.Add(1)
 	c.count.watchesOpen.Add(1)
 	defer c.count.watchesOpen.Add(-1)
-	w := &watch{c: c, from: p.from, stream: stream, began: time.Now(), announced: make(chan kv.Revision, 1), limit: c.cfg.SilenceLimit}
+	w := &watch{c: c, lineage: req.Lineage, adopted: adopted, from: p.from, stream: stream, began: time.Now(), announced: make(chan kv.Revision, 1), limit: c.cfg.SilenceLimit}
 	if p.fragment {
 		w.limit *= fragmentPatience
 	}
@@ -116,6 +121,10 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 		was := a.announced
 		updates, err := a.add(r, time.Now())
 		if a.announced && !was {
+			// From here on one process of etcd speaks, and of one history.
+			if err := w.c.admit(w.stream.Context(), w.lineage); err != nil {
+				return err
+			}
 			w.announced <- kv.Revision(r.GetHeader().GetRevision())
 		}
 		if now := kv.Revision(r.GetHeader().GetRevision()); a.announced && !was && p.release == nil && now-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
@@ -136,6 +145,9 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 			}
 		}
 		w.progress.Store(int64(a.done))
+		if len(updates) > 0 { // else it may be a revision that etcd has not come to
+			w.c.Saw(w.adopted, kv.Mark{Revision: a.done})
+		}
 		n.events.Add(int64(a.events))
 		n.eventBytes.Add(int64(a.bytes))
 		a.events, a.bytes = 0, 0

@@ -22,8 +22,12 @@ type ProcessConfig struct {
 	Binary string
 	// Dir is its data directory. Required.
 	Dir string
-	// ClientAddr is where it listens; empty: a free loopback port.
-	ClientAddr string
+	// ClientAddr is where it listens; empty: a free loopback port. PeerAddr is
+	// where other members reach it, alike.
+	ClientAddr, PeerAddr string
+	// Cluster is etcd's --initial-cluster, and Name the member's in it; empty: a
+	// cluster of its own.
+	Cluster, Name string
 	// Args are further arguments.
 	Args []string
 	// Log receives what it prints; nil: nobody.
@@ -65,9 +69,15 @@ func NewProcess(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cfg: cfg, addr: cfg.ClientAddr, peer: free[1]}
+	p := &Process{cfg: cfg, addr: cfg.ClientAddr, peer: cfg.PeerAddr}
 	if p.addr == "" {
 		p.addr = free[0]
+	}
+	if p.peer == "" {
+		p.peer = free[1]
+	}
+	if p.cfg.Name == "" {
+		p.cfg.Name, p.cfg.Cluster = "test", "test=http://"+p.peer
 	}
 	return p, nil
 }
@@ -135,10 +145,10 @@ func (p *Process) Start(ctx context.Context) error {
 	}
 	_ = l.Close()
 	args := append([]string{
-		"--name=test", "--data-dir=" + p.cfg.Dir, "--unsafe-no-fsync", "--log-level=warn",
+		"--name=" + p.cfg.Name, "--data-dir=" + p.cfg.Dir, "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://" + p.addr, "--advertise-client-urls=http://" + p.addr,
 		"--listen-peer-urls=http://" + p.peer, "--initial-advertise-peer-urls=http://" + p.peer,
-		"--initial-cluster=test=http://" + p.peer,
+		"--initial-cluster=" + p.cfg.Cluster,
 	}, p.cfg.Args...)
 	// It ends with Stop, Kill or this process, not with the context of its start.
 	cmd := exec.Command(p.cfg.Binary, args...)

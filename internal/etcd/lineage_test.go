@@ -1,0 +1,484 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// members are etcds that tell the marks they are told to.
+type members struct {
+	mu    sync.Mutex
+	marks []kv.Mark
+	gate  chan struct{} // set: answers wait for it
+}
+
+type member struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+	etcdserverpb.UnimplementedKVServer
+	all *members
+	id  int
+}
+
+func (m *member) header() (*etcdserverpb.ResponseHeader, kv.Mark) {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	k := m.all.marks[m.id]
+	return &etcdserverpb.ResponseHeader{ClusterId: k.Cluster, MemberId: uint64(m.id + 1), RaftTerm: k.Term, Revision: int64(k.Revision)}, k
+}
+
+func (m *member) Range(ctx context.Context, _ *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	h, _ := m.header()
+	m.all.mu.Lock()
+	gate := m.all.gate
+	m.all.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+	}
+	return &etcdserverpb.RangeResponse{Header: h}, nil
+}
+
+func (m *member) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	h, k := m.header()
+	return &etcdserverpb.StatusResponse{Header: h, RaftIndex: k.Index}, nil
+}
+
+func (m *members) set(marks ...kv.Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.marks = marks
+}
+
+// startMembers returns members that all tell the mark, and a client of them.
+func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
+	t.Helper()
+	all := &members{}
+	listeners := map[string]*bufconn.Listener{}
+	var endpoints []string
+	for i := range n {
+		m := &member{all: all, id: i}
+		all.marks = append(all.marks, mark)
+		l, g := bufconn.Listen(1<<16), grpc.NewServer()
+		etcdserverpb.RegisterMaintenanceServer(g, m)
+		etcdserverpb.RegisterKVServer(g, m)
+		ended := make(chan error, 1)
+		go func() { ended <- g.Serve(l) }()
+		t.Cleanup(func() { g.Stop(); <-ended })
+		name := fmt.Sprintf("m%d:1", i)
+		listeners[name], endpoints = l, append(endpoints, name)
+	}
+	cfg := testConfig(endpoints...)
+	cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) { return listeners[addr].DialContext(ctx) }
+	return all, newClient(t, cfg)
+}
+
+var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
+
+// Whatever gives another history away ends the lineage: for everything that
+// asks etcd, and until the next one is adopted.
+func TestAnotherHistoryIsFound(t *testing.T) {
+	for cause, after := range map[kv.Cause]kv.Mark{
+		kv.CauseCluster:  {Cluster: 2, Term: 9, Index: 90, Revision: 90},
+		kv.CauseRevision: {Cluster: 1, Term: 2, Index: 5, Revision: 29},
+		kv.CauseTerm:     {Cluster: 1, Term: 3, Index: 60, Revision: 1030},
+		kv.CauseIndex:    {Cluster: 1, Term: 4, Index: 49, Revision: 31},
+	} {
+		t.Run(string(cause), func(t *testing.T) {
+			m, c := startMembers(t, 3, before)
+			c.Adopt(7, kv.Mark{Cluster: 1})
+			for range 3 {
+				if got, err := c.Look(t.Context()); err != nil || got.Mark() != before {
+					t.Fatalf("%+v, %v", got, err)
+				}
+			}
+			lineage, why, changed := c.Ended()
+			if lineage != 7 || why != nil {
+				t.Fatalf("lineage %d has ended: %v", lineage, why)
+			}
+			m.set(after, after, after)
+			got, err := c.Look(t.Context())
+			var found *kv.HistoryError
+			if !errors.As(err, &found) || found.Cause != cause || found.Was != before || got.Mark() != after {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			<-changed
+			if _, why, _ = c.Ended(); why != found {
+				t.Errorf("ended with %v", why)
+			}
+			wrong := func(what string, err error) {
+				if !errors.Is(err, kv.ErrOtherHistory) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			_, err = c.Revision(t.Context())
+			wrong("the revision", err)
+			_, err = c.Verify(t.Context(), 3)
+			wrong("a revision of the past", err)
+			wrong("a watch", follow(t, c, kv.FollowRequest{From: 31, Lineage: 7}).failure())
+			wrong("a list", follow(t, c, kv.FollowRequest{Lineage: 7}).failure())
+
+			c.Adopt(8, after)
+			if now, err := c.Revision(t.Context()); now != after.Revision || err != nil {
+				t.Errorf("in the new lineage: %d, %v", now, err)
+			}
+			var old *kv.LineageError
+			if err := follow(t, c, kv.FollowRequest{From: 31, Lineage: 7}).failure(); !errors.As(err, &old) || *old != (kv.LineageError{Requested: 7, Current: 8}) {
+				t.Errorf("a watch of the old lineage: %v", err)
+			}
+			if cluster, _ := c.Identity(); cluster != after.Cluster {
+				t.Errorf("cluster %d", cluster)
+			}
+		})
+	}
+}
+
+// The linearizable reads of others find it too, not only looks; and what others
+// have read of the lineage counts.
+func TestReadFindsAnotherHistory(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	c.Adopt(1, before)
+	c.Saw(1, kv.Mark{Revision: 40})
+	c.Saw(2, kv.Mark{Revision: 400}) // of another lineage: it says nothing
+	m.set(kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 40})
+	if _, err := c.Revision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.set(kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 39})
+	if now, err := c.Revision(t.Context()); !errors.Is(err, kv.ErrOtherHistory) {
+		t.Errorf("%d, %v", now, err)
+	}
+}
+
+// A member that took its state from another tells an old term until something is
+// written; one that lost data would tell an old revision. The others know better.
+func TestOneMemberIsNoRestore(t *testing.T) {
+	for name, odd := range map[string]kv.Mark{
+		"an old term":     {Cluster: 1, Term: 2, Index: 50, Revision: 30},
+		"an old index":    {Cluster: 1, Term: 4, Index: 20, Revision: 30},
+		"an old revision": {Cluster: 1, Term: 4, Index: 50, Revision: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, c := startMembers(t, 3, before)
+			c.Adopt(1, before)
+			m.set(before, odd, before)
+			for range 100 { // they take turns, those that are connected by now
+				if c.Stats().Disagreements > 2 {
+					break
+				}
+				if _, err := c.Look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if now, err := c.Revision(t.Context()); now < 30 && err == nil {
+					t.Errorf("it is at %d", now)
+				}
+			}
+			if _, why, _ := c.Ended(); why != nil {
+				t.Errorf("the lineage has ended: %v", why)
+			}
+			if c.Stats().Disagreements == 0 {
+				t.Error("nobody was told of it")
+			}
+		})
+	}
+}
+
+// An answer speaks of the time at which the question was asked: what was learnt
+// since does not count against it.
+func TestLateAnswerIsNoRestore(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	c.Adopt(1, before)
+	gate := make(chan struct{})
+	m.mu.Lock()
+	m.gate = gate
+	m.mu.Unlock()
+	read := make(chan error)
+	go func() { _, err := c.Revision(t.Context()); read <- err }()
+	for c.Stats().ClockReads == 0 { // it is on its way
+		time.Sleep(time.Millisecond)
+	}
+	c.Saw(1, kv.Mark{Revision: 100, Term: 9})
+	close(gate)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	if _, why, _ := c.Ended(); why != nil {
+		t.Error(why)
+	}
+}
+
+// What was asked in one lineage is not answered in the next.
+func TestAnswerFromTheOldLineage(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	c.Adopt(1, before)
+	gate := make(chan struct{})
+	m.mu.Lock()
+	m.gate = gate
+	m.mu.Unlock()
+	read := make(chan error, 2)
+	go func() { _, err := c.Revision(t.Context()); read <- err }()
+	go func() { _, err := c.Look(t.Context()); read <- err }()
+	for c.Stats().ClockReads < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	c.Adopt(2, kv.Mark{Cluster: 1})
+	close(gate)
+	for range 2 {
+		if err := <-read; !errors.Is(err, errMoved) || !errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+	if _, mark := c.Known(); mark != (kv.Mark{Cluster: 1}) {
+		t.Errorf("the new lineage is known to be at %+v", mark)
+	}
+}
+
+// Who is led to another cluster for a while, and back, has lost nothing. A
+// history that went back stays ended, whatever it comes to later.
+func TestEndIsFinalButForAnotherCluster(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	c.Adopt(1, before)
+	look := func(mark kv.Mark) error {
+		m.set(mark)
+		_, err := c.Look(t.Context())
+		return err
+	}
+	if err := look(kv.Mark{Cluster: 2, Revision: 90}); !errors.Is(err, kv.ErrOtherHistory) {
+		t.Error(err)
+	}
+	if err := look(before); err != nil {
+		t.Errorf("back again: %v", err)
+	}
+	if err := look(kv.Mark{Cluster: 1, Term: 2, Index: 5, Revision: 10}); !errors.Is(err, kv.ErrOtherHistory) {
+		t.Error(err)
+	}
+	if err := look(kv.Mark{Cluster: 1, Term: 9, Index: 90, Revision: 90}); !errors.Is(err, kv.ErrOtherHistory) {
+		t.Errorf("it counts as the old one again: %v", err)
+	}
+}
+
+// While nobody follows a lineage, any history will do.
+func TestNoLineageYet(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	for _, mark := range []kv.Mark{before, {Cluster: 2, Term: 2, Index: 5, Revision: 10}} {
+		m.set(mark)
+		if now, err := c.Revision(t.Context()); now != mark.Revision || err != nil {
+			t.Errorf("%d, %v", now, err)
+		}
+	}
+}
+
+// restores are the four ways to come from a snapshot back to an etcd on the same
+// address.
+func restores() map[string]struct {
+	restore etcdtest.Restore
+	writes  int // before anybody looks
+} {
+	return map[string]struct {
+		restore etcdtest.Restore
+		writes  int
+	}{
+		"another cluster ID":         {restore: etcdtest.Restore{Token: "another"}},
+		"an older state":             {},
+		"a bumped revision":          {restore: etcdtest.Restore{BumpRevision: 1000}},
+		"an older state, written to": {writes: 30},
+	}
+}
+
+// A real etcd, in a process of its own, restored in each way: the next look
+// tells, and a watch from behind what was seen ends before it brings anything.
+func TestRestoresAreFound(t *testing.T) {
+	t.Parallel()
+	for name, how := range restores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := etcdtest.Start(t)
+			grow(t, s.Client(), 20)
+			how.restore.Snapshot = s.Snapshot(t.Context())
+			grow(t, s.Client(), 20)
+			c := newClient(t, testConfig(s.Endpoint()))
+			c.Adopt(1, kv.Mark{})
+			was, err := c.Look(t.Context())
+			if err != nil || was.Index == 0 || was.Term == 0 {
+				t.Fatalf("%+v, %v", was, err)
+			}
+			s.Stop()
+			s.Restore(how.restore)
+			grow(t, s.Client(), how.writes)
+
+			next := was.Revision + 1
+			err = answered(func() error { return follow(t, c, kv.FollowRequest{From: next, Lineage: 1}).failure() })
+			if !errors.Is(err, kv.ErrOtherHistory) {
+				t.Errorf("a watch from %d: %v", next, err)
+			}
+			_, err = c.Look(t.Context())
+			var found *kv.HistoryError
+			if !errors.As(err, &found) {
+				t.Fatal(err)
+			}
+			t.Log(found.Finding())
+		})
+	}
+}
+
+// answered tries until it is not the connection that fails.
+func answered(do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Three members, of which the leader dies, one lags behind and comes back by a
+// snapshot of the others, and all stop and start: nothing of that is a restore.
+func TestNoRestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	t.Parallel()
+	members := etcdtest.StartMembers(t, 3)
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, m.Endpoint())
+	}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	c := newClient(t, testConfig(endpoints...))
+	c.Adopt(1, kv.Mark{})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // never used up when all is well
+	defer cancel()
+	looks := 0
+	watching := func(what string, do func()) {
+		t.Helper()
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				if _, err := c.Look(ctx); errors.Is(err, kv.ErrOtherHistory) {
+					t.Errorf("%s: %v", what, err)
+					return
+				} else if err == nil {
+					looks++
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		}()
+		do()
+		close(stop)
+		<-stopped
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader := func() int {
+		for {
+			for i, e := range endpoints {
+				one, stop := context.WithTimeout(ctx, time.Second)
+				r, err := cli.Status(one, e)
+				stop()
+				if err == nil && r.Leader == r.Header.MemberId {
+					return i
+				}
+			}
+			must(ctx.Err())
+		}
+	}
+	write := func(n int) {
+		for range n {
+			for {
+				one, stop := context.WithTimeout(ctx, time.Second)
+				_, err := cli.Put(one, "k", "v")
+				stop()
+				if err == nil {
+					break
+				}
+				must(ctx.Err())
+			}
+		}
+	}
+	watching("writes", func() { write(50) })
+	watching("the leader dies", func() {
+		l := leader()
+		must(members[l].Kill())
+		write(20)
+		must(members[l].Start(ctx))
+		write(20)
+	})
+	watching("a member stands still", func() {
+		l := (leader() + 1) % 3
+		must(members[l].Pause())
+		write(100)
+		must(members[l].Cont())
+		write(1)
+	})
+	watching("all stop and start", func() {
+		var all sync.WaitGroup
+		for _, m := range members {
+			must(m.Stop())
+		}
+		for _, m := range members {
+			all.Go(func() {
+				if err := m.Start(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		write(5)
+	})
+	if _, why, _ := c.Ended(); why != nil || looks < 10 {
+		t.Errorf("after %d looks: %v", looks, why)
+	}
+
+	// And the members restored, all of them, from one snapshot.
+	path := filepath.Join(t.TempDir(), "snapshot")
+	must(etcdtest.SaveSnapshot(ctx, endpoints[0], path))
+	write(1)
+	look := func() error { _, err := c.Look(ctx); return err }
+	must(answered(look))
+	var all sync.WaitGroup
+	for _, m := range members {
+		must(m.Stop())
+		must(m.Restore(etcdtest.Restore{Snapshot: path}))
+	}
+	for _, m := range members {
+		all.Go(func() {
+			if err := m.Start(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := answered(look); !errors.Is(err, kv.ErrOtherHistory) {
+		t.Errorf("it went unnoticed: %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package etcdtest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy is a way to an etcd that can be cut.
+type Proxy struct {
+	target  string
+	l       net.Listener
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	cut   bool                  // guarded by mu
+	conns map[net.Conn]struct{} // guarded by mu; both halves of each
+}
+
+// NewProxy returns a way to the etcd at target, host:port, until the test ends.
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{target: target, l: l, conns: make(map[net.Conn]struct{})}
+	p.running.Go(p.accept)
+	tb.Cleanup(func() {
+		_ = l.Close()
+		p.Cut()
+		p.running.Wait()
+	})
+	return p
+}
+
+// Endpoint returns where the way begins, as host:port.
+func (p *Proxy) Endpoint() string { return p.l.Addr().String() }
+
+// Cut breaks all connections, and every one that is made until Heal.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// Heal lets connections through again.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = false
+}
+
+func (p *Proxy) accept() {
+	for {
+		in, err := p.l.Accept()
+		if err != nil {
+			return // closed
+		}
+		out, err := net.Dial("tcp", p.target)
+		if err != nil || !p.keep(in, out) {
+			_ = in.Close()
+			if out != nil {
+				_ = out.Close()
+			}
+			continue
+		}
+		var halves sync.WaitGroup
+		for _, half := range [][2]net.Conn{{in, out}, {out, in}} {
+			halves.Go(func() {
+				_, _ = io.Copy(half[0], half[1]) // whatever ends it ends both
+				_ = in.Close()
+				_ = out.Close()
+			})
+		}
+		p.running.Go(func() {
+			halves.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.conns, in)
+			delete(p.conns, out)
+		})
+	}
+}
+
+// keep notes a connection, unless the way is cut.
+func (p *Proxy) keep(in, out net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut {
+		return false
+	}
+	p.conns[in], p.conns[out] = struct{}{}, struct{}{}
+	return true
+}
