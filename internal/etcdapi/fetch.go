@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
@@ -32,7 +33,7 @@ type fetched struct {
 
 // catchUp sends what was fetched, up to a pass's worth, and has more fetched
 // when that is needed. It reports whether there is more to do at once.
-func (w *watch) catchUp() (again bool) {
+func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 	if f := w.fetched.Swap(nil); f != nil {
 		w.fetching = false
 		var compacted *kv.CompactedError
@@ -56,7 +57,7 @@ func (w *watch) catchUp() (again bool) {
 			events[i] = &b.Events[i]
 		}
 		if kept := w.filter(events); len(kept) > 0 {
-			sent += w.send(b.Revision, kept)
+			sent += w.send(own, b.Revision, kept)
 		}
 		w.tally.Reached(b.Revision)
 		w.past[0] = kv.Batch{}

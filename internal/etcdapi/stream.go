@@ -323,6 +323,7 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 			return false
 		}
 		if w := r.created; w != nil {
+			w.to = wire.NewEtcdRecipient(w.id)
 			w.live = true
 			w.task.Start()
 		}

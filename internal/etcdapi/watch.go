@@ -41,7 +41,8 @@ type watch struct {
 	start  kv.Revision // as asked for; 0: now
 	bare   kv.Revision // what happened at this revision has no previous values
 	task   pump.Task
-	tally  tally.Watch // for operators
+	tally  tally.Watch    // for operators
+	to     wire.Recipient // owned by the pump
 
 	prev, fragment, notify bool
 	noPut, noDelete        bool
@@ -210,7 +211,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		w.finish(ending)
 		return false
 	}
-	if more := w.catchUp(); w.inner == nil || len(w.past) > 0 || w.s.failed {
+	if more := w.catchUp(own); w.inner == nil || len(w.past) > 0 || w.s.failed {
 		return more
 	}
 	if h := w.held; h.revision > 0 {
@@ -218,7 +219,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 			return false
 		}
 		w.held = held{}
-		w.send(h.revision, h.events)
+		w.send(own, h.revision, h.events)
 	}
 	return w.events(own)
 }
@@ -253,7 +254,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 				w.held = held{revision: revision, events: slices.Clone(kept)}
 				return false // woken when it may go
 			}
-			sent += w.send(revision, kept)
+			sent += w.send(own, revision, kept)
 		}
 		clear(events)
 		if w.s.failed {
@@ -284,11 +285,11 @@ func (w *watch) filter(events []*kv.Event) []*kv.Event {
 
 // send sends the events of a revision and returns their size. etcd cuts one
 // only for those who ask for it (v3rpc/watch.go).
-func (w *watch) send(revision kv.Revision, events []*kv.Event) (size int) {
+func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
 	h := w.s.door.wireHeader(revision)
 	prev := w.prev && revision != w.bare
 	one := func(run []*kv.Event, more bool) error {
-		m := wire.EtcdWatchEvents(h, w.id, more, run, prev)
+		m := own.Fan.EtcdWatchEvents(w.to, h, more, run, prev)
 		n := m.Buffers.Len()
 		size += n
 		w.tally.Sent(n)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Conn is a client's connection: the list of its tasks that have something to
@@ -57,6 +58,8 @@ type Task struct {
 // Scratch is a pump's own memory, used again for every task.
 type Scratch struct {
 	Events []*kv.Event
+	// Fan remembers what was encoded until nothing is left to do.
+	Fan wire.Fan
 }
 
 // New returns the Conn of a connection. Its pumps are counted in pumps.
@@ -151,6 +154,7 @@ func (c *Conn) serve(me int) {
 	for c.pump == me {
 		t := c.takeLocked()
 		if t == nil {
+			own.Fan.Forget()
 			c.work.Wait()
 			continue
 		}

@@ -28,6 +28,7 @@ type watch struct {
 	rng  kv.Range
 	prev bool
 	task pump.Task
+	to   wire.Recipient
 	// tally is for operators.
 	tally tally.Watch
 	// refused: over the stream's limit, and not on its list.
@@ -60,7 +61,7 @@ const (
 )
 
 func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
-	w := &watch{id: id, s: s, rng: rng, prev: prev}
+	w := &watch{id: id, s: s, rng: rng, prev: prev, to: wire.NewRecipient(id)}
 	w.tally.Open(time.Now())
 	w.task.Init(s.tasks, w.run)
 	return w
@@ -247,7 +248,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 			return false
 		}
 		_ = wire.Fragments(events, w.prev, limit, func(run []*kv.Event, more bool) error {
-			m := wire.WatchEvents(w.id, revision, more, run, w.prev)
+			m := own.Fan.WatchEvents(w.to, revision, more, run, w.prev)
 			sent += m.Buffers.Len()
 			if !w.put(m) {
 				sent = passBytes

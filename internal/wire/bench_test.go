@@ -26,3 +26,31 @@ func BenchmarkListChunk(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFan encodes one event for a thousand watches, as the pump does: what
+// a delivery costs before it is the transport's.
+func BenchmarkFan(b *testing.B) {
+	const watches = 1000
+	for _, size := range []int{256, 64 << 10} {
+		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {
+			var to []wire.Recipient
+			for i := range int64(watches) {
+				to = append(to, wire.NewEtcdRecipient(i))
+			}
+			events := []*kv.Event{{KV: item("/some/key", size, 7)}}
+			var f wire.Fan
+			codec := wire.NewCodec()
+			b.ReportAllocs()
+			for i := 0; i < b.N; i++ { // b.Loop counts rounds, not deliveries
+				if i%watches == 0 {
+					f.Forget()
+				}
+				out, err := codec.Marshal(f.EtcdWatchEvents(to[i%watches], wire.Header{Cluster: 1, Member: 2, Term: 3, Revision: 9}, false, events, false))
+				if err != nil {
+					b.Fatal(err)
+				}
+				out.Free()
+			}
+		})
+	}
+}

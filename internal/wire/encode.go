@@ -170,18 +170,6 @@ func keyValuesSize(list []*kv.KeyValue) int {
 	return n
 }
 
-// WatchEvents encodes a shardwatch.v1.WatchResponse with events.
-func WatchEvents(id int64, revision kv.Revision, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
-	var m message
-	m.varint(watchID, uint64(id))             //nolint:gosec // proto's int64
-	m.varint(watchRevision, uint64(revision)) //nolint:gosec // proto's int64
-	m.flag(watchFragment, fragment)
-	for _, e := range events {
-		m.event(e, withPrev)
-	}
-	return m.done()
-}
-
 // Sync is a part of a unit; see shardwatch.v1.Sync.
 type Sync struct {
 	Kind       int32

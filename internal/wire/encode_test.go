@@ -39,7 +39,7 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 		events := []*kv.Event{put, del}
 		for _, prev := range []bool{false, true} {
 			var w shardwatchv1.WatchResponse
-			if err := proto.Unmarshal(bytesOf(t, wire.WatchEvents(7, 9, true, events, prev)), &w); err != nil {
+			if err := proto.Unmarshal(bytesOf(t, new(wire.Fan).WatchEvents(wire.NewRecipient(7), 9, true, events, prev)), &w); err != nil {
 				t.Fatal(err)
 			}
 			if w.GetWatchId() != 7 || w.GetRevision() != 9 || !w.GetFragment() || w.GetDetail() != nil {

@@ -52,15 +52,3 @@ func (h Header) fields() [4]uint64 {
 		headerRevision - 1: uint64(h.Revision), headerTerm - 1: h.Term, //nolint:gosec // proto's int64
 	}
 }
-
-// EtcdWatchEvents encodes an etcdserverpb.WatchResponse with events.
-func EtcdWatchEvents(h Header, id int64, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
-	var m message
-	m.etcdHeader(h)
-	m.varint(etcdWatchID, uint64(id)) //nolint:gosec // proto's int64
-	m.flag(etcdWatchFragment, fragment)
-	for _, e := range events {
-		m.event(e, withPrev)
-	}
-	return m.done()
-}

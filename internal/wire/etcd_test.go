@@ -49,7 +49,7 @@ func TestEtcdWatchEvents(t *testing.T) {
 				}
 				var got etcdserverpb.WatchResponse
 				h := wire.Header{Cluster: math.MaxUint64, Member: 7, Revision: 9, Term: 3}
-				if err := proto.Unmarshal(bytesOf(t, wire.EtcdWatchEvents(h, id, prev, events, prev)), &got); err != nil {
+				if err := proto.Unmarshal(bytesOf(t, new(wire.Fan).EtcdWatchEvents(wire.NewEtcdRecipient(id), h, prev, events, prev)), &got); err != nil {
 					t.Fatal(err)
 				}
 				if !proto.Equal(&got, want) {
@@ -63,7 +63,7 @@ func TestEtcdWatchEvents(t *testing.T) {
 // An empty header is there.
 func TestEtcdHeaderOfNothing(t *testing.T) {
 	var got etcdserverpb.WatchResponse
-	if err := proto.Unmarshal(bytesOf(t, wire.EtcdWatchEvents(wire.Header{}, 0, false, nil, false)), &got); err != nil {
+	if err := proto.Unmarshal(bytesOf(t, new(wire.Fan).EtcdWatchEvents(wire.NewEtcdRecipient(0), wire.Header{}, false, nil, false)), &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.GetHeader() == nil || !proto.Equal(&got, &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{}}) {

@@ -1,0 +1,70 @@
+package wire_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Whatever a Fan encoded before, a message is the one that a new Fan encodes.
+func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
+	var events []*kv.Event
+	for i := range 6 {
+		size := []int{10, 3000}[i%2]
+		events = append(events, &kv.Event{KV: item("/a", size+i, 9), Prev: item("/a", size+1, 5)})
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	flip := func() bool { return r.IntN(2) == 0 }
+	var f wire.Fan
+	for range 5000 {
+		from := r.IntN(len(events))
+		run := events[from : from+r.IntN(len(events)-from+1)]
+		h := wire.Header{Cluster: 1, Member: 2, Term: uint64(r.IntN(2)), Revision: kv.Revision(1 + r.IntN(40))}
+		more, prev, id := flip(), flip(), r.Int64()
+		var got, want []byte
+		if flip() {
+			to := wire.NewEtcdRecipient(id)
+			got, want = bytesOf(t, f.EtcdWatchEvents(to, h, more, run, prev)), bytesOf(t, new(wire.Fan).EtcdWatchEvents(to, h, more, run, prev))
+		} else {
+			to := wire.NewRecipient(id)
+			got, want = bytesOf(t, f.WatchEvents(to, h.Revision, more, run, prev)), bytesOf(t, new(wire.Fan).WatchEvents(to, h.Revision, more, run, prev))
+		}
+		if string(got) != string(want) {
+			t.Fatalf("seed %d: got %x, want %x", seed, got, want)
+		}
+		if r.IntN(100) == 0 {
+			f.Forget()
+		}
+	}
+}
+
+// Messages that wait in a slow client's stream stay what they are while others
+// are encoded.
+func TestFanMessagesStay(t *testing.T) {
+	var f wire.Fan
+	codec := wire.NewCodec()
+	send := func(i int64) {
+		e := &kv.Event{KV: item(fmt.Sprintf("/%d", i), 100, kv.Revision(i))}
+		b, err := codec.Marshal(f.WatchEvents(wire.NewRecipient(i), kv.Revision(i), false, []*kv.Event{e}, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			var m shardwatchv1.WatchResponse
+			if err := proto.Unmarshal(b.Materialize(), &m); err != nil || m.GetWatchId() != i || m.GetRevision() != i || string(m.GetEvents()[0].GetKv().GetKey()) != fmt.Sprintf("/%d", i) {
+				t.Errorf("message %d is %v now, %v", i, &m, err)
+			}
+		})
+	}
+	for i := range int64(100) {
+		send(i + 1)
+	}
+	f.Forget()
+}
