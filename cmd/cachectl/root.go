@@ -22,6 +22,7 @@ is wrong.`,
   cachectl put /demo/a hello                write (passed through to etcd)
   cachectl list --prefix /demo/ --keys-only
   cachectl shards                           who serves what, and how far it is
+  cachectl watchers                         who watches what, and who lags
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -36,7 +37,7 @@ is wrong.`,
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s),
-		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newConnectCommand(s),
+		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newConnectCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)
 	return root

@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// WatcherAPI is the API that a watch came by.
+type WatcherAPI int32
+
+// The APIs. The values are those of the API.
+const (
+	NativeAPI WatcherAPI = 1
+	EtcdAPI   WatcherAPI = 2
+)
+
+// String returns the API in small letters.
+func (a WatcherAPI) String() string {
+	switch a {
+	case NativeAPI:
+		return "native"
+	case EtcdAPI:
+		return "etcd"
+	}
+	return "unknown"
+}
+
+// WatcherRung says how a watch is served.
+type WatcherRung int32
+
+// The rungs. The values are those of the API.
+const (
+	// RungWindow: it is sent events from the window.
+	RungWindow WatcherRung = 1
+	// RungDelta: it is sent what has changed since its position.
+	RungDelta WatcherRung = 2
+	// RungResync: it is sent, or waits for, the whole state.
+	RungResync WatcherRung = 3
+	// RungConflated: it is sent the latest values at an interval, as it asked for.
+	RungConflated WatcherRung = 4
+	// RungLog: it is sent what etcd's log has and the window has not.
+	RungLog WatcherRung = 5
+)
+
+// String returns the rung in small letters.
+func (r WatcherRung) String() string {
+	switch r {
+	case RungWindow:
+		return "window"
+	case RungDelta:
+		return "delta"
+	case RungResync:
+		return "resync"
+	case RungConflated:
+		return "conflated"
+	case RungLog:
+		return "log"
+	}
+	return "unknown"
+}
+
+// WatcherStatus is one watch of a client, as the node that serves it tells.
+type WatcherStatus struct {
+	Node string
+	// Client is host:port that it comes from; User is etcd's, while its
+	// authentication is on.
+	Client, User string
+	API          WatcherAPI
+	// ID is the watch's on its stream.
+	ID    int64
+	Range Range
+	// Revision: everything up to it was sent. Lag is how many revisions of the
+	// store lie between that and the newest that the node has, and Behind for how
+	// long some have.
+	Revision, Lag int64
+	Behind        time.Duration
+	// Bytes were sent in all, BytesPerSecond lately.
+	Bytes          int64
+	BytesPerSecond float64
+	Rung           WatcherRung
+	// Since is when it began at this node.
+	Since time.Time
+	// Deltas and Resyncs are how often it was sent what has changed, and the
+	// whole state.
+	Deltas, Resyncs int64
+}
+
+// WatcherFilter narrows what [Client.Watchers] returns. The zero WatcherFilter
+// takes all.
+type WatcherFilter struct {
+	// Range: only watches that touch it.
+	Range Range
+	// MinLag: only watches that lag by at least so many revisions.
+	MinLag int64
+}
+
+// Watchers asks the node at an address for the watches that it serves, those of
+// etcd's API too. Where etcd's authentication is on, it tells of those whose
+// keys the caller may read. They come in no order.
+func (c *Client) Watchers(ctx context.Context, address string, f WatcherFilter) ([]WatcherStatus, error) {
+	n, err := c.node(address)
+	var out []WatcherStatus
+	if err == nil {
+		out, err = n.watchers(ctx, f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watchers of %s: %w", address, judge(err).err)
+	}
+	return out, nil
+}
+
+func (n *node) watchers(ctx context.Context, f WatcherFilter) ([]WatcherStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req := &pb.ListWatchersRequest{MinLag: f.MinLag}
+	req.Key, req.RangeEnd = f.Range.wire()
+	stream, err := pb.NewAdminServiceClient(n.conn).ListWatchers(ctx, req)
+	var out []WatcherStatus
+	for err == nil {
+		var m *pb.ListWatchersResponse
+		if m, err = stream.Recv(); err == nil {
+			for _, w := range m.GetWatchers() {
+				out = append(out, watcherFrom(w))
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return out, nil
+	}
+	return nil, err //nolint:wrapcheck // judged and wrapped by the caller
+}
+
+func watcherFrom(w *pb.WatcherStatus) WatcherStatus {
+	return WatcherStatus{
+		Node: w.GetNode(), Client: w.GetClient(), User: w.GetUser(), API: WatcherAPI(w.GetApi()), ID: w.GetWatchId(),
+		Range: rangeFromWire(w.GetKey(), w.GetRangeEnd()), Revision: w.GetRevision(), Lag: w.GetLagRevisions(), Behind: w.GetLag().AsDuration(),
+		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Rung: WatcherRung(w.GetRung()), Since: w.GetSince().AsTime(),
+		Deltas: w.GetDeltas(), Resyncs: w.GetResyncs(),
+	}
+}

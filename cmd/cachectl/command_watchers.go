@@ -1,0 +1,271 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// watchersBy are the orders of cachectl watchers: the greatest first, but for
+// names.
+var watchersBy = map[string]func(a, b client.WatcherStatus) int{
+	"lag":    func(a, b client.WatcherStatus) int { return cmp.Compare(b.Lag, a.Lag) },
+	"behind": func(a, b client.WatcherStatus) int { return cmp.Compare(b.Behind, a.Behind) },
+	"bytes":  func(a, b client.WatcherStatus) int { return cmp.Compare(b.Bytes, a.Bytes) },
+	"rate":   func(a, b client.WatcherStatus) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) },
+	"age":    func(a, b client.WatcherStatus) int { return a.Since.Compare(b.Since) },
+	"resyncs": func(a, b client.WatcherStatus) int {
+		return cmp.Or(cmp.Compare(b.Resyncs, a.Resyncs), cmp.Compare(b.Deltas, a.Deltas))
+	},
+	"client": func(a, b client.WatcherStatus) int { return cmp.Compare(a.Client, b.Client) },
+	"key":    func(a, b client.WatcherStatus) int { return cmp.Compare(a.Range.Start, b.Range.Start) },
+}
+
+// watchersSorts are the names of watchersBy, in the order of the help.
+var watchersSorts = []string{"lag", "behind", "bytes", "rate", "age", "resyncs", "client", "key"}
+
+type watchersFlags struct {
+	key, prefix string
+	minLag      int64
+	sort, node  string
+	top         int
+}
+
+func newWatchersCommand(s *session) *cobra.Command {
+	var f watchersFlags
+	cmd := &cobra.Command{
+		Use:   "watchers",
+		Short: "Show who watches what, and how far they are",
+		Long: `watchers asks every node for the watches that it serves, of the native API and of
+etcd's, and prints a line for each, those that lag most first:
+
+  CLIENT, USER, ID  who has it: address, etcd's user, and the watch's ID there
+  KEYS              what it watches: a key, prefix* or [from, to)
+  LAG, BEHIND       how many revisions it was not sent yet, and for how long some
+                    have waited; a client that reads slowly lags, and is not cut
+  RUNG              how it is served: from the window, by a delta (what has changed
+                    since it fell behind), by a resync (everything), conflated, or
+                    from etcd's log
+  SENT, RATE        bytes in all, and per second lately
+  DELTAS, RESYNCS   how often it fell behind the window, and was helped up
+
+Where etcd's authentication is on, it shows the watches of what --user may read.`,
+		Example: `  cachectl watchers                               who lags?
+  cachectl watchers --min-lag 1000 --sort behind
+  cachectl watchers --prefix /pods/ --top 0       all who watch something there
+  cachectl watchers --sort rate --node node-2 -o json`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := f.filter(cmd)
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+				return s.watchers(ctx, c, f, filter)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.key, "key", "", "only watches that this key concerns")
+	flags.StringVar(&f.prefix, "prefix", "", "only watches of something that begins so")
+	flags.Int64Var(&f.minLag, "min-lag", 0, "only watches that lag by so many revisions")
+	flags.StringVar(&f.sort, "sort", "lag", strings.Join(watchersSorts, ", "))
+	flags.StringVar(&f.node, "node", "", "ask this node only, by its name")
+	flags.IntVar(&f.top, "top", 50, "print so many; 0: all")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(watchersSorts, cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
+	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
+	return cmd
+}
+
+// filter says what nodes are asked for, or what is wrong with the flags.
+func (f *watchersFlags) filter(cmd *cobra.Command) (out client.WatcherFilter, err error) {
+	out.MinLag = f.minLag
+	switch {
+	case cmd.Flags().Changed("key") && cmd.Flags().Changed("prefix"):
+		return out, errors.New("--key and --prefix exclude each other")
+	case cmd.Flags().Changed("key"):
+		out.Range, err = span(f.key, false, "")
+	default:
+		out.Range = client.Prefix(f.prefix)
+	}
+	switch {
+	case err != nil:
+		return out, fmt.Errorf("--key: %w", err)
+	case f.minLag < 0:
+		return out, fmt.Errorf("--min-lag %d is negative", f.minLag)
+	case f.top < 0:
+		return out, fmt.Errorf("--top %d is negative", f.top)
+	case watchersBy[f.sort] == nil:
+		return out, fmt.Errorf("--sort %q: there is %s", f.sort, strings.Join(watchersSorts, ", "))
+	}
+	return out, nil
+}
+
+// completeNodes offers the names of the nodes.
+func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	_ = s.within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
+		members, err := c.Members(ctx)
+		for _, m := range members {
+			names = append(names, m.Name)
+		}
+		return err //nolint:wrapcheck // nobody reads it
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// answerOf is what a node says of its watches.
+type answerOf struct {
+	node     string
+	watchers []client.WatcherStatus
+	err      error
+}
+
+// askForWatchers asks the nodes that live, all at once.
+func askForWatchers(ctx context.Context, c *client.Client, node string, filter client.WatcherFilter) ([]answerOf, error) {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says what it did
+	}
+	if node != "" {
+		members = slices.DeleteFunc(members, func(m client.Member) bool { return m.Name != node })
+		if len(members) == 0 {
+			return nil, fmt.Errorf("--node %q: there is no such node; see cachectl members", node)
+		}
+	} else {
+		members = slices.DeleteFunc(members, func(m client.Member) bool { return m.State == client.MemberDead || m.State == client.MemberLeft })
+	}
+	answers := make([]answerOf, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		asking.Go(func() {
+			answers[i].node = m.Name
+			answers[i].watchers, answers[i].err = c.Watchers(ctx, m.ClientAddress, filter)
+		})
+	}
+	asking.Wait()
+	return answers, nil
+}
+
+func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlags, filter client.WatcherFilter) error {
+	answers, err := askForWatchers(ctx, c, f.node, filter)
+	if err != nil {
+		return err
+	}
+	var all []client.WatcherStatus
+	var silent []answerOf
+	for _, a := range answers {
+		if a.err != nil {
+			silent = append(silent, a)
+		}
+		all = append(all, a.watchers...)
+	}
+	if len(silent) == len(answers) && len(silent) > 0 {
+		return silent[0].err
+	}
+	byPlace := func(a, b client.WatcherStatus) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client), cmp.Compare(a.ID, b.ID))
+	}
+	slices.SortFunc(all, func(a, b client.WatcherStatus) int { return cmp.Or(watchersBy[f.sort](a, b), byPlace(a, b)) })
+	more := 0
+	if f.top > 0 && len(all) > f.top {
+		more = len(all) - f.top
+		all = all[:f.top]
+	}
+	if s.json() {
+		return s.watchersJSON(all, more, silent)
+	}
+	if err := s.watchersTable(all); err != nil {
+		return err
+	}
+	var notes []string
+	if more > 0 {
+		notes = append(notes, fmt.Sprintf("and %d more; --top 0 shows all", more))
+	}
+	for _, a := range silent {
+		notes = append(notes, fmt.Sprintf("%s gives no answer: %v", a.node, a.err))
+	}
+	return lines(s.p.stdout, notes...)
+}
+
+func (s *session) watchersTable(all []client.WatcherStatus) error {
+	t := &table{}
+	t.row("NODE", "CLIENT", "USER", "API", "ID", "KEYS", "REVISION", "LAG", "BEHIND", "RUNG", "SENT", "RATE", "AGE", "DELTAS", "RESYNCS")
+	for _, w := range all {
+		t.row(w.Node, orDash(w.Client), orDash(w.User), w.API.String(), number(w.ID), keysOf(w.Range), number(w.Revision),
+			number(w.Lag), timeOf(w.Behind), w.Rung.String(), bytesOf(w.Bytes), bytesOf(int64(w.BytesPerSecond))+"/s", timeOf(time.Since(w.Since)),
+			number(w.Deltas), number(w.Resyncs))
+	}
+	return t.write(s.p.stdout)
+}
+
+// keysOf is a range for people: a key, a prefix and "*", or [from, to).
+func keysOf(r client.Range) string {
+	switch {
+	case r == client.Range{}:
+		return "*"
+	case r == client.Key(r.Start):
+		return show([]byte(r.Start))
+	case r == client.Prefix(r.Start):
+		return show([]byte(r.Start)) + "*"
+	case r.End == "":
+		return fmt.Sprintf("[%s, end)", show([]byte(r.Start)))
+	}
+	return fmt.Sprintf("[%s, %s)", show([]byte(r.Start)), show([]byte(r.End)))
+}
+
+type watcherJSON struct {
+	Node   string `json:"node"`
+	Client string `json:"client"`
+	User   string `json:"user,omitempty"`
+	API    string `json:"api"`
+	ID     int64  `json:"watch_id"`
+	// The range as in keyValueJSON; an empty end is the end of the key space.
+	Start          *string   `json:"start,omitempty"`
+	StartBase64    []byte    `json:"start_base64,omitempty"`
+	End            *string   `json:"end,omitempty"`
+	EndBase64      []byte    `json:"end_base64,omitempty"`
+	Revision       int64     `json:"revision"`
+	Lag            int64     `json:"lag_revisions"`
+	BehindSeconds  float64   `json:"behind_seconds"`
+	Rung           string    `json:"rung"`
+	Bytes          int64     `json:"bytes"`
+	BytesPerSecond float64   `json:"bytes_per_second"`
+	Since          time.Time `json:"since"`
+	Deltas         int64     `json:"deltas"`
+	Resyncs        int64     `json:"resyncs"`
+}
+
+func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []answerOf) error {
+	type failure struct {
+		Node  string `json:"node"`
+		Error string `json:"error"`
+	}
+	out := struct {
+		Watchers []watcherJSON `json:"watchers"`
+		More     int           `json:"more"`
+		Failed   []failure     `json:"failed,omitempty"`
+	}{Watchers: make([]watcherJSON, 0, len(all)), More: more}
+	for _, w := range all {
+		j := watcherJSON{
+			Node: w.Node, Client: w.Client, User: w.User, API: w.API.String(), ID: w.ID, Revision: w.Revision, Lag: w.Lag,
+			BehindSeconds: w.Behind.Seconds(), Rung: w.Rung.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,
+			Deltas: w.Deltas, Resyncs: w.Resyncs,
+		}
+		j.Start, j.StartBase64 = text([]byte(w.Range.Start))
+		j.End, j.EndBase64 = text([]byte(w.Range.End))
+		out.Watchers = append(out.Watchers, j)
+	}
+	for _, a := range silent {
+		out.Failed = append(out.Failed, failure{a.node, a.err.Error()})
+	}
+	return writeJSON(s.p.stdout, out)
+}
