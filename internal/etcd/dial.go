@@ -27,6 +27,13 @@ const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 // and want to be back at once.
 const longestBackoff = time.Second
 
+// Flow control of what etcd sends, in bytes. Left to itself, gRPC would measure
+// it, with a ping to etcd for what comes in.
+const (
+	streamWindow = 4 << 20
+	connWindow   = 16 << 20
+)
+
 // dial returns a connection to endpoints. It connects at the first call.
 // It takes answers of up to maxBytes.
 func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, error) {
@@ -60,6 +67,8 @@ func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, er
 			Time: cfg.KeepaliveTime, Timeout: cfg.KeepaliveTimeout,
 			PermitWithoutStream: false, // etcd does not permit it (embed/etcd.go)
 		}),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestBackoff},
 			MinConnectTimeout: cfg.DialTimeout,

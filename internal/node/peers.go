@@ -76,6 +76,14 @@ func (p *peers) reach(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	return pc, nil
 }
 
+// Flow control of what other nodes send, in bytes. Left to itself, gRPC measures
+// what a connection could carry: it answers what comes in with a ping, which is
+// half of all wake-ups of an idle cluster.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
 func (p *peers) options() []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if p.tls != nil {
@@ -92,6 +100,8 @@ func (p *peers) options() []grpc.DialOption {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
 	}
 	if p.sim != nil {
 		o = append(o, grpc.WithContextDialer(p.sim.Dial))

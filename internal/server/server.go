@@ -102,12 +102,21 @@ func plain(t *tls.Config) credentials.TransportCredentials {
 	return credentials.NewTLS(t)
 }
 
+// Flow control of what clients and other nodes send, in bytes. Left to itself,
+// gRPC would measure it, with a ping for what comes in.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 4 << 20
+)
+
 func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.WaitForHandlers(true), // they use pumps
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
