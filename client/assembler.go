@@ -1,67 +1,102 @@
 package client
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
 // assembler turns the responses of one watch, over all the nodes it lives
-// through, into updates: whole revisions, each once, in order. It is a value
-// without a clock or a lock.
+// through, into updates: whole revisions and whole units, each once, in order.
+// It is a value without a clock or a lock.
 //
 // Invariant: everything up to position, and nothing behind it, has been
-// returned by step (when positioned), or was not asked for.
+// returned by step (when positioned), or was not asked for. Position and
+// lineage change together, and in a unit with its last part only: an attempt
+// that breaks off leaves them as they were.
 type assembler struct {
-	rng    Range
-	prevKV bool
+	rng          Range
+	prevKV       bool
+	noSync       bool // the server may not send units
+	conflate     time.Duration
+	maxStaleness time.Duration
+	maxUnit      int // bytes; 0: any
 
-	wantState  bool   // the state was asked for and is not complete
-	token      []byte // where to start, until positioned
+	wantState  bool   // the state is asked for and is not complete
+	over       bool   // it takes the place of what was told before
+	token      []byte // where to start; position only repeats it until it is nil
 	positioned bool   // position means something
 	position   int64
 	lineage    uint64 // 0: not known
+	newest     uint64 // the highest lineage that a node has told
 
-	// What has arrived of a unit that is not complete. It is dropped by begin.
+	// Of the attempt at a node. It is dropped by begin.
 	created bool
-	partial Update // Kind 0: none
+	there   uint64 // the node's lineage; ours once we are there
+	behind  bool   // only a unit can bring us to where the node goes on
+	partial Update // what has arrived of an update that is not complete; Kind 0: none
 	size    int    // bytes of partial
 }
 
 // begin starts an attempt at a node, and returns how to ask for the rest.
 func (a *assembler) begin() *pb.CreateWatch {
-	a.created = false
+	a.created, a.behind = false, false
 	a.partial, a.size = Update{}, 0
 	key, end := a.rng.wire()
-	r := &pb.CreateWatch{Key: key, RangeEnd: end, PrevKv: a.prevKV}
+	r := &pb.CreateWatch{Key: key, RangeEnd: end, PrevKv: a.prevKV, AllowSync: !a.noSync}
+	if a.conflate > 0 {
+		r.Conflate = durationpb.New(a.conflate)
+	}
+	if a.maxStaleness > 0 {
+		r.MaxStaleness = durationpb.New(a.maxStaleness)
+	}
 	switch {
 	case a.wantState:
 		r.Start = &pb.CreateWatch_StateFirst{StateFirst: true}
+	case a.token != nil:
+		r.Start = &pb.CreateWatch_ResumeToken{ResumeToken: a.token}
 	case a.positioned:
 		r.Start = &pb.CreateWatch_StartRevision{StartRevision: a.position + 1}
 		r.Lineage = a.lineage
-	case a.token != nil:
-		r.Start = &pb.CreateWatch_ResumeToken{ResumeToken: a.token}
 	}
 	return r
 }
 
+// startOver asks for the state: the position is of no use any more.
+func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
+
 // start handles the answer to begin's request. It returns ErrLineage when
-// the node follows another history, and an errProtocol when it skips
-// revisions.
+// the node follows another history and may not say so by a unit, errBehind when
+// it has not heard of ours yet, and an errProtocol when it skips revisions.
 func (a *assembler) start(c *pb.Created) error {
+	a.there = c.GetLineage()
+	a.newest = max(a.newest, a.there)
 	switch {
-	case a.lineage != 0 && c.GetLineage() != a.lineage && !a.wantState:
-		return ErrLineage
+	case a.there < a.newest:
+		return errBehind
 	case a.wantState:
-		a.lineage = c.GetLineage() // no state has been seen: any history will do
-	case !a.positioned:
-		a.positioned, a.position = true, c.GetRevision()
-		a.lineage = c.GetLineage()
-	case c.GetRevision() > a.position:
-		return fmt.Errorf("%w: asked to start at revision %d, it starts behind %d", errProtocol, a.position+1, c.GetRevision())
-	default:
-		a.lineage = c.GetLineage()
+		a.behind = true
+	case !a.positioned, a.token != nil:
+		// A token's history is the server's to compare: when it is another one a
+		// unit follows, until when the token stays what is asked for.
+		a.positioned, a.position, a.lineage = true, c.GetRevision(), a.there
+	case a.lineage == 0:
+		a.lineage = a.there
+	case a.there != a.lineage && a.noSync:
+		return ErrLineage
+	case a.there != a.lineage:
+		a.behind = true
+	}
+	if !a.behind && c.GetRevision() > a.position {
+		if a.noSync {
+			return fmt.Errorf("%w: asked to start at revision %d, it starts behind %d", errProtocol, a.position+1, c.GetRevision())
+		}
+		a.behind = true
 	}
 	a.created = true
 	return nil
@@ -86,15 +121,18 @@ func (a *assembler) step(r *pb.WatchResponse) (Update, bool, error) {
 
 func (a *assembler) events(r *pb.WatchResponse) (Update, bool, error) {
 	switch {
-	case a.wantState:
-		return Update{}, false, fmt.Errorf("%w: events before the state is complete", errProtocol)
-	case a.partial.Kind != 0 && a.partial.Revision != r.GetRevision():
-		return Update{}, false, fmt.Errorf("%w: revision %d before revision %d was complete", errProtocol, r.GetRevision(), a.partial.Revision)
+	case a.behind:
+		return Update{}, false, fmt.Errorf("%w: events before the unit they go on from", errProtocol)
+	case a.partial.Kind != 0 && (a.partial.Kind != KindBatch || a.partial.Revision != r.GetRevision()):
+		return Update{}, false, fmt.Errorf("%w: revision %d before %v at revision %d was complete", errProtocol, r.GetRevision(), a.partial.Kind, a.partial.Revision)
 	case r.GetRevision() <= a.position: // seen elsewhere, from the same log
 		return Update{}, false, nil
 	}
 	a.partial.Kind, a.partial.Revision = KindBatch, r.GetRevision()
 	for _, p := range r.GetEvents() {
+		if err := a.check(p.GetKv().GetKey()); err != nil {
+			return Update{}, false, err
+		}
 		e := eventFrom(p)
 		a.size += e.size()
 		a.partial.Events = append(a.partial.Events, e)
@@ -105,42 +143,151 @@ func (a *assembler) events(r *pb.WatchResponse) (Update, bool, error) {
 	return a.complete(), true, nil
 }
 
-func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
-	switch {
-	case s.GetKind() != pb.SyncKind_SYNC_KIND_STATE || !a.wantState:
-		return Update{}, false, fmt.Errorf("%w: a unit (%v) that was not asked for", errProtocol, s.GetKind())
-	case s.GetBegin() != (a.partial.Kind == 0):
-		return Update{}, false, fmt.Errorf("%w: a state begins twice or in its middle", errProtocol)
-	case !s.GetBegin() && s.GetRevision() != a.partial.Revision:
-		return Update{}, false, fmt.Errorf("%w: a state at revisions %d and %d", errProtocol, a.partial.Revision, s.GetRevision())
+// check refuses a key that was not asked for.
+func (a *assembler) check(key []byte) error {
+	if len(key) == 0 || !a.rng.has(key) {
+		return fmt.Errorf("%w: key %q does not lie in %v", errProtocol, key, a.rng)
 	}
-	a.partial.Kind, a.partial.Revision = KindState, s.GetRevision()
-	for _, p := range s.GetKvs() {
-		kv := keyValueFrom(p)
+	return nil
+}
+
+func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
+	if s.GetBegin() {
+		if err := a.beginUnit(s); err != nil {
+			return Update{}, false, err
+		}
+	}
+	p := &a.partial
+	if p.Kind == 0 || p.Kind != a.unitKind(s.GetKind()) || p.Revision != s.GetRevision() {
+		return Update{}, false, fmt.Errorf("%w: a part of %v at revision %d within %v at revision %d",
+			errProtocol, a.unitKind(s.GetKind()), s.GetRevision(), p.Kind, p.Revision)
+	}
+	for _, m := range s.GetKvs() {
+		kv := keyValueFrom(m)
+		if err := a.check(kv.Key); err != nil {
+			return Update{}, false, err
+		}
 		a.size += kv.size()
-		a.partial.KVs = append(a.partial.KVs, kv)
+		p.KVs = append(p.KVs, kv)
+	}
+	for _, key := range s.GetDeleted() {
+		if err := a.check(key); err != nil {
+			return Update{}, false, err
+		}
+		a.size += overhead + len(key)
+		p.Deleted = append(p.Deleted, key)
+	}
+	if a.maxUnit > 0 && a.size > a.maxUnit {
+		return Update{}, false, fmt.Errorf("%v at revision %d, behind revision %d: %w (%d bytes)", p.Kind, p.Revision, a.position, ErrTooBig, a.maxUnit)
 	}
 	if !s.GetEnd() {
 		return Update{}, false, nil
 	}
-	a.wantState = false
-	return a.complete(), true, nil
+	if err := p.sort(); err != nil {
+		return Update{}, false, err
+	}
+	old := a.comparable() && p.Revision == a.position // nothing has happened since
+	return a.complete(), !old, nil
 }
+
+// comparable says whether the node's revisions can be compared with ours.
+func (a *assembler) comparable() bool {
+	return a.positioned && a.token == nil && a.there == a.lineage
+}
+
+// unitKind says what a unit is to the consumer: the state that a watch starts
+// with, or one that replaces what it was told before.
+func (a *assembler) unitKind(k pb.SyncKind) UpdateKind {
+	switch k {
+	case pb.SyncKind_SYNC_KIND_STATE:
+		if a.over {
+			return KindResync
+		}
+		return KindState
+	case pb.SyncKind_SYNC_KIND_RESYNC:
+		return KindResync
+	case pb.SyncKind_SYNC_KIND_DELTA:
+		return KindDelta
+	case pb.SyncKind_SYNC_KIND_CONFLATED:
+		return KindConflated
+	}
+	return 0
+}
+
+// beginUnit checks that a unit fits to where we are.
+func (a *assembler) beginUnit(s *pb.Sync) error {
+	kind := a.unitKind(s.GetKind())
+	isState := s.GetKind() == pb.SyncKind_SYNC_KIND_STATE
+	switch {
+	case a.partial.Kind == KindBatch:
+		return fmt.Errorf("%w: %v before revision %d was complete", errProtocol, kind, a.partial.Revision)
+	case kind == 0, a.wantState != isState, a.noSync && !isState, kind == KindConflated && a.conflate == 0:
+		return fmt.Errorf("%w: a unit (%v) that was not asked for", errProtocol, s.GetKind())
+	case s.GetRevision() <= 0:
+		return fmt.Errorf("%w: %v at revision %d", errProtocol, kind, s.GetRevision())
+	case a.there != a.lineage && kind != KindResync && kind != KindState:
+		return fmt.Errorf("%w: %v from one history to another", errProtocol, kind)
+	case a.comparable() && s.GetRevision() < a.position:
+		return fmt.Errorf("%w: %v at revision %d, we are at %d", errBehind, kind, s.GetRevision(), a.position)
+	case s.GetFromRevision() > a.position && (kind == KindDelta || kind == KindConflated):
+		return fmt.Errorf("%w: %v from revision %d, we are at %d", errProtocol, kind, s.GetFromRevision(), a.position)
+	}
+	// A unit that was not complete is void: the node begins again.
+	a.partial, a.size = Update{Kind: kind, Revision: s.GetRevision()}, 0
+	if kind == KindDelta || kind == KindConflated {
+		a.partial.From = a.position
+	}
+	return nil
+}
+
+// sort puts the keys of a unit in order. A key that comes twice is an error:
+// nobody could tell which one holds.
+func (u *Update) sort() error {
+	byKey := func(a, b KeyValue) int { return bytes.Compare(a.Key, b.Key) }
+	if u.Kind == KindDelta || u.Kind == KindConflated {
+		if !slices.IsSortedFunc(u.KVs, byKey) {
+			slices.SortFunc(u.KVs, byKey)
+		}
+		slices.SortFunc(u.Deleted, bytes.Compare)
+	} else if len(u.Deleted) > 0 {
+		return fmt.Errorf("%w: %v with deleted keys", errProtocol, u.Kind)
+	}
+	deleted := u.Deleted
+	for i := range u.KVs {
+		key := u.KVs[i].Key
+		for len(deleted) > 0 && bytes.Compare(deleted[0], key) < 0 {
+			deleted = deleted[1:]
+		}
+		if i > 0 && bytes.Compare(u.KVs[i-1].Key, key) >= 0 || len(deleted) > 0 && bytes.Equal(deleted[0], key) {
+			return fmt.Errorf("%w: key %q twice or out of order in %v", errProtocol, key, u.Kind)
+		}
+	}
+	for i := 1; i < len(u.Deleted); i++ {
+		if bytes.Equal(u.Deleted[i-1], u.Deleted[i]) {
+			return fmt.Errorf("%w: key %q twice in %v", errProtocol, u.Deleted[i], u.Kind)
+		}
+	}
+	return nil
+}
+
+// steady says that nothing is on its way but what comes next.
+func (a *assembler) steady() bool { return a.created && !a.behind && a.partial.Kind == 0 }
 
 // progress of a stream may arrive in the middle of a unit: it does not hold
 // for what is not complete.
 func (a *assembler) progress(revision int64) (Update, bool, error) {
-	if a.wantState || a.partial.Kind != 0 || revision <= a.position {
+	if !a.steady() || revision <= a.position {
 		return Update{}, false, nil
 	}
-	a.position = revision
+	a.position, a.token = revision, nil
 	return Update{Kind: KindProgress, Revision: revision, Lineage: a.lineage}, true, nil
 }
 
 func (a *assembler) complete() Update {
 	u := a.partial
-	u.Lineage = a.lineage
 	a.partial, a.size = Update{}, 0
-	a.positioned, a.position = true, u.Revision
+	a.wantState, a.over, a.token, a.behind = false, false, nil, false
+	a.positioned, a.position, a.lineage = true, u.Revision, a.there
+	u.Lineage = a.lineage
 	return u
 }

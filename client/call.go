@@ -12,7 +12,7 @@ type attempts struct {
 	rng      Range
 	addr     string // of the attempt
 	began    time.Time
-	avoid    string
+	tried    tried
 	hints    []string
 	failures int
 	deadline time.Time
@@ -30,7 +30,7 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 
 // node returns the connection for the next attempt.
 func (a *attempts) node() (*node, error) {
-	a.addr = a.c.pick(a.rng, a.hints, a.avoid)
+	a.addr = a.c.pick(a.rng, a.hints, a.tried)
 	a.hints, a.began = nil, time.Now()
 	return a.c.node(a.addr)
 }
@@ -38,7 +38,7 @@ func (a *attempts) node() (*node, error) {
 // worked says that the node answered.
 func (a *attempts) worked() {
 	a.c.praise(a.addr)
-	a.avoid, a.failures, a.deadline = "", 0, time.Now().Add(a.c.cfg.RetryFor)
+	a.tried, a.failures, a.deadline = nil, 0, time.Now().Add(a.c.cfg.RetryFor)
 }
 
 // failed waits for the next attempt. It returns the error for the caller when
@@ -59,8 +59,9 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return v.err
 	}
 	a.failures++
-	a.avoid, a.hints = a.addr, v.hints
-	d := max(backoff(a.failures), spread(v.after))
+	a.tried.add(a.addr)
+	a.hints = v.hints
+	d := backoff(a.failures, v.after)
 	if time.Now().Add(d).After(a.deadline) {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
 	}

@@ -26,14 +26,17 @@ type Client struct {
 	topology atomic.Pointer[topology]
 	first    chan struct{} // closed by follow: the map is known, or the first try failed
 
-	// The order of locks: Watcher.mu, then mu, then stream.mu.
+	// The order of locks: Watcher.mu, then mu, then stream.mu. Nothing is locked
+	// while unitsMu is held.
 	mu        sync.Mutex
 	closed    bool                  // guarded by mu
 	nodes     map[string]*node      // by address; guarded by mu
 	penalties penalties             // guarded by mu
 	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
 
-	resumes atomic.Int64
+	resumes, lists atomic.Int64
+	unitsMu        sync.Mutex
+	units          Units // guarded by unitsMu
 }
 
 // New returns a client of the cluster that the endpoints belong to. It
@@ -111,26 +114,40 @@ type Stats struct {
 	// Resumes counts the times a watcher went on at a node, the same one or
 	// another, after it had been started before.
 	Resumes int64
+	// Units are those of all watchers so far.
+	Units
+	// Lists counts the lists asked of nodes, those asked again included.
+	Lists int64
 }
 
 // Stats returns the client's figures as they are now.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load()}
+	s := Stats{Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load()}
 	for _, n := range c.nodes {
 		s.Streams += len(n.streams)
 	}
+	c.unitsMu.Lock()
+	defer c.unitsMu.Unlock()
+	s.Units = c.units
 	return s
 }
 
+// count counts an update, if it is a unit.
+func (c *Client) count(u *Update) {
+	c.unitsMu.Lock()
+	defer c.unitsMu.Unlock()
+	c.units.add(u)
+}
+
 // pick returns the address to ask about r: one of hints, else a member by the
-// map, else an endpoint. Those in the penalty box, and avoid, come last.
-func (c *Client) pick(r Range, hints []string, avoid string) string {
+// map, else an endpoint. Those in the penalty box, and those tried, come last.
+func (c *Client) pick(r Range, hints []string, tried tried) string {
 	addrs := slices.Concat(hints, c.topology.Load().candidates(r, c.seed), c.cfg.Endpoints)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.penalties.choose(addrs, avoid, time.Now())
+	return c.penalties.choose(addrs, tried, time.Now())
 }
 
 // node returns the connection to an address, a new one when there is none.

@@ -41,9 +41,13 @@ type Config struct {
 	// Default 10 s. The context may end it earlier.
 	RetryFor time.Duration
 	// Buffer is how many bytes a watcher holds for a consumer that does not
-	// keep up, besides one unit (a revision, a state), which may be of any
-	// size. Default 4 MiB.
+	// keep up, besides one revision or unit. Default 4 MiB.
 	Buffer int
+	// MaxUnit is how many bytes one unit of a watch may have: a watch that is
+	// sent a bigger one ends with [ErrTooBig]. A unit is held whole, and a resync
+	// is all that the range holds, also for a watch that did not ask for the
+	// state. Default 0: any size.
+	MaxUnit int
 }
 
 func (c Config) withDefaults() Config {
@@ -92,6 +96,9 @@ func (c Config) Validate() error {
 	}
 	if c.Buffer < 0 {
 		errs = append(errs, fmt.Errorf("buffer (%d bytes) must not be negative", c.Buffer))
+	}
+	if c.MaxUnit < 0 {
+		errs = append(errs, fmt.Errorf("max unit (%d bytes) must not be negative", c.MaxUnit))
 	}
 	return errors.Join(errs...)
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// CompactedError says that the history a watch or read needs is gone.
+// CompactedError says that the history a watch or read needs is gone. A watch
+// ends with it only if it was started with [WithoutSync].
 type CompactedError struct {
 	// Requested is the revision asked for.
 	Requested int64
@@ -32,7 +33,7 @@ func (e *FutureRevisionError) Error() string {
 var (
 	// ErrLineage says that a revision or token belongs to another history:
 	// etcd was restored from a backup, or replaced. Nothing learned before
-	// holds.
+	// holds. A watch ends with it only if it was started with [WithoutSync].
 	ErrLineage = errors.New("the revision belongs to another history of etcd (restored or replaced): " +
 		"forget what you know and read the state again (client.WithState)")
 	// ErrInvalid says that a request was wrong; the error says how. Trying
@@ -45,6 +46,10 @@ var (
 	ErrDenied = errors.New("the user has no right to these keys")
 	// ErrUnavailable says that no node could answer in time.
 	ErrUnavailable = errors.New("no node could answer")
+	// ErrTooBig says that a watch was sent a unit that is bigger than
+	// [Config.MaxUnit]. The watch goes on behind its position only if that is
+	// raised.
+	ErrTooBig = errors.New("the unit is bigger than Config.MaxUnit")
 	// ErrClosed says that the client, watcher or mirror was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -60,4 +65,5 @@ var (
 	errRefused  = errors.New("connection refused or broken")
 	errSlow     = errors.New("node did not answer in time")
 	errLags     = errors.New("node has not caught up to the list's revision")
+	errBehind   = errors.New("node has not caught up to where the watch is")
 )

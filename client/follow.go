@@ -19,12 +19,12 @@ const probeEvery = 5 * time.Second
 // other.
 func (c *Client) follow() {
 	var failures int
-	var avoid string
+	var tried tried
 	opened := sync.OnceFunc(func() { c.open() })
 	defer opened()
 	lost := false
 	for c.ctx.Err() == nil {
-		addr := c.pick(Range{}, nil, avoid)
+		addr := c.pick(Range{}, nil, tried)
 		got := false
 		began := time.Now()
 		err := c.followAt(addr, func() {
@@ -39,7 +39,7 @@ func (c *Client) follow() {
 			return
 		}
 		if got && time.Since(began) > settled {
-			failures = 0
+			failures, tried = 0, nil
 		}
 		failures++
 		v := judge(err)
@@ -51,8 +51,8 @@ func (c *Client) follow() {
 			c.cfg.Logger.Warn("no node answers; trying on", "endpoints", c.cfg.Endpoints, "last_error", brief(err))
 		}
 		opened()
-		avoid = addr
-		if !sleep(c.ctx, max(backoff(failures), spread(v.after))) {
+		tried.add(addr)
+		if !sleep(c.ctx, backoff(failures, v.after)) {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -17,6 +18,9 @@ type GetResult struct {
 	Revision int64
 	// Lineage is the history the revision belongs to.
 	Lineage uint64
+	// FreshAt is a time at which etcd had nothing newer; the zero time: not
+	// known, or a revision was asked for.
+	FreshAt time.Time
 }
 
 // Get reads one key. A key that does not exist is no error. It tries one node
@@ -41,6 +45,9 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 			return err //nolint:wrapcheck // judged and wrapped by read
 		}
 		out = GetResult{Revision: resp.GetRevision(), Lineage: resp.GetLineage()}
+		if age := resp.GetAge(); age != nil {
+			out.FreshAt = time.Now().Add(-age.AsDuration())
+		}
 		if resp.GetKv() != nil {
 			kv := keyValueFrom(resp.GetKv())
 			out.KV = &kv

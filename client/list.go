@@ -24,11 +24,14 @@ type Listing struct {
 	lineage  uint64
 	last     string // the last key yielded; "": none
 	nextPage []byte
+	deleted  [][]byte
+	freshAt  time.Time
 }
 
 // List lists a range in key order, all at one revision. Nothing is read until
 // [Listing.All] is ranged over. A list that breaks goes on at another node, at
-// the same revision, behind the last key.
+// the same revision, behind the last key; one with [ChangedSince] is yielded when
+// it is whole.
 func (c *Client) List(ctx context.Context, r Range, opts ...ReadOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, rng: r}
 	for _, o := range opts {
@@ -48,8 +51,16 @@ func (l *Listing) Lineage() uint64 { return l.lineage }
 // and [Limit] cut the list; nil when there is nothing more.
 func (l *Listing) NextPage() []byte { return l.nextPage }
 
-// All yields the keys, and at most one error, the last. It may be ranged over
-// once.
+// Deleted returns the keys that do not exist at the revision and may have
+// existed since that of [ChangedSince], once [Listing.All] has ended.
+func (l *Listing) Deleted() [][]byte { return l.deleted }
+
+// FreshAt returns a time at which etcd had nothing newer than the list, once
+// [Listing.All] has ended; the zero time when that is not known.
+func (l *Listing) FreshAt() time.Time { return l.freshAt }
+
+// All yields the keys, in order but with [ChangedSince], and at most one error,
+// the last. It may be ranged over once.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := l.run(yield); err != nil {
@@ -65,8 +76,13 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 	if err := l.rng.validate(); err != nil {
 		return err
 	}
-	if l.o.limit < 0 {
+	switch {
+	case l.o.limit < 0:
 		return fmt.Errorf("%w: limit %d is negative", ErrInvalid, l.o.limit)
+	case l.o.changes && l.o.since <= 0:
+		return fmt.Errorf("%w: changed since revision %d: it must be positive", ErrInvalid, l.o.since)
+	case l.o.changes && (l.o.limit > 0 || l.o.page != nil || l.o.keysOnly):
+		return fmt.Errorf("%w: ChangedSince excludes Limit, Page and KeysOnly", ErrInvalid)
 	}
 	a, err := l.c.attempts(l.ctx, l.rng)
 	if err != nil {
@@ -104,6 +120,11 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 		}
 		return err
 	}
+	var changed []KeyValue
+	if l.deleted = nil; l.o.changes { // nothing has been yielded yet
+		l.revision, l.lineage = 0, 0
+	}
+	l.c.lists.Add(1)
 	stream, err := pb.NewCacheServiceClient(n.conn).List(ctx, l.request())
 	if err != nil {
 		return failed(err)
@@ -114,6 +135,11 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 			return failed(err)
 		}
 		if !more {
+			for _, kv := range changed {
+				if !yield(kv, nil) {
+					return errStop
+				}
+			}
 			return nil
 		}
 		patience.Stop()
@@ -123,7 +149,21 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 		} else if r.GetRevision() != l.revision || r.GetLineage() != l.lineage {
 			return fmt.Errorf("%w: began at revision %d, went on at %d", ErrLineage, l.revision, r.GetRevision())
 		}
+		if l.o.changes && l.o.lineage != 0 && l.o.lineage != l.lineage {
+			return fmt.Errorf("changed since revision %d: %w", l.o.since, ErrLineage)
+		}
 		l.nextPage = r.GetNextPageToken()
+		if age := r.GetAge(); age != nil {
+			l.freshAt = time.Now().Add(-age.AsDuration())
+		}
+		if l.o.changes {
+			for _, p := range r.GetKvs() {
+				changed = append(changed, keyValueFrom(p))
+			}
+			l.deleted = append(l.deleted, r.GetDeleted()...)
+			patience.Reset(l.c.cfg.AttemptTimeout)
+			continue
+		}
 		for _, p := range r.GetKvs() {
 			if kv := keyValueFrom(p); string(kv.Key) > l.last { // others were yielded before it broke
 				l.last = string(kv.Key)
@@ -143,7 +183,7 @@ func (l *Listing) request() *pb.ListRequest {
 	r := l.rng
 	req := &pb.ListRequest{
 		Consistency: l.o.consistency(), Revision: l.o.revision,
-		Limit: l.o.limit, PageToken: l.o.page, KeysOnly: l.o.keysOnly,
+		Limit: l.o.limit, PageToken: l.o.page, KeysOnly: l.o.keysOnly, ChangedSince: l.o.since,
 	}
 	if l.o.maxStaleness > 0 {
 		req.MaxStaleness = durationpb.New(l.o.maxStaleness)

@@ -1,24 +1,26 @@
 package client
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Mirror is a local copy of a range, kept in step: reading it costs no
-// network. Every revision appears in it at once: a reader never sees half of
-// one. When the cluster cannot tell what was missed (compaction, a restore of
-// etcd) the mirror reads the state again and applies the difference at once;
-// until then it keeps what it has.
+// network. Every revision appears in it at once, and so does every unit that
+// takes the place of revisions which are no longer to be had: a reader never
+// sees half of one. When etcd was restored, and has another history, the mirror
+// changes over to that in one step, and [Mirror.Changes] tells what differs,
+// deletes among it that no server could tell; until then it keeps what it has.
 type Mirror struct {
 	rng    Range
 	hash   hasher
-	w      func() *Watcher // starts a watch
+	w      *Watcher
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 	ready  chan struct{} // closed with the first state
@@ -26,8 +28,6 @@ type Mirror struct {
 	mu      sync.RWMutex
 	view    View          // guarded by mu
 	changed chan struct{} // closed and replaced whenever view is; guarded by mu
-	on      *Watcher      // guarded by mu
-	resyncs int           // guarded by mu
 	err     error         // why it ended; guarded by mu
 }
 
@@ -38,14 +38,17 @@ type View struct {
 	lineage  uint64
 }
 
-// Mirror starts a mirror of a range. Close it, or end ctx, when done.
-func (c *Client) Mirror(ctx context.Context, r Range) *Mirror {
+// Mirror starts a mirror of a range. Close it, or end ctx, when done. Of the
+// options it takes [WithConflation], [WithMaxStaleness], [WithBuffer] and
+// [OnResume]; the others are its own business, and some end it as invalid.
+func (c *Client) Mirror(ctx context.Context, r Range, opts ...WatchOption) *Mirror {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Mirror{
 		rng: r, hash: hasher{seed: maphash.MakeSeed()}, cancel: cancel,
 		done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{}),
 	}
-	m.w = func() *Watcher { return c.Watch(ctx, r, WithState(), WithProgress()) }
+	own := []WatchOption{WithState(), WithProgress(), func(o *watchOptions) { o.noSync = false }}
+	m.w = c.Watch(ctx, r, slices.Concat(opts, own)...)
 	if !c.spawn(m.run) {
 		m.err = ErrClosed
 		cancel()
@@ -98,13 +101,12 @@ func (m *Mirror) Len() int { return m.View().Len() }
 // before it is ready.
 func (m *Mirror) Revision() int64 { return m.View().Revision() }
 
-// Resyncs counts how often the state had to be read again after the first
+// Stats returns the figures of the mirror's watch as they are now.
+func (m *Mirror) Stats() WatcherStats { return m.w.Stats() }
+
+// Resyncs counts how often the whole state had to be read again after the first
 // time.
-func (m *Mirror) Resyncs() int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.resyncs
-}
+func (m *Mirror) Resyncs() int { return int(m.Stats().Resyncs) }
 
 // Get returns a key, and whether it exists.
 func (v View) Get(key string) (KeyValue, bool) {
@@ -152,12 +154,7 @@ func (m *Mirror) WaitFor(ctx context.Context, revision int64) error {
 		if v.revision >= revision {
 			return nil
 		}
-		m.mu.RLock()
-		on := m.on
-		m.mu.RUnlock()
-		if on != nil {
-			on.RequestProgress()
-		}
+		m.w.RequestProgress()
 		select {
 		case <-changed:
 		case <-ask.C:
@@ -230,70 +227,80 @@ func (m *Mirror) now() (View, <-chan struct{}) {
 	return m.view, m.changed
 }
 
-// run keeps the mirror in step: one watch after the other, each with the
-// state first.
+// run applies the watch until it ends.
 func (m *Mirror) run() {
 	defer close(m.done)
+	defer m.w.Close()
 	defer m.cancel()
 	for {
-		w := m.w()
-		m.mu.Lock()
-		m.on = w
-		m.mu.Unlock()
-		err := m.follow(w)
-		w.Close()
-		var compacted *CompactedError
-		if !errors.As(err, &compacted) && !errors.Is(err, ErrLineage) {
+		u, err := m.w.Next(context.Background()) // the watch ends with the mirror's context
+		if err != nil {
 			m.mu.Lock()
 			m.err = err
 			m.mu.Unlock()
 			return
 		}
-		m.mu.Lock()
-		m.resyncs++
-		m.mu.Unlock()
-	}
-}
-
-// follow applies one watch until it ends.
-func (m *Mirror) follow(w *Watcher) error {
-	for {
-		u, err := w.Next(context.Background()) // the watch ends with the mirror's context
-		if err != nil {
-			return err
-		}
-		m.set(m.apply(m.View(), u))
+		m.set(m.hash.apply(m.View(), &u))
 		if u.Kind == KindState {
-			select {
-			case <-m.ready:
-			default:
-				close(m.ready)
-			}
+			close(m.ready)
 		}
 	}
 }
 
 // apply returns v after u.
-func (m *Mirror) apply(v View, u Update) View {
+func (h hasher) apply(v View, u *Update) View {
 	switch u.Kind {
-	case KindState:
-		v.root = nil
-		for i := range u.KVs {
-			v.root = v.root.put(m.hash, &u.KVs[i])
-		}
 	case KindBatch:
 		for i := range u.Events {
-			e := &u.Events[i]
-			if e.Type == Delete {
+			if e := &u.Events[i]; e.Type == Delete {
 				v.root = v.root.remove(e.KV.Key)
 			} else {
-				v.root = v.root.put(m.hash, &e.KV)
+				v.root = h.put(v.root, e.KV)
 			}
 		}
+	case KindDelta, KindConflated:
+		for i := range u.KVs {
+			v.root = h.put(v.root, u.KVs[i])
+		}
+		for _, key := range u.Deleted {
+			v.root = v.root.remove(key)
+		}
+	case KindState, KindResync:
+		v.root = h.replace(v.root, u.KVs)
 	case KindProgress:
 	}
 	v.revision, v.lineage = u.Revision, u.Lineage
 	return v
+}
+
+// put returns t with a copy of kv, which does not hold on to the update that it
+// came with.
+func (h hasher) put(t *tree, kv KeyValue) *tree { return t.put(h, &kv) }
+
+// replace returns the tree of kvs, which are in key order. It shares with old
+// what is the same, so that the two can be compared at the price of what
+// differs.
+func (h hasher) replace(old *tree, kvs []KeyValue) *tree {
+	root, rest := old, kvs
+	old.walk(Range{}, func(kv *KeyValue) bool {
+		for len(rest) > 0 && bytes.Compare(rest[0].Key, kv.Key) < 0 {
+			root = h.put(root, rest[0])
+			rest = rest[1:]
+		}
+		switch {
+		case len(rest) == 0 || !bytes.Equal(rest[0].Key, kv.Key):
+			root = root.remove(kv.Key)
+			return true
+		case !same(kv, &rest[0]):
+			root = h.put(root, rest[0])
+		}
+		rest = rest[1:]
+		return true
+	})
+	for i := range rest {
+		root = h.put(root, rest[i])
+	}
+	return root
 }
 
 func (m *Mirror) set(v View) {

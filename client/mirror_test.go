@@ -111,15 +111,23 @@ func TestMirrorIsAtomic(t *testing.T) {
 	wg.Wait()
 }
 
-// Compaction and restore cost a state, not the mirror; until it is there the
+// Compaction and restore cost a unit, not the mirror; until it is there the
 // mirror keeps what it has, and the difference is told.
-func TestMirrorFallsBackToState(t *testing.T) {
-	for name, lose := range map[string]func(*clienttest.Cluster){
-		"compaction": func(c *clienttest.Cluster) { c.Compact(c.Revision()) },
-		"restore":    func(c *clienttest.Cluster) { c.Restore(5) },
+func TestMirrorGoesOnWithAUnit(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose            func(*clienttest.Cluster)
+		deltas, resyncs int64
+		old             bool // nodes that know no units
+	}{
+		"compaction":                    {func(c *clienttest.Cluster) { c.Compact(c.Revision()) }, 1, 0, false},
+		"deletes forgotten":             {func(c *clienttest.Cluster) { c.Compact(c.Revision()); c.ForgetDeletes(c.Revision()) }, 0, 1, false},
+		"restore":                       {func(c *clienttest.Cluster) { c.Restore(5) }, 0, 1, false},
+		"compaction, nodes of the past": {func(c *clienttest.Cluster) { c.Compact(c.Revision()) }, 0, 1, true},
+		"restore, nodes of the past":    {func(c *clienttest.Cluster) { c.Restore(5) }, 0, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := start(t, clienttest.Config{Nodes: 1})
+			lose, want := c.lose, c
+			cluster := start(t, clienttest.Config{Nodes: 1, ChunkKeys: 2, NoUnits: c.old})
 			for i := range 10 {
 				cluster.Put(fmt.Sprintf("/demo/%d", i), "x")
 			}
@@ -149,11 +157,17 @@ func TestMirrorFallsBackToState(t *testing.T) {
 			if err := cluster.Nodes()[0].Restart(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the state was read again", func() bool {
-				return m.Resyncs() == 1 && m.Revision() == cluster.Revision()
+			eventually(t, "the mirror is there", func() bool {
+				return m.View().Lineage() == cluster.Lineage() && m.Revision() == cluster.Revision()
 			})
 			rev := cluster.Put("/demo/last", "x")
-			eventually(t, "goes on", func() bool { return m.Revision() == rev && m.Resyncs() == 1 })
+			eventually(t, "goes on", func() bool { return m.Revision() == rev })
+			if s := m.Stats(); s.Deltas != want.deltas || s.Resyncs != want.resyncs || m.Resyncs() != int(want.resyncs) || s.States != 1 {
+				t.Errorf("units: %+v", s.Units)
+			}
+			if s := c.Stats(); s.Lists != 0 || s.Deltas != want.deltas || s.Resyncs != want.resyncs {
+				t.Errorf("client: %+v", s)
+			}
 			checkView(t, cluster, m.View(), demo)
 			// What the changes say adds up to what the mirror holds.
 			have := map[string]string{}

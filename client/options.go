@@ -10,8 +10,11 @@ type watchOptions struct {
 	lineage  uint64
 	token    []byte
 	state    bool
+	noSync   bool
 	prevKV   bool
 	progress bool
+	conflate time.Duration
+	maxStale time.Duration
 	buffer   int
 	onResume func(Resume)
 }
@@ -23,7 +26,8 @@ func FromRevision(revision int64) WatchOption { return func(o *watchOptions) { o
 
 // WithLineage, with [FromRevision], names the history in which the revision
 // was learned (of an [Update], a [Listing] or a [GetResult]): if etcd has
-// another one by now, the watch ends with [ErrLineage].
+// another one by now, the watch begins with a resync ([WithoutSync]: it ends
+// with [ErrLineage]).
 func WithLineage(lineage uint64) WatchOption { return func(o *watchOptions) { o.lineage = lineage } }
 
 // FromToken goes on behind a position that a server gave out as an opaque
@@ -32,6 +36,22 @@ func FromToken(token []byte) WatchOption { return func(o *watchOptions) { o.toke
 
 // WithState delivers the state of the range first, then the events behind it.
 func WithState() WatchOption { return func(o *watchOptions) { o.state = true } }
+
+// WithoutSync asks for every event or none: where the history that the watch
+// needs is gone, or another one, it ends with [*CompactedError] or [ErrLineage].
+// Without it, the watch goes on with a unit: a [KindDelta] where the servers
+// still know what has changed, else a [KindResync].
+func WithoutSync() WatchOption { return func(o *watchOptions) { o.noSync = true } }
+
+// WithConflation delivers, instead of every event, at most one unit
+// ([KindConflated]) in so much time, with the latest value of each key that has
+// changed. From 10 ms to 1 h. It excludes [WithPrevKV] and [WithoutSync].
+func WithConflation(d time.Duration) WatchOption { return func(o *watchOptions) { o.conflate = d } }
+
+// WithMaxStaleness names the age at which what a node sends is too old: the
+// watch then looks for a node that is closer to etcd, for as long as it takes.
+// At least 100 ms. [WatcherStats.FreshAt] tells how old it is meanwhile.
+func WithMaxStaleness(d time.Duration) WatchOption { return func(o *watchOptions) { o.maxStale = d } }
 
 // WithPrevKV delivers the key's previous value with each event.
 func WithPrevKV() WatchOption { return func(o *watchOptions) { o.prevKV = true } }
@@ -69,6 +89,9 @@ type readOptions struct {
 	limit        int64
 	page         []byte
 	keysOnly     bool
+	changes      bool
+	since        int64
+	lineage      uint64
 }
 
 // AtRevision reads at an exact revision. Older revisions are kept for a short
@@ -92,3 +115,13 @@ func Page(token []byte) ReadOption { return func(o *readOptions) { o.page = toke
 
 // KeysOnly leaves the values out of a list. [Client.Get] ignores it.
 func KeysOnly() ReadOption { return func(o *readOptions) { o.keysOnly = true } }
+
+// ChangedSince lists the keys that have changed behind a revision, and
+// [Listing.Deleted] those that were deleted. The revision belongs to lineage (0:
+// not checked): when etcd has another one by now the list fails with
+// [ErrLineage]. It fails with [*CompactedError] when nobody knows any more what
+// was deleted; its floor less one is the oldest revision that will do. It excludes
+// [Limit], [Page] and [KeysOnly]. [Client.Get] ignores it.
+func ChangedSince(revision int64, lineage uint64) ReadOption {
+	return func(o *readOptions) { o.changes, o.since, o.lineage = true, revision, lineage }
+}

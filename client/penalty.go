@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"time"
 )
 
@@ -45,26 +46,37 @@ func (p *penalties) add(addr string, now time.Time, atLeast time.Duration) {
 func (p *penalties) clear(addr string) { delete(p.box, addr) }
 
 // choose returns the best of addrs: the first that is neither in the box nor
-// to be avoided; else the first that is to be avoided; else the one that
+// among those tried; else the one that was tried longest ago; else the one that
 // leaves the box first. Empty when addrs is.
-func (p *penalties) choose(addrs []string, avoid string, now time.Time) string {
+func (p *penalties) choose(addrs []string, tried tried, now time.Time) string {
 	var second, last string
 	var soonest time.Time
+	longest := len(tried)
 	for _, a := range addrs {
 		b, boxed := p.box[a]
+		at := slices.Index(tried, a)
 		switch {
 		case boxed && now.Before(b.until):
 			if last == "" || b.until.Before(soonest) {
 				last, soonest = a, b.until
 			}
-		case a == avoid:
-			second = a
-		default:
+		case at < 0:
 			return a
+		case at < longest:
+			second, longest = a, at
 		}
 	}
 	if second != "" {
 		return second
 	}
 	return last
+}
+
+// tried are addresses where it did not go well since it last did, the latest
+// last.
+type tried []string
+
+// add adds an address, or makes it the latest.
+func (t *tried) add(addr string) {
+	*t = append(slices.DeleteFunc(*t, func(a string) bool { return a == addr }), addr)
 }

@@ -106,14 +106,16 @@ func TestPenalties(t *testing.T) {
 	var p penalties
 	now := time.Unix(0, 0)
 	addrs := []string{"a", "b", "c"}
-	expect := func(want, avoid string, at time.Duration) {
+	expect := func(want, tried string, at time.Duration) {
 		t.Helper()
-		if got := p.choose(addrs, avoid, now.Add(at)); got != want {
-			t.Errorf("after %v, avoiding %q: %q, want %q", at, avoid, got, want)
+		if got := p.choose(addrs, strings.Fields(tried), now.Add(at)); got != want {
+			t.Errorf("after %v, having tried %q: %q, want %q", at, tried, got, want)
 		}
 	}
 	expect("a", "", 0)
 	expect("b", "a", 0)
+	expect("c", "b a", 0)
+	expect("b", "b a c", 0)
 	p.add("a", now, 0)
 	expect("b", "", 0)
 	expect("a", "", penaltyBase)
@@ -130,7 +132,7 @@ func TestPenalties(t *testing.T) {
 	expect("a", "b", penaltyMax)
 	p.clear("c")
 	expect("c", "", 0)
-	if got := (&penalties{}).choose(nil, "", now); got != "" {
+	if got := (&penalties{}).choose(nil, nil, now); got != "" {
 		t.Errorf("nobody: %q", got)
 	}
 }
@@ -138,14 +140,41 @@ func TestPenalties(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	for failures := range 100 {
 		for range 20 {
-			d := backoff(failures)
+			d := backoff(failures, 0)
 			if failures <= 1 && d != 0 || failures > 1 && (d <= 0 || d > backoffMax+time.Millisecond) {
 				t.Fatalf("after %d failures: %v", failures, d)
 			}
 		}
 	}
-	if d := spread(time.Second); d < time.Second || d > 1250*time.Millisecond {
-		t.Errorf("spread: %v", d)
+}
+
+// Many that were told the same, or lost the same node, come back spread over the
+// whole time: no tenth of it gets more than twice its part.
+func TestHerdsSpread(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait     func() time.Duration
+		from, to time.Duration
+	}{
+		"a server's delay":       {func() time.Duration { return backoff(1, time.Second) }, time.Second, 2 * time.Second},
+		"a delay after failures": {func() time.Duration { return backoff(10, 100*time.Millisecond) }, 100 * time.Millisecond, backoffMax + 100*time.Millisecond},
+		"failures":               {func() time.Duration { return backoff(10, 0) }, 0, backoffMax},
+		"a stream of 1000":       {func() time.Duration { return herd(1000) }, 0, 220 * time.Millisecond},
+		"a stream of 100000":     {func() time.Duration { return herd(100000) }, 0, herdMax},
+		"a stream of one":        {func() time.Duration { return herd(1) }, 0, herdBase + herdEach},
+	} {
+		var tenths [10]int
+		for range 10000 {
+			at := c.wait() - c.from
+			if at < 0 || at > c.to-c.from+time.Millisecond {
+				t.Fatalf("%s: %v does not lie between %v and %v", name, c.from+at, c.from, c.to)
+			}
+			tenths[min(10*at/(c.to-c.from), 9)]++
+		}
+		for i, n := range tenths {
+			if n < 500 || n > 2000 {
+				t.Errorf("%s: %d of 10000 in tenth %d", name, n, i)
+			}
+		}
 	}
 }
 
@@ -210,31 +239,107 @@ func state(revision int64, begin, end bool, keys ...string) *pb.WatchResponse {
 	return &pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: s}}
 }
 
+// unit is a whole delta, unless changed: changed keys, and, behind a dash,
+// deleted ones.
+func unit(from, to int64, keys string, change ...func(*pb.Sync)) *pb.WatchResponse {
+	s := &pb.Sync{Kind: pb.SyncKind_SYNC_KIND_DELTA, FromRevision: from, Revision: to, Begin: true, End: true}
+	for _, k := range strings.Fields(keys) {
+		if d, ok := strings.CutPrefix(k, "-"); ok {
+			s.Deleted = append(s.Deleted, []byte(d))
+		} else {
+			s.Kvs = append(s.Kvs, &pb.KeyValue{Key: []byte(k), ModRevision: to})
+		}
+	}
+	for _, f := range change {
+		f(s)
+	}
+	return &pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: s}}
+}
+
+func resync(s *pb.Sync)    { s.Kind, s.FromRevision = pb.SyncKind_SYNC_KIND_RESYNC, 0 }
+func conflated(s *pb.Sync) { s.Kind = pb.SyncKind_SYNC_KIND_CONFLATED }
+func first(s *pb.Sync)     { s.End = false }
+func middle(s *pb.Sync)    { s.Begin, s.End = false, false }
+func last(s *pb.Sync)      { s.Begin = false }
+
 // Each case is what one or more nodes send, and what comes out.
 func TestAssembler(t *testing.T) {
-	next := &pb.WatchResponse{} // stands for: the stream breaks, another node starts the watch
+	next := &pb.WatchResponse{}     // stands for: the stream breaks, another node starts the watch
+	restored := &pb.WatchResponse{} // the same, and that node follows a later history
+	lags := &pb.WatchResponse{}     // the same, and that node follows the first history
+	at10 := assembler{positioned: true, position: 10, lineage: 1}
 	for name, c := range map[string]struct {
 		a    assembler
 		in   []*pb.WatchResponse
 		want string
 	}{
-		"batches":                 {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, false, "a", "b")}, "batch@11/1 batch@12/2 ask 13"},
-		"duplicates are dropped":  {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(11, false, "a"), events(10, false, "a")}, "batch@11/1 ask 12"},
-		"fragments":               {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(11, true, "b"), events(11, false, "c")}, "batch@11/3 ask 12"},
-		"a cut in a revision":     {assembler{}, []*pb.WatchResponse{events(11, true, "a"), next, events(11, true, "a"), events(11, false, "b")}, "ask 11 batch@11/2 ask 12"},
-		"a cut before the last":   {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, true, "a"), next, progress(11)}, "batch@11/1 ask 12 ask 12"},
-		"progress in a revision":  {assembler{}, []*pb.WatchResponse{events(11, true, "a"), progress(11), next}, "ask 11 ask 11"},
-		"progress":                {assembler{}, []*pb.WatchResponse{progress(15), events(14, false, "a"), progress(14), next}, "progress@15 ask 16 ask 16"},
-		"another revision inside": {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(12, false, "a")}, "broken ask 11"},
-		"state":                   {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), progress(19), state(20, false, true, "b"), events(20, false, "b"), events(21, false, "a")}, "state@20/2 batch@21/1 ask 22"},
-		"an empty state":          {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, true)}, "state@20/0 ask 21"},
-		"a cut in a state":        {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), next, state(25, true, true, "b"), next}, "ask state state@25/1 ask 26 ask 26"},
-		"a state without begin":   {assembler{wantState: true}, []*pb.WatchResponse{state(20, false, true, "a")}, "broken ask state"},
-		"events in a state":       {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), events(21, false, "a")}, "broken ask state"},
-		"an unasked state":        {assembler{}, []*pb.WatchResponse{state(20, true, true, "a")}, "broken ask 11"},
-		"a future start":          {assembler{positioned: true, position: 99}, []*pb.WatchResponse{progress(50), events(60, false, "a"), events(100, false, "a")}, "batch@100/1 ask 101"},
-		"a start that skips":      {assembler{positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
-		"another lineage":         {assembler{positioned: true, position: 50, lineage: 9}, nil, "lineage ask 51"},
+		"batches":                         {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, false, "a", "b")}, "batch@11/1 batch@12/2 ask 13"},
+		"duplicates are dropped":          {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(11, false, "a"), events(10, false, "a")}, "batch@11/1 ask 12"},
+		"fragments":                       {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(11, true, "b"), events(11, false, "c")}, "batch@11/3 ask 12"},
+		"a cut in a revision":             {assembler{}, []*pb.WatchResponse{events(11, true, "a"), next, events(11, true, "a"), events(11, false, "b")}, "ask 11 batch@11/2 ask 12"},
+		"a cut before the last":           {assembler{}, []*pb.WatchResponse{events(11, false, "a"), events(12, true, "a"), next, progress(11)}, "batch@11/1 ask 12 ask 12"},
+		"progress in a revision":          {assembler{}, []*pb.WatchResponse{events(11, true, "a"), progress(11), next}, "ask 11 ask 11"},
+		"progress":                        {assembler{}, []*pb.WatchResponse{progress(15), events(14, false, "a"), progress(14), next}, "progress@15 ask 16 ask 16"},
+		"another revision inside":         {assembler{}, []*pb.WatchResponse{events(11, true, "a"), events(12, false, "a")}, "broken ask 11"},
+		"a foreign key":                   {assembler{rng: Prefix("a")}, []*pb.WatchResponse{events(11, false, "b")}, "broken ask 11"},
+		"an event without a key":          {assembler{}, []*pb.WatchResponse{events(11, false, "")}, "broken ask 11"},
+		"state":                           {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), progress(19), state(20, false, true, "b"), events(20, false, "b"), events(21, false, "a")}, "state@20/2 batch@21/1 ask 22"},
+		"an empty state":                  {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, true)}, "state@20/0 ask 21"},
+		"a cut in a state":                {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), next, state(25, true, true, "b"), next}, "ask state state@25/1 ask 26 ask 26"},
+		"a state without begin":           {assembler{wantState: true}, []*pb.WatchResponse{state(20, false, true, "a")}, "broken ask state"},
+		"events in a state":               {assembler{wantState: true}, []*pb.WatchResponse{state(20, true, false, "a"), events(21, false, "a")}, "broken ask state"},
+		"a delta for a state":             {assembler{wantState: true}, []*pb.WatchResponse{unit(10, 20, "a")}, "broken ask state"},
+		"an unasked state":                {assembler{}, []*pb.WatchResponse{state(20, true, true, "a")}, "broken ask 11"},
+		"a future start":                  {assembler{positioned: true, position: 99}, []*pb.WatchResponse{progress(50), events(60, false, "a"), events(100, false, "a")}, "batch@100/1 ask 101"},
+		"a start that skips":              {assembler{noSync: true, positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
+		"a start that skips, and no unit": {assembler{positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken ask 6"},
+		"another lineage, and no unit":    {assembler{noSync: true, positioned: true, position: 50, lineage: 9}, nil, "lineage ask 51"},
+
+		"a delta":                  {at10, []*pb.WatchResponse{unit(10, 20, "b -c a"), events(20, false, "a"), events(21, false, "a")}, "delta@10-20/2-1 batch@21/1 ask 22"},
+		"a delta in parts":         {at10, []*pb.WatchResponse{unit(10, 20, "b", first), unit(0, 20, "a -d", middle), progress(15), unit(0, 20, "-c", last)}, "delta@10-20/2-2 ask 21"},
+		"a cut in a delta":         {at10, []*pb.WatchResponse{unit(10, 20, "b", first), unit(0, 20, "a", middle), next, unit(10, 25, "a")}, "ask 11 delta@10-25/1-0 ask 26"},
+		"a cut, then the window":   {at10, []*pb.WatchResponse{unit(10, 20, "b", first), next, events(12, false, "b")}, "ask 11 batch@12/1 ask 13"},
+		"a delta from elsewhere":   {at10, []*pb.WatchResponse{unit(11, 20, "b")}, "broken ask 11"},
+		"a delta from before":      {at10, []*pb.WatchResponse{events(15, false, "a"), unit(10, 20, "a b")}, "batch@15/1 delta@15-20/2-0 ask 21"},
+		"a delta twice":            {at10, []*pb.WatchResponse{unit(10, 20, "a"), unit(10, 20, "a"), events(21, false, "a")}, "delta@10-20/1-0 batch@21/1 ask 22"},
+		"a delta of the past":      {at10, []*pb.WatchResponse{progress(30), unit(10, 20, "a")}, "progress@30 behind ask 31"},
+		"a part twice":             {at10, []*pb.WatchResponse{unit(10, 20, "a", first), unit(0, 20, "b", middle), unit(0, 20, "b", middle), unit(0, 20, "", last)}, "broken ask 11"},
+		"a unit begun again":       {at10, []*pb.WatchResponse{unit(10, 20, "a", first), unit(0, 20, "b", middle), unit(10, 25, "c", first), unit(0, 25, "d", last)}, "delta@10-25/2-0 ask 26"},
+		"a resync in a delta":      {at10, []*pb.WatchResponse{unit(10, 20, "a", first), unit(0, 30, "b", resync)}, "resync@30/1 ask 31"},
+		"an end alone":             {at10, []*pb.WatchResponse{unit(0, 20, "a", last)}, "broken ask 11"},
+		"two kinds in one":         {at10, []*pb.WatchResponse{unit(10, 20, "a", first), unit(0, 20, "b", last, resync)}, "broken ask 11"},
+		"two revisions in one":     {at10, []*pb.WatchResponse{unit(10, 20, "a", first), unit(0, 21, "b", last)}, "broken ask 11"},
+		"events in a delta":        {at10, []*pb.WatchResponse{unit(10, 20, "a", first), events(20, false, "a")}, "broken ask 11"},
+		"a delta in a revision":    {at10, []*pb.WatchResponse{events(11, true, "a"), unit(10, 20, "a")}, "broken ask 11"},
+		"deleted and changed":      {at10, []*pb.WatchResponse{unit(10, 20, "a b -b")}, "broken ask 11"},
+		"deleted twice":            {at10, []*pb.WatchResponse{unit(10, 20, "-b -a -b")}, "broken ask 11"},
+		"a unit with foreign keys": {assembler{rng: Prefix("a"), positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a -b")}, "broken ask 11"},
+		"a kind of tomorrow":       {at10, []*pb.WatchResponse{unit(10, 20, "a", func(s *pb.Sync) { s.Kind = 9 })}, "broken ask 11"},
+		"conflated":                {assembler{conflate: time.Second, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a", conflated), unit(20, 30, "-a", conflated)}, "conflated@10-20/1-0 conflated@20-30/0-1 ask 31"},
+		"conflated, unasked":       {at10, []*pb.WatchResponse{unit(10, 20, "a", conflated)}, "broken ask 11"},
+		"a unit, not allowed":      {assembler{noSync: true, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a")}, "broken ask 11"},
+		"too big":                  {assembler{maxUnit: 3 * overhead, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a b", first), unit(10, 20, "-c", last)}, "too big ask 11"},
+
+		"a resync":                        {at10, []*pb.WatchResponse{unit(0, 20, "a b", resync, first), unit(0, 20, "c", resync, last), events(21, false, "a")}, "resync@20/3 batch@21/1 ask 22"},
+		"an empty resync":                 {at10, []*pb.WatchResponse{unit(0, 20, "", resync)}, "resync@20/0 ask 21"},
+		"a resync out of order":           {at10, []*pb.WatchResponse{unit(0, 20, "b a", resync)}, "broken ask 11"},
+		"a resync with deletes":           {at10, []*pb.WatchResponse{unit(0, 20, "a -b", resync)}, "broken ask 11"},
+		"a resync of the past":            {at10, []*pb.WatchResponse{unit(0, 9, "a", resync)}, "behind ask 11"},
+		"a resync to where we are":        {at10, []*pb.WatchResponse{unit(0, 10, "a", resync), events(11, false, "a")}, "batch@11/1 ask 12"},
+		"another lineage":                 {at10, []*pb.WatchResponse{restored, progress(40), unit(0, 7, "a", resync), events(8, false, "a"), next}, "ask 11 resync@7/1 batch@8/1 ask 9 ask 9"},
+		"another lineage at our revision": {at10, []*pb.WatchResponse{restored, unit(0, 10, "a", resync)}, "ask 11 resync@10/1 ask 11"},
+		"another lineage, cut":            {at10, []*pb.WatchResponse{restored, unit(0, 7, "a", resync, first), lags, events(11, false, "a"), restored, unit(0, 8, "a", resync)}, "ask 11 ask 11 behind broken ask 11 resync@8/1 ask 9"},
+		"another lineage by events":       {at10, []*pb.WatchResponse{restored, events(11, false, "a")}, "ask 11 broken ask 11"},
+		"another lineage by delta":        {at10, []*pb.WatchResponse{restored, unit(10, 20, "a")}, "ask 11 broken ask 11"},
+		"a node that lags behind it":      {at10, []*pb.WatchResponse{restored, unit(0, 7, "a", resync), lags, unit(0, 20, "a", resync)}, "ask 11 resync@7/1 ask 8 behind broken ask 8"},
+
+		"a lineage from elsewhere": {assembler{positioned: true, position: 10, lineage: 9}, []*pb.WatchResponse{unit(0, 7, "a", resync)}, "resync@7/1 ask 8"},
+
+		"a token":                   {assembler{token: []byte("t")}, []*pb.WatchResponse{next, events(11, false, "a")}, "ask token batch@11/1 ask 12"},
+		"a token, then a delta":     {assembler{token: []byte("t")}, []*pb.WatchResponse{unit(10, 20, "a", first), next, unit(10, 25, "b")}, "ask token delta@10-25/1-0 ask 26"},
+		"a token, then a resync":    {assembler{token: []byte("t")}, []*pb.WatchResponse{unit(0, 5, "a", resync, first), next, unit(0, 6, "b", resync), events(7, false, "a")}, "ask token resync@6/1 batch@7/1 ask 8"},
+		"a token for now":           {assembler{token: []byte("t")}, []*pb.WatchResponse{progress(10), progress(12)}, "progress@12 ask 13"},
+		"a token that nobody knows": {func() assembler { a := assembler{token: []byte("t")}; a.startOver(); return a }(), []*pb.WatchResponse{state(20, true, true, "a")}, "resync@20/1 ask 21"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out []string
@@ -243,27 +348,43 @@ func TestAssembler(t *testing.T) {
 				switch {
 				case errors.Is(err, ErrLineage):
 					say("lineage")
+				case errors.Is(err, errBehind):
+					say("behind")
+				case errors.Is(err, ErrTooBig):
+					say("too big")
 				case err != nil:
 					say("broken")
 				}
 			}
+			a, lineage := c.a, uint64(1)
+			begin := func() {
+				a.begin()
+				failed(a.start(&pb.Created{Revision: 10, Lineage: lineage}))
+			}
 			ask := func() {
-				switch s := c.a.begin().GetStart().(type) {
+				switch s := a.begin().GetStart().(type) {
 				case *pb.CreateWatch_StartRevision:
 					say("ask %d", s.StartRevision)
 				case *pb.CreateWatch_StateFirst:
 					say("ask state")
+				case *pb.CreateWatch_ResumeToken:
+					say("ask token")
 				}
 			}
-			c.a.begin()
-			failed(c.a.start(&pb.Created{Revision: 10, Lineage: 1}))
+			begin()
 			for _, r := range c.in {
-				if r == next {
+				switch r {
+				case next, restored, lags:
 					ask()
-					failed(c.a.start(&pb.Created{Revision: 10, Lineage: 1}))
+					if r == restored {
+						lineage = 2
+					} else if r == lags {
+						lineage = 1
+					}
+					begin()
 					continue
 				}
-				u, whole, err := c.a.step(r)
+				u, whole, err := a.step(r)
 				failed(err)
 				if !whole {
 					continue
@@ -271,10 +392,12 @@ func TestAssembler(t *testing.T) {
 				switch u.Kind {
 				case KindBatch:
 					say("batch@%d/%d", u.Revision, len(u.Events))
-				case KindState:
-					say("state@%d/%d", u.Revision, len(u.KVs))
+				case KindState, KindResync:
+					say("%v@%d/%d", u.Kind, u.Revision, len(u.KVs))
 				case KindProgress:
 					say("progress@%d", u.Revision)
+				case KindDelta, KindConflated:
+					say("%v@%d-%d/%d-%d", u.Kind, u.From, u.Revision, len(u.KVs), len(u.Deleted))
 				}
 			}
 			ask()

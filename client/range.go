@@ -34,6 +34,11 @@ func Between(start, end string) Range { return Range{Start: start, End: end} }
 // Contains says whether the range holds key.
 func (r Range) Contains(key string) bool { return key >= r.Start && (r.End == "" || key < r.End) }
 
+// has is Contains without a copy of the key.
+func (r Range) has(key []byte) bool {
+	return string(key) >= r.Start && (r.End == "" || string(key) < r.End)
+}
+
 // String writes the range for people: one key as itself, others as [a, b).
 func (r Range) String() string {
 	switch r.End {

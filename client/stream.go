@@ -151,7 +151,7 @@ func (s *stream) run(ctx context.Context) {
 			w.end(v.err)
 			continue
 		}
-		w.lost(s, id, err, v)
+		w.lost(s, id, err, v, herd(len(watches)))
 	}
 }
 
@@ -216,7 +216,7 @@ func (s *stream) listen() {
 			return
 		}
 		for id, w := range s.overdue() {
-			w.lost(s, id, fmt.Errorf("%s: %w", s.node.addr, errNoStart), verdict{})
+			w.lost(s, id, fmt.Errorf("%s: %w", s.node.addr, errNoStart), verdict{}, 0)
 		}
 	}
 }

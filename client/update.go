@@ -1,5 +1,7 @@
 package client
 
+import "time"
+
 // UpdateKind says what an [Update] is.
 type UpdateKind uint8
 
@@ -8,27 +10,67 @@ const (
 	// KindBatch: Events are all changes of the range at Revision, in etcd's
 	// order.
 	KindBatch UpdateKind = iota + 1
-	// KindState: KVs are all keys of the range at Revision, in key order. It
-	// replaces whatever was known. Comes once, first, and only with
-	// [WithState].
+	// KindState: KVs are all keys of the range at Revision. Comes once, first,
+	// and only with [WithState].
 	KindState
 	// KindProgress: everything up to Revision has been delivered. Only with
 	// [WithProgress].
 	KindProgress
+	// KindDelta: the events behind From are no longer to be had one by one. KVs
+	// are the keys that have changed since, as they are at Revision, and Deleted
+	// those that do not exist and may have existed.
+	KindDelta
+	// KindResync: nobody knows what has changed, or etcd has another history by
+	// now, and then Lineage is another one and Revision may be lower than before.
+	// KVs are all keys of the range at Revision: what was known of any other key
+	// no longer holds.
+	KindResync
+	// KindConflated: as KindDelta, because [WithConflation] asked for it.
+	KindConflated
 )
 
-// Update is one step of a watch. Revisions strictly increase from each to the
-// next. Its contents are shared: do not change them.
+// String returns the kind in small letters.
+func (k UpdateKind) String() string {
+	switch k {
+	case KindBatch:
+		return "batch"
+	case KindState:
+		return "state"
+	case KindProgress:
+		return "progress"
+	case KindDelta:
+		return "delta"
+	case KindResync:
+		return "resync"
+	case KindConflated:
+		return "conflated"
+	}
+	return "nothing"
+}
+
+// Update is one step of a watch, always whole: a unit (a state, delta, resync
+// or conflated one) is handed out when its last key has arrived, so that none
+// is ever seen torn, whatever happens to nodes in its middle. Revisions strictly
+// increase from each to the next within one lineage. Its contents are shared: do
+// not change them.
 type Update struct {
 	Kind UpdateKind
 	// Revision is where the watcher stands after the update.
 	Revision int64
-	// Lineage is the history the revision belongs to.
+	// From is where it stood before; only in a delta and a conflated unit.
+	From int64
+	// Lineage is the history that Revision belongs to.
 	Lineage uint64
 	// Events is set in a batch, and not empty.
 	Events []Event
-	// KVs is set in a state, unless the range was empty.
+	// KVs are the keys of a unit, in key order; there may be none.
 	KVs []KeyValue
+	// Deleted are keys of a delta or conflated unit, in key order, none of
+	// them in KVs.
+	Deleted [][]byte
+	// FreshAt, of a progress, is a time at which etcd had nothing newer: what
+	// the watcher has is not older than that. The zero time: not known.
+	FreshAt time.Time
 }
 
 // size returns the bytes the update holds.
@@ -40,5 +82,37 @@ func (u *Update) size() int {
 	for i := range u.KVs {
 		n += u.KVs[i].size()
 	}
+	for _, key := range u.Deleted {
+		n += overhead + len(key)
+	}
 	return n
+}
+
+// Units counts units that have arrived whole, and the keys in them.
+type Units struct {
+	// States were asked for by [WithState].
+	States, StateKeys int64
+	// Deltas tell what changed: their keys are those that did, changed and
+	// deleted.
+	Deltas, DeltaKeys int64
+	// Resyncs tell everything again: nobody knew what had changed.
+	Resyncs, ResyncKeys int64
+	// Conflated units were asked for by [WithConflation].
+	Conflated, ConflatedKeys int64
+}
+
+// add counts an update, if it is a unit.
+func (n *Units) add(u *Update) {
+	keys := int64(len(u.KVs) + len(u.Deleted))
+	switch u.Kind {
+	case KindState:
+		n.States, n.StateKeys = n.States+1, n.StateKeys+keys
+	case KindDelta:
+		n.Deltas, n.DeltaKeys = n.Deltas+1, n.DeltaKeys+keys
+	case KindResync:
+		n.Resyncs, n.ResyncKeys = n.Resyncs+1, n.ResyncKeys+keys
+	case KindConflated:
+		n.Conflated, n.ConflatedKeys = n.Conflated+1, n.ConflatedKeys+keys
+	case KindBatch, KindProgress:
+	}
 }

@@ -33,21 +33,24 @@ type Watcher struct {
 	timer    *time.Timer
 	failures int       // attempts in a row that failed
 	since    time.Time // when the node started the watch
-	avoid    string    // address where it did not go well
-	hints    []string  // addresses named by the last node
+	tried    tried
+	hints    []string // addresses named by the last node
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was loaded anew has less than others.
 	floors   map[string]int64
-	nodeName string // the node that started it last
-	reason   error  // why it left that node
+	nodeName string    // the node that started it last
+	reason   error     // why it left that node
+	freshAt  time.Time // what has arrived is not older; zero: not known
 	resumes  int
+	units    Units
 	err      error // why it ended; nil while it lives
 }
 
 // Watch follows a range. It returns at once; the watch starts in the
 // background, and goes on at one node after the other until ctx ends or the
 // watcher is closed. What is wrong with the request is returned by
-// [Watcher.Next].
+// [Watcher.Next]. Be ready for units, which take the place of events that are
+// no longer to be had ([KindDelta], [KindResync]), or say [WithoutSync].
 func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watcher {
 	w := &Watcher{
 		c: c, started: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -57,7 +60,10 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	for _, o := range opts {
 		o(&w.opts)
 	}
-	w.asm = assembler{rng: r, prevKV: w.opts.prevKV, wantState: w.opts.state, token: w.opts.token, lineage: w.opts.lineage}
+	w.asm = assembler{
+		rng: r, prevKV: w.opts.prevKV, noSync: w.opts.noSync, conflate: w.opts.conflate, maxStaleness: w.opts.maxStale,
+		maxUnit: c.cfg.MaxUnit, wantState: w.opts.state, token: w.opts.token, lineage: w.opts.lineage,
+	}
 	if w.opts.from > 0 {
 		w.asm.positioned, w.asm.position = true, w.opts.from-1
 	}
@@ -96,6 +102,15 @@ func (o *watchOptions) validate() error {
 	if o.from < 0 {
 		errs = append(errs, fmt.Errorf("%w: start revision %d is negative", ErrInvalid, o.from))
 	}
+	if o.conflate != 0 && (o.conflate < 10*time.Millisecond || o.conflate > time.Hour) {
+		errs = append(errs, fmt.Errorf("%w: conflation (%v) must be between 10ms and 1h", ErrInvalid, o.conflate))
+	}
+	if o.conflate != 0 && (o.noSync || o.prevKV) {
+		errs = append(errs, fmt.Errorf("%w: WithConflation excludes WithoutSync and WithPrevKV: it merges events into units", ErrInvalid))
+	}
+	if o.maxStale != 0 && o.maxStale < 100*time.Millisecond {
+		errs = append(errs, fmt.Errorf("%w: max staleness (%v) must be at least 100ms", ErrInvalid, o.maxStale))
+	}
 	if o.buffer <= 0 {
 		errs = append(errs, fmt.Errorf("%w: a buffer of %d bytes holds nothing", ErrInvalid, o.buffer))
 	}
@@ -105,7 +120,8 @@ func (o *watchOptions) validate() error {
 // Next returns the next update. It waits for one until ctx ends, which does
 // not end the watch. Once the watch has ended, and what had arrived before has
 // been returned, it returns why: the cause of the watch's context,
-// [ErrClosed], [*CompactedError], [ErrLineage] or [ErrInvalid].
+// [ErrClosed], [ErrInvalid], [ErrDenied], [ErrUnauthenticated] or [ErrTooBig],
+// and [WithoutSync] also [*CompactedError] or [ErrLineage].
 func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	for {
 		u, ok, err := w.take()
@@ -198,6 +214,12 @@ type WatcherStats struct {
 	Resumes int
 	// Updates and Bytes wait for the consumer.
 	Updates, Bytes int
+	// Units are those that have arrived so far.
+	Units
+	// FreshAt is a time at which etcd had nothing newer than what has arrived:
+	// that is not older than time.Since(FreshAt). The zero time: not known. It
+	// moves with the nodes' signs of life, about three times in Config.Silence.
+	FreshAt time.Time
 }
 
 // Stats returns the watcher's figures as they are now.
@@ -206,7 +228,7 @@ func (w *Watcher) Stats() WatcherStats {
 	defer w.mu.Unlock()
 	return WatcherStats{
 		Node: w.nodeName, Attached: w.on != nil && w.asm.created, Resumes: w.resumes,
-		Updates: len(w.queue), Bytes: w.bytes,
+		Updates: len(w.queue), Bytes: w.bytes, Units: w.units, FreshAt: w.freshAt,
 	}
 }
 
@@ -243,27 +265,28 @@ func (w *Watcher) placeLocked() {
 	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
 		return
 	}
-	addr := w.c.pick(w.asm.rng, w.hints, w.avoid)
+	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
 	w.hints = nil
 	s, id, err := w.c.join(w, addr)
 	if err != nil {
 		if !errors.Is(err, ErrClosed) { // Close ends all watchers
 			w.c.penalise(addr, 0)
-			w.retryLocked(0)
+			w.tried.add(addr)
+			w.retryLocked(0, 0)
 		}
 		return
 	}
 	w.on, w.id = s, id
 }
 
-// retryLocked places the watch anew after its next backoff, and not before
-// atLeast.
-func (w *Watcher) retryLocked(atLeast time.Duration) {
+// retryLocked places the watch anew after its next backoff: when the node asked
+// to wait for after, not before that. Spread comes on top.
+func (w *Watcher) retryLocked(after, spread time.Duration) {
 	if w.err != nil || w.timer != nil {
 		return
 	}
 	w.failures++
-	d := max(backoff(w.failures), spread(atLeast))
+	d := backoff(w.failures, after) + spread
 	if d == 0 {
 		w.placeLocked()
 		return
@@ -286,18 +309,19 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 		return
 	}
 	if w.asm.created && time.Since(w.since) > settled {
-		w.failures = 0
+		w.failures, w.tried = 0, nil
 	}
 	if w.asm.created || w.reason == nil {
 		w.reason = reason
 	}
-	w.avoid = w.on.node.addr
+	w.tried.add(w.on.node.addr)
 	w.on.remove(w.id, tell)
 	w.on, w.id = nil, 0
 }
 
-// lost says that a stream, or the watch on it, came to nothing.
-func (w *Watcher) lost(s *stream, id int64, err error, v verdict) {
+// lost says that a stream, or the watch on it, came to nothing. The watch comes
+// back after spread, besides its backoff.
+func (w *Watcher) lost(s *stream, id int64, err error, v verdict, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on != s || w.id != id {
@@ -305,7 +329,7 @@ func (w *Watcher) lost(s *stream, id int64, err error, v verdict) {
 	}
 	w.detachLocked(err, true)
 	w.hints = v.hints
-	w.retryLocked(v.after)
+	w.retryLocked(v.after, spread)
 }
 
 // end ends the watch for good. What has arrived can still be read, unless the
@@ -370,7 +394,7 @@ func (w *Watcher) handle(s *stream, id int64, r *pb.WatchResponse) {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) *Resume {
-	fresh := !w.asm.positioned && !w.asm.wantState
+	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
 	if err := w.asm.start(c); err != nil {
 		if errors.Is(err, ErrLineage) {
 			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, ErrLineage))
@@ -385,7 +409,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	if name == "" {
 		name = w.on.node.addr
 	}
-	w.since, w.avoid, w.floors = time.Now(), "", nil
+	w.since, w.floors = time.Now(), nil
 	var resumed *Resume
 	select {
 	case <-w.started:
@@ -401,11 +425,13 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	return resumed
 }
 
-// brokenLocked leaves a node that does not keep to the protocol.
+// brokenLocked leaves a node that lags, or does not keep to the protocol.
 func (w *Watcher) brokenLocked(err error) {
-	w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
+	if !errors.Is(err, errBehind) {
+		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
+	}
 	w.detachLocked(err, true)
-	w.retryLocked(backoffBase)
+	w.retryLocked(backoffBase, 0)
 }
 
 func (w *Watcher) endedLocked(e *pb.Ended) {
@@ -425,15 +451,30 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		w.on.retire() // a stream's token is that of its beginning
 	case pb.EndReason_END_REASON_COMPACTED:
 		if !w.asm.wantState { // else it is about the state's revision: the next one will do
-			if floor, nowhere := w.compactedLocked(e); nowhere {
+			floor, nowhere := w.compactedLocked(e)
+			switch {
+			case !nowhere:
+				return
+			case w.asm.noSync:
 				w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: floor}))
+				return
 			}
-			return
+			w.asm.startOver() // a server that knows no units
 		}
 	case pb.EndReason_END_REASON_LINEAGE:
-		if !w.asm.wantState {
+		switch {
+		case w.asm.wantState:
+		case w.asm.noSync:
 			w.endLocked(because(ErrLineage))
 			return
+		case w.asm.created: // this node has what all are about to ask for
+			addr := w.on.node.addr
+			w.detachLocked(fmt.Errorf("%s: %w", addr, ErrLineage), false)
+			w.tried, w.hints = nil, []string{addr}
+			w.retryLocked(e.GetRetryAfter().AsDuration(), herd(maxWatches))
+			return
+		default:
+			w.asm.startOver() // a server that knows no units
 		}
 	case pb.EndReason_END_REASON_DRAINING:
 		w.c.penalise(w.on.node.addr, drainPenalty)
@@ -441,7 +482,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	hints := e.GetEndpoints()
 	w.detachLocked(fmt.Errorf("%s ended the watch: %s", w.on.node.addr, e.GetMessage()), false)
 	w.hints = hints
-	w.retryLocked(e.GetRetryAfter().AsDuration())
+	w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 }
 
 // compactedLocked goes on at a node that was not asked yet. When a few have
@@ -458,8 +499,8 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 			}
 			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
 			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.node.addr, w.asm.position+1), false)
-			w.hints = []string{addr}
-			w.retryLocked(0)
+			w.tried, w.hints = nil, []string{addr}
+			w.retryLocked(0, 0)
 			return 0, false
 		}
 	}
@@ -475,30 +516,44 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 const maxAsked = 5
 
 func (w *Watcher) stepLocked(r *pb.WatchResponse) {
+	if p := r.GetProgress(); p.GetAge() != nil && p.GetRevision() > 0 && w.asm.steady() {
+		if at := time.Now().Add(-p.GetAge().AsDuration()); at.After(w.freshAt) {
+			w.freshAt = at
+		}
+	}
 	u, whole, err := w.asm.step(r)
 	switch {
+	case errors.Is(err, ErrTooBig):
+		w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, err))
 	case err != nil:
 		w.brokenLocked(err)
-	case !whole:
-		if len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer {
-			w.pauseLocked()
-		}
-	default:
+	case whole:
 		w.pushLocked(u)
+	case w.asm.partial.Kind == KindBatch && len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer:
+		w.pauseLocked() // never in a unit: it costs the servers more than a revision
 	}
 }
 
 // pushLocked puts an update on the queue. When it does not fit, the watch
 // leaves the stream with the update, and resumes once the queue is empty.
 func (w *Watcher) pushLocked(u Update) {
-	if u.Kind == KindProgress {
+	switch u.Kind {
+	case KindProgress:
 		if !w.opts.progress {
 			return
 		}
+		u.FreshAt = w.freshAt
 		if n := len(w.queue); n > 0 && w.queue[n-1].Kind == KindProgress {
 			w.queue[n-1] = u
 			return
 		}
+	case KindResync:
+		w.freshAt = time.Time{} // it may be another history's
+		fallthrough
+	case KindState, KindDelta, KindConflated:
+		w.units.add(&u)
+		w.c.count(&u)
+	case KindBatch:
 	}
 	w.queue = append(w.queue, u)
 	w.bytes += u.size()
@@ -511,6 +566,5 @@ func (w *Watcher) pushLocked(u Update) {
 func (w *Watcher) pauseLocked() {
 	w.paused = true
 	w.detachLocked(errFull, true)
-	w.avoid = "" // it is not the node's fault
-	w.failures = 0
+	w.failures, w.tried = 0, nil // it is not the node's fault
 }

@@ -241,7 +241,7 @@ func TestWatchFindsTheNodeThatStillHasTheHistory(t *testing.T) {
 	cluster.Nodes()[1].Kill()
 	cluster.Nodes()[2].RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 7, Message: "gone"})
 	var compacted *client.CompactedError
-	if _, err := c.Watch(t.Context(), demo, client.FromRevision(3)).Next(deadline(t)); !errors.As(err, &compacted) || compacted.Floor != 7 {
+	if _, err := c.Watch(t.Context(), demo, client.FromRevision(3), client.WithoutSync()).Next(deadline(t)); !errors.As(err, &compacted) || compacted.Floor != 7 {
 		t.Fatalf("gone everywhere: %v", err)
 	}
 }
@@ -258,7 +258,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	}
 
 	cluster.Compact(6)
-	err := next(client.FromRevision(5))
+	err := next(client.FromRevision(5), client.WithoutSync())
 	var compacted *client.CompactedError
 	if !errors.As(err, &compacted) || compacted.Requested != 5 || compacted.Floor != 6 {
 		t.Errorf("below the floor: %v", err)
@@ -266,11 +266,13 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	if !strings.Contains(err.Error(), "read the state again") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	if err := next(client.FromRevision(6), client.WithLineage(7)); !errors.Is(err, client.ErrLineage) {
+	if err := next(client.FromRevision(6), client.WithLineage(7), client.WithoutSync()); !errors.Is(err, client.ErrLineage) {
 		t.Errorf("another lineage: %v", err)
 	}
 	for _, opts := range [][]client.WatchOption{
 		{client.FromRevision(5), client.WithState()}, {client.FromRevision(-1)}, {client.WithBuffer(-1)},
+		{client.WithConflation(time.Millisecond)}, {client.WithConflation(2 * time.Hour)}, {client.WithMaxStaleness(time.Millisecond)},
+		{client.WithConflation(time.Second), client.WithPrevKV()}, {client.WithConflation(time.Second), client.WithoutSync()},
 	} {
 		if err := next(opts...); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("got %v", err)
@@ -289,13 +291,13 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	}
 }
 
-func TestRestoreEndsTheWatch(t *testing.T) {
+func TestRestoreEndsAWatchWithoutUnits(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	for range 10 {
 		cluster.Put("/demo/a", "x")
 	}
 	c := connect(t, cluster)
-	w := c.Watch(t.Context(), demo, client.FromRevision(2))
+	w := c.Watch(t.Context(), demo, client.FromRevision(2), client.WithoutSync())
 	follow(t, cluster, w, &seen{rng: demo}, 11, 1)
 	cluster.Restore(5)
 	cluster.Put("/demo/a", "of another history")

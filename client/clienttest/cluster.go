@@ -25,13 +25,16 @@ type Config struct {
 	// ChunkKeys is how many keys a chunk of a state or list carries at most;
 	// 0: all.
 	ChunkKeys int
+	// NoUnits makes nodes that know no units but states, as older ones did:
+	// they end watches that allow units as if they did not.
+	NoUnits bool
 }
 
 // Cluster is some nodes over one history.
 type Cluster struct {
 	cfg Config
 
-	watches, lists atomic.Int64
+	watches, lists, deltas, resyncs atomic.Int64
 
 	mu       sync.Mutex
 	hist     history       // guarded by mu
@@ -135,6 +138,14 @@ func (c *Cluster) Compact(floor int64) {
 	c.hist.floor = floor
 }
 
+// ForgetDeletes makes what was deleted below floor unknown: who comes from an
+// older revision that is compacted, too, gets a resync.
+func (c *Cluster) ForgetDeletes(floor int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hist.deletes = floor
+}
+
 // Restore takes the cluster back to an earlier revision, as a new lineage.
 // Running watches end with REASON_LINEAGE.
 func (c *Cluster) Restore(revision int64) {
@@ -185,6 +196,19 @@ func (c *Cluster) Watches() int64 { return c.watches.Load() }
 
 // Lists returns how many lists and states have been begun, at all nodes.
 func (c *Cluster) Lists() int64 { return c.lists.Load() }
+
+// Deltas and Resyncs return how many units have been begun, at all nodes.
+func (c *Cluster) Deltas() int64 { return c.deltas.Load() }
+
+// Resyncs is documented at Deltas.
+func (c *Cluster) Resyncs() int64 { return c.resyncs.Load() }
+
+// Lineage returns the number of the history.
+func (c *Cluster) Lineage() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lineage
+}
 
 func (c *Cluster) cloneMapLocked() *pb.ShardMap {
 	old := c.shardMap

@@ -25,6 +25,7 @@ type history struct {
 	batches []Batch
 	keys    map[string]*pb.KeyValue
 	floor   int64 // the oldest revision that can be asked for
+	deletes int64 // the oldest revision from which on deletes are known
 }
 
 func (h *history) revision() int64 { return int64(len(h.batches)) + 1 }
@@ -75,6 +76,27 @@ func (h *history) events(revision int64, start, end string, prev bool) []*pb.Eve
 		out = append(out, e)
 	}
 	return out
+}
+
+// changes returns the keys of [start, end) that have changed behind since, as
+// they are at a revision, and those that were deleted.
+func (h *history) changes(since, revision int64, start, end string) (changed []*pb.KeyValue, deleted [][]byte) {
+	last := map[string]*pb.Event{}
+	for _, b := range h.batches[max(since-1, 0) : revision-1] {
+		for _, e := range b.Events {
+			if key := string(e.GetKv().GetKey()); contains(start, end, key) {
+				last[key] = e
+			}
+		}
+	}
+	for key, e := range last { // in any order
+		if e.GetType() == pb.EventType_DELETE {
+			deleted = append(deleted, []byte(key))
+		} else {
+			changed = append(changed, e.GetKv())
+		}
+	}
+	return changed, deleted
 }
 
 // state returns the keys of [start, end) at a revision, in key order.

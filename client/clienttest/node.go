@@ -19,17 +19,19 @@ type Node struct {
 	c    *Cluster
 
 	cut     atomic.Int64 // responses until the streams break; 0: never
+	garble  atomic.Int64 // responses until one is spoilt; 0: never
 	waiting atomic.Int64 // open watches
 
 	mu       sync.Mutex
 	addr     string       // kept over restarts; guarded by mu
 	server   *grpc.Server // nil: killed; guarded by mu
 	served   chan struct{}
-	gate     *gate     // of the running server; guarded by mu
-	draining bool      // guarded by mu
-	held     int64     // the newest revision it has; 0: all; guarded by mu
-	refusal  *pb.Ended // answer to new watches; nil: start them; guarded by mu
-	notHere  []string  // who has what it has not; nil: it has everything; guarded by mu
+	gate     *gate         // of the running server; guarded by mu
+	draining bool          // guarded by mu
+	held     int64         // the newest revision it has; 0: all; guarded by mu
+	refusal  *pb.Ended     // answer to new watches; nil: start them; guarded by mu
+	notHere  []string      // who has what it has not; nil: it has everything; guarded by mu
+	age      time.Duration // how old its data is; guarded by mu
 }
 
 // Addr returns host:port. It stays the same when the node is restarted.
@@ -62,8 +64,9 @@ func (n *Node) Restart() error {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	n.addr = l.Addr().String()
-	n.draining, n.held, n.refusal, n.notHere = false, 0, nil, nil
+	n.draining, n.held, n.refusal, n.notHere, n.age = false, 0, nil, nil, 0
 	n.cut.Store(0)
+	n.garble.Store(0)
 	n.gate = &gate{dead: make(chan struct{})}
 	gate := n.gate
 	s := grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.UnaryInterceptor(n.c.checkCall), grpc.StreamInterceptor(n.c.checkStream))
@@ -150,17 +153,35 @@ func (n *Node) NotHere(endpoints ...string) {
 // count.
 func (n *Node) CutAfter(responses int64) { n.cut.Store(responses) }
 
+// Garble spoils the node's n-th response from now on: it is sent twice, or is
+// not what the protocol allows. The same responses count as for CutAfter.
+func (n *Node) Garble(responses int64) { n.garble.Store(responses) }
+
+// SetAge says how old the node's data is. Watches that want it fresher end.
+func (n *Node) SetAge(age time.Duration) {
+	n.mu.Lock()
+	n.age = age
+	n.mu.Unlock()
+	n.c.broadcast()
+}
+
+func (n *Node) ageNow() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.age
+}
+
 // Watches returns how many watches are open at the node.
 func (n *Node) Watches() int64 { return n.waiting.Load() }
 
-// cutNow counts a response down; true: break the stream instead.
-func (n *Node) cutNow() bool {
+// due counts a response down; true: this is the one.
+func due(count *atomic.Int64) bool {
 	for {
-		left := n.cut.Load()
+		left := count.Load()
 		if left == 0 {
 			return false
 		}
-		if n.cut.CompareAndSwap(left, left-1) {
+		if count.CompareAndSwap(left, left-1) {
 			return left == 1
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -101,6 +102,9 @@ func (s *cacheServer) List(r *pb.ListRequest, stream pb.CacheService_ListServer)
 	if err != nil {
 		return err
 	}
+	if since := r.GetChangedSince(); since > 0 {
+		return s.changes(since, rev, lineage, start, end, stream)
+	}
 	kvs := s.state(rev, from, end)
 	var next []byte
 	if l := r.GetLimit(); l > 0 && int64(len(kvs)) > l {
@@ -113,12 +117,44 @@ func (s *cacheServer) List(r *pb.ListRequest, stream pb.CacheService_ListServer)
 		}
 	}
 	for chunk := range chunks(kvs, s.n.c.cfg.ChunkKeys) {
-		if s.n.cutNow() {
+		if due(&s.n.cut) {
 			return status.Error(codes.Unavailable, "cut")
 		}
 		out := &pb.ListResponse{Revision: rev, Lineage: lineage, Kvs: chunk.part}
 		if chunk.last {
 			out.NextPageToken = next
+		}
+		if err := stream.Send(out); err != nil {
+			return err //nolint:wrapcheck // gRPC's own
+		}
+	}
+	return nil
+}
+
+// changes lists what has changed since a revision.
+func (s *cacheServer) changes(since, rev int64, lineage uint64, start, end string, stream pb.CacheService_ListServer) error {
+	c := s.n.c
+	c.mu.Lock()
+	floor := c.hist.deletes
+	var kvs []*pb.KeyValue
+	var deleted [][]byte
+	if since < rev {
+		kvs, deleted = c.hist.changes(since, rev, start, end)
+	}
+	c.mu.Unlock()
+	if since+1 < floor {
+		return failure(codes.OutOfRange, "COMPACTED", "compacted", map[string]string{"requested": fmt.Sprint(since + 1), "floor": fmt.Sprint(floor)})
+	}
+	for chunk := range chunks(kvs, c.cfg.ChunkKeys) {
+		if due(&s.n.cut) {
+			return status.Error(codes.Unavailable, "cut")
+		}
+		out := &pb.ListResponse{Revision: rev, Lineage: lineage, Kvs: chunk.part}
+		if chunk.first {
+			out.Deleted = deleted
+		}
+		if chunk.last {
+			out.Age = durationpb.New(s.n.ageNow())
 		}
 		if err := stream.Send(out); err != nil {
 			return err //nolint:wrapcheck // gRPC's own

@@ -1,10 +1,14 @@
 package clienttest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -16,6 +20,10 @@ type watch struct {
 	next       int64 // the first revision not delivered
 	prev       bool
 	lineage    uint64
+	sync       bool          // units may be sent
+	conflate   time.Duration // 0: every event is sent
+	unitAt     time.Time     // of the last conflated unit
+	staleness  time.Duration // the oldest data to send; 0: any
 }
 
 // watchStream serves one Watch stream, from one goroutine.
@@ -24,6 +32,7 @@ type watchStream struct {
 	c       *Cluster
 	rpc     pb.CacheService_WatchServer
 	watches []*watch
+	later   <-chan time.Time // something is to be delivered then
 }
 
 func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
@@ -53,6 +62,7 @@ func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
 		}
 		select {
 		case <-changed:
+		case <-w.later:
 		case <-tick.C:
 			err = w.progress()
 		case r, ok := <-requests:
@@ -74,8 +84,46 @@ func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
 
 // send sends one response, or breaks the stream.
 func (w *watchStream) send(r *pb.WatchResponse) error {
-	if (len(r.GetEvents()) > 0 || r.GetSync() != nil) && w.n.cutNow() {
-		return status.Error(codes.Unavailable, "cut")
+	if len(r.GetEvents()) > 0 || r.GetSync() != nil {
+		if due(&w.n.cut) {
+			return status.Error(codes.Unavailable, "cut")
+		}
+		if due(&w.n.garble) {
+			return w.garbled(r)
+		}
+	}
+	return w.rpc.Send(r) //nolint:wrapcheck // gRPC's own
+}
+
+// garbled sends a response twice, or spoils it. A watch that took it for good
+// would have something twice, or what it did not ask for.
+func (w *watchStream) garbled(r *pb.WatchResponse) error {
+	switch sync := r.GetSync(); rand.IntN(4) {
+	case 0:
+		if err := w.rpc.Send(r); err != nil {
+			return err //nolint:wrapcheck // gRPC's own
+		}
+	case 1:
+		foreign := &pb.KeyValue{Key: []byte("\xff\xffforeign"), ModRevision: 1}
+		if r = proto.CloneOf(r); sync != nil {
+			r.GetSync().Kvs = append(r.GetSync().Kvs, foreign, foreign)
+		} else {
+			r.Events = append(r.Events, &pb.Event{}, &pb.Event{Kv: foreign})
+		}
+	case 2:
+		if r = proto.CloneOf(r); sync != nil {
+			r.GetSync().Begin = !sync.GetBegin()
+		} else {
+			r.Events[0].Kv = nil
+		}
+	case 3:
+		if sync == nil {
+			return w.rpc.Send(&pb.WatchResponse{WatchId: r.GetWatchId(), Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{
+				Kind: pb.SyncKind_SYNC_KIND_DELTA, Begin: true, End: true, FromRevision: r.GetRevision() + 5, Revision: r.GetRevision() + 10,
+			}}}) //nolint:wrapcheck // gRPC's own
+		}
+		r = proto.CloneOf(r)
+		r.GetSync().Kind = 99
 	}
 	return w.rpc.Send(r) //nolint:wrapcheck // gRPC's own
 }
@@ -98,7 +146,9 @@ func (w *watchStream) progress() error {
 			visible = x.next - 1
 		}
 	}
-	return w.send(&pb.WatchResponse{Detail: &pb.WatchResponse_Progress{Progress: &pb.Progress{Revision: visible}}})
+	return w.send(&pb.WatchResponse{Detail: &pb.WatchResponse_Progress{Progress: &pb.Progress{
+		Revision: visible, Age: durationpb.New(w.n.ageNow()),
+	}}})
 }
 
 func (w *watchStream) request(r *pb.WatchRequest) error {
@@ -149,39 +199,95 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_DRAINING, Message: "draining"})
 	}
 	visible, lineage, floor, _ := w.head()
-	x := &watch{id: id, start: start, end: end, prev: r.GetPrevKv(), lineage: lineage, next: visible + 1}
-	switch {
-	case r.GetLineage() != 0 && r.GetLineage() != lineage:
-		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "another history"})
-	case r.GetStateFirst():
-	case r.GetStartRevision() > 0:
-		if x.next = r.GetStartRevision(); x.next < floor {
-			return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
+	x := &watch{
+		id: id, start: start, end: end, prev: r.GetPrevKv(), lineage: lineage, next: visible + 1,
+		sync: r.GetAllowSync() && !w.c.cfg.NoUnits, conflate: r.GetConflate().AsDuration(), staleness: r.GetMaxStaleness().AsDuration(),
+	}
+	asked := r.GetLineage()
+	switch at := r.GetStart().(type) {
+	case *pb.CreateWatch_StartRevision:
+		x.next = at.StartRevision
+	case *pb.CreateWatch_ResumeToken:
+		var of string
+		if _, err := fmt.Sscanf(string(at.ResumeToken), tokenForm, &asked, &x.next, &of); err != nil || of != start+"-"+end {
+			return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_INVALID, Message: "resume_token: damaged, or made for another range"})
 		}
+	}
+	foreign := asked != 0 && asked != lineage
+	behind := x.next < floor && !r.GetStateFirst()
+	switch {
+	case x.staleness > 0 && w.n.ageNow() > x.staleness:
+		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_STALE, Message: "stale"})
+	case foreign && !x.sync:
+		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "another history"})
+	case behind && !x.sync:
+		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
 	}
 	w.c.watches.Add(1)
 	err := w.send(&pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{
-		Revision: x.next - 1, Lineage: lineage, Node: w.n.Name,
+		Revision: x.next - 1, Lineage: lineage, Node: w.n.Name, ResumeToken: fmt.Appendf(nil, tokenForm, lineage, x.next, start+"-"+end),
 	}}})
-	if err == nil && r.GetStateFirst() {
-		err = w.state(x, visible)
+	switch {
+	case err != nil:
+	case r.GetStateFirst():
+		err = w.state(x, pb.SyncKind_SYNC_KIND_STATE, visible)
+	case foreign:
+		err = w.state(x, pb.SyncKind_SYNC_KIND_RESYNC, visible)
 	}
 	w.watches = append(w.watches, x)
 	w.n.waiting.Add(1)
 	return err
 }
 
+// tokenForm is what a resume token says: lineage, next revision, range.
+const tokenForm = "%d %d %q"
+
 // state sends the state of a watch's range at a revision.
-func (w *watchStream) state(x *watch, revision int64) error {
-	w.c.lists.Add(1)
+func (w *watchStream) state(x *watch, kind pb.SyncKind, revision int64) error {
 	w.c.mu.Lock()
 	kvs := w.c.hist.state(revision, x.start, x.end)
 	w.c.mu.Unlock()
+	if kind == pb.SyncKind_SYNC_KIND_STATE {
+		w.c.lists.Add(1)
+	} else {
+		w.c.resyncs.Add(1)
+	}
+	x.next = revision + 1
+	return w.unit(x, &pb.Sync{Kind: kind, Revision: revision}, kvs, nil)
+}
+
+// changes sends what has changed behind a watch's position.
+func (w *watchStream) changes(x *watch, kind pb.SyncKind, revision int64) error {
+	w.c.mu.Lock()
+	kvs, deleted := w.c.hist.changes(x.next-1, revision, x.start, x.end)
+	w.c.mu.Unlock()
+	from := x.next - 1
+	x.next = revision + 1
+	if kind == pb.SyncKind_SYNC_KIND_DELTA {
+		w.c.deltas.Add(1)
+	}
+	// What went by without an event for it must be told before a unit starts there.
+	err := w.send(&pb.WatchResponse{Detail: &pb.WatchResponse_Progress{Progress: &pb.Progress{Revision: from, WatchIds: []int64{x.id}}}})
+	if err != nil || kind == pb.SyncKind_SYNC_KIND_CONFLATED && len(kvs) == 0 && len(deleted) == 0 {
+		return err
+	}
+	return w.unit(x, &pb.Sync{Kind: kind, Revision: revision, FromRevision: from}, kvs, deleted)
+}
+
+// unit sends a unit in parts: keys, and beside them deleted ones.
+func (w *watchStream) unit(x *watch, head *pb.Sync, kvs []*pb.KeyValue, deleted [][]byte) error {
 	for c := range chunks(kvs, w.c.cfg.ChunkKeys) {
-		err := w.send(&pb.WatchResponse{WatchId: x.id, Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{
-			Kind: pb.SyncKind_SYNC_KIND_STATE, Begin: c.first, End: c.last, Revision: revision, Kvs: c.part,
-		}}})
-		if err != nil {
+		part := proto.CloneOf(head)
+		part.Begin, part.End, part.Kvs = c.first, c.last, c.part
+		if !c.first {
+			part.FromRevision = 0
+		}
+		if n := len(c.part); c.last || n > len(deleted) {
+			part.Deleted, deleted = deleted, nil
+		} else {
+			part.Deleted, deleted = deleted[:n], deleted[n:]
+		}
+		if err := w.send(&pb.WatchResponse{WatchId: x.id, Detail: &pb.WatchResponse_Sync{Sync: part}}); err != nil {
 			return err
 		}
 	}
@@ -191,14 +297,16 @@ func (w *watchStream) state(x *watch, revision int64) error {
 // deliver sends every watch what it has not seen, and returns what tells of
 // the next change.
 func (w *watchStream) deliver() (<-chan struct{}, error) {
-	visible, lineage, _, changed := w.head()
-	draining := w.n.isDraining()
+	visible, lineage, floor, changed := w.head()
+	draining, age := w.n.isDraining(), w.n.ageNow()
 	for i := len(w.watches) - 1; i >= 0; i-- {
 		x := w.watches[i]
 		var end *pb.Ended
 		switch {
 		case x.lineage != lineage:
 			end = &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "another history"}
+		case x.staleness > 0 && age > x.staleness:
+			end = &pb.Ended{Reason: pb.EndReason_END_REASON_STALE, Message: "stale", ResumeRevision: x.next}
 		case draining:
 			end = &pb.Ended{Reason: pb.EndReason_END_REASON_DRAINING, Message: "draining", ResumeRevision: x.next}
 		}
@@ -209,20 +317,47 @@ func (w *watchStream) deliver() (<-chan struct{}, error) {
 			}
 		}
 	}
+	w.later = nil
 	for _, x := range w.watches {
-		for ; x.next <= visible; x.next++ {
-			w.c.mu.Lock()
-			events := w.c.hist.events(x.next, x.start, x.end, x.prev)
-			w.c.mu.Unlock()
-			if len(events) == 0 {
-				continue
-			}
-			for c := range chunks(events, w.c.cfg.FragmentEvents) {
-				if err := w.send(&pb.WatchResponse{WatchId: x.id, Revision: x.next, Fragment: !c.last, Events: c.part}); err != nil {
-					return nil, err
-				}
-			}
+		if err := w.deliverTo(x, visible, floor); err != nil {
+			return nil, err
 		}
 	}
 	return changed, nil
+}
+
+func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
+	switch {
+	case x.next > visible:
+		return nil
+	case x.sync && x.next < floor:
+		w.c.mu.Lock()
+		known := x.next >= w.c.hist.deletes
+		w.c.mu.Unlock()
+		if known {
+			return w.changes(x, pb.SyncKind_SYNC_KIND_DELTA, visible)
+		}
+		return w.state(x, pb.SyncKind_SYNC_KIND_RESYNC, visible)
+	case x.conflate > 0:
+		if wait := x.conflate - time.Since(x.unitAt); wait > 0 {
+			w.later = time.After(wait) // somebody's turn: the others' is looked at then, too
+			return nil
+		}
+		x.unitAt = time.Now()
+		return w.changes(x, pb.SyncKind_SYNC_KIND_CONFLATED, visible)
+	}
+	for ; x.next <= visible; x.next++ {
+		w.c.mu.Lock()
+		events := w.c.hist.events(x.next, x.start, x.end, x.prev)
+		w.c.mu.Unlock()
+		if len(events) == 0 {
+			continue
+		}
+		for c := range chunks(events, w.c.cfg.FragmentEvents) {
+			if err := w.send(&pb.WatchResponse{WatchId: x.id, Revision: x.next, Fragment: !c.last, Events: c.part}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

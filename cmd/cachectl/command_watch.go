@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +14,10 @@ import (
 )
 
 type watchFlags struct {
-	prefix, state, prev bool
-	rangeEnd            string
-	from, count         int64
+	prefix, state, prev, noSync bool
+	rangeEnd                    string
+	from, count                 int64
+	conflate, maxStaleness      time.Duration
 }
 
 func newWatchCommand(s *session) *cobra.Command {
@@ -24,14 +26,23 @@ func newWatchCommand(s *session) *cobra.Command {
 		Use:   "watch KEY",
 		Short: "Follow a key or range",
 		Long: `watch prints a line for every change, in order, each once: PUT or DELETE, the
-revision, the key, the value. With --state, a line STATE for each key comes
-first. It ends with Ctrl-C. When its node dies it goes on at another one, from
-where it was, and says so on standard error.`,
+revision, the key, the value. It ends with Ctrl-C. When its node dies it goes on
+at another one, from where it was, and says so on standard error.
+
+Units stand between a line BEGIN and a line END and are printed whole or not at
+all. With --state, the first is the state: a line STATE for each key, with the
+revision of its last change. When changes are no longer to be had one by one, a
+delta follows: PUT for each key that has changed since, DELETE for each that does
+not exist any more, with the delta's revision; when nobody knows what has
+changed, or etcd was restored, a resync: STATE for all that is there, and what is
+not among it is gone. With --no-sync the watch ends there instead, with status 1.
+With --conflate, all changes come in units, the newest value of each key.`,
 		Example: `  cachectl watch /demo/a                     one key
   cachectl watch --prefix /demo/             all keys below /demo/
   cachectl watch --prefix "" -o json         everything, an object per line
   cachectl watch --prefix /demo/ --state     what is there, then what changes
-  cachectl watch --prefix /demo/ --from 42   every change since revision 42`,
+  cachectl watch --prefix /demo/ --from 42   every change since revision 42
+  cachectl watch --prefix /demo/ --conflate 1s  what has changed, once a second`,
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rng, err := span(args[0], f.prefix, f.rangeEnd)
@@ -41,6 +52,12 @@ where it was, and says so on standard error.`,
 				err = errors.New("--state and --from exclude each other")
 			case f.from < 0:
 				err = fmt.Errorf("--from %d: revisions are positive", f.from)
+			case f.conflate != 0 && (f.conflate < 10*time.Millisecond || f.conflate > time.Hour):
+				err = fmt.Errorf("--conflate %v: from 10ms to 1h", f.conflate)
+			case f.conflate != 0 && (f.noSync || f.prev):
+				err = errors.New("--conflate excludes --no-sync and --prev")
+			case f.maxStaleness != 0 && f.maxStaleness < 100*time.Millisecond:
+				err = fmt.Errorf("--max-staleness %v: at least 100ms", f.maxStaleness)
 			}
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
@@ -53,7 +70,10 @@ where it was, and says so on standard error.`,
 	cmd.Flags().Int64Var(&f.from, "from", 0, "the first revision to print; it may lie in the future (default: now)")
 	cmd.Flags().BoolVar(&f.state, "state", false, "print what is there first")
 	cmd.Flags().BoolVar(&f.prev, "prev", false, "print the value before each change, too")
-	cmd.Flags().Int64Var(&f.count, "count", 0, "end after so many lines (default: never)")
+	cmd.Flags().Int64Var(&f.count, "count", 0, "end after so many lines, BEGIN and END not counted (default: never)")
+	cmd.Flags().BoolVar(&f.noSync, "no-sync", false, "print every change or end: take no unit in place of changes that are gone")
+	cmd.Flags().DurationVar(&f.conflate, "conflate", 0, "print at most one unit in so much time, with the newest value of each key")
+	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "look for another node when the data is older than this (default: any age will do)")
 	return cmd
 }
 
@@ -81,6 +101,15 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 	if f.prev {
 		opts = append(opts, client.WithPrevKV())
 	}
+	if f.noSync {
+		opts = append(opts, client.WithoutSync())
+	}
+	if f.conflate > 0 {
+		opts = append(opts, client.WithConflation(f.conflate))
+	}
+	if f.maxStaleness > 0 {
+		opts = append(opts, client.WithMaxStaleness(f.maxStaleness))
+	}
 	w := c.Watch(ctx, rng, opts...)
 	defer w.Close()
 	left := f.count
@@ -91,9 +120,12 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 		if err != nil {
 			return err //nolint:wrapcheck // says what it did
 		}
-		for _, e := range linesOf(u) {
-			if err := f.line(s, e); err != nil {
+		for _, l := range linesOf(u) {
+			if err := f.line(s, l); err != nil {
 				return err
+			}
+			if l.unit != nil {
+				continue
 			}
 			if left--; left == 0 {
 				return nil
@@ -103,47 +135,93 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 	return nil
 }
 
-// line is one line of output.
+// line is one line of output: of a key, or the first or last one of a unit.
 type line struct {
 	what     string
 	revision int64
 	e        client.Event
+	unit     *client.Update // nil: of a key
 }
 
 func linesOf(u client.Update) []line {
 	var out []line
-	for _, kv := range u.KVs {
-		out = append(out, line{"STATE", kv.ModRevision, client.Event{KV: kv}})
-	}
 	for _, e := range u.Events {
-		out = append(out, line{e.Type.String(), u.Revision, e})
+		out = append(out, line{what: e.Type.String(), revision: u.Revision, e: e})
 	}
-	return out
+	if u.Kind == client.KindBatch || u.Kind == client.KindProgress {
+		return out
+	}
+	what := "STATE"
+	if changes(u) {
+		what = "PUT"
+	}
+	out = append(out, line{what: "BEGIN", revision: u.Revision, unit: &u})
+	for _, kv := range u.KVs {
+		out = append(out, line{what: what, revision: kv.ModRevision, e: client.Event{KV: kv}})
+	}
+	for _, key := range u.Deleted {
+		out = append(out, line{what: "DELETE", revision: u.Revision, e: client.Event{Type: client.Delete, KV: client.KeyValue{Key: key}}})
+	}
+	return append(out, line{what: "END", revision: u.Revision, unit: &u})
+}
+
+// changes says whether a unit tells what has changed, and not all there is.
+func changes(u client.Update) bool {
+	return u.Kind == client.KindDelta || u.Kind == client.KindConflated
 }
 
 func (f *watchFlags) line(s *session, l line) error {
 	var err error
 	if s.json() {
+		enc := json.NewEncoder(s.p.stdout)
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(jsonOf(l))
+	} else {
+		_, err = fmt.Fprintln(s.p.stdout, strings.TrimRight(f.text(l), " "))
+	}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+func jsonOf(l line) any {
+	switch {
+	case l.unit == nil:
 		out := eventJSON{Type: l.what, Revision: l.revision, keyValueJSON: keyValueOf(l.e.KV, l.e.Type == client.Put)}
 		if l.e.Prev != nil {
 			prev := keyValueOf(*l.e.Prev, true)
 			out.Prev = &prev
 		}
-		enc := json.NewEncoder(s.p.stdout)
-		enc.SetEscapeHTML(false)
-		err = enc.Encode(out)
-	} else {
-		text := fmt.Sprintf("%-6s  %d  %s", l.what, l.revision, show(l.e.KV.Key))
+		return out
+	case l.what == "END":
+		return unitJSON{Type: l.what, Revision: l.revision, Unit: l.unit.Kind.String()}
+	}
+	keys := len(l.unit.KVs) + len(l.unit.Deleted)
+	return unitJSON{
+		Type: l.what, Revision: l.revision, Unit: l.unit.Kind.String(), From: l.unit.From, Lineage: l.unit.Lineage, Keys: &keys,
+	}
+}
+
+func (f *watchFlags) text(l line) string {
+	text := fmt.Sprintf("%-6s  %d  ", l.what, l.revision)
+	switch u := l.unit; {
+	case u == nil:
+		text += show(l.e.KV.Key)
 		if l.e.Type == client.Put {
 			text += "  " + show(l.e.KV.Value)
 		}
 		if f.prev && l.e.Prev != nil {
 			text += "  (was " + show(l.e.Prev.Value) + ")"
 		}
-		_, err = fmt.Fprintln(s.p.stdout, strings.TrimRight(text, " "))
+	case l.what == "END":
+		text += u.Kind.String()
+	case changes(*u):
+		text += fmt.Sprintf("%v from %d: %d changed, %d deleted", u.Kind, u.From, len(u.KVs), len(u.Deleted))
+	case u.Kind == client.KindResync:
+		text += fmt.Sprintf("resync of lineage %d: %d keys, any other is gone", u.Lineage, len(u.KVs))
+	default:
+		text += fmt.Sprintf("%v: %d keys", u.Kind, len(u.KVs))
 	}
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return text
 }

@@ -39,12 +39,28 @@ func keyValueOf(kv client.KeyValue, value bool) keyValueJSON {
 	return out
 }
 
-// eventJSON is a line of watch: PUT, DELETE, or STATE for a key of the state.
+// eventJSON is a line of watch: PUT, DELETE, or STATE for a key of the state. In
+// a unit the revision of a DELETE is that of the unit, and mod_revision is left
+// out.
 type eventJSON struct {
 	Type     string `json:"type"`
 	Revision int64  `json:"revision"`
 	keyValueJSON
 	Prev *keyValueJSON `json:"prev,omitempty"`
+}
+
+// unitJSON is the first line of a unit, BEGIN, or its last one, END. Unit is
+// state, delta, resync or conflated.
+type unitJSON struct {
+	Type     string `json:"type"`
+	Revision int64  `json:"revision"`
+	Unit     string `json:"unit"`
+	// From is the revision behind which things have changed, in the BEGIN of a
+	// delta or conflated unit.
+	From int64 `json:"from_revision,omitempty"`
+	// Lineage and Keys, the number of lines to come, are in a BEGIN.
+	Lineage uint64 `json:"lineage,omitempty"`
+	Keys    *int   `json:"keys,omitempty"`
 }
 
 type memberJSON struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,19 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"cachectl": main})
+}
+
+// servingNode waits until a node serves a watch.
+func servingNode(ts *testscript.TestScript) *clienttest.Node {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, n := range clusterOf(ts).Nodes() {
+			if n.Watches() > 0 {
+				return n
+			}
+		}
+	}
+	ts.Fatalf("no node serves a watch")
+	return nil
 }
 
 type clusterKey struct{}
@@ -54,17 +68,22 @@ func TestScripts(t *testing.T) {
 				clusterOf(ts).Authenticate(map[string]string{args[0]: args[1]})
 			},
 			"compact": func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
+			// forget-deletes makes nodes forget what was deleted until now.
+			"forget-deletes": func(ts *testscript.TestScript, _ bool, _ []string) {
+				c := clusterOf(ts)
+				c.ForgetDeletes(c.Revision())
+			},
+			// restore takes etcd back to a revision.
+			"restore": func(ts *testscript.TestScript, _ bool, args []string) {
+				revision, err := strconv.ParseInt(args[0], 10, 64)
+				ts.Check(err)
+				clusterOf(ts).Restore(revision)
+			},
+			// await-watch waits until a node serves a watch.
+			"await-watch": func(ts *testscript.TestScript, _ bool, _ []string) { servingNode(ts) },
 			// kill-serving waits until a node serves a watch, and kills it.
 			"kill-serving": func(ts *testscript.TestScript, _ bool, _ []string) {
-				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-					for _, n := range clusterOf(ts).Nodes() {
-						if n.Watches() > 0 {
-							n.Kill()
-							return
-						}
-					}
-				}
-				ts.Fatalf("no node serves a watch")
+				servingNode(ts).Kill()
 			},
 			"put-binary": func(ts *testscript.TestScript, _ bool, _ []string) {
 				clusterOf(ts).Put("/demo/\xff\x00", "line\nbreak")
@@ -100,6 +119,9 @@ func TestExitCodes(t *testing.T) {
 		"both ranges":        {[]string{"list", "a", "--prefix", "--range-end", "b"}, exitUsage, "exclude each other"},
 		"range end first":    {[]string{"list", "b", "--range-end", "a"}, exitUsage, "does not lie behind"},
 		"state and from":     {[]string{"watch", "a", "--state", "--from", "3"}, exitUsage, "exclude each other"},
+		"no unit, conflated": {[]string{"watch", "a", "--conflate", "1s", "--no-sync"}, exitUsage, "--no-sync"},
+		"conflate too short": {[]string{"watch", "a", "--conflate", "1ms"}, exitUsage, "10ms"},
+		"too fresh":          {[]string{"watch", "a", "--max-staleness", "1ms"}, exitUsage, "100ms"},
 		"negative from":      {[]string{"watch", "a", "--from", "-3"}, exitUsage, "positive"},
 		"negative limit":     {[]string{"list", "a", "--limit", "-3"}, exitUsage, "negative"},
 		"rev and stale":      {[]string{"get", "a", "--rev", "3", "--serializable"}, exitUsage, "exclude each other"},

@@ -119,13 +119,18 @@ func (w *Watcher) saw(u client.Update) {
 	switch u.Kind {
 	case client.KindBatch:
 		op.Kind, op.Events = check.OpBatch, eventsOf(u.Events)
-	case client.KindState:
+	case client.KindState, client.KindResync:
 		op.Kind = check.OpState
-		for i := range u.KVs {
-			op.Items = append(op.Items, itemOf(&u.KVs[i]))
-		}
+	case client.KindDelta, client.KindConflated:
+		op.Kind, op.From = check.OpDelta, kv.Revision(u.From)
 	case client.KindProgress:
 		op.Kind = check.OpProgress
+	}
+	for i := range u.KVs {
+		op.Items = append(op.Items, itemOf(&u.KVs[i]))
+	}
+	for _, key := range u.Deleted {
+		op.Deleted = append(op.Deleted, string(key))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
