@@ -116,6 +116,9 @@ func (p *Placement) commit(ctx context.Context, r *raft.Raft, b []byte) (uint64,
 	default:
 		return 0, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
+	// Voters learn what is committed with what comes next. Unless something
+	// does, that is a message every CommitTimeout, for ever.
+	_ = r.Barrier(p.cfg.BarrierTimeout)
 	out, ok := f.Response().(outcome)
 	if !ok {
 		return 0, fmt.Errorf("%w: raft returned %T", ErrUnknownOutcome, f.Response())
