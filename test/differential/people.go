@@ -216,8 +216,8 @@ func (r *run) rightsSettle() {
 func (r *run) endForbidden(p *pair) {
 	d, t := p.readings[direct], p.readings[through]
 	for _, id := range keysOf(p.ids) {
-		if o := t.open[id]; o != nil && o.ended {
-			continue // before; a stream that takes no requests keeps it at etcd
+		if t.open[id] == nil {
+			continue // it was ended; a stream that takes no requests keeps it at etcd
 		}
 		if w := d.open[id]; w != nil && !w.ended && !r.RightsOnce && !r.mayWatch(p.who, w) {
 			r.until("the end of a watch of what may no longer be read", func() error {
