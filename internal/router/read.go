@@ -54,7 +54,8 @@ type Reading struct {
 type part struct {
 	shard    *shard.Shard // part of the map
 	rng      kv.Range
-	snapshot *cache.Snapshot // nil: on another node
+	home     *cache.Cache    // nil: on another node
+	snapshot *cache.Snapshot // of home
 }
 
 // Age returns how old what is read may be: everything that etcd acknowledged
@@ -123,6 +124,7 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if homes[i] == nil {
 			continue
 		}
+		p.home = homes[i]
 		if p.snapshot, err = homes[i].At(wait, out.Revision); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				return nil, &kv.UnavailableError{
@@ -324,7 +326,9 @@ func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.
 		if err == nil || begun {
 			return err
 		}
-		last = err
+		if !errors.As(last, new(*kv.CompactedError)) { // what is gone says more than who is away
+			last = err
+		}
 		if ctx.Err() != nil {
 			break
 		}

@@ -69,7 +69,7 @@ func (s *stream) age() (age time.Duration, known bool) {
 // that is at the stream.
 func (s *stream) endStale() {
 	for _, w := range s.list() {
-		if w.maxStaleness == 0 || w.phase == creating || w.phase == over {
+		if w.maxStaleness == 0 || w.phase != live { // a unit on its way is what it is
 			continue
 		}
 		if err := w.stale(time.Now()); err != nil {

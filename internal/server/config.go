@@ -81,6 +81,12 @@ type Config struct {
 	MaxStreamsPerConnection int
 	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
 	MaxMessageBytes int
+	// MaxResyncs is how many units of each sort, deltas and states, begin at a
+	// time. One more waits.
+	MaxResyncs int
+	// ResyncRate is how many bytes per second the chunks of units may come to that
+	// are made; what watches share counts once. 0: any number.
+	ResyncRate int64
 	// FragmentBytes is about the size at which a revision or a list is cut
 	// into several messages.
 	FragmentBytes int
@@ -95,6 +101,8 @@ func Defaults() Config {
 		MaxWatchesPerStream:     100_000,
 		MaxStreamsPerConnection: 10_000,
 		MaxMessageBytes:         2 << 20,
+		MaxResyncs:              16,
+		ResyncRate:              256 << 20,
 		FragmentBytes:           512 << 10,
 		ProgressInterval:        5 * time.Second,
 	}
@@ -117,6 +125,10 @@ func (c *Config) Validate() error {
 	atLeast("--max-watches-per-stream", c.MaxWatchesPerStream, 1)
 	atLeast("--max-streams-per-connection", c.MaxStreamsPerConnection, 1)
 	atLeast("--max-message-bytes", c.MaxMessageBytes, 64<<10)
+	atLeast("--max-resyncs", c.MaxResyncs, 1)
+	if c.ResyncRate < 0 {
+		errs = append(errs, fmt.Errorf("--resync-rate: %d is below 0", c.ResyncRate))
+	}
 	atLeast("fragment bytes", c.FragmentBytes, 1<<10)
 	if c.ProgressInterval < minProgressInterval || c.ProgressInterval > maxProgressInterval {
 		errs = append(errs, fmt.Errorf("progress interval: %v is not within %v and %v", c.ProgressInterval, minProgressInterval, maxProgressInterval))

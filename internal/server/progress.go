@@ -141,6 +141,9 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 		m.HeldBackByShard = uint64(reached.last)
 	}
 	p.s.send(&shardwatchv1.WatchResponse{Detail: &shardwatchv1.WatchResponse_Progress{Progress: m}})
+	for _, w := range p.s.list() {
+		w.told(reached.revision)
+	}
 	return false
 }
 
@@ -175,18 +178,20 @@ type reached struct {
 }
 
 // reached returns how far the watches are: for the pump that is at the stream.
-// While the state of one is on its way, that one has received nothing that
-// counts, and the revision is 0; so it is while none has started.
+// While a unit of one is on its way, that one is where it was before; 0 when it
+// had nothing. So it is while none has started.
 func (s *stream) reached() reached {
 	watches := s.list()
 	r := reached{revision: math.MaxInt64, idle: len(watches) == 0}
 	for _, w := range watches {
 		switch w.phase {
-		case syncing:
-			r.revision = 0
+		case syncing, landing:
+			if at := w.reached(); at < r.revision {
+				r.revision, r.last = at, 0
+			}
 		case live:
 			at, behind := w.inner.Progress()
-			if at < r.revision {
+			if at = min(at, w.reached()); at < r.revision {
 				r.revision, r.last = at, behind
 			}
 			// One that waits for a revision in the future says nothing of how

@@ -64,6 +64,9 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		return &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
 	}
 	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local, Exists: s.local}
+	if err := checkChangedSince(r); err != nil {
+		return err
+	}
 	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
 	lineage, cluster := s.srv.cfg.Router.Lineage()
 	if token := r.GetPageToken(); len(token) > 0 {
@@ -91,6 +94,9 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	reading, err := s.srv.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return err
+	}
+	if since := kv.Revision(r.GetChangedSince()); since > 0 {
+		return s.listChanges(ctx, reading, since, out)
 	}
 	count := int64(-1)
 	if r.GetCount() || r.GetCountOnly() {

@@ -38,6 +38,7 @@ type Server struct {
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
 	pumps    pump.Connections
+	units    *units
 	stopping chan struct{} // closed by Drain: streams end with a reason
 
 	connections atomic.Int64 // open, of clients and peers
@@ -68,6 +69,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), health: health.NewServer()}
 
+	s.units = newUnits(&s.cfg)
 	creds := plain(cfg.ClientTLS)
 	if cfg.Etcd != nil {
 		var err error
@@ -164,6 +166,10 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	}
 	g.Go(func() error {
 		s.sample(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		s.units.run(ctx)
 		return nil
 	})
 	serve("clients", s.clients, clients)

@@ -29,7 +29,7 @@ type stream struct {
 	srv   *Server
 	tasks *pump.Stream
 	out   sender
-	from  net.Addr        // where the client is
+	from  net.Addr        // where the client is: the very same for all streams of its connection
 	guard Guard           // of the watches; nil: all are permitted
 	ctx   context.Context //nolint:containedctx // the stream's life is the context's
 
@@ -166,7 +166,11 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.refuse(wrong)
 		return nil
 	}
+	w.allowSync = r.GetAllowSync()
 	start, err := s.startOf(r, rng)
+	if err == nil {
+		w.interval, err = conflation(r)
+	}
 	if err == nil {
 		w.maxStaleness, err = watchStaleness(r.GetMaxStaleness())
 	}
@@ -190,6 +194,7 @@ type start struct {
 	fetch   bool        // from etcd's present revision, or with the state at it
 	state   bool
 	lineage uint64 // that from belongs to; 0: any
+	foreign bool   // lineage is not the one that the cluster is at
 }
 
 func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
@@ -216,7 +221,7 @@ func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, erro
 	case *shardwatchv1.CreateWatch_StateFirst:
 		out.fetch, out.state = true, at.StateFirst
 	}
-	if asked != 0 && asked != lineage {
+	if out.foreign = asked != 0 && asked != lineage; out.foreign && !r.GetAllowSync() {
 		return start{}, &kv.LineageError{Requested: asked, Current: lineage}
 	}
 	out.lineage = asked
@@ -274,9 +279,9 @@ func (s *stream) list() []*watch {
 // handler must not return before. A send that hangs ends with the client's
 // connection, or when the client reads.
 func (s *stream) close() {
-	s.progress.stop() // before Wait: it no longer opens anything
-	s.opening.Wait()
+	s.progress.stop()
 	s.tasks.Close()
+	s.opening.Wait() // behind both: nobody opens anything any more
 	for _, w := range s.list() {
 		w.release()
 	}

@@ -35,17 +35,23 @@ type watch struct {
 	refused bool
 	// maxStaleness is how old what is sent may be; 0: any age.
 	maxStaleness time.Duration
+	// allowSync: the client understands units.
+	allowSync bool
+	// interval is the least time between two units of a conflated watch; 0: it is
+	// sent every event.
+	interval time.Duration
 
 	// Set before the task first runs, then owned by the pump.
 	inner   *router.Watch
 	phase   phase
 	begin   kv.Revision // everything after it is delivered
-	lineage uint64
+	at      kv.Revision // where the client is, by all that it was told
+	lineage uint64      // the history that at belongs to
+	follows uint64      // the history that all that is sent belongs to
 	cluster string
-	chunks  chan *wire.Encoded // the state; closed behind the last chunk
-	whole   bool               // set before chunks is closed: the last chunk was sent
-	cancel  context.CancelFunc // ends the goroutine that makes the chunks
-	freshAt time.Time          // the data was fresh then, when maxStaleness is set
+	freshAt time.Time // the data was fresh then, when maxStaleness is set
+	climb   climb
+	latest  latest
 
 	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
@@ -55,7 +61,8 @@ type phase uint8
 
 const (
 	creating phase = iota
-	syncing
+	syncing        // waits for a unit, or is sent one
+	landing        // had one; what comes behind it is being opened
 	live
 	over
 )
@@ -90,48 +97,41 @@ func (w *watch) open(ctx context.Context, at start) {
 		return
 	}
 	r := w.s.srv.cfg.Router
-	_, w.cluster = r.Lineage()
+	w.follows, w.cluster = r.Lineage()
 	from := at.from
-	var state *router.Reading
 	var err error
 	switch {
 	case at.state:
-		if state, err = r.Read(ctx, router.ReadRequest{Range: w.rng}); err == nil {
-			from = state.Revision + 1
-		}
+		w.begins(unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_STATE})
+		return
 	case at.fetch:
 		var now kv.Revision
 		if now, err = r.Now(ctx); err == nil {
-			from = now + 1
+			from, at.lineage = now+1, w.follows // now may be of a history that has ended since
 		}
-	}
-	lineage := at.lineage
-	if err == nil && state != nil {
-		lineage = state.Lineage
+	case at.foreign:
+		err = &kv.LineageError{Requested: at.lineage, Current: w.follows}
 	}
 	if err == nil {
-		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: lineage}, w)
+		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: at.lineage}, w)
+	}
+	w.begin, w.at, w.lineage = from-1, from-1, at.lineage
+	if key, ok := w.rung(err); ok {
+		w.begins(key)
+		return
 	}
 	if err != nil {
 		w.refuse(err)
 		return
 	}
-	w.begin, w.lineage = from-1, w.inner.Lineage()
+	w.lineage = w.inner.Lineage()
+	w.follows = w.lineage
 	if err := w.stale(time.Now()); err != nil {
-		if state != nil { // it is no position without the state
-			w.inner.Close()
-			w.inner = nil
-		}
 		w.refuse(err)
 		return
 	}
 	if w.maxStaleness > 0 {
 		w.s.progress.bound(w.maxStaleness)
-	}
-	w.tally.Follow(w.inner)
-	if state != nil {
-		w.tally.Begin(tally.Resync)
-		w.send(ctx, state)
 	}
 	w.task.Start()
 }
@@ -143,46 +143,22 @@ func (w *watch) put(m *wire.Encoded) bool {
 	return w.s.send(m)
 }
 
-// send starts to make the chunks of the state: one ahead of the pump, no more.
-func (w *watch) send(ctx context.Context, state *router.Reading) {
-	ctx, w.cancel = context.WithCancel(ctx)
-	w.chunks = make(chan *wire.Encoded, 1)
-	w.s.opening.Go(func() {
-		defer w.Wake()
-		defer close(w.chunks)
-		put := func(m *wire.Encoded) error {
-			select {
-			case w.chunks <- m:
-				w.Wake()
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		kind := int32(shardwatchv1.SyncKind_SYNC_KIND_STATE)
-		part := wire.Sync{Kind: kind, Begin: true, Revision: state.Revision}
-		err := state.Each(ctx, router.Options{ChunkBytes: w.s.srv.cfg.FragmentBytes}, func(list []*kv.KeyValue) error {
-			part.KVs = list
-			err := put(wire.WatchSync(w.id, part))
-			part.Begin = false
-			return err
-		})
-		if err == nil {
-			part.KVs, part.End = nil, true
-			err = put(wire.WatchSync(w.id, part))
-			w.whole = err == nil
-		}
-		if err != nil && ctx.Err() == nil {
-			w.end(ended(err, nil))
-		}
-	})
+// begins starts a watch with a unit.
+func (w *watch) begins(key unitKey) {
+	if w.maxStaleness > 0 {
+		w.s.progress.bound(w.maxStaleness)
+	}
+	w.board(key)
+	w.task.Start()
 }
 
 // release gives back what the watch holds. The task must be closed, or be the
 // caller.
 func (w *watch) release() {
-	if w.cancel != nil {
-		w.cancel()
+	w.leave()
+	w.latest.stop()
+	if l := w.climb.landed.Swap(nil); l != nil && l.inner != nil {
+		l.inner.Close()
 	}
 	if w.inner != nil {
 		w.inner.Close()
@@ -200,36 +176,28 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		w.finish(ending)
 		return false
 	case w.phase == creating:
-		if !w.s.send(w.created()) {
+		if ready, err := w.stateReady(); err != nil {
+			w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+			return false
+		} else if !ready || !w.s.send(w.created()) {
 			return false
 		}
-		w.phase = live
-		if w.chunks != nil {
-			w.phase = syncing
+		if w.phase = syncing; w.climb.unit == nil {
+			w.goLive()
 		}
 	}
-	if w.phase == syncing {
+	if w.phase == landing {
+		w.land()
+	}
+	switch {
+	case w.phase == syncing:
 		return w.sync()
+	case w.phase != live:
+		return false
+	case w.interval > 0:
+		return w.conflate(own)
 	}
 	return w.events(own)
-}
-
-// sync sends the next chunk, if it is ready: the connection's others have
-// their turn between two. It reports whether to come again at once.
-func (w *watch) sync() (again bool) {
-	select {
-	case m, more := <-w.chunks:
-		if more {
-			return w.put(m)
-		}
-		if w.whole {
-			w.phase = live
-			w.tally.Follow(w.inner)
-		}
-		return w.whole // if not, the watch is about to end
-	default:
-		return false // woken with the next chunk
-	}
 }
 
 // events sends the revisions that are ready, up to a pass's worth.
@@ -242,8 +210,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 		}
 		switch {
 		case err != nil:
-			w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
-			return false
+			return w.fall(err)
 		case revision == 0:
 			return false
 		}
@@ -256,16 +223,26 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 			}
 			return nil
 		})
+		w.at = revision
 		clear(events)
 	}
 	return !w.s.failed
 }
 
+// created tells where the watch begins. With a position of another history, it
+// is nowhere in this one, and the token is that of where the client is.
 func (w *watch) created() *shardwatchv1.WatchResponse {
-	return &shardwatchv1.WatchResponse{WatchId: w.id, Detail: &shardwatchv1.WatchResponse_Created{Created: &shardwatchv1.Created{
-		Revision: int64(w.begin), Lineage: w.lineage, Node: string(w.s.srv.cfg.Self),
-		ResumeToken: w.token(w.begin), Age: ageMessage(w.inner.Age()),
-	}}}
+	c := &shardwatchv1.Created{
+		Revision: int64(w.begin), Lineage: w.follows, Node: string(w.s.srv.cfg.Self),
+		ResumeToken: w.token(w.begin),
+	}
+	if w.lineage != w.follows {
+		c.Revision = 0
+	}
+	if w.inner != nil {
+		c.Age = ageMessage(w.inner.Age())
+	}
+	return &shardwatchv1.WatchResponse{WatchId: w.id, Detail: &shardwatchv1.WatchResponse_Created{Created: c}}
 }
 
 func (w *watch) token(at kv.Revision) []byte {
@@ -274,9 +251,7 @@ func (w *watch) token(at kv.Revision) []byte {
 
 // finish tells the client that the watch has ended, and where to go on.
 func (w *watch) finish(e *shardwatchv1.Ended) {
-	if w.inner != nil && (w.phase == live || w.phase == creating) {
-		at, _ := w.inner.Progress()
-		at = max(at, w.begin)
+	if at, ok := w.position(); ok {
 		e.ResumeRevision = int64(at) + 1
 		e.ResumeToken = w.token(at)
 	}

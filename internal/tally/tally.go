@@ -78,6 +78,10 @@ func (w *Watch) Begin(r Rung) {
 	w.rung.Store(int32(r))
 }
 
+// Wait says that the watch waits for another rung, or is served by it without
+// units that are counted.
+func (w *Watch) Wait(r Rung) { w.rung.Store(int32(r)) }
+
 // Leave says that the watch is not served from the window any more, and that
 // everything up to a revision was sent.
 func (w *Watch) Leave(at kv.Revision, now time.Time) {

@@ -18,6 +18,7 @@ type ListMessage struct {
 	Count    int64         // below 0: not told
 	Age      time.Duration // below 0: not told
 	KVs      []*kv.KeyValue
+	Deleted  []string // with changed_since: keys that do not exist
 }
 
 // DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b;
@@ -42,6 +43,13 @@ func DecodeListMessage(b []byte) (ListMessage, error) {
 				return m, err
 			}
 			m.KVs = append(m.KVs, item)
+		case num == listDeleted && typ == protowire.BytesType:
+			v, n := protowire.ConsumeBytes(b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: deleted key at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
+			}
+			at += n
+			m.Deleted = append(m.Deleted, string(v))
 		case num == listAge && typ == protowire.BytesType:
 			v, n := protowire.ConsumeBytes(b[at:])
 			if n < 0 {

@@ -25,16 +25,19 @@ const (
 	followFragment = 6 // FollowResponse.fragment
 	followHistory  = 7 // FollowResponse.history
 
-	syncKind     = 1 // Sync.kind
-	syncBegin    = 2 // Sync.begin
-	syncEnd      = 3 // Sync.end
-	syncRevision = 4 // Sync.revision
+	syncKind     = 1  // Sync.kind
+	syncBegin    = 2  // Sync.begin
+	syncEnd      = 3  // Sync.end
+	syncRevision = 4  // Sync.revision
+	syncFrom     = 5  // Sync.from_revision
+	syncDeleted  = 12 // Sync.deleted
 
-	listRevision = 1 // ListResponse.revision
-	listLineage  = 2 // ListResponse.lineage
-	listToken    = 3 // ListResponse.next_page_token
-	listCount    = 4 // ListResponse.count
-	listAge      = 5 // ListResponse.age
+	listRevision = 1  // ListResponse.revision
+	listLineage  = 2  // ListResponse.lineage
+	listToken    = 3  // ListResponse.next_page_token
+	listCount    = 4  // ListResponse.count
+	listAge      = 5  // ListResponse.age
+	listDeleted  = 12 // ListResponse.deleted
 
 	// items is the field of events and key/values in all of them.
 	items = 11
@@ -175,24 +178,89 @@ type Sync struct {
 	Kind       int32
 	Begin, End bool
 	Revision   kv.Revision
+	From       kv.Revision // with Begin, when the unit starts from a position
 	KVs        []*kv.KeyValue
+	Deleted    []string
+}
+
+// SyncPart is an encoded part of a unit. It never changes: any number of
+// watches may be sent it.
+type SyncPart struct {
+	runs [][]byte
+	size int
+}
+
+// Size returns the bytes of the part.
+func (p *SyncPart) Size() int { return p.size }
+
+// NewSyncPart encodes a part of a unit. Big values are not copied.
+func NewSyncPart(s Sync) *SyncPart {
+	p := &SyncPart{}
+	size := syncHead
+	for _, item := range s.KVs {
+		size += itemHead
+		if n := len(item.Encoded()); n < sharedFrom {
+			size += n
+		}
+	}
+	for _, key := range s.Deleted {
+		size += itemHead + len(key)
+	}
+	run := make([]byte, 0, size)
+	from := 0 // where in run the present one begins
+	number := func(field protowire.Number, v uint64) {
+		if v != 0 {
+			run = protowire.AppendTag(run, field, protowire.VarintType)
+			run = protowire.AppendVarint(run, v)
+		}
+	}
+	number(syncKind, uint64(s.Kind)) //nolint:gosec // an enum of ours
+	number(syncBegin, protowire.EncodeBool(s.Begin))
+	number(syncEnd, protowire.EncodeBool(s.End))
+	number(syncRevision, uint64(s.Revision)) //nolint:gosec // proto's int64
+	number(syncFrom, uint64(s.From))         //nolint:gosec // proto's int64
+	for _, item := range s.KVs {
+		enc := item.Encoded()
+		run = protowire.AppendTag(run, items, protowire.BytesType)
+		run = protowire.AppendVarint(run, uint64(len(enc)))
+		if len(enc) < sharedFrom {
+			run = append(run, enc...)
+			continue
+		}
+		p.add(run[from:])
+		p.add(enc)
+		from = len(run)
+	}
+	for _, key := range s.Deleted {
+		run = protowire.AppendTag(run, syncDeleted, protowire.BytesType)
+		run = protowire.AppendString(run, key)
+	}
+	p.add(run[from:])
+	return p
+}
+
+// The most that the numbers of a part take, and the tag and length of an item.
+const (
+	syncHead = 5 * (1 + 10)
+	itemHead = 1 + 5
+)
+
+func (p *SyncPart) add(b []byte) {
+	if len(b) > 0 {
+		p.runs = append(p.runs, b[:len(b):len(b)])
+		p.size += len(b)
+	}
 }
 
 // WatchSync encodes a shardwatch.v1.WatchResponse with a part of a unit.
-func WatchSync(id int64, s Sync) *Encoded {
+func WatchSync(id int64, p *SyncPart) *Encoded {
 	var m message
 	m.varint(watchID, uint64(id)) //nolint:gosec // proto's int64
-	size := keyValuesSize(s.KVs)
-	var head message
-	head.varint(syncKind, uint64(s.Kind)) //nolint:gosec // an enum of ours
-	head.flag(syncBegin, s.Begin)
-	head.flag(syncEnd, s.End)
-	head.varint(syncRevision, uint64(s.Revision)) //nolint:gosec // proto's int64
-	h := head.done()
-	m.header(watchSync, size+h.Buffers.Len())
-	m.shared(h.Buffers.Materialize())
-	h.Buffers.Free()
-	m.keyValues(s.KVs)
+	m.header(watchSync, p.size)
+	m.flush()
+	for _, run := range p.runs {
+		m.out = append(m.out, mem.SliceBuffer(run))
+	}
 	return m.done()
 }
 
@@ -202,6 +270,18 @@ func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue) *Encod
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.varint(listLineage, lineage)
 	m.keyValues(list)
+	return m.done()
+}
+
+// ListDeleted encodes a shardwatch.v1.ListResponse with keys that do not exist.
+func ListDeleted(revision kv.Revision, lineage uint64, keys []string) *Encoded {
+	var m message
+	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
+	m.varint(listLineage, lineage)
+	for _, key := range keys {
+		m.header(listDeleted, len(key))
+		m.shared([]byte(key))
+	}
 	return m.done()
 }
 

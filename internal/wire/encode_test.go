@@ -64,11 +64,21 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 			t.Fatalf("list %v", &l)
 		}
 		var s shardwatchv1.WatchResponse
-		if err := proto.Unmarshal(bytesOf(t, wire.WatchSync(3, wire.Sync{Kind: 1, Begin: true, End: true, Revision: 12, KVs: list})), &s); err != nil {
+		if err := proto.Unmarshal(bytesOf(t, wire.WatchSync(3, wire.NewSyncPart(wire.Sync{
+			Kind: 1, Begin: true, End: true, Revision: 12, From: 10, KVs: list, Deleted: []string{"/gone", "/too"},
+		}))), &s); err != nil {
 			t.Fatal(err)
 		}
-		if y := s.GetSync(); s.GetWatchId() != 3 || y.GetKind() != shardwatchv1.SyncKind_SYNC_KIND_STATE || !y.GetBegin() || !y.GetEnd() || y.GetRevision() != 12 || len(y.GetKvs()) != 2 {
+		if y := s.GetSync(); s.GetWatchId() != 3 || y.GetFromRevision() != 10 || len(y.GetDeleted()) != 2 || string(y.GetDeleted()[1]) != "/too" || len(y.GetKvs()[1].GetValue()) != size || y.GetKind() != shardwatchv1.SyncKind_SYNC_KIND_STATE || !y.GetBegin() || !y.GetEnd() || y.GetRevision() != 12 || len(y.GetKvs()) != 2 {
 			t.Fatalf("sync %v", &s)
+		}
+		var d shardwatchv1.ListResponse
+		gone := wire.ListDeleted(11, 2, []string{"/gone", "/too"})
+		if m, err := wire.DecodeListMessage(bytesOf(t, gone)); err != nil || m.Revision != 11 || m.Lineage != 2 || len(m.Deleted) != 2 || m.Deleted[1] != "/too" {
+			t.Fatalf("deleted %v, %v", m, err)
+		}
+		if err := proto.Unmarshal(bytesOf(t, wire.ListDeleted(11, 2, []string{"/gone"})), &d); err != nil || len(d.GetDeleted()) != 1 || string(d.GetDeleted()[0]) != "/gone" {
+			t.Fatalf("deleted %v, %v", &d, err)
 		}
 		var c peerv1.FollowResponse
 		if err := proto.Unmarshal(bytesOf(t, wire.FollowState(list)), &c); err != nil {

@@ -1,0 +1,207 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Body is what a reading has found. It is complete: no other node is asked any
+// more. It never changes, and may be used from any goroutine.
+type Body struct {
+	// Revision is that of everything in it.
+	Revision kv.Revision
+	// Lineage is the history it belongs to.
+	Lineage uint64
+
+	sections []section
+	deleted  []string
+}
+
+// NewBody returns a Body of changed keys and deleted ones.
+func NewBody(lineage uint64, revision kv.Revision, changed []*kv.KeyValue, deleted []string) *Body {
+	return &Body{Revision: revision, Lineage: lineage, sections: []section{{items: changed}}, deleted: deleted}
+}
+
+// section is one shard's share: the keys of a range of a snapshot, or items.
+type section struct {
+	snapshot *cache.Snapshot
+	rng      kv.Range
+	items    []*kv.KeyValue
+}
+
+// Place is how far one has read in a Body. The zero Place is its beginning.
+type Place struct {
+	section int
+	from    string // in a snapshot, the first key that was not read
+	item    int    // among items, the same
+	deleted int
+}
+
+// Chunk is a part of a Body.
+type Chunk struct {
+	KVs     []*kv.KeyValue
+	Deleted []string
+}
+
+// Chunk returns what stands at a place, about so many bytes of it, and the
+// place behind it. The same place always has the same chunk.
+func (b *Body) Chunk(at Place, bytes int) (Chunk, Place) {
+	var out Chunk
+	take := func(item *kv.KeyValue) (taken bool) {
+		if bytes <= 0 {
+			return false
+		}
+		out.KVs = append(out.KVs, item)
+		bytes -= len(item.Encoded())
+		return true
+	}
+	for at.section < len(b.sections) {
+		s := &b.sections[at.section]
+		for ; at.item < len(s.items); at.item++ {
+			if !take(s.items[at.item]) {
+				return out, at
+			}
+		}
+		more := false
+		if s.snapshot != nil {
+			rng := s.rng
+			rng.Start = max(rng.Start, at.from)
+			s.snapshot.Ascend(rng, func(item *kv.KeyValue) bool {
+				if more = !take(item); more {
+					at.from = string(item.Key())
+				}
+				return !more
+			})
+		}
+		if more {
+			return out, at
+		}
+		at = Place{section: at.section + 1}
+	}
+	for ; at.deleted < len(b.deleted) && bytes > 0; at.deleted++ {
+		out.Deleted = append(out.Deleted, b.deleted[at.deleted])
+		bytes -= len(b.deleted[at.deleted])
+	}
+	return out, at
+}
+
+// End reports whether nothing stands at a place or behind it.
+func (b *Body) End(at Place) bool {
+	return at.section >= len(b.sections) && at.deleted >= len(b.deleted)
+}
+
+// Hold returns all keys of the reading. Those of other nodes are fetched, once
+// for all who read the same, and are held as long as the Body is.
+func (g *Reading) Hold(ctx context.Context) (*Body, error) {
+	out := &Body{Lineage: g.Lineage}
+	for i := range g.parts {
+		p := &g.parts[i]
+		if p.snapshot != nil {
+			out.sections = append(out.sections, section{snapshot: p.snapshot, rng: p.rng})
+			continue
+		}
+		var items []*kv.KeyValue
+		if _, err := g.scanRemote(ctx, p, 0, false, func(item *kv.KeyValue) error {
+			items = append(items, item)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		out.sections = append(out.sections, section{items: items})
+	}
+	out.Revision = g.Revision
+	return out, nil
+}
+
+// Changes returns what has changed in the range behind revision since: each key
+// that has, as it is at the reading's revision, and those that were deleted. A
+// shard that is here and does not reach back so far is asked for elsewhere.
+//
+// It fails with a *kv.CompactedError that requests since+1 when some shard does
+// not reach back anywhere, its Floor being the highest that was heard of; with a
+// *kv.FutureError when since is ahead; and as Read does.
+func (g *Reading) Changes(ctx context.Context, since kv.Revision) (*Body, error) {
+	out := &Body{Lineage: g.Lineage}
+	var floor kv.Revision
+	for i := range g.parts {
+		found, err := g.changes(ctx, &g.parts[i], since)
+		var compacted *kv.CompactedError
+		switch {
+		case errors.As(err, &compacted) && compacted.Requested == since+1:
+			floor = max(floor, compacted.Floor) // the others' may be higher
+		case err != nil:
+			return nil, err
+		default:
+			out.sections = append(out.sections, section{items: found.Changed})
+			out.deleted = append(out.deleted, found.Deleted...)
+		}
+	}
+	if floor > 0 {
+		return nil, &kv.CompactedError{Requested: since + 1, Floor: floor}
+	}
+	out.Revision = g.Revision
+	return out, nil
+}
+
+// changes returns one shard's share.
+func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision) (*cache.Changes, error) {
+	if p.home == nil {
+		return g.changesElsewhere(ctx, p, since)
+	}
+	found, err := p.home.Changes(ctx, p.rng, since, g.Revision)
+	var compacted *kv.CompactedError
+	if g.req.Local || !errors.As(err, &compacted) || compacted.Requested != since+1 {
+		return found, Soon(p.shard, err)
+	}
+	if other, failed := g.changesElsewhere(ctx, p, since); failed == nil {
+		return other, nil
+	}
+	return nil, err
+}
+
+// changesElsewhere asks the shard's other nodes.
+func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revision) (*cache.Changes, error) {
+	key, end := p.rng.Etcd()
+	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, ChangedSince: int64(since)}
+	out := &cache.Changes{}
+	err := g.remote(ctx, p.shard, req, func(m *wire.ListMessage) error {
+		out.Changed = append(out.Changed, m.KVs...)
+		out.Deleted = append(out.Deleted, m.Deleted...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Present returns the newest revision that a shard of rng has reached here, or
+// etcd's own when none is here: it is known to exist, and no watch of rng that
+// starts behind it starts too early. It fails with a *kv.UnavailableError and a
+// *kv.NotServedError.
+func (r *Router) Present(ctx context.Context, rng kv.Range) (kv.Revision, error) {
+	m, shards, err := r.parts(rng)
+	if err != nil {
+		return 0, err
+	}
+	var newest kv.Revision
+	for i := range shards {
+		part, _ := shards[i].Range.Intersect(rng)
+		if c := r.cfg.Shards.Replica(shards[i].ID); serves(c, m.Lineage, part) {
+			newest = max(newest, c.Progress())
+		}
+	}
+	if newest > 0 {
+		return newest, nil
+	}
+	if newest, err = r.Now(ctx); err != nil {
+		return 0, fmt.Errorf("no shard of %v is here: %w", rng, err)
+	}
+	return newest, nil
+}

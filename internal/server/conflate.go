@@ -1,0 +1,157 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Bounds of CreateWatch.conflate.
+const (
+	minConflate = 10 * time.Millisecond
+	maxConflate = time.Hour
+)
+
+// conflation returns the least time between two units that a watch asks for; 0:
+// it asks for events.
+func conflation(r *shardwatchv1.CreateWatch) (time.Duration, error) {
+	d := r.GetConflate()
+	wrong := func(format string, args ...any) (time.Duration, error) {
+		return 0, &kv.InvalidError{Field: "conflate", Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case d == nil:
+		return 0, nil
+	case !d.IsValid() || d.AsDuration() < minConflate || d.AsDuration() > maxConflate:
+		return wrong("must lie between %v and %v", minConflate, maxConflate)
+	case !r.GetAllowSync():
+		return wrong("needs allow_sync: what is sent are units")
+	case r.GetPrevKv():
+		return wrong("excludes prev_kv: between two units a key has had many values")
+	}
+	return d.AsDuration(), nil
+}
+
+// latest is what a conflated watch sends next. While it waits for the interval
+// to end it holds nothing: it is a position in the window, as other watches are,
+// and takes the ladder when the window moves past it.
+type latest struct {
+	timer    *time.Timer
+	next     time.Time               // when the next unit may be sent
+	keys     map[string]*kv.KeyValue // being collected; a nil value is a key that was deleted
+	revision kv.Revision             // up to which they are
+	upTo     kv.Revision             // how far the shards were when it was begun
+	body     *router.Body            // being sent
+	place    router.Place
+}
+
+// collectEvents is how many events are looked at before the connection's others
+// have their turn.
+const collectEvents = 10_000
+
+// collecting reports whether the window was read further than the client knows.
+func (l *latest) collecting() bool { return l.keys != nil || l.body != nil }
+
+// drop forgets what was collected.
+func (l *latest) drop() { l.keys, l.body = nil, nil }
+
+func (l *latest) stop() {
+	l.drop()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// sentNow says that a unit was sent.
+func (l *latest) sentNow(interval time.Duration) {
+	if interval > 0 {
+		l.next = time.Now().Add(interval)
+	}
+}
+
+// conflate sends the latest value of each key that has changed, once per
+// interval. It reports whether to come again at once.
+func (w *watch) conflate(own *pump.Scratch) (again bool) {
+	l := &w.latest
+	if l.body != nil {
+		return w.sendLatest()
+	}
+	if l.keys == nil {
+		if wait := time.Until(l.next); wait > 0 {
+			if l.timer == nil {
+				l.timer = time.AfterFunc(wait, w.Wake)
+			} else {
+				l.timer.Reset(wait)
+			}
+			return false
+		}
+		w.climb.since, _ = w.position()
+		l.keys, l.revision, l.upTo = make(map[string]*kv.KeyValue), 0, w.inner.Furthest()
+	}
+	for looked := 0; looked < collectEvents; {
+		revision, events, err := w.inner.Next(own.Events[:0])
+		if err != nil {
+			return w.fall(err)
+		}
+		for _, e := range events {
+			if e.Type == kv.Delete {
+				l.keys[string(e.KV.Key())] = nil
+			} else {
+				l.keys[string(e.KV.Key())] = e.KV
+			}
+		}
+		looked += 1 + len(events)
+		clear(events)
+		switch {
+		case revision == 0:
+			return w.collected()
+		case revision >= l.upTo:
+			l.revision = revision
+			return w.collected()
+		}
+		l.revision = revision
+	}
+	return true
+}
+
+// collected sends what was collected, if there is something.
+func (w *watch) collected() (again bool) {
+	l := &w.latest
+	if len(l.keys) == 0 {
+		l.keys = nil
+		return false
+	}
+	l.body, l.place = bodyOf(w.lineage, l.revision, l.keys), router.Place{}
+	l.keys = nil
+	return w.sendLatest()
+}
+
+// sendLatest sends the next part of a unit.
+func (w *watch) sendLatest() (again bool) {
+	l := &w.latest
+	chunk, next := l.body.Chunk(l.place, w.s.srv.cfg.FragmentBytes)
+	part := wire.Sync{
+		Kind:     int32(shardwatchv1.SyncKind_SYNC_KIND_CONFLATED),
+		Begin:    l.place == router.Place{},
+		End:      l.body.End(next),
+		Revision: l.body.Revision, KVs: chunk.KVs, Deleted: chunk.Deleted,
+	}
+	if part.Begin {
+		part.From = w.at
+	}
+	l.place = next
+	units := 0
+	if part.End {
+		w.at, units = l.body.Revision, 1
+		l.body = nil
+		l.sentNow(w.interval)
+	}
+	m := wire.WatchSync(w.id, wire.NewSyncPart(part))
+	w.s.srv.units.sent(part.Kind, units, len(chunk.KVs)+len(chunk.Deleted), m.Buffers.Len())
+	return w.put(m) // there may be more, now or when the interval is over
+}

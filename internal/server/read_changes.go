@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// checkChangedSince fails when a list asks for changes in a way that it cannot
+// be answered.
+func checkChangedSince(r *shardwatchv1.ListRequest) error {
+	since := r.GetChangedSince()
+	if since == 0 {
+		return nil
+	}
+	wrong := func(field, format string, args ...any) error {
+		return &kv.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case since < 0:
+		return wrong("changed_since", "%d: must not be negative", since)
+	case r.GetRevision() > 0 && since > r.GetRevision():
+		return wrong("changed_since", "%d lies behind revision %d", since, r.GetRevision())
+	case r.GetLimit() != 0:
+		return wrong("limit", "leave it out with changed_since")
+	case len(r.GetPageToken()) > 0:
+		return wrong("page_token", "leave it out with changed_since")
+	case r.GetKeysOnly():
+		return wrong("keys_only", "leave it out with changed_since")
+	case r.GetCount():
+		return wrong("count", "leave it out with changed_since")
+	case r.GetCountOnly():
+		return wrong("count_only", "leave it out with changed_since")
+	}
+	return nil
+}
+
+// listChanges sends what has changed. A client of a node that is behind the
+// revision it asks from is told so.
+func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading, since kv.Revision, out grpc.ServerStream) error {
+	body, err := reading.Changes(ctx, since)
+	if err != nil {
+		return err
+	}
+	for at := (router.Place{}); !body.End(at); {
+		var chunk router.Chunk
+		chunk, at = body.Chunk(at, s.srv.cfg.FragmentBytes)
+		if len(chunk.KVs) > 0 {
+			if err := out.SendMsg(wire.ListChunk(body.Revision, body.Lineage, chunk.KVs)); err != nil {
+				return err
+			}
+		}
+		if len(chunk.Deleted) > 0 {
+			if err := out.SendMsg(wire.ListDeleted(body.Revision, body.Lineage, chunk.Deleted)); err != nil {
+				return err
+			}
+		}
+	}
+	return out.SendMsg(wire.ListEnd(body.Revision, body.Lineage, nil, -1, ageOf(reading)))
+}

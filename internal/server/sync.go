@@ -1,0 +1,282 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/tally"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// The resume ladder. A watch that the window does not reach, at its beginning or
+// because it was slow, boards a unit: what has changed since, or when nobody
+// knows that any more, all there is. Then it lands: it goes on with the window
+// behind the unit. When the window has moved on meanwhile, it falls again, but
+// from a later position, and so on a smaller unit.
+//
+//	live ─fall─▶ syncing ─last chunk─▶ landing ─▶ live
+//	                ▲                     │
+//	                └────── fall ─────────┘
+
+// climb is a watch's way through units. But for landed it is owned as the
+// watch's phase is.
+type climb struct {
+	unit   *unit // that it waits for, or is sent
+	key    unitKey
+	since  kv.Revision // everything up to it was sent when the watch fell
+	least  kv.Revision // the first that the window could go on behind then
+	begun  bool        // the client knows that a unit is on its way
+	part   int         // the next chunk
+	landed atomic.Pointer[landed]
+}
+
+// landed is what has become of a landing.
+type landed struct {
+	inner *router.Watch
+	err   error
+}
+
+// rung returns the unit that a watch needs which cannot go on from its position
+// for this reason, if one helps. A history that has ended while the watch was
+// running ends it: the client learns of the other one when it creates the watch
+// again, from the same position.
+func (w *watch) rung(err error) (unitKey, bool) {
+	var compacted *kv.CompactedError
+	var lineage *kv.LineageError
+	switch {
+	case !w.allowSync:
+	case errors.As(err, &compacted):
+		w.lineage = w.follows // if it was not known
+		w.climb.least = max(w.at, w.climb.since, compacted.Floor-1)
+		return w.delta(), true
+	case errors.As(err, &lineage) && w.phase == creating:
+		w.follows, w.climb.least = lineage.Current, 0
+		return unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}, true
+	}
+	return unitKey{}, false
+}
+
+// delta is the first rung below the window.
+func (w *watch) delta() unitKey {
+	kind := shardwatchv1.SyncKind_SYNC_KIND_DELTA
+	if w.interval > 0 {
+		kind = shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
+	}
+	return unitKey{kind: kind, since: max(w.at, w.climb.since)}
+}
+
+// fall goes on with a unit, or ends the watch, when the window has failed.
+func (w *watch) fall(err error) (again bool) {
+	w.climb.since, _ = w.position()
+	key, ok := w.rung(err)
+	if !ok {
+		w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+		return false
+	}
+	w.latest.drop()
+	w.inner.Close()
+	w.inner = nil
+	w.phase = syncing
+	w.board(key)
+	return w.sync()
+}
+
+// board has the watch wait for a unit.
+func (w *watch) board(key unitKey) {
+	key.rng, key.lineage = w.rng, w.follows
+	c := &w.climb
+	c.key, c.begun, c.part = key, false, 0
+	w.tally.Leave(max(w.at, c.since), time.Now())
+	w.tally.Wait(key.rung())
+	c.unit = w.s.srv.units.board(w, key, c.least, w.s.from)
+}
+
+// leave takes the watch off its unit.
+func (w *watch) leave() {
+	if w.climb.unit != nil {
+		w.s.srv.units.leave(w.climb.unit, w, false)
+		w.climb.unit = nil
+	}
+}
+
+// reboard has the watch begin the unit anew.
+func (w *watch) reboard(key unitKey) {
+	w.leave()
+	w.board(key)
+}
+
+// owes reports whether the watch has begun with a state that was not sent.
+func (w *watch) owes() bool {
+	return w.climb.unit != nil && w.climb.key.kind == shardwatchv1.SyncKind_SYNC_KIND_STATE
+}
+
+// stateReady reports whether the watch may be said to be created: at once, or
+// when the revision of the state that it begins with is known.
+func (w *watch) stateReady() (bool, error) {
+	if !w.owes() {
+		return true, nil
+	}
+	body, err, state := w.s.srv.units.ready(w.climb.unit)
+	var lineage *kv.LineageError
+	if errors.As(err, &lineage) { // nothing was sent: any history will do
+		w.follows = lineage.Current
+		w.reboard(w.climb.key)
+		return false, nil
+	}
+	if state != unitReady || err != nil {
+		return false, err
+	}
+	w.begin, w.lineage, w.follows = body.Revision, body.Lineage, body.Lineage
+	return true, nil
+}
+
+// sync sends the next chunk of the unit, if it is ready: the connection's others
+// have their turn between two. It reports whether to come again at once.
+func (w *watch) sync() (again bool) {
+	c, units := &w.climb, w.s.srv.units
+	body, err, state := units.ready(c.unit)
+	if lineage, _ := w.s.srv.cfg.Router.Lineage(); err == nil && lineage != w.follows {
+		err = &kv.LineageError{Requested: w.follows, Current: lineage}
+	}
+	switch {
+	case errors.As(err, new(*kv.CompactedError)): // nobody knows what was deleted
+		w.reboard(unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC})
+		return true
+	case err != nil:
+		w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+		return false
+	case state == unitGone && w.owes():
+		w.finish(ended(&kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "the state is held no more: it was not read for too long"}, nil))
+		return false
+	case state != unitGone && state != unitReady:
+		return false
+	case state == unitGone, body.Revision < c.least: // it was not read for too long; it had begun before the watch fell
+		w.reboard(c.key)
+		return true
+	}
+	if !c.begun {
+		c.begun = true
+		w.tally.Begin(c.key.rung())
+		if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(w.beginning(body)))) {
+			return false
+		}
+	}
+	part, gone := units.take(c.unit, w, c.part)
+	if part == nil {
+		return gone // or woken with it
+	}
+	c.part++
+	kind := int32(c.key.kind)
+	if part.keys > 0 {
+		m := wire.WatchSync(w.id, part.encoded)
+		units.sent(kind, 0, part.keys, m.Buffers.Len())
+		if !w.put(m) {
+			return false
+		}
+	}
+	if !part.last {
+		return true
+	}
+	w.arrive(body, wire.Sync{Kind: kind, End: true, Revision: body.Revision})
+	return !w.s.failed
+}
+
+// beginning is the first part of a unit.
+func (w *watch) beginning(body *router.Body) wire.Sync {
+	s := wire.Sync{Kind: int32(w.climb.key.kind), Begin: true, Revision: body.Revision}
+	if w.climb.key.delta() {
+		s.From = w.at
+	}
+	return s
+}
+
+// arrive sends the end of a unit, which moves the client's position, and opens
+// what is behind it.
+func (w *watch) arrive(body *router.Body, end wire.Sync) {
+	c, units := &w.climb, w.s.srv.units
+	units.leave(c.unit, w, true)
+	c.unit = nil
+	w.at, w.lineage, w.begin = body.Revision, body.Lineage, body.Revision
+	c.since, c.least = 0, 0
+	w.phase = landing
+	if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(end))) {
+		return
+	}
+	units.sent(end.Kind, 1, 0, 0)
+	w.tally.Reached(w.at)
+	w.latest.sentNow(w.interval)
+	req := router.WatchRequest{Range: w.rng, From: w.at + 1, Lineage: w.lineage}
+	w.s.opening.Go(func() { // it may wait for a relay
+		inner, err := w.s.srv.cfg.Router.Watch(w.s.ctx, req, w)
+		c.landed.Store(&landed{inner: inner, err: err})
+		w.Wake()
+	})
+}
+
+// land goes on with what was opened, if it is.
+func (w *watch) land() {
+	l := w.climb.landed.Swap(nil)
+	switch {
+	case l == nil:
+	case l.err == nil:
+		w.inner = l.inner
+		w.goLive()
+	default:
+		key, ok := w.rung(l.err)
+		if !ok {
+			w.finish(ended(l.err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+			return
+		}
+		w.phase = syncing
+		w.board(key)
+	}
+}
+
+// goLive goes on with the window.
+func (w *watch) goLive() {
+	w.phase = live
+	w.tally.Follow(w.inner)
+	if w.interval > 0 {
+		w.tally.Wait(tally.Conflated)
+	}
+}
+
+// position returns the revision up to which everything was sent, in the history
+// that lineage names; false when the watch has none.
+func (w *watch) position() (kv.Revision, bool) {
+	switch {
+	case w.owes() || w.phase == creating && w.inner == nil && w.climb.unit == nil:
+		return 0, false
+	case w.inner == nil || w.latest.collecting():
+		return max(w.at, w.climb.since), true
+	}
+	at, _ := w.inner.Progress()
+	return max(at, w.at), true
+}
+
+// reached returns the revision that the watch lets its stream's progress come
+// to. In the middle of a unit that is where the client is: it does not apply
+// progress then.
+func (w *watch) reached() kv.Revision {
+	switch {
+	case w.phase == live && !w.latest.collecting():
+		return math.MaxInt64
+	case w.owes() || w.lineage != w.follows:
+		return 0
+	case w.climb.begun && w.phase == syncing || w.latest.body != nil:
+		return w.at
+	}
+	return max(w.at, w.climb.since)
+}
+
+// told says that the client was told of progress.
+func (w *watch) told(revision kv.Revision) {
+	if w.phase == live || w.phase == syncing || w.phase == landing {
+		w.at = max(w.at, revision)
+	}
+}
