@@ -3,6 +3,7 @@ package etcdapi
 import (
 	"context"
 	"errors"
+	"net"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -53,22 +54,35 @@ func (d *Door) list() []*stream {
 func (d *Door) Watches() int {
 	n := 0
 	for _, s := range d.list() {
-		s.mu.Lock()
-		n += len(s.watches)
-		s.mu.Unlock()
+		n += s.count()
 	}
 	return n
 }
 
-// Drain ends all watch streams, and those that come: their clients go on at
-// another node, from where they were.
-func (d *Door) Drain() {
+func (s *stream) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches)
+}
+
+// Farewell is a watch stream that is to end because the node goes away.
+type Farewell struct {
+	Client  net.Addr // nil: not known
+	Watches int
+	// End ends it: its client goes on at another node, from where it was.
+	End func()
+}
+
+// Drain refuses new watch streams, and returns those that are open.
+func (d *Door) Drain() []Farewell {
 	d.mu.Lock()
 	d.draining = true
 	d.mu.Unlock()
+	var out []Farewell
 	for _, s := range d.list() {
-		s.fail(errStopped)
+		out = append(out, Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }})
 	}
+	return out
 }
 
 // Run ends the watches of those who lose the right to read what they watch,

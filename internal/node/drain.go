@@ -23,7 +23,7 @@ func (n *Node) drain(ctx context.Context) {
 	handOver, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/3)
 	n.handOver(handOver)
 	stop()
-	watches, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/3)
+	watches, stop := context.WithDeadline(ctx, began.Add(2*n.cfg.DrainTimeout/3))
 	n.server.Drain(watches)
 	stop()
 	if err := n.members.Leave(ctx); err != nil {

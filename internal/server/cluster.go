@@ -32,7 +32,7 @@ func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out
 		}
 		select {
 		case <-changed:
-		case <-s.srv.stopping:
+		case <-s.srv.left: // who watches needs the map to find where to go
 			return wire.Status(s.srv.goodbye())
 		case <-out.Context().Done():
 			return out.Context().Err()

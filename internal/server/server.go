@@ -19,7 +19,6 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -39,7 +38,9 @@ type Server struct {
 	health   *health.Server
 	pumps    pump.Connections
 	units    *units
-	stopping chan struct{} // closed by Drain: streams end with a reason
+	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
+	left     chan struct{} // closed when Drain has sent all watches elsewhere
+	pace     int           // watches that Drain sends elsewhere per second
 
 	connections atomic.Int64 // open, of clients and peers
 
@@ -67,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), health: health.NewServer()}
+	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), pace: drainPace, health: health.NewServer()}
 
 	s.units = newUnits(&s.cfg)
 	creds := plain(cfg.ClientTLS)
@@ -189,54 +190,6 @@ func (s *Server) tooMany() error {
 	return &kv.LimitError{
 		Limit: "--max-watches-per-stream", Max: int64(s.cfg.MaxWatchesPerStream),
 		Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
-	}
-}
-
-// Drain tells every watch to go elsewhere with its position, refuses new ones,
-// and returns when no watch is left or ctx ends.
-func (s *Server) Drain(ctx context.Context) {
-	s.mu.Lock()
-	first := !s.draining
-	s.draining = true
-	var streams []*stream
-	for st := range s.streams {
-		streams = append(streams, st)
-	}
-	s.mu.Unlock()
-	if first {
-		close(s.stopping)
-		s.health.Shutdown()
-	}
-	told := s.etcdWatches()
-	if s.cfg.Etcd != nil {
-		s.cfg.Etcd.Drain()
-	}
-	for _, st := range streams {
-		for _, w := range st.list() {
-			told++
-			w.end(&shardwatchv1.Ended{
-				Reason: shardwatchv1.EndReason_END_REASON_DRAINING, Message: s.goodbye().Error(),
-				Endpoints: s.cfg.Router.Elsewhere(w.rng), RetryAfter: durationpb.New(time.Millisecond),
-			})
-		}
-	}
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		left := s.etcdWatches()
-		for _, st := range streams {
-			left += st.count()
-		}
-		if left == 0 {
-			s.cfg.Logger.Info("watches sent elsewhere", "watches", told)
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			s.cfg.Logger.Warn("watches cut: their clients did not read in time", "watches", left, "of", told)
-			return
-		}
 	}
 }
 
