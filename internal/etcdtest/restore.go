@@ -58,6 +58,12 @@ func restore(r Restore, dir, name, peerURL, cluster, token string) error {
 	return nil
 }
 
+// RestoreInto makes dir the data directory of a lone member that begins with a
+// snapshot, in the place of what was there. The member must not run.
+func RestoreInto(r Restore, dir, name, peerURL string) error {
+	return restore(r, dir, name, peerURL, name+"="+peerURL, "etcd-cluster")
+}
+
 // Restore makes a stopped etcd begin with a snapshot when it is started again,
 // as one of the same members does: on the same address.
 func (p *Process) Restore(r Restore) error {

@@ -42,6 +42,7 @@ func newEtcdClients(nodes []target, ws []*watcher, asks bool) (*etcdClients, err
 
 // dialEtcd returns a clientv3 as a careful user would set it up.
 func dialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
+	opts = append(opts, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // for calls past clientv3
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: opts,
 		// gRPC takes no shorter time.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
@@ -22,6 +23,8 @@ type crowd struct {
 	watchers []*watcher
 	truth    *truth
 	gate     *gate // slow watchers wait at it
+	// still: streams stay where they are as long as nothing is wrong.
+	still *atomic.Bool
 }
 
 // group is the watchers of one client.
@@ -33,7 +36,7 @@ type group interface {
 
 // newCrowd spreads the watchers of each kind over so many clients.
 func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
-	c := &crowd{truth: t, gate: newGate()}
+	c := &crowd{truth: t, gate: newGate(), still: &atomic.Bool{}}
 	of := map[kind][][]*watcher{}
 	for i, wish := range ws {
 		w := newWatcher(wish, t)
@@ -71,7 +74,7 @@ func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand
 		if err != nil {
 			return nil, err
 		}
-		s.sleeps = i == slowStream
+		s.sleeps, s.still = i == slowStream, c.still
 		return s, nil
 	}
 	n, err := newNatives(nodes, ws)

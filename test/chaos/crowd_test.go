@@ -18,7 +18,7 @@ import (
 func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)) {
 	t.Helper()
 	for _, b := range c.History() {
-		if kv.Revision(b.Revision) <= to.history.Head() {
+		if kv.Revision(b.Revision) <= to.history().Head() {
 			continue
 		}
 		out := check.Batch{Revision: kv.Revision(b.Revision)}
@@ -31,8 +31,8 @@ func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)
 			lie(&i)
 			out.Events = append(out.Events, check.Put(i))
 		}
-		to.heard(b.Revision, time.Now())
-		if err := to.history.Append(out); err != nil {
+		to.now.Load().heard(b.Revision, time.Now())
+		if err := to.history().Append(out); err != nil {
 			t.Fatal(err)
 		}
 	}

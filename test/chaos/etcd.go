@@ -29,6 +29,7 @@ type etcd struct {
 type member struct {
 	name, endpoint string // http://host:port
 	addr, peer     string // host:port
+	data           string // its directory
 	host           *host  // nil: without a network
 	proc           *process
 	client         *clientv3.Client // of this member alone
@@ -54,10 +55,11 @@ func startEtcd(ctx context.Context, bin, dir string, members int, hosts []*host)
 		cluster = append(cluster, m.name+"="+m.peer)
 	}
 	for _, m := range e.members {
+		m.data = filepath.Join(dir, m.name+"-data")
 		m.proc = &process{
 			name: m.name, bin: bin, log: filepath.Join(dir, m.name+".log"),
 			args: []string{
-				"--name=" + m.name, "--data-dir=" + filepath.Join(dir, m.name+"-data"),
+				"--name=" + m.name, "--data-dir=" + m.data,
 				"--listen-client-urls=" + m.endpoint, "--advertise-client-urls=" + m.endpoint,
 				"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
 				"--initial-cluster=" + strings.Join(cluster, ","),

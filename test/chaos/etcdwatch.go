@@ -20,6 +20,8 @@ type etcdWatch struct {
 	next int64
 	// seen is the newest revision it has events of.
 	seen int64
+	// lost: it has to begin with the state, as its history is gone.
+	lost bool
 	// id is the watch's ID where the client chooses it.
 	id int64
 }
@@ -29,7 +31,9 @@ func newEtcdWatch(w *watcher) *etcdWatch {
 }
 
 // needsState reports whether the watch begins with the state, and has not.
-func (w *etcdWatch) needsState() bool { return w.next == 0 && w.wish.start == stateFirst }
+func (w *etcdWatch) needsState() bool {
+	return w.next == 0 && (w.lost || w.wish.start == stateFirst)
+}
 
 // request returns what goes on behind the last thing seen.
 func (w *etcdWatch) request() *etcdserverpb.WatchCreateRequest {
@@ -108,6 +112,12 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 // Only what etcd itself has compacted may be gone: then the watch begins again
 // with the state, as clients of etcd's API have to.
 func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {
+	if compacted > 0 && w.behind() { // the history that it watched is gone
+		w.noticed()
+		w.next, w.seen, w.lost = 0, 0, true
+		w.relisted(reason)
+		return true
+	}
 	if compacted == 0 {
 		w.blame(check.PromiseResumable, w.next, "to go on", fmt.Sprintf("canceled: %q", reason))
 		return false

@@ -82,9 +82,9 @@ func (s *fakeStore) since(rev int64) ([][]*mvccpb.Event, <-chan struct{}, int64)
 // learn tells the truth what happened.
 func (s *fakeStore) learn(t *testing.T, to *truth) {
 	t.Helper()
-	batches, _, _ := s.since(int64(to.history.Head()) + 1)
+	batches, _, _ := s.since(int64(to.history().Head()) + 1)
 	for _, events := range batches {
-		if err := to.append(events, time.Now()); err != nil {
+		if err := to.append(to.now.Load(), events, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -134,9 +134,13 @@ type Scene struct {
 	crowd   *crowd
 	answers *answers
 	apis    []string
-	last    *Node         // the last victim
-	owned   int           // shards it owned
-	struck  map[*Node]int // how often each was one
+	// settle waits for late joiners, and judge judges what there was up to a
+	// revision that all have reached.
+	settle func(ctx context.Context)
+	judge  func(ctx context.Context, rev int64)
+	last   *Node         // the last victim
+	owned  int           // shards it owned
+	struck map[*Node]int // how often each was one
 }
 
 // Victim returns, of the nodes that were a victim least often, the one that

@@ -147,7 +147,7 @@ func (j *joiner) join(ctx context.Context) {
 	case 1, 2:
 		w.Range = kv.Prefix(j.keys.prefix(j.rng.IntN(j.keys.prefixes)))
 	}
-	until := j.truth.history.Head()
+	until := j.truth.history().Head()
 	w.Start = j.start(int64(until))
 	w.Name = fmt.Sprintf("%s joiner of %v from %d", j.by, w.Range, w.Start)
 	j.mu.Lock()
@@ -156,7 +156,7 @@ func (j *joiner) join(ctx context.Context) {
 	c := check.NewChecker(w)
 	var r rungs
 	var err error
-	enough := func() bool { return c.Complete(j.truth.history, until) }
+	enough := func() bool { return c.Complete(j.truth.history(), until) }
 	if j.by == nativeClient {
 		r, err = j.joinNative(ctx, w, c, enough)
 	} else {
@@ -170,9 +170,9 @@ func (j *joiner) join(ctx context.Context) {
 		return // the run fails by itself
 	}
 	if err == nil {
-		c.Finish(j.truth.history, until)
+		c.Finish(j.truth.history(), until)
 	} else {
-		c.Judge(j.truth.history)
+		c.Judge(j.truth.history())
 	}
 	broken, _ := c.Violations()
 	j.mu.Lock()
@@ -229,7 +229,7 @@ func (j *joiner) joinNative(ctx context.Context, w check.Watch, c *check.Checker
 			r.Resyncs++
 		}
 		c.Feed(op)
-		c.Judge(j.truth.history)
+		c.Judge(j.truth.history())
 	}
 	return r, nil
 }
@@ -256,7 +256,7 @@ func (j *joiner) joinEtcd(ctx context.Context, w check.Watch, c *check.Checker, 
 			return r, err
 		}
 		e.delivered(resp.Events)
-		c.Judge(j.truth.history)
+		c.Judge(j.truth.history())
 		if enough() {
 			return r, nil
 		}

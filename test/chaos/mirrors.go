@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,9 @@ type mirror struct {
 	name string
 	r    kv.Range
 	m    *client.Mirror
+
+	era     int // of the truth, when it was judged last
+	lineage uint64
 }
 
 // newMirrors starts a mirror of everything and one of a prefix.
@@ -35,8 +39,16 @@ func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror 
 func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := m.m.WaitFor(ctx, rev)
+	era := t.now.Load().number
+	err := poll(ctx, within, "the mirror", func() error {
+		if m.era != era && m.m.View().Lineage() == m.lineage {
+			return errors.New("it has not noticed that etcd was restored")
+		}
+		return nil
+	})
+	err = errors.Join(err, m.m.WaitFor(ctx, rev))
 	view := m.m.View()
+	m.era, m.lineage = era, view.Lineage()
 	if err == nil {
 		err = t.reach(ctx, view.Revision(), within)
 	}
@@ -51,5 +63,5 @@ func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Dur
 		got = append(got, itemFrom(&k))
 	}
 	at := kv.Revision(view.Revision())
-	return check.EqualState(m.name, at, t.history.State(m.r, at), got)
+	return check.EqualState(m.name, at, t.history().State(m.r, at), got)
 }

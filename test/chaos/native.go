@@ -49,11 +49,15 @@ func (n *natives) watch(ctx context.Context, w *watcher) {
 			return
 		}
 		w.relisted(err)
+		if errors.Is(err, client.ErrLineage) {
+			w.noticed()
+		}
 	}
 }
 
 // follow watches until the watch ends, and returns why.
 func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
+	var lineage uint64
 	opts := []client.WatchOption{client.WithProgress(), client.OnResume(func(r client.Resume) {
 		w.resumed(resume{from: r.From, to: r.To, reason: r.Reason, behind: r.Revision})
 	})}
@@ -80,6 +84,10 @@ func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
 		if err != nil {
 			return err
 		}
+		if lineage != 0 && u.Lineage != lineage {
+			w.noticed()
+		}
+		lineage = u.Lineage
 		op := opFrom(&u)
 		if op.Kind == check.OpProgress && first && w.wish.start == fromNow && !relist {
 			op.Kind = check.OpCreated // the client says so where the watch starts

@@ -23,7 +23,7 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 	nodes := []target{{"etcd", server.Endpoint()}}
 	keys, truth, rng := keyspace{3, 20}, newTruth(), rand.New(rand.NewPCG(1, 1))
 	write := func() (*clientv3.Client, func()) { return server.Client(), func() {} }
-	load := &workload{kv: write, keys: keys, rate: 1000, seed: 1, percent: 50}
+	load := &workload{kv: write, gate: newGate(), keys: keys, rate: 1000, seed: 1, percent: 50}
 	load.passed = &passed{client: server.Client(), keys: keys, acked: &load.acked}
 	if err := load.load(t.Context()); err != nil {
 		t.Fatal(err)
@@ -95,10 +95,10 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 	if err := truth.reach(ctx, answers.newest(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if j := answers.judge(truth.history)[Etcd]; j.reads == 0 || len(j.refused) > 0 || len(j.broken) > 0 {
+	if j := answers.judge(truth.history())[Etcd]; j.reads == 0 || len(j.refused) > 0 || len(j.broken) > 0 {
 		t.Errorf("%d reads, refused: %v, wrong: %v", j.reads, j.refused, j.broken)
 	}
-	if n, unknown, broken := load.passed.judge(truth.history); n == 0 || len(unknown) > 0 || len(broken) > 0 {
+	if n, unknown, broken := load.passed.judge(truth.history()); n == 0 || len(unknown) > 0 || len(broken) > 0 {
 		t.Errorf("%d writes, unknown: %v, wrong: %v", n, unknown, broken)
 	}
 }

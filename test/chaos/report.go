@@ -55,8 +55,8 @@ type Cycle struct {
 	ListsPassed int `json:"lists_passed"`
 	// ListSample is one of them, as etcd logs it.
 	ListSample string `json:"list_sample,omitempty"`
-	// WatchesAtEtcd is the most that etcd had, ours of everything included, and
-	// WatchesAllowed how many it may have had.
+	// WatchesAtEtcd is the most streams of watches that etcd had, ours of
+	// everything included, and WatchesAllowed how many it may have had.
 	WatchesAtEtcd  int `json:"watches_at_etcd_max"`
 	WatchesAllowed int `json:"watches_at_etcd_allowed"`
 }
@@ -142,7 +142,7 @@ func (r *Report) Failed() []string {
 			out = append(out, fmt.Sprintf("%s: %d violations", c.Fault, c.Violations))
 		}
 		if c.WatchesAtEtcd > c.WatchesAllowed {
-			out = append(out, fmt.Sprintf("%s: %d watches at etcd, %d allowed", c.Fault, c.WatchesAtEtcd, c.WatchesAllowed))
+			out = append(out, fmt.Sprintf("%s: %d streams of watches at etcd, %d allowed", c.Fault, c.WatchesAtEtcd, c.WatchesAllowed))
 		}
 	}
 	if r.Error != "" {

@@ -55,12 +55,23 @@ func (c *Cycle) part(all map[kind]*measured) {
 // read takes what came of the reads by an API.
 func (c *Cycle) read(api string, j *judged) {
 	p := c.partOf(api)
-	p.Reads, p.Refusals = j.reads, maps.Clone(j.refused)
+	p.Reads += j.reads
+	p.Refusals = addUp(p.Refusals, j.refused)
 	for _, n := range j.refused {
 		p.Refused += n
+		c.Refused += n
 	}
-	c.Reads += p.Reads
-	c.Refused += p.Refused
+	c.Reads += j.reads
+}
+
+func addUp(sum, more map[string]int) map[string]int {
+	if sum == nil {
+		return maps.Clone(more)
+	}
+	for k, n := range more {
+		sum[k] += n
+	}
+	return sum
 }
 
 // broken adds violations.

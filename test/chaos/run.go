@@ -96,7 +96,7 @@ func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
 		here := cfg
 		here.Members, here.Dir = s.members, filepath.Join(cfg.Dir, fmt.Sprintf("site-%d", i+1))
 		here.Seed += uint64(i) << 32
-		if err := os.Mkdir(here.Dir, 0o700); err != nil {
+		if err := os.Mkdir(here.Dir, 0o700); err != nil { // not one with somebody's data
 			return fmt.Errorf("make room for a site: %w", err)
 		}
 		r := &run{
@@ -206,7 +206,7 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 		return err
 	}
 	r.requests = newRequestLogs(r.etcd)
-	r.load = &workload{kv: r.etcd.kv, keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed, bigs: cfg.Big}
+	r.load = &workload{kv: r.etcd.kv, gate: newGate(), keys: r.keys, rate: cfg.Rate, seed: cfg.Seed, percent: cfg.Passed, bigs: cfg.Big}
 	if cfg.Compact {
 		r.load.truth = r.truth
 	}
@@ -256,6 +256,7 @@ func (r *run) cycles(ctx context.Context) error {
 		Cluster: r.cluster, Say: r.cfg.Say, etcd: r.etcd, network: r.network,
 		keys: r.keys, load: r.load, truth: r.truth, crowd: r.crowd, answers: &r.answers, apis: r.cfg.APIs,
 	}
+	r.scene.settle = func(ctx context.Context) { r.joiners.settle(ctx, patience) }
 	wanted := len(r.site.faults)
 	for done, tries := 0, 0; done < wanted; tries++ {
 		if tries >= 3*wanted {
@@ -292,6 +293,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	}
 	r.watchesAtEtcd.Store(0)
 	r.joiners.gate.open()
+	r.scene.judge = func(ctx context.Context, rev int64) { r.judgeReads(ctx, &c, rev) }
 	compactions := r.load.compactions
 	counts := time.Duration(0) // the time that counts for the rate
 	writes, began := r.load.writes.Load(), time.Now()
@@ -342,8 +344,8 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	return c, r.judge(ctx, &c)
 }
 
-// fills are the watches that the tier may have at etcd besides those of its
-// shards, for what clients of etcd's API ask for and the windows have not.
+// fills are the watch streams that the tier may have at etcd besides those of
+// its shards, for what clients of etcd's API ask for and the windows have not.
 const fills = 2
 
 // breaks injects a fault and heals it, whatever happens.
@@ -396,7 +398,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	if err := r.truth.reach(ctx, rev, patience); err != nil {
 		return err // without the truth there is nothing to judge by
 	}
-	r.crowd.finish(ctx, rev, briefly)
+	r.judgeReads(ctx, c, rev)
 	c.part(r.crowd.take())
 	r.count(c)
 	c.note(r.joiners.take(c))
@@ -406,22 +408,29 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 		return err
 	}
 	c.ListsAtEtcd, c.ListSample, c.ListsPassed = counts.Lists, counts.Sample, counts.Passed
-
 	for _, m := range r.mirrors {
 		r.found(c, string(nativeClient), m.judge(ctx, r.truth, rev, patience))
 	}
 	r.listEverywhere(ctx, c, rev)
+	r.judgeReads(ctx, c, rev)
+	return late
+}
+
+// judgeReads finishes the watchers up to a revision that all have reached, and
+// judges what was read and written.
+func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
+	r.crowd.finish(ctx, rev, briefly)
 	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // what is beyond is wrong
-	for api, j := range r.answers.judge(r.truth.history) {
+	for api, j := range r.answers.judge(r.truth.history()) {
 		c.read(api, j)
 		r.found(c, api, j.broken)
 	}
 	if p := r.load.passed; p != nil {
-		judged, unknown, broken := p.judge(r.truth.history)
-		c.Written, c.Unknown = judged, unknown
+		judged, unknown, broken := p.judge(r.truth.history())
+		c.Written += judged
+		c.Unknown = addUp(c.Unknown, unknown)
 		r.found(c, Etcd, broken)
 	}
-	return late
 }
 
 // count notes what the watchers saw go wrong since the last call.
@@ -473,13 +482,13 @@ func (r *run) everything(ctx context.Context, api string, n *Node) (answer, erro
 	return reader.ask(ctx, question{r: kv.Prefix("/")})
 }
 
-// sample looks at etcd all the time for the most watches it has.
+// sample looks at etcd all the time for the most streams of watches it has.
 func (r *run) sample(ctx context.Context) error {
 	for {
 		n := int64(0)
 		for _, member := range r.etcd.members {
 			if m, err := member.metrics(ctx); err == nil { // it may be away
-				n += int64(m.sum("etcd_debugging_mvcc_watcher_total"))
+				n += int64(m.sum("etcd_debugging_mvcc_watch_stream_total"))
 			}
 		}
 		for old := r.watchesAtEtcd.Load(); n > old && !r.watchesAtEtcd.CompareAndSwap(old, n); old = r.watchesAtEtcd.Load() {
@@ -492,4 +501,11 @@ func (r *run) sample(ctx context.Context) error {
 
 func (r *run) withLogs(err error) error {
 	return fmt.Errorf("%w\n%s", err, r.cluster.logs(3000))
+}
+
+func makeDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make room: %w", err)
+	}
+	return nil
 }

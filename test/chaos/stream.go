@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -40,7 +41,8 @@ type stream struct {
 	// hops: it moves though nothing is wrong.
 	hops bool
 	// asks: it asks for progress all the time, and expects answers.
-	asks bool
+	asks  bool
+	still *atomic.Bool // set: it does not hop
 	// sleeps: it stops reading when it is told to; see [gate].
 	sleeps bool
 
@@ -99,7 +101,11 @@ func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) err
 	defer cancel(nil)
 	defer silent.Stop()
 	if s.hops {
-		hop := time.AfterFunc(4*time.Second+time.Duration(s.rng.Int64N(int64(8*time.Second))), func() { cancel(errHop) })
+		hop := time.AfterFunc(4*time.Second+time.Duration(s.rng.Int64N(int64(8*time.Second))), func() {
+			if !s.still.Load() {
+				cancel(errHop)
+			}
+		})
 		defer hop.Stop()
 	}
 	if s.leader {

@@ -18,16 +18,47 @@ import (
 // truth is what happened, as one watch of everything at etcd itself tells it,
 // and when we heard of it.
 type truth struct {
-	history   *check.History
+	now       atomic.Pointer[era]
 	appending sync.Mutex
 	// compacted is the newest revision that etcd may have compacted.
 	compacted atomic.Int64
+}
+
+// era is one unrestored history of etcd.
+type era struct {
+	number  int
+	history *check.History
+	ended   context.Context // when etcd is restored
+	end     context.CancelFunc
 
 	mu sync.RWMutex
 	at []time.Time // guarded by mu; index: revision
 }
 
-func newTruth() *truth { return &truth{history: check.NewHistory(1, nil)} }
+func newTruth() *truth {
+	t := &truth{}
+	t.begin(0, check.NewHistory(1, nil))
+	return t
+}
+
+func (t *truth) begin(number int, h *check.History) {
+	e := &era{number: number, history: h}
+	e.ended, e.end = context.WithCancel(context.Background())
+	t.now.Store(e)
+}
+
+// restart begins a history of its own: etcd was restored to what it had at one
+// revision, and calls that another one now, or the same.
+func (t *truth) restart(was, is kv.Revision) {
+	t.appending.Lock()
+	defer t.appending.Unlock()
+	old := t.now.Load()
+	t.begin(old.number+1, check.NewHistory(is, old.history.State(kv.Range{}, was)))
+	old.end()
+}
+
+// history returns etcd's present history.
+func (t *truth) history() *check.History { return t.now.Load().history }
 
 // run follows etcd from its first revision, at every member at once, until ctx
 // ends: what any of them tells is true, whatever happens to the others.
@@ -36,7 +67,7 @@ func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
 	for _, c := range members {
 		g.Go(func() error {
 			for {
-				err := t.follow(ctx, c)
+				err := t.follow(ctx, c, t.now.Load())
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -60,18 +91,19 @@ func (l *lostError) Error() string { return "watch etcd: " + l.why.Error() }
 
 func (l *lostError) Unwrap() error { return l.why }
 
-// follow watches at one member until that ends.
-func (t *truth) follow(ctx context.Context, c *clientv3.Client) error {
+// follow watches at one member until that ends, or the era.
+func (t *truth) follow(ctx context.Context, c *clientv3.Client, e *era) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	for r := range c.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(int64(t.history.Head())+1)) {
-		if r.CompactRevision > 0 && r.CompactRevision > int64(t.history.Head())+1 {
+	defer context.AfterFunc(e.ended, cancel)()
+	for r := range c.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(int64(e.history.Head())+1)) {
+		if r.CompactRevision > int64(e.history.Head())+1 && e.ended.Err() == nil {
 			return &lostError{r.Err()}
 		}
 		if err := r.Err(); err != nil {
 			return fmt.Errorf("watch etcd: %w", err)
 		}
-		if err := t.append(r.Events, time.Now()); err != nil {
+		if err := t.append(e, r.Events, time.Now()); err != nil {
 			return &lostError{err}
 		}
 	}
@@ -80,9 +112,12 @@ func (t *truth) follow(ctx context.Context, c *clientv3.Client) error {
 
 // append takes the events of one response: whole revisions, in order. Those
 // that another member has told already are left out.
-func (t *truth) append(events []*clientv3.Event, now time.Time) error {
+func (t *truth) append(e *era, events []*clientv3.Event, now time.Time) error {
 	t.appending.Lock()
 	defer t.appending.Unlock()
+	if e.ended.Err() != nil {
+		return nil // it was on its way when etcd was restored
+	}
 	for len(events) > 0 {
 		rev := events[0].Kv.ModRevision
 		b := check.Batch{Revision: kv.Revision(rev)}
@@ -90,39 +125,39 @@ func (t *truth) append(events []*clientv3.Event, now time.Time) error {
 			b.Events = append(b.Events, eventFromEtcd(events[0]))
 			events = events[1:]
 		}
-		if b.Revision <= t.history.Head() {
+		if b.Revision <= e.history.Head() {
 			continue
 		}
-		t.heard(rev, now) // first: who knows of the revision asks when
-		if err := t.history.Append(b); err != nil {
+		e.heard(rev, now) // first: who knows of the revision asks when
+		if err := e.history.Append(b); err != nil {
 			return fmt.Errorf("watch etcd: %w", err)
 		}
 	}
 	return nil
 }
 
-func (t *truth) heard(rev int64, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for int64(len(t.at)) <= rev {
-		t.at = append(t.at, now)
+func (e *era) heard(rev int64, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for int64(len(e.at)) <= rev {
+		e.at = append(e.at, now)
 	}
 }
 
 // when returns when we heard of rev, and false when we did not yet.
-func (t *truth) when(rev kv.Revision) (time.Time, bool) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if rev < 0 || int64(rev) >= int64(len(t.at)) {
+func (e *era) when(rev kv.Revision) (time.Time, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if rev < 0 || int64(rev) >= int64(len(e.at)) {
 		return time.Time{}, false
 	}
-	return t.at[rev], true
+	return e.at[rev], true
 }
 
 // reach waits until the history has rev.
 func (t *truth) reach(ctx context.Context, rev int64, within time.Duration) error {
 	return poll(ctx, within, "etcd's own watch", func() error {
-		if head := t.history.Head(); int64(head) < rev {
+		if head := t.history().Head(); int64(head) < rev {
 			return fmt.Errorf("it is at revision %d of %d", head, rev)
 		}
 		return nil

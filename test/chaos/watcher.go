@@ -18,6 +18,9 @@ type watcher struct {
 	gate  *gate
 
 	mu      sync.Mutex
+	era     *era              // guarded by mu; the history that it watches
+	earlier []check.Violation // guarded by mu; of eras before
+	more    int               // guarded by mu; violations beyond these
 	checker *check.Checker    // guarded by mu
 	started bool              // guarded by mu; a start from now is known
 	resumes []resume          // guarded by mu; not fed to the checker yet
@@ -48,8 +51,43 @@ func (r *rungs) add(o rungs) {
 }
 
 func newWatcher(w wish, t *truth) *watcher {
-	return &watcher{wish: w, truth: t, checker: check.NewChecker(w.watch)}
+	return &watcher{wish: w, truth: t, era: t.now.Load(), checker: check.NewChecker(w.watch)}
 }
+
+// behind reports whether etcd was restored and the watcher has not noticed.
+func (w *watcher) behind() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.era != w.truth.now.Load()
+}
+
+// noticed says that what comes from now on belongs to another history than what
+// came before. It must begin with the state.
+func (w *watcher) noticed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.truth.now.Load()
+	if now == w.era {
+		const most = 20
+		if len(w.blamed) < most {
+			w.blamed = append(w.blamed, check.Violation{
+				Promise: promiseLineage, Watcher: w.wish.watch.Name, Expected: "etcd's history to be the same", Got: "a new lineage",
+			})
+		}
+		return
+	}
+	w.checker.Judge(w.era.history)
+	first, all := w.checker.Violations()
+	w.earlier = append(w.earlier, first...)
+	w.more += all - len(first)
+	watch := w.wish.watch
+	watch.Start = 0
+	w.era, w.checker, w.started, w.resumes = now, check.NewChecker(watch), false, nil
+}
+
+// promiseLineage: what belongs to a history that has ended is not told, and a
+// new one is noticed.
+const promiseLineage check.Promise = "lineage"
 
 // resume is a watch that goes on at another node, or at the same one again.
 type resume struct {
@@ -116,7 +154,7 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 		w.events += len(op.Items) + len(op.Deleted)
 		if w.wish.conflate == 0 { // it was not asked for
 			w.rungs.Deltas++
-			if missed := w.truth.history.Touching(w.wish.watch.Range, op.From, op.Revision); len(missed) > 0 {
+			if missed := w.era.history.Touching(w.wish.watch.Range, op.From, op.Revision); len(missed) > 0 {
 				w.late(missed[0], now)
 			}
 		}
@@ -125,7 +163,7 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 
 // late notes how late a revision is.
 func (w *watcher) late(rev kv.Revision, now time.Time) {
-	if heard, ok := w.truth.when(rev); ok && now.Sub(heard) > w.gap {
+	if heard, ok := w.era.when(rev); ok && now.Sub(heard) > w.gap {
 		w.gap, w.gapAt = now.Sub(heard), rev
 	}
 }
@@ -156,7 +194,7 @@ func (w *watcher) slept() {
 func (w *watcher) judge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.checker.Judge(w.truth.history)
+	w.checker.Judge(w.era.history)
 }
 
 // complete returns nil when the watcher has everything up to rev, and else
@@ -167,11 +205,14 @@ func (w *watcher) complete(rev kv.Revision) error {
 	if w.err != nil {
 		return fmt.Errorf("%s ended: %w", w.wish.watch.Name, w.err)
 	}
-	if !w.started && w.wish.start != fromRevision {
+	if w.era != w.truth.now.Load() {
+		return fmt.Errorf("%s has not noticed that etcd was restored", w.wish.watch.Name)
+	}
+	if !w.started && (w.wish.start != fromRevision || w.era.number > 0) {
 		return fmt.Errorf("%s has not started", w.wish.watch.Name)
 	}
-	if !w.checker.Complete(w.truth.history, rev) {
-		return fmt.Errorf("%s is at revision %d of %d", w.wish.watch.Name, w.checker.Reached(), rev)
+	if !w.checker.Complete(w.era.history, rev) {
+		return fmt.Errorf("%s is at revision %d of %d, and has moved so: %q", w.wish.watch.Name, w.checker.Reached(), rev, w.reasons)
 	}
 	return nil
 }
@@ -182,10 +223,10 @@ func (w *watcher) complete(rev kv.Revision) error {
 func (w *watcher) finish(rev kv.Revision, must bool) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !must && w.checker.Reached() > w.truth.history.Head() {
+	if !must && w.checker.Reached() > w.era.history.Head() {
 		return false
 	}
-	w.checker.Finish(w.truth.history, rev)
+	w.checker.Finish(w.era.history, rev)
 	return true
 }
 
@@ -214,5 +255,5 @@ func (w *watcher) violations() ([]check.Violation, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first, all := w.checker.Violations()
-	return slices.Concat(w.blamed, first), all + len(w.blamed)
+	return slices.Concat(w.blamed, w.earlier, first), all + len(w.blamed) + len(w.earlier) + w.more
 }

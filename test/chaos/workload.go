@@ -42,6 +42,9 @@ type workload struct {
 	failed atomic.Int64 // writes without an answer
 	acked  ackLog
 
+	gate    *gate // closed: nobody writes
+	writing atomic.Int64
+
 	compacting  sync.Mutex
 	compactions int       // guarded by compacting
 	compactAt   time.Time // guarded by compacting; when the next is due
@@ -98,6 +101,20 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	return g.Wait()
 }
 
+// hold lets nobody write until the gate is opened, and waits until nobody does.
+func (w *workload) hold(ctx context.Context) error {
+	w.gate.close()
+	if err := pause(ctx, 50*time.Millisecond); err != nil { // who has passed it is writing now
+		return err
+	}
+	return poll(ctx, patience, "writes to be answered", func() error {
+		if n := w.writing.Load(); n > 0 {
+			return fmt.Errorf("%d are not", n)
+		}
+		return nil
+	})
+}
+
 // write is one writer, which calls one again and again. When it falls behind
 // its pace it does not rush to make up for more than a moment.
 func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Rand, every time.Duration, one func(context.Context, *rand.Rand) (int64, error)) error {
@@ -111,7 +128,10 @@ func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Ra
 			next = time.Now().Add(-most)
 		}
 		next = next.Add(every)
+		w.gate.pass(ctx)
+		w.writing.Add(1)
 		rev, err := one(ctx, rng)
+		w.writing.Add(-1)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -191,6 +211,7 @@ func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand
 		if !wait(ctx, stop, time.Second) {
 			return ctx.Err()
 		}
+		w.gate.pass(ctx)
 		p, ops := rng.IntN(w.keys.prefixes), make([]clientv3.Op, keys)
 		for i := range ops {
 			ops[i] = clientv3.OpPut(w.keys.key(p, w.keys.keys+1+i), strings.Repeat(value(rng)[:64], size/64))
@@ -258,7 +279,7 @@ func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, 
 func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	w.compacting.Lock()
 	defer w.compacting.Unlock()
-	at = min(at, int64(w.truth.history.Head()))
+	at = min(at, int64(w.truth.history().Head()))
 	if at <= w.truth.compacted.Load() {
 		return w.truth.compacted.Load(), nil
 	}
@@ -281,6 +302,13 @@ type ackLog struct {
 
 // ackMemory bounds the log: older entries are of no use to anybody.
 const ackMemory = 100_000
+
+// reset forgets all: etcd's history is another one.
+func (a *ackLog) reset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at, a.revs = nil, nil
+}
 
 func (a *ackLog) add(rev int64) {
 	a.mu.Lock()
