@@ -36,7 +36,7 @@ func floors() [][]string {
 		{"internal/wire"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard"},
-		{"internal/cachetest"},
+		{"internal/cachetest", "internal/history"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},
 		{"internal/etcdapi"},

@@ -1,0 +1,503 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Whenever the node dies, what was saved is there after it, and nothing else;
+// the next run goes on with the same files.
+func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
+	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 200 << 10 })
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	for range 40 {
+		w.run(w.rng.IntN(300))
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		saved := w.past()
+		w.run(w.rng.IntN(40)) // lost
+		if w.rng.IntN(3) == 0 {
+			next, h, log := load(t, dir, origin, 7, w.r)
+			if h == nil || h.Progress != saved.Progress || h.Floor > saved.Floor || h.DeltaFloor > saved.DeltaFloor {
+				t.Fatalf("loaded %+v, saved up to %d from %d and %d", h, saved.Progress, saved.Floor, saved.DeltaFloor)
+			}
+			if err := part(h, saved, w.r); err != nil {
+				t.Fatal(err)
+			}
+			if told := log.lines("history"); len(told) > 0 {
+				t.Fatal(told)
+			}
+			s = next
+		}
+	}
+	if n := len(names(t, dir, 7)); n < 4 {
+		t.Errorf("%d files: it was never another one's turn", n)
+	}
+}
+
+func names(t *testing.T, dir string, id shard.ID) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, fmt.Sprint(id)))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, filepath.Join(dir, fmt.Sprint(id), e.Name()))
+	}
+	return out
+}
+
+// Each event is written once, and not more often than there is something new.
+func TestWritesAreNotAmplified(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	s := New(Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
+	for range 40 {
+		w.run(50)
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, deletes := 0, 0
+	for _, b := range w.past().Batches {
+		for i := range b.Events {
+			events += kv.EventSize(&b.Events[i], false)
+			if b.Events[i].Type == kv.Delete {
+				deletes += len(b.Events[i].KV.Key())
+			}
+		}
+	}
+	written := s.Status().Written
+	if most := int64(events)*11/10 + 20_000; written > most {
+		t.Errorf("%d bytes were written for events of %d bytes", written, events)
+	}
+	for range 10 {
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := s.Status().Written; again != written {
+		t.Errorf("%d bytes were written though nothing had happened", again-written)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The files stay within their bound, whatever the caches hold, and what is on
+// disk is the newest.
+func TestFilesAreBounded(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 4000
+	dir := t.TempDir()
+	const most, shards = 4 << 20, 2
+	s := New(Config{Dir: dir, MaxBytes: most})
+	quiet := newWorld(t, nil)
+	for range 30 {
+		w.run(200)
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7), quiet.shard(8)}); err != nil {
+			t.Fatal(err)
+		}
+		var size int64
+		for _, name := range append(names(t, dir, 7), names(t, dir, 8)...) {
+			info, err := os.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += info.Size()
+		}
+		if size > most/shards || size != s.Status().Bytes {
+			t.Fatalf("%d bytes, and the store says %d; at most %d for the shard", size, s.Status().Bytes, most/shards)
+		}
+	}
+	_, h, _ := load(t, dir, origin, 7, w.r)
+	if h.Progress != w.now || h.Floor < 100 {
+		t.Errorf("loaded from %d up to %d of %d", h.Floor, h.Progress, w.now)
+	}
+	if err := part(h, w.past(), w.r); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// When the cache has leapt, or was away for longer than its window, what is on
+// disk from before is dropped: it would have a gap behind it.
+func TestAGapStartsTheLogAgain(t *testing.T) {
+	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 20<<10, 2<<10 })
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	for range 5 {
+		w.run(2000) // more than the window holds
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		_, h, _ := load(t, dir, origin, 7, w.r)
+		known := w.past()
+		if h.Floor != known.Floor || h.DeltaFloor != known.DeltaFloor || h.Progress != known.Progress {
+			t.Errorf("loaded %d, %d, %d; known %d, %d, %d", h.DeltaFloor, h.Floor, h.Progress, known.DeltaFloor, known.Floor, known.Progress)
+		}
+		if err := part(h, known, w.r); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The children of a split take their parts of what the parent has saved, and
+// once they were saved themselves the parent's files go.
+func TestChildrenOfASplitInherit(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	w.run(500)
+	if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	left, right := kv.Range{Start: "/a", End: "/k/30"}, kv.Range{Start: "/k/30", End: "/z"}
+	known := w.past()
+	s = New(Config{Dir: dir, MaxBytes: 64 << 20})
+	got := s.Load(origin, map[shard.ID]kv.Range{7: left, 9: right, 11: {Start: "/zz", End: "/zzz"}})
+	for id, r := range map[shard.ID]kv.Range{7: left, 9: right} {
+		if h := got[id]; h == nil || h.Progress != known.Progress {
+			t.Fatalf("shard %d: %+v", id, h)
+		} else if err := part(h, known, r); err != nil {
+			t.Errorf("shard %d: %v", id, err)
+		}
+	}
+	if got[11] != nil {
+		t.Error("a range that nobody had has a history")
+	}
+	loading := Shard{ID: 10, Range: kv.Range{Start: "/zz"}, Export: func() (*cache.Export, error) { return nil, cache.ErrNotReady }}
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(9), loading}); err != nil {
+		t.Fatal(err)
+	}
+	s.Keep([]Shard{w.shard(9), loading})
+	if len(names(t, dir, 7)) == 0 {
+		t.Error("the parent's files are gone before all children were saved")
+	}
+	s.Keep([]Shard{w.shard(9)})
+	if len(names(t, dir, 7)) > 0 || len(names(t, dir, 9)) == 0 {
+		t.Error("the parent's files are there, or the child's are not")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is of another cluster, etcd or lineage is not used, said so and removed.
+func TestAnotherOrigin(t *testing.T) {
+	for want, o := range map[string]Origin{
+		"it is of cluster c, and this is d":      {Cluster: "d", Etcd: 7, Lineage: 3},
+		"it is of etcd cluster 7, and this is 8": {Cluster: "c", Etcd: 8, Lineage: 3},
+		"it is of lineage 3, and this is 4":      {Cluster: "c", Etcd: 7, Lineage: 4},
+	} {
+		w := newWorld(t, nil)
+		dir := t.TempDir()
+		s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+		w.run(50)
+		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s, h, log := load(t, dir, o, 7, w.r)
+		if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], want) || s.Status().Discarded != 1 {
+			t.Errorf("%s: loaded %v, told %q, discarded %d", want, h, told, s.Status().Discarded)
+		}
+		if n := names(t, dir, 7); len(n) > 0 {
+			t.Errorf("%s: left %v", want, n)
+		}
+		if err := s.Save(t.Context(), o, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, h, _ = load(t, dir, o, 7, w.r); h == nil || h.Progress != w.now {
+			t.Errorf("%s: not saved again: %+v", want, h)
+		}
+		// A lineage that begins while the node runs.
+		o.Lineage++
+		if err := s.Save(t.Context(), o, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, h, _ = load(t, dir, o, 7, w.r); h == nil || h.Progress != w.now {
+			t.Errorf("%s: not saved in the next lineage: %+v", want, h)
+		}
+	}
+}
+
+// The window's age is that of the time in which the node ran.
+func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
+	b := kv.Batch{Revision: 5, Received: time.Now().Add(-time.Hour), Events: []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 5})}}}
+	older := b
+	older.Revision, older.Received = 4, b.Received.Add(-time.Minute)
+	older.Events = []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 4})}}
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 1 << 20})
+	l := s.newLogs(7, origin, kv.Range{})
+	err := errors.Join(l.window.reach(4), l.window.open(header{origin: origin, shard: 7}, 1<<20))
+	for _, x := range []*kv.Batch{&older, &b} {
+		err = errors.Join(err, l.window.add(t.Context(), kindBatch, x.Revision, func(out []byte) []byte { return appendBatch(out, x, 3) }))
+	}
+	if err = errors.Join(err, l.window.close()); err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := load(t, dir, origin, 7, kv.Range{})
+	if age := time.Since(h.Batches[1].Received); age < 0 || age > time.Minute/2 {
+		t.Errorf("the newest is %v old", age)
+	}
+	if between := h.Batches[1].Received.Sub(h.Batches[0].Received); between != time.Minute {
+		t.Errorf("there are %v between the two", between)
+	}
+}
+
+// Whatever a crash or a disk makes of the files, what is loaded is a part of
+// what was saved.
+func TestDamagedFiles(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1<<20, 60<<10 })
+	w.value = 300
+	sound := t.TempDir()
+	s := New(Config{Dir: sound, MaxBytes: 800 << 10})
+	for range 20 {
+		w.run(100)
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	known := w.past()
+	files := map[string][]byte{}
+	for _, name := range names(t, sound, 7) {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Base(name)] = b
+	}
+	if len(files) < 5 {
+		t.Fatalf("%d files only", len(files))
+	}
+	all := func() []string {
+		var out []string
+		for name := range files {
+			out = append(out, name)
+		}
+		slices.Sort(out)
+		return out
+	}()
+	used := 0
+	for range 60 {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "7"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		victim := all[rng.IntN(len(all))]
+		for name, b := range files {
+			b = slices.Clone(b)
+			if name == victim || rng.IntN(20) == 0 {
+				b = damage(rng, b, files[all[rng.IntN(len(all))]])
+			}
+			if b == nil {
+				continue // it is missing
+			}
+			if err := os.WriteFile(filepath.Join(dir, "7", name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, h, _ := load(t, dir, origin, 7, w.r)
+		if h == nil {
+			continue
+		}
+		used++
+		if err := part(h, known, w.r); err != nil {
+			t.Fatalf("%s: %v", victim, err)
+		}
+		// What comes later joins up with it.
+		if err := s.Save(context.Background(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		_, h, _ = load(t, dir, origin, 7, w.r)
+		if h == nil || h.Progress != known.Progress {
+			t.Fatalf("%s: saved again, loaded %v", victim, h != nil)
+		}
+		if err := part(h, known, w.r); err != nil {
+			t.Fatalf("%s, saved again: %v", victim, err)
+		}
+	}
+	if used < 15 {
+		t.Errorf("something was loaded %d times only", used)
+	}
+}
+
+// damage does to a file what crashes and disks do; nil: the file is gone.
+func damage(rng *rand.Rand, b, other []byte) []byte {
+	at := rng.IntN(len(b))
+	n := min(1+rng.IntN(5000), len(b)-at)
+	switch rng.IntN(7) {
+	case 0:
+		return nil
+	case 1:
+		return b[:at]
+	case 2:
+		b[at] ^= 1 << rng.IntN(8)
+	case 3: // a block that was never written
+		clear(b[at : at+n])
+	case 4: // a block of another file, or of this one
+		copy(b[at:at+n], other[min(at, len(other)):])
+	case 5:
+		copy(b[at:at+n], b[rng.IntN(len(b)):])
+	case 6: // written twice
+		return append(b, b[at:]...)
+	}
+	return b
+}
+
+// broken is a file on a disk that is full from some byte on.
+type broken struct {
+	output
+	left *int64
+}
+
+var errFull = errors.New("no space left on device")
+
+func (b *broken) Write(p []byte) (int, error) {
+	n := min(int64(len(p)), max(0, *b.left))
+	*b.left -= n
+	got, err := b.output.Write(p[:n])
+	if err == nil && got < len(p) {
+		err = errFull
+	}
+	return got, err
+}
+
+// A disk that is full costs what could not be written, and nothing else. It is
+// told once, and once more when it is over.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 300 << 10 })
+	dir := t.TempDir()
+	left := int64(0)
+	log := newTold()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger(), create: func(path string) (output, error) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return &broken{output: f, left: &left}, err
+	}})
+	failing := false
+	for range 120 {
+		w.run(1 + w.rng.IntN(60))
+		left = 0
+		if w.rng.IntN(3) > 0 {
+			left = int64(w.rng.IntN(6000))
+		}
+		err := s.Save(t.Context(), origin, []Shard{w.shard(7)})
+		if err != nil && !errors.Is(err, errFull) {
+			t.Fatal(err)
+		}
+		told := log.lines("history is")
+		if changed := failing != (err != nil); changed != (len(told) == 1) || len(told) > 1 || (s.Status().Failing != "") != (err != nil) {
+			t.Fatalf("was failing %v, now %v: told %q, status %+v", failing, err, told, s.Status())
+		}
+		failing = err != nil
+		_, h, _ := load(t, dir, origin, 7, w.r)
+		known := w.past()
+		if h == nil {
+			if err == nil {
+				t.Fatal("saved, and nothing is there")
+			}
+			continue
+		}
+		if err == nil && h.Progress != known.Progress {
+			t.Fatalf("saved up to %d, loaded up to %d", known.Progress, h.Progress)
+		}
+		if err := part(h, known, w.r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory that cannot be written, or that is none, is told once and does
+// not matter otherwise.
+func TestNoDirectory(t *testing.T) {
+	w := newWorld(t, nil)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := newTold()
+	s := New(Config{Dir: path, MaxBytes: 64 << 20, Logger: log.logger()})
+	if h := s.Load(origin, map[shard.ID]kv.Range{7: w.r}); len(h) > 0 || len(log.lines("not used")) != 1 {
+		t.Errorf("loaded %v", h)
+	}
+	for i := range 3 {
+		w.run(3)
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7), w.shard(8)}); err == nil {
+			t.Error("saved in a file")
+		}
+		if told := log.lines("history is not written"); (i == 0) != (len(told) == 1) {
+			t.Errorf("time %d: told %q", i, told)
+		}
+	}
+	if n := s.Status(); n.Failed != 6 || n.Failing != "not a directory" {
+		t.Errorf("%+v", n)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil || len(log.lines("written again")) != 1 {
+		t.Errorf("the directory is back: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Saving stops between two writes when its time is over, and what was saved by
+// then is of use.
+func TestSaveStops(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 8000
+	w.run(1500)
+	dir := t.TempDir()
+	ctx, stop := context.WithCancel(t.Context())
+	paced := 0
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Pace: func(ctx context.Context, n int) error {
+		if paced += n; paced > 2<<20 {
+			stop()
+		}
+		return ctx.Err()
+	}})
+	if err := s.Save(ctx, origin, []Shard{w.shard(7)}); !errors.Is(err, context.Canceled) || s.Status().Failing != "" {
+		t.Errorf("%v, %+v", err, s.Status())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := load(t, dir, origin, 7, w.r)
+	if h == nil || h.Progress >= w.now || h.Progress < 10 {
+		t.Fatalf("loaded %+v", h)
+	}
+	if err := part(h, w.past(), w.r); err != nil {
+		t.Error(err)
+	}
+}
