@@ -105,6 +105,11 @@ type Limits struct {
 	// ListBytes bounds the answers to large lists of etcd's API that wait to be
 	// read, all clients' together: one more is refused with RESOURCE_EXHAUSTED.
 	ListBytes Size
+	// Resyncs is how many deltas, and how many states, that watches of the native
+	// API are brought up to date with begin at a time: one more waits. ResyncRate
+	// bounds what is made of them per second. 0: no bound.
+	Resyncs    int
+	ResyncRate Size
 }
 
 // The log formats.
@@ -150,6 +155,8 @@ func Defaults() Config {
 			StreamsPerConnection: 10_000,
 			MessageBytes:         2 * MiB,
 			ListBytes:            1 * GiB,
+			Resyncs:              16,
+			ResyncRate:           256 * MiB,
 		},
 		LogLevel:     slog.LevelInfo,
 		LogFormat:    FormatText,

@@ -48,6 +48,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
 	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
 	fs.Var(&c.Limits.ListBytes, "max-list-bytes", "most bytes of large lists that may wait for clients of etcd's API to read them, together")
+	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, that watches are brought up to date with at a time; others wait")
+	fs.Var(&c.Limits.ResyncRate, "resync-rate", "most bytes per second of such deltas and states that are made; what many watches share counts once; 0: no bound")
 
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")

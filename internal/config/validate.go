@@ -25,6 +25,7 @@ const (
 	minWindowTime  = time.Second
 	minNotify      = 100 * time.Millisecond // etcd's own
 	minListBytes   = 16 * MiB
+	minResyncRate  = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
 	maxMessage     = GiB
 )
@@ -258,6 +259,12 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.Limits.ListBytes < minListBytes {
 		m.addf("--max-list-bytes %s: at least %s", c.Limits.ListBytes, minListBytes)
+	}
+	if c.Limits.Resyncs < 1 {
+		m.addf("--max-resyncs %d: at least 1", c.Limits.Resyncs)
+	}
+	if r := c.Limits.ResyncRate; r != 0 && r < minResyncRate {
+		m.addf("--resync-rate %s: at least %s, or 0 for no bound", r, minResyncRate)
 	}
 }
 
