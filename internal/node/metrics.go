@@ -68,6 +68,10 @@ func (n *Node) register(m metric.Meter) error {
 		age        = seconds("shardwatch.shard.age", "How old the shard's data may be. Absent while that is not known.")
 		watchers   = gauge("shardwatch.shard.watchers", "{watcher}", "Watchers of the shard on this node, those of other nodes included.")
 		events     = counter("shardwatch.shard.events", "{event}", "Events applied.")
+		deltaFloor = gauge("shardwatch.shard.delta_floor", "{revision}", "Oldest revision from which on deletes are known: a watch that is not further behind is sent what has changed.")
+		tombstones = gauge("shardwatch.shard.tombstones", "By", "Bytes of the deletes that are remembered.")
+		deletes    = gauge("shardwatch.shard.deletes", "{delete}", "Deletes that are remembered.")
+		leaps      = counter("shardwatch.shard.leaps", "{leap}", "Times the shard was behind what etcd has compacted, and took what differs.")
 		duplicates = counter("shardwatch.shard.duplicates", "{revision}", "Revisions that came a second time when the source changed, and were dropped.")
 		resets     = counter("shardwatch.shard.resets", "{reset}", "Times the state had to be loaded anew because history was gone: watches behind were told so.")
 	)
@@ -101,6 +105,10 @@ func (n *Node) register(m metric.Meter) error {
 			}
 			o.ObserveInt64(watchers, int64(c.Watchers), label)
 			o.ObserveInt64(events, c.Events, label)
+			o.ObserveInt64(deltaFloor, int64(c.DeltaFloor), label)
+			o.ObserveInt64(tombstones, c.TombstoneBytes, label)
+			o.ObserveInt64(deletes, int64(c.Tombstones), label)
+			o.ObserveInt64(leaps, c.Leaps, label)
 			o.ObserveInt64(duplicates, c.Late, label)
 			o.ObserveInt64(resets, c.Resets, label)
 		}
@@ -138,6 +146,10 @@ func (n *Node) register(m metric.Meter) error {
 	}, replicas, relays, upstream, loading, watches, connections, mapVersion, revision,
 		permits, permitsAsked, permitWaits, permitWait, granted, alone,
 		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
-		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets)
-	return err
+		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets,
+		deltaFloor, tombstones, deletes, leaps)
+	if err != nil {
+		return err
+	}
+	return n.registerWatches(m)
 }

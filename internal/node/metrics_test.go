@@ -1,0 +1,64 @@
+package node_test
+
+import (
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/node"
+)
+
+// What becomes of watches is in the metrics, with labels of few values.
+func TestMetricsOfWatches(t *testing.T) {
+	t.Parallel()
+	reader := sdk.NewManualReader()
+	meters := sdk.NewMeterProvider(sdk.WithReader(reader))
+	c := startCluster(t, 1, 1, func(c *node.Config) {
+		c.Spec.Shards, c.Spec.Replicas = 1, 1
+		c.Meter = meters.Meter("test")
+	})
+	c.ready()
+	w := newCrowd(c)
+	from := c.put("/a")
+	w.watch(c.client(), "from a revision", client.Range{}, from)
+	w.watch(c.client(), "with the state", client.Range{}, 0)
+	w.reach(c.put("/a"))
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(within(t), &all); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					found[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+				}
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					found[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+				}
+			}
+		}
+	}
+	for name, want := range map[string]int64{
+		"shardwatch.server.watches_by_rung api=native,rung=window": 2,
+		"shardwatch.server.watches_by_rung api=etcd,rung=log":      0,
+		"shardwatch.server.watch_lag api=native,quantile=1":        0,
+		"shardwatch.server.units kind=state":                       1,
+		"shardwatch.server.units kind=resync":                      0,
+		"shardwatch.server.units_waiting ":                         0,
+		"shardwatch.shard.leaps shard=1":                           0,
+	} {
+		if got, ok := found[name]; !ok || got != want {
+			t.Errorf("%s: %d (%v), want %d", name, got, ok, want)
+		}
+	}
+	if t.Failed() {
+		t.Log(found)
+	}
+}
