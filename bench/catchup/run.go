@@ -97,7 +97,55 @@ func run(ctx context.Context, cfg config) (rows []row, err error) {
 			rows = append(rows, r)
 		}
 	}
-	return rows, nil
+	r, err := b.restart(ctx)
+	return append(rows, r), err
+}
+
+// restart kills all cache nodes and starts them again. A client that was away
+// before must be brought up to date by what has changed, as if nothing had
+// happened.
+func (b *bench) restart(ctx context.Context) (row, error) {
+	out := row{way: way{name: "cache nodes: all killed, ready again", tier: true}, clients: 1}
+	for _, n := range b.tier.Nodes {
+		n.Kill()
+	}
+	began := time.Now()
+	behind, err := proc.CPU([]int{b.etcd.PID()})
+	if err != nil {
+		return out, err
+	}
+	for _, n := range b.tier.Nodes {
+		if err := n.Start(); err != nil {
+			return out, err
+		}
+	}
+	if err := b.tier.WaitReady(ctx); err != nil {
+		return out, err
+	}
+	out.wall = time.Since(began)
+	var err1, err2 error
+	out.behind, err1 = proc.CPU([]int{b.etcd.PID()})
+	out.behind -= behind
+	out.cpu, err2 = proc.CPU(b.pids())
+	if err := errors.Join(err1, err2); err != nil {
+		return out, err
+	}
+	b.cfg.say("%s after %v", out.way.name, out.wall)
+	for _, w := range ways() {
+		if w.tier && w.exact {
+			_, err = b.measure(ctx, w, 1)
+		}
+	}
+	return out, err
+}
+
+// pids returns the cache nodes' processes.
+func (b *bench) pids() []int {
+	var out []int
+	for _, node := range b.tier.Nodes {
+		out = append(out, node.PID())
+	}
+	return out
 }
 
 // fill writes the keys.
@@ -185,10 +233,7 @@ func (b *bench) measure(ctx context.Context, w way, n int) (row, error) {
 	endpoints := []string{b.etcd.Endpoint()}
 	if w.tier {
 		endpoints = b.tier.Endpoints()
-		servers, behind = nil, []int{b.etcd.PID()}
-		for _, node := range b.tier.Nodes {
-			servers = append(servers, node.PID())
-		}
+		servers, behind = b.pids(), []int{b.etcd.PID()}
 	}
 	cpu, err1 := proc.CPU(servers)
 	back, err2 := proc.CPU(behind)
