@@ -52,9 +52,11 @@ func eventually(t testing.TB, what string, ok func() error) {
 // cluster is some nodes in this process, with real sockets, in front of an
 // etcd.
 type cluster struct {
-	t      testing.TB
-	etcd   *etcdtest.Server
-	voters int
+	t    testing.TB
+	etcd *etcdtest.Server
+	// through is the nodes' way to etcd; nil: none but their own.
+	through *etcdtest.Proxy
+	voters  int
 	// account is etcd's user that the nodes come as; "": none.
 	account string
 	// change changes the configuration of every node.
@@ -189,6 +191,9 @@ func (m *machine) dialEtcd() *etcd.Client {
 	m.c.t.Helper()
 	ec := etcd.Defaults()
 	ec.Endpoints = []string{"http://" + m.c.etcd.Endpoint()}
+	if m.c.through != nil {
+		ec.Endpoints = []string{"http://" + m.c.through.Endpoint()}
+	}
 	ec.Logger = slog.New(slog.NewTextHandler(m.c.log, nil)).With("node", m.name)
 	if m.c.account != "" {
 		ec.Username, ec.Password = m.c.account, etcdtest.Password
