@@ -105,7 +105,7 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 	c.HeartbeatTimeout, c.ElectionTimeout = p.cfg.Heartbeat, p.cfg.Election
 	c.LeaderLeaseTimeout = p.cfg.Heartbeat / 2
 	c.CommitTimeout = p.cfg.Heartbeat // commit does not wait for it
-	c.SnapshotThreshold = 1024 // a map is small, and so is its log
+	c.SnapshotThreshold = 1024        // a map is small, and so is its log
 	c.TrailingLogs = 1024
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true

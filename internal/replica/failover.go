@@ -51,9 +51,9 @@ type Failover struct {
 
 // Pauses of a Failover.
 const (
-	scoutEvery = 500 * time.Millisecond // looks for a better candidate
-	shortPause = 20 * time.Millisecond  // after a round in which nobody would do
-	longPause  = time.Second            // the longest such
+	scoutEvery = 3 * Heartbeat         // looks for a better candidate
+	shortPause = 20 * time.Millisecond // after a round in which nobody would do
+	longPause  = time.Second           // the longest such
 	// patience is how long a cache that has nothing waits for a peer that
 	// answers but is not ready itself, before it asks etcd for the whole state.
 	patience = 10 * time.Second
@@ -351,13 +351,14 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 // scout looks for a better candidate than c and ends c when there is one, or
 // when c is none any more.
 func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseFunc) {
-	tick := time.NewTicker(scoutEvery)
+	tick := time.NewTimer(untilBeat(scoutEvery))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(untilBeat(scoutEvery))
 		}
 		better, found := 0, false
 		candidates := r.f.Candidates()

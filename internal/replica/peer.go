@@ -17,26 +17,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A peer sends a sign of life every Heartbeat; one that says nothing for
-// Silence counts as lost. Short, because everybody who watches here waits for
+// A peer gives a sign of life every Heartbeat, when it is pinged; one that says
+// nothing for Silence counts as lost. Short, because everybody who watches here waits for
 // it, and because a mistake costs nothing but a watch at etcd for a while.
 const (
 	Heartbeat = 200 * time.Millisecond
 	Silence   = 600 * time.Millisecond
 )
 
-// pingAhead is by how much pings go before the heartbeats that answer them.
-const pingAhead = 20 * time.Millisecond
-
-// UntilBeat returns the time until the next heartbeat. All streams of all
-// shards beat at the same moments, so that what they send goes out together:
-// each wake of a connection costs more than the message.
-func UntilBeat() time.Duration { return untilBeat(0) }
-
-// untilBeat is UntilBeat for what happens so long before.
-func untilBeat(ahead time.Duration) time.Duration {
-	now := time.Now().Add(ahead)
-	return now.Truncate(Heartbeat).Add(Heartbeat).Sub(now)
+// untilBeat returns the time until the next moment that is a multiple of every,
+// itself one of Heartbeat. All streams of all shards ping at the same moments, and
+// what else is done now and then is done at one of them: to wake a process that
+// sleeps costs more than what it then does.
+func untilBeat(every time.Duration) time.Duration {
+	now := time.Now()
+	return now.Truncate(every).Add(every).Sub(now)
 }
 
 // ErrSilent says that a peer stopped talking without closing the stream: it
@@ -132,7 +127,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 // ask sends what the consumer wants, and pings, until ctx ends or the stream
 // breaks.
 func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], began time.Time, want <-chan kv.Revision) {
-	ping := time.NewTimer(untilBeat(pingAhead))
+	ping := time.NewTimer(untilBeat(Heartbeat))
 	defer ping.Stop()
 	for {
 		m := &peerv1.FollowRequest{}
@@ -143,7 +138,7 @@ func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.F
 			m.WantProgress = int64(revision)
 		case <-ping.C:
 			m.PingNanos = int64(time.Since(began))
-			ping.Reset(untilBeat(pingAhead))
+			ping.Reset(untilBeat(Heartbeat))
 		}
 		if stream.Send(m) != nil {
 			return // Recv says why

@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// Whoever asks, and whenever: the next beat is the same moment for all, and a
-// ping goes a little before it.
+// Whoever asks, and whenever: the next beat is the same moment for all, and what
+// is done more seldom is done at one.
 func TestBeatsFallTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		next := time.Now().Add(UntilBeat())
+		next := time.Now().Add(untilBeat(Heartbeat))
 		for time.Now().Before(next) {
-			if got := time.Now().Add(UntilBeat()); !got.Equal(next) {
+			if got := time.Now().Add(untilBeat(Heartbeat)); !got.Equal(next) {
 				t.Fatalf("at %v: beat at %v, not %v", time.Now(), got, next)
 			}
-			ping := time.Now().Add(untilBeat(pingAhead))
-			if before := next.Sub(ping); before != pingAhead && before != pingAhead-Heartbeat {
-				t.Fatalf("at %v: ping at %v, %v before the beat", time.Now(), ping, before)
+			if after := time.Now().Add(untilBeat(scoutEvery)).Sub(next); after < 0 || after >= scoutEvery || after%Heartbeat != 0 {
+				t.Fatalf("at %v: scouts look %v after the next beat", time.Now(), after)
 			}
 			time.Sleep(7 * time.Millisecond)
 		}
-		time.Sleep(UntilBeat())
-		if d := UntilBeat(); d != Heartbeat {
+		time.Sleep(untilBeat(Heartbeat))
+		if d := untilBeat(Heartbeat); d != Heartbeat {
 			t.Errorf("on a beat, the next one is in %v", d)
 		}
 	})

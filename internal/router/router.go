@@ -99,19 +99,28 @@ func (r *Router) Kick() {
 
 // Run finds new homes for watches until ctx ends.
 func (r *Router) Run(ctx context.Context) error {
-	retry := time.NewTicker(homelessRetry)
-	defer retry.Stop()
 	for {
+		var retry <-chan time.Time
+		if r.searching() { // a node that has nothing to do shall sleep
+			retry = time.After(homelessRetry)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.kick:
-		case <-retry.C:
+		case <-retry:
 		}
 		// Those whose shards are here first: no other may be in their way.
 		r.settle(ctx, movers, false)
 		r.settle(ctx, waitingMovers, true)
 	}
+}
+
+// searching reports whether a watch is homeless.
+func (r *Router) searching() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.homeless) > 0
 }
 
 // settle gives every homeless watch a try, so many at a time.

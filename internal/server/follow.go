@@ -51,6 +51,7 @@ func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, p
 			}
 			if ping := m.GetPingNanos(); ping != 0 {
 				f.ping.Store(ping)
+				f.Wake()
 				continue
 			}
 			home.Demand(kv.Revision(m.GetWantProgress()))
@@ -93,6 +94,11 @@ func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, 
 	}
 }
 
+// unaskedAfter is how long a follower that pings may be silent before it hears
+// a heartbeat all the same. Heartbeats answer pings, so that neither end wakes
+// only for the other's.
+const unaskedAfter = replica.Heartbeat * 3 / 2
+
 // follower is one peer's stream of one shard.
 type follower struct {
 	srv  *Server
@@ -102,6 +108,8 @@ type follower struct {
 	home *cache.Cache
 	wake chan struct{}
 	ping atomic.Int64 // the follower's clock, as heard last
+	// answered is the last ping that was answered.
+	answered int64
 
 	watcher *cache.Watcher
 	events  []*kv.Event
@@ -138,13 +146,16 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.watcher.Close()
-	beat := time.NewTimer(replica.UntilBeat())
-	defer beat.Stop()
+	unasked := time.NewTimer(replica.Heartbeat)
+	defer unasked.Stop()
 	for {
 		if err := f.drain(); err != nil {
 			return err
 		}
-		if f.watcher.Progress() > f.sent {
+		if pinged := f.ping.Load() != f.answered; pinged || f.watcher.Progress() > f.sent {
+			if pinged {
+				unasked.Reset(unaskedAfter)
+			}
 			if err := f.beat(); err != nil {
 				return err
 			}
@@ -152,8 +163,8 @@ func (f *follower) run(ctx context.Context) error {
 		f.watcher.NotifyAt(f.sent + 1)
 		select {
 		case <-f.wake:
-		case <-beat.C:
-			beat.Reset(replica.UntilBeat())
+		case <-unasked.C:
+			unasked.Reset(replica.Heartbeat)
 			if err := f.beat(); err != nil {
 				return err
 			}
@@ -341,7 +352,8 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 
 // beat sends progress, age and a sign of life.
 func (f *follower) beat() error {
-	h := &peerv1.Heartbeat{PongNanos: f.ping.Load()} // before the age
+	f.answered = f.ping.Load() // before the age
+	h := &peerv1.Heartbeat{PongNanos: f.answered}
 	if age, known := f.home.Age(); known {
 		h.Age, h.AgeKnown = durationpb.New(age), true
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -132,4 +133,47 @@ func TestFollowLeaps(t *testing.T) {
 	}
 	last = h.Commit(cachetest.Delete("a"))
 	equal(t, home, c, last, early-1, last-1)
+}
+
+// A follower hears from the node it follows whether it pings or not, and what
+// it hears answers the last ping that came in.
+func TestHeartbeatsAnswerPings(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{})
+	f, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Follow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.node.Map()
+	key, end := m.Shards[0].Range.Etcd()
+	send := func(m *peerv1.FollowRequest) {
+		if err := f.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat := func() *peerv1.Heartbeat {
+		for {
+			m, err := f.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b := m.GetHeartbeat(); b != nil {
+				return b
+			}
+		}
+	}
+	send(&peerv1.FollowRequest{ShardId: uint64(m.Shards[0].ID), Key: key, RangeEnd: end, FromRevision: first})
+	for range 2 {
+		if b := beat(); b.GetPongNanos() != 0 {
+			t.Fatalf("%v answers a ping that was not sent", b)
+		}
+	}
+	for ping := int64(1); ping <= 10; ping++ {
+		send(&peerv1.FollowRequest{PingNanos: ping})
+		for b := beat(); b.GetPongNanos() != ping; b = beat() {
+			if b.GetPongNanos() != ping-1 {
+				t.Fatalf("%v between ping %d and its answer", b, ping)
+			}
+		}
+	}
 }
