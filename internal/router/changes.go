@@ -167,6 +167,9 @@ func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision) (*cac
 
 // changesElsewhere asks the shard's other nodes.
 func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revision) (*cache.Changes, error) {
+	if since == 0 { // a request cannot say it: that would be a list of everything
+		return nil, &kv.CompactedError{Requested: 1, Floor: 2}
+	}
 	key, end := p.rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, ChangedSince: int64(since)}
 	out := &cache.Changes{}
