@@ -70,6 +70,13 @@ func (a *assembler) begin() *pb.CreateWatch {
 // startOver asks for the state: the position is of no use any more.
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
+// move goes over to another cluster, which counts its lineages anew.
+func (a *assembler) move() {
+	if a.lineage, a.newest = 0, 0; a.positioned {
+		a.startOver()
+	}
+}
+
 // start handles the answer to begin's request. It returns ErrLineage when
 // the node follows another history and may not say so by a unit, errBehind when
 // it has not heard of ours yet, and an errProtocol when it skips revisions.

@@ -16,10 +16,22 @@
 // A [Watcher] hands out whole revisions in order: never a part of one, never
 // one twice, never one left out, whatever happens to the nodes. Its position
 // is the last revision that arrived whole; on another node it goes on behind
-// that. It ends only when its context does, when it is closed, or when the
-// cluster cannot keep the promise: [*CompactedError] when the history it needs
-// is gone, [ErrLineage] when etcd was restored and has another history.
-// A [Mirror] takes care of both.
+// that.
+//
+// When the revisions behind its position are no longer to be had one by one,
+// because it was away for longer than the nodes remember, they send a unit in
+// their place, on the same stream: a [KindDelta] with each key that has changed
+// and each that was deleted, or, when nobody knows that, or etcd was restored and
+// has another history, a [KindResync] with all there is. A unit is held until its
+// last key has arrived, and then handed out whole; position and lineage move with
+// it. One that breaks off is dropped and asked for again at another node. So an
+// application that applies what comes never has a state that never was. The price
+// is memory for one unit ([Config.MaxUnit] bounds it). Who needs every event or
+// none says [WithoutSync]; the watch then ends with [*CompactedError] or
+// [ErrLineage].
+//
+// A [Mirror] does the applying, and tells the difference after each step, deletes
+// among it that no server could tell.
 //
 //	Watch ─▶ Watcher ─┐ place: pick a node by map, penalties, hints
 //	                  ▼

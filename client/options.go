@@ -30,9 +30,12 @@ func FromRevision(revision int64) WatchOption { return func(o *watchOptions) { o
 // with [ErrLineage]).
 func WithLineage(lineage uint64) WatchOption { return func(o *watchOptions) { o.lineage = lineage } }
 
-// FromToken goes on behind a position that a server gave out as an opaque
-// token, for the same range.
-func FromToken(token []byte) WatchOption { return func(o *watchOptions) { o.token = token } }
+// FromToken goes on behind a position that [Watcher.Token] gave out, for the same
+// range of the same cluster. A token that was cut, forged, or made for another
+// range or cluster ends the watch with [ErrInvalid], and the error says which.
+func FromToken(token []byte) WatchOption {
+	return func(o *watchOptions) { o.token = append([]byte{}, token...) } // none is a bad one, too
+}
 
 // WithState delivers the state of the range first, then the events behind it.
 func WithState() WatchOption { return func(o *watchOptions) { o.state = true } }

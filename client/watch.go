@@ -26,7 +26,7 @@ type Watcher struct {
 	asm      assembler
 	queue    []Update
 	bytes    int     // of queue
-	read     int64   // the revision the consumer has
+	read     Update  // the last one that the consumer took, without its contents
 	on       *stream // nil: nowhere
 	id       int64   // of the watch on the stream
 	paused   bool    // the queue was full; placed again when it is empty
@@ -38,6 +38,7 @@ type Watcher struct {
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was loaded anew has less than others.
 	floors   map[string]int64
+	cluster  string    // whose revisions they are; "": not known
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
 	freshAt  time.Time // what has arrived is not older; zero: not known
@@ -161,7 +162,7 @@ func (w *Watcher) take() (Update, bool, error) {
 	w.queue[0] = Update{} // lets go of its bytes
 	w.queue = w.queue[1:]
 	w.bytes -= u.size()
-	w.read = u.Revision
+	w.read = Update{Revision: u.Revision, Lineage: u.Lineage}
 	again := w.paused && len(w.queue) == 0
 	if again {
 		w.paused = false
@@ -189,18 +190,42 @@ func (w *Watcher) Started() <-chan struct{} { return w.started }
 func (w *Watcher) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) == 0 && w.asm.positioned {
-		return w.asm.position
-	}
-	return w.read
+	revision, _ := w.positionLocked()
+	return revision
 }
 
-// Lineage returns the history that the watcher's revisions belong to; 0 when
-// it has not started.
+// Lineage returns the history that [Watcher.Revision] belongs to; 0 when the
+// watch has not started.
 func (w *Watcher) Lineage() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.asm.lineage
+	_, lineage := w.positionLocked()
+	return lineage
+}
+
+// Token returns the consumer's position for [FromToken], which goes on behind it
+// in another process, too, and after the cluster was restarted. It is about what
+// [Watcher.Next] has returned: keep it once that is dealt with. It holds for this
+// range in this cluster, and is no secret. Nil while the watch has not started.
+func (w *Watcher) Token() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	revision, lineage := w.positionLocked()
+	if w.asm.token != nil && w.read.Revision == 0 {
+		return w.asm.token // nothing has been read behind it
+	}
+	if lineage == 0 || w.cluster == "" {
+		return nil
+	}
+	return token(w.cluster, rangeFromWire(w.asm.rng.wire()), lineage, revision)
+}
+
+// positionLocked returns how far the consumer is, and in which history.
+func (w *Watcher) positionLocked() (int64, uint64) {
+	if len(w.queue) == 0 && w.asm.positioned {
+		return w.asm.position, w.asm.lineage
+	}
+	return w.read.Revision, w.read.Lineage
 }
 
 // WatcherStats are a watcher's figures.
@@ -264,6 +289,16 @@ func (w *Watcher) place() {
 func (w *Watcher) placeLocked() {
 	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
 		return
+	}
+	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != w.cluster {
+		if w.cluster != "" && w.asm.noSync {
+			w.endLocked(fmt.Errorf("watch %v: another cluster answers: %w", w.asm.rng, ErrLineage))
+			return
+		}
+		if w.cluster != "" {
+			w.asm.move()
+		}
+		w.cluster = t.shards.ClusterID
 	}
 	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
 	w.hints = nil

@@ -38,6 +38,7 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	hist     history       // guarded by mu
+	past     []history     // those of earlier lineages, the first first; guarded by mu
 	lineage  uint64        // guarded by mu
 	shardMap *pb.ShardMap  // immutable; replaced under mu
 	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
@@ -151,6 +152,7 @@ func (c *Cluster) ForgetDeletes(floor int64) {
 func (c *Cluster) Restore(revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.past = append(c.past, c.hist)
 	old := c.hist.batches[:revision-1]
 	c.hist = history{keys: map[string]*pb.KeyValue{}, batches: slices.Clone(old)}
 	for _, kv := range c.hist.state(revision, "", "") {
@@ -159,6 +161,18 @@ func (c *Cluster) Restore(revision int64) {
 	c.lineage++
 	m := c.cloneMapLocked()
 	m.Lineage = c.lineage
+	c.shardMap = m
+	c.broadcastLocked()
+}
+
+// Found founds the cluster anew, under another ID: its lineages count from 1
+// again, and its history is what etcd has now. Nodes must not be running.
+func (c *Cluster) Found(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.past, c.lineage = nil, 1
+	m := c.cloneMapLocked()
+	m.ClusterId, m.Lineage = id, 1
 	c.shardMap = m
 	c.broadcastLocked()
 }
@@ -189,6 +203,17 @@ func (c *Cluster) History() []Batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.hist.batches)
+}
+
+// State returns all keys at a revision of a lineage, in key order.
+func (c *Cluster) State(lineage uint64, revision int64) []*pb.KeyValue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.hist
+	if lineage < c.lineage {
+		h = &c.past[lineage-1]
+	}
+	return h.state(revision, "", "")
 }
 
 // Watches returns how many watches have been started, at all nodes.

@@ -1,7 +1,6 @@
 package clienttest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -112,7 +111,8 @@ func (w *watchStream) garbled(r *pb.WatchResponse) error {
 		}
 	case 2:
 		if r = proto.CloneOf(r); sync != nil {
-			r.GetSync().Begin = !sync.GetBegin()
+			r.GetSync().Begin = false // a begin too many would void what was sent
+			r.GetSync().Revision++
 		} else {
 			r.Events[0].Kv = nil
 		}
@@ -208,10 +208,11 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	case *pb.CreateWatch_StartRevision:
 		x.next = at.StartRevision
 	case *pb.CreateWatch_ResumeToken:
-		var of string
-		if _, err := fmt.Sscanf(string(at.ResumeToken), tokenForm, &asked, &x.next, &of); err != nil || of != start+"-"+end {
-			return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_INVALID, Message: "resume_token: damaged, or made for another range"})
+		p, err := parseToken(at.ResumeToken, w.c.clusterID(), start, end)
+		if err != nil {
+			return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_INVALID, Message: err.Error()})
 		}
+		asked, x.next = p.lineage, p.revision+1
 	}
 	foreign := asked != 0 && asked != lineage
 	behind := x.next < floor && !r.GetStateFirst()
@@ -225,7 +226,7 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	}
 	w.c.watches.Add(1)
 	err := w.send(&pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{
-		Revision: x.next - 1, Lineage: lineage, Node: w.n.Name, ResumeToken: fmt.Appendf(nil, tokenForm, lineage, x.next, start+"-"+end),
+		Revision: x.next - 1, Lineage: lineage, Node: w.n.Name,
 	}}})
 	switch {
 	case err != nil:
@@ -238,9 +239,6 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	w.n.waiting.Add(1)
 	return err
 }
-
-// tokenForm is what a resume token says: lineage, next revision, range.
-const tokenForm = "%d %d %q"
 
 // state sends the state of a watch's range at a revision.
 func (w *watchStream) state(x *watch, kind pb.SyncKind, revision int64) error {
