@@ -376,9 +376,10 @@ func TestAssembler(t *testing.T) {
 				switch r {
 				case next, restored, lags:
 					ask()
-					if r == restored {
+					switch r {
+					case restored:
 						lineage = 2
-					} else if r == lags {
+					case lags:
 						lineage = 1
 					}
 					begin()

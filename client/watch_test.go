@@ -270,9 +270,14 @@ func TestWatchEndsWithAReason(t *testing.T) {
 		t.Errorf("another lineage: %v", err)
 	}
 	for _, opts := range [][]client.WatchOption{
-		{client.FromRevision(5), client.WithState()}, {client.FromRevision(-1)}, {client.WithBuffer(-1)},
-		{client.WithConflation(time.Millisecond)}, {client.WithConflation(2 * time.Hour)}, {client.WithMaxStaleness(time.Millisecond)},
-		{client.WithConflation(time.Second), client.WithPrevKV()}, {client.WithConflation(time.Second), client.WithoutSync()},
+		{client.FromRevision(5), client.WithState()},
+		{client.FromRevision(-1)},
+		{client.WithBuffer(-1)},
+		{client.WithConflation(time.Millisecond)},
+		{client.WithConflation(2 * time.Hour)},
+		{client.WithMaxStaleness(time.Millisecond)},
+		{client.WithConflation(time.Second), client.WithPrevKV()},
+		{client.WithConflation(time.Second), client.WithoutSync()},
 	} {
 		if err := next(opts...); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("got %v", err)
