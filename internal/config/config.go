@@ -46,6 +46,9 @@ type Config struct {
 	// deletes.
 	TombstoneBytes Size
 	TombstoneTime  time.Duration
+	// HistoryBytes bounds what is kept in DataDir of windows and deletes, of all
+	// shards. 0: nothing is kept.
+	HistoryBytes Size
 	// MaxEtcdLists is how many lists and long catch-ups there may be at etcd at a
 	// time, of all nodes together.
 	MaxEtcdLists int
@@ -144,6 +147,7 @@ func Defaults() Config {
 
 		TombstoneBytes: 16 * MiB,
 		TombstoneTime:  24 * time.Hour,
+		HistoryBytes:   2 * GiB,
 		MaxEtcdLists:   2,
 		// A read that does not say how old its data may be wants to know when
 		// etcd cannot be reached.

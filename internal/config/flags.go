@@ -40,6 +40,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.WindowTime, "window-time", c.WindowTime, "longest time that a shard keeps an event")
 	fs.Var(&c.TombstoneBytes, "tombstone-bytes", "most bytes of deleted keys that a shard remembers, to tell those who were away for longer than the window what has changed")
 	fs.DurationVar(&c.TombstoneTime, "tombstone-time", c.TombstoneTime, "longest time that a shard remembers a deleted key")
+	fs.Var(&c.HistoryBytes, "history-bytes", "most bytes in --data-dir of what shards remember, for when all nodes are restarted; 0: nothing is kept")
 	fs.IntVar(&c.MaxEtcdLists, "max-etcd-lists", c.MaxEtcdLists, "`number` of lists and long catch-ups at etcd at a time, of all nodes together")
 	fs.DurationVar(&c.MaxStaleness, "max-staleness", c.MaxStaleness, "greatest age of the data for reads that name no bound; 0: any")
 	fs.DurationVar(&c.WatchProgressNotifyInterval, "watch-progress-notify-interval", c.WatchProgressNotifyInterval, "how often etcd's quiet watches that asked for it are told their progress")

@@ -25,6 +25,7 @@ const (
 	minWindowTime  = time.Second
 	minNotify      = 100 * time.Millisecond // etcd's own
 	minListBytes   = 16 * MiB
+	minHistory     = 16 * MiB
 	minResyncRate  = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
 	maxMessage     = GiB
@@ -232,6 +233,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.WindowTime < minWindowTime {
 		m.addf("--window-time %s: at least %s", c.WindowTime, minWindowTime)
+	}
+	if c.HistoryBytes != 0 && c.HistoryBytes < minHistory {
+		m.addf("--history-bytes %s: must be at least %s, or 0 to keep nothing", c.HistoryBytes, minHistory)
 	}
 	if c.MaxEtcdLists < 1 {
 		m.addf("--max-etcd-lists %d: must be at least 1", c.MaxEtcdLists)

@@ -87,6 +87,10 @@ type Config struct {
 	// at a time, in the whole cluster; a node that reaches nobody who grants
 	// them has as many of its own.
 	MaxEtcdLists int
+	// HistoryBytes bounds what is kept on disk of the past, of all shards; 0:
+	// nothing is kept. HistoryInterval is how often it is written.
+	HistoryBytes    int64
+	HistoryInterval time.Duration
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
 	// DrainTimeout bounds the time that Run takes to end.
@@ -108,7 +112,9 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
+		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2,
+		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
+		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 	}
 }
 
@@ -132,6 +138,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Cache.WindowTime < time.Second {
 		errs = append(errs, fmt.Errorf("--window-time: %v is below 1s", c.Cache.WindowTime))
+	}
+	if c.HistoryBytes < 0 {
+		errs = append(errs, fmt.Errorf("--history-bytes: %d is below 0", c.HistoryBytes))
+	}
+	if c.HistoryInterval <= 0 {
+		errs = append(errs, fmt.Errorf("history interval: %v must be above 0", c.HistoryInterval))
 	}
 	if c.MaxEtcdLists < 1 {
 		errs = append(errs, fmt.Errorf("--max-etcd-lists: %d is below 1", c.MaxEtcdLists))

@@ -17,6 +17,7 @@ func (n *Node) drain(ctx context.Context) {
 	n.log.Info("draining", "within", n.cfg.DrainTimeout)
 	n.drained.Store(true)
 	n.members.SetDraining(true)
+	n.history.last(ctx)
 	// Others must be owners before the clients come to them; a third of the
 	// time, because the watches matter more than the order.
 	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
@@ -26,6 +27,7 @@ func (n *Node) drain(ctx context.Context) {
 	watches, stop := context.WithDeadline(ctx, began.Add(2*n.cfg.DrainTimeout/3))
 	n.server.Drain(watches)
 	stop()
+	n.history.last(ctx)
 	if err := n.members.Leave(ctx); err != nil {
 		n.log.Warn("could not say goodbye to everybody: they will find out", "error", err)
 	}

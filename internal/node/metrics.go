@@ -50,6 +50,12 @@ func (n *Node) register(m metric.Meter) error {
 		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits that this node was given.")
 		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node went on without a permit of the cluster, because it reached nobody who gives them.")
 
+		kept      = gauge("shardwatch.history.size", "By", "Bytes on disk of what is known of the past.")
+		written   = counter("shardwatch.history.written", "By", "Bytes of it that were written.")
+		unwritten = counter("shardwatch.history.failures", "{shard}", "Times that a shard's part of it could not be written.")
+		failing   = gauge("shardwatch.history.failing", "1", "1 while it cannot be written, as the log tells why.")
+		discarded = counter("shardwatch.history.discarded", "{file}", "Files of it, or ends of files, that were not used at the start, as the log tells why.")
+
 		auth          = gauge("shardwatch.auth.on", "1", "1 while etcd's authentication is on. Absent while that is not known.")
 		authRevision  = gauge("shardwatch.auth.revision", "{revision}", "Revision of etcd's users and roles that reads are checked against.")
 		users         = gauge("shardwatch.auth.users", "{user}", "etcd's users.")
@@ -127,6 +133,18 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(refusals, g.Refused)
 			o.ObserveInt64(denials, g.Denied)
 		}
+		if h := n.history.store; h != nil {
+			h := h.Status()
+			bad := int64(0)
+			if h.Failing != "" {
+				bad = 1
+			}
+			o.ObserveInt64(kept, h.Bytes)
+			o.ObserveInt64(written, h.Written)
+			o.ObserveInt64(unwritten, h.Failed)
+			o.ObserveInt64(failing, bad)
+			o.ObserveInt64(discarded, h.Discarded)
+		}
 		out, asked := n.permits.grants.count()
 		o.ObserveInt64(permits, int64(out))
 		o.ObserveInt64(permitsAsked, int64(asked))
@@ -144,6 +162,7 @@ func (n *Node) register(m metric.Meter) error {
 		o.ObserveInt64(revision, s.GetEtcdRevision())
 		return nil
 	}, replicas, relays, upstream, loading, watches, connections, mapVersion, revision,
+		kept, written, unwritten, failing, discarded,
 		permits, permitsAsked, permitWaits, permitWait, granted, alone,
 		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
 		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets,

@@ -33,6 +33,7 @@ type Node struct {
 	peers     *peers
 	store     *store
 	permits   *permits
+	history   *historian
 	clock     *clock
 	digest    *digest
 	router    *router.Router
@@ -67,6 +68,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.peers = newPeers(n.member, cfg.PeerClientTLS, cfg.Simulation)
 	n.permits = newPermits(n)
+	n.history = newHistorian(n)
 	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {
 		e.SetPermits(n.permits)
 	}
@@ -179,6 +181,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("clock", n.clock.run)
 	part("digest", n.digest.run)
 	part("keeper", n.store.run)
+	part("history", n.history.run)
 	part("router", n.router.Run)
 	part("guard", n.guard.Run)
 	part("etcd API", n.etcdAPI.Run)

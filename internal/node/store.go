@@ -161,10 +161,11 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range gone {
 		<-h.done
 	}
+	past := s.n.history.load(m, mine)
 	// What a child inherits is copied: not under the lock.
 	started := make([]*held, 0, len(mine))
 	for _, sh := range mine {
-		started = append(started, s.start(ctx, m, sh, gone))
+		started = append(started, s.start(ctx, m, sh, gone, past[sh.ID]))
 	}
 	s.mu.Lock()
 	for _, h := range started {
@@ -201,10 +202,10 @@ func (s *store) dropLocked(h *held) {
 	delete(s.relays, h.id)
 }
 
-// start runs a new replica, which inherits from those that go.
-func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone []*held) *held {
+// start runs a new replica, which inherits from those that go, or else has past.
+func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone []*held, past *cache.History) *held {
 	cfg := s.n.cfg.Cache
-	cfg.Range, cfg.Lineage = sh.Range, m.Lineage
+	cfg.Range, cfg.Lineage, cfg.History = sh.Range, m.Lineage, past
 	for _, h := range gone {
 		if h.cache.Lineage() == m.Lineage && h.cache.Range().Covers(sh.Range) {
 			cfg.Seed = h.cache.Seed(sh.Range)

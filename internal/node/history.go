@@ -1,0 +1,163 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/history"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// historian keeps on disk what the caches know of the past, for when all nodes
+// have been restarted: as long as one has not, it has all of that in memory.
+type historian struct {
+	n     *Node
+	store *history.Store // nil: nothing is kept
+	begun chan struct{}  // closed once what was on disk is loaded
+	ask   chan chan struct{}
+	hurry atomic.Bool // the node is about to end
+}
+
+const (
+	// saveBytesPerSecond bounds what is written: raft's log is on the same disk.
+	saveBytesPerSecond = 32 << 20
+	// lastSave bounds the time of a Save when the node ends.
+	lastSave = 5 * time.Second
+)
+
+func newHistorian(n *Node) *historian {
+	h := &historian{n: n, begun: make(chan struct{}), ask: make(chan chan struct{})}
+	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
+		h.store = history.New(history.Config{
+			Dir: filepath.Join(n.cfg.DataDir, "history"), MaxBytes: n.cfg.HistoryBytes, Pace: h.pace, Logger: n.log,
+		})
+	}
+	return h
+}
+
+// origin says what the histories of a map are of.
+func origin(m *shard.Map) history.Origin {
+	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
+}
+
+// load returns what is on disk of shards, the first time that it is called:
+// later the caches in memory know more. The keeper calls it.
+func (h *historian) load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
+	select {
+	case <-h.begun:
+		return nil
+	default:
+	}
+	defer close(h.begun)
+	if h.store == nil || len(shards) == 0 {
+		return nil
+	}
+	began := time.Now()
+	ranges := make(map[shard.ID]kv.Range)
+	for id, s := range shards {
+		ranges[id] = s.Range
+	}
+	out := h.store.Load(origin(m), ranges)
+	if len(out) > 0 {
+		h.n.log.Info("what happened before this start is known from disk", "shards", len(out), "took", time.Since(began).Round(time.Millisecond))
+	}
+	return out
+}
+
+// run saves every so often, until ctx ends.
+func (h *historian) run(ctx context.Context) error {
+	select {
+	case <-h.begun:
+	case <-ctx.Done():
+		return nil
+	}
+	tick := time.NewTicker(h.n.cfg.HistoryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			h.save(ctx)
+		case saved := <-h.ask:
+			within, cancel := context.WithTimeout(ctx, lastSave)
+			h.save(within)
+			cancel()
+			close(saved)
+		case <-ctx.Done():
+			if h.store != nil {
+				return h.close()
+			}
+			return nil
+		}
+	}
+}
+
+// close tells rather than returns what goes wrong: the node ends as it should.
+func (h *historian) close() error {
+	if err := h.store.Close(); err != nil {
+		h.n.log.Warn("history may not be on the disk", "error", err)
+	}
+	return nil
+}
+
+// save writes what is new. The store logs what goes wrong.
+func (h *historian) save(ctx context.Context) {
+	m := h.n.placement.Map()
+	if m == nil || h.store == nil {
+		return
+	}
+	o := origin(m)
+	var shards []history.Shard
+	for id, c := range h.n.store.copies() {
+		shards = append(shards, history.Shard{ID: id, Range: c.Range(), Export: func() (*cache.Export, error) {
+			if c.Lineage() != o.Lineage {
+				return nil, cache.ErrNotReady // it is about to be replaced
+			}
+			return c.Export()
+		}})
+	}
+	if h.store.Save(ctx, o, shards) == nil && !h.hurry.Load() {
+		h.store.Keep(shards)
+	}
+}
+
+// last saves for the last time, now. What belongs to shards that have gone to
+// other nodes stays: the disk may be what comes back first.
+func (h *historian) last(ctx context.Context) {
+	h.hurry.Store(true)
+	saved := make(chan struct{})
+	select {
+	case h.ask <- saved:
+		<-saved
+	case <-ctx.Done():
+	}
+}
+
+// pace keeps saving from taking the disk for itself.
+func (h *historian) pace(ctx context.Context, bytes int) error {
+	if h.hurry.Load() {
+		return ctx.Err()
+	}
+	t := time.NewTimer(time.Duration(bytes) * time.Second / saveBytesPerSecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// copies returns the caches of the shards that the map gives this node.
+func (s *store) copies() map[shard.ID]*cache.Cache {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make(map[shard.ID]*cache.Cache, len(s.replicas))
+	for id, h := range s.replicas {
+		out[id] = h.cache
+	}
+	return out
+}

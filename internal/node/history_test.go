@@ -1,0 +1,294 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/node"
+)
+
+// quickHistory has nodes write what they know of the past all the time.
+func quickHistory(c *node.Config) { c.HistoryInterval = 50 * time.Millisecond }
+
+// kept waits until every node has something on disk of every shard that it has.
+func (c *cluster) kept(shards int) {
+	c.t.Helper()
+	eventually(c.t, "history is on disk", func() error {
+		for _, m := range c.nodes {
+			if n, _ := filepath.Glob(filepath.Join(m.dir, "history", "*", "window-*")); len(n) < shards {
+				return fmt.Errorf("%s: %v", m.name, n)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *cluster) startAll() {
+	c.t.Helper()
+	for _, m := range c.nodes {
+		m.start()
+	}
+	c.ready()
+}
+
+// put writes a key at etcd itself and returns the revision.
+func (c *cluster) write(key, value string) int64 {
+	c.t.Helper()
+	r, err := c.etcd.Client().Put(within(c.t), key, value)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+// remove deletes a key at etcd itself.
+func (c *cluster) remove(key string) int64 {
+	c.t.Helper()
+	r, err := c.etcd.Client().Delete(within(c.t), key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+// events takes events of a watch from behind a revision up to another one, and
+// fails unless they are those of want.
+func events(t *testing.T, w *client.Watcher, want []string) {
+	t.Helper()
+	for i := 0; i < len(want); {
+		u, err := w.Next(within(t))
+		if err != nil {
+			t.Fatalf("event %d of %d: %v", i, len(want), err)
+		}
+		for _, e := range u.Events {
+			got := fmt.Sprintf("%d %v %s=%s", u.Revision, e.Type, e.KV.Key, e.KV.Value)
+			if e.Prev != nil {
+				got += "<" + string(e.Prev.Value)
+			}
+			if got != want[i] {
+				t.Fatalf("event %d: %s, want %s", i, got, want[i])
+			}
+			i++
+		}
+	}
+}
+
+// When all nodes have crashed at once, watches go on from where they were, with
+// every event and every previous value: those from before the crash come from
+// disk, those since from etcd's log.
+func TestPositionsOutliveTheWholeTier(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, func(cfg *node.Config) {
+		shards(4, 3)(cfg)
+		quickHistory(cfg)
+	})
+	c.ready()
+	var want []string // all that ever happens
+	value := map[string]string{}
+	change := func(key, to string) {
+		var line string
+		if to == "" {
+			line = fmt.Sprintf("%d DELETE %s=<%s", c.remove(key), key, value[key])
+			delete(value, key)
+		} else {
+			line = fmt.Sprintf("%d PUT %s=%s", c.write(key, to), key, to)
+			if old, ok := value[key]; ok {
+				line += "<" + old
+			}
+			value[key] = to
+		}
+		want = append(want, line)
+	}
+	some := func(round string) {
+		for i := range 40 {
+			key := fmt.Sprintf("/%02d/k", i%20)
+			if _, ok := value[key]; ok && i%7 == 3 {
+				change(key, "")
+			} else {
+				change(key, fmt.Sprint(round, i))
+			}
+		}
+	}
+	first := c.write("/00/begin", "")
+	some("before")
+	c.settled(4, 3)
+	some("split")
+	cl := c.client()
+	all := client.Prefix("/")
+	watch := func(from int64) *client.Watcher {
+		w := cl.Watch(within(t), all, client.FromRevision(from), client.WithPrevKV(), client.WithoutSync())
+		t.Cleanup(w.Close)
+		return w
+	}
+	running := watch(first + 1)
+	events(t, running, want)
+	seen := len(want)
+	token := running.Revision()
+	etcds := etcdClient(t, c.nodes[0].clients)
+	etcds.SetEndpoints("http://"+c.nodes[0].clients, "http://"+c.nodes[1].clients, "http://"+c.nodes[2].clients)
+	through := etcds.Watch(clientv3.WithRequireLeader(within(t)), "/", clientv3.WithPrefix(), clientv3.WithRev(first+1))
+	mustSee(t, through, want)
+	c.kept(4)
+
+	for round := range 3 {
+		c.stopAll()
+		some(fmt.Sprintf("down%d", round))
+		c.startAll()
+		some(fmt.Sprintf("up%d", round))
+		events(t, running, want[seen:])
+		mustSee(t, through, want[seen:])
+		seen = len(want)
+		events(t, watch(first+1), want)
+		events(t, watch(token+1), want[80:])
+		c.kept(4)
+	}
+	if n := cl.Stats(); n.Lists+n.Resyncs+n.Deltas != 0 {
+		t.Errorf("%d lists, %d resyncs, %d deltas", n.Lists, n.Resyncs, n.Deltas)
+	}
+}
+
+// mustSee takes events of a watch of etcd's API.
+func mustSee(t *testing.T, w clientv3.WatchChan, want []string) {
+	t.Helper()
+	ctx := within(t)
+	for i := 0; i < len(want); {
+		select {
+		case r, ok := <-w:
+			if err := r.Err(); err != nil || !ok {
+				t.Fatalf("event %d of %d: %v", i, len(want), err)
+			}
+			for _, e := range r.Events {
+				got := fmt.Sprintf("%d %v %s=%s", e.Kv.ModRevision, e.Type, e.Kv.Key, e.Kv.Value)
+				if without, _, _ := strings.Cut(want[i], "<"); got != without {
+					t.Fatalf("event %d: %s, want %s", i, got, without)
+				}
+				i++
+			}
+		case <-ctx.Done():
+			t.Fatalf("%d of %d events", i, len(want))
+		}
+	}
+}
+
+// When etcd was compacted while all nodes were down, nobody knows what has
+// happened: native watches are sent the state and go on, those of etcd's API
+// are told the compact revision.
+func TestCompactedWhileTheWholeTierWasDown(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, func(cfg *node.Config) {
+		shards(2, 3)(cfg)
+		quickHistory(cfg)
+	})
+	c.ready()
+	for i := range 30 {
+		c.write(fmt.Sprintf("/k/%02d", i), "before")
+	}
+	c.settled(2, 3)
+	cl := c.client()
+	w := cl.Watch(within(t), client.Prefix("/k/"))
+	t.Cleanup(w.Close)
+	<-w.Started()
+	etcds := etcdClient(t, c.nodes[0].clients)
+	ctx, cancel := context.WithCancel(within(t))
+	through := etcds.Watch(ctx, "/k/", clientv3.WithPrefix())
+	at := c.write("/k/00", "seen")
+	mustSee(t, through, []string{fmt.Sprintf("%d PUT /k/00=seen", at)})
+	if u, err := w.Next(within(t)); err != nil || u.Revision != at {
+		t.Fatalf("%+v, %v", u, err)
+	}
+	c.kept(2)
+	c.stopAll()
+	c.remove("/k/01")
+	last := c.write("/k/02", "compacted")
+	if _, err := c.etcd.Client().Compact(within(t), last); err != nil {
+		t.Fatal(err)
+	}
+	c.startAll()
+	u, err := w.Next(within(t))
+	if err != nil || u.Kind != client.KindResync || u.Revision < last || len(u.KVs) != 29 {
+		t.Errorf("%v at %d with %d keys, %v", u.Kind, u.Revision, len(u.KVs), err)
+	}
+	next := c.write("/k/03", "after")
+	if u, err := w.Next(within(t)); err != nil || u.Kind != client.KindBatch || u.Revision != next {
+		t.Errorf("%+v, %v", u, err)
+	}
+	for r := range through {
+		if err := r.Err(); err != nil {
+			if !errors.Is(err, rpctypes.ErrCompacted) || r.CompactRevision != last {
+				t.Errorf("ended with %v at %d, compacted at %d", err, r.CompactRevision, last)
+			}
+			break
+		}
+		if len(r.Events) > 0 {
+			t.Fatalf("events %v", r.Events)
+		}
+	}
+	cancel()
+}
+
+// A volume that belongs to another cluster is not used.
+func TestHistoryOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	one := startCluster(t, 1, 1, func(cfg *node.Config) {
+		shards(1, 1)(cfg)
+		quickHistory(cfg)
+	})
+	one.ready()
+	for i := range 20 {
+		one.write("/k", fmt.Sprint(i))
+	}
+	one.kept(1)
+	one.stopAll()
+
+	other := newCluster(t, 1, 1, func(cfg *node.Config) {
+		shards(1, 1)(cfg)
+		quickHistory(cfg)
+	})
+	other.etcd = one.etcd
+	if err := os.CopyFS(filepath.Join(other.nodes[0].dir, "history"), os.DirFS(filepath.Join(one.nodes[0].dir, "history"))); err != nil {
+		t.Fatal(err)
+	}
+	other.startAll()
+	if told := other.log.tail(1 << 20); !strings.Contains(told, "history on disk is not used") || !strings.Contains(told, "it is of cluster") {
+		t.Errorf("nothing was told: %s", told)
+	}
+	other.kept(1)
+}
+
+// A node whose disk takes no history serves all the same.
+func TestNoDiskForHistory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 1, func(cfg *node.Config) {
+		shards(1, 1)(cfg)
+		quickHistory(cfg)
+		if err := os.WriteFile(filepath.Join(cfg.DataDir, "history"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	c.etcd = etcdtest.Start(t)
+	c.startAll()
+	revision := c.write("/k", "v")
+	cl := c.client()
+	w := cl.Watch(within(t), client.Prefix("/k"), client.FromRevision(revision))
+	t.Cleanup(w.Close)
+	if u, err := w.Next(within(t)); err != nil || u.Revision != revision {
+		t.Errorf("%+v, %v", u, err)
+	}
+	eventually(t, "it is told", func() error {
+		if told := strings.Count(c.log.tail(1<<20), "history is not written"); told != 1 {
+			return fmt.Errorf("%d times", told)
+		}
+		return nil
+	})
+}
