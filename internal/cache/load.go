@@ -97,8 +97,14 @@ func (l *loading) check(item *kv.KeyValue) error {
 // kv.ErrOtherHistory.
 func (c *Cache) finish(l *loading) error {
 	if l.had == nil {
-		l.past.join(c.cfg.History)
+		old := c.cfg.History
 		c.cfg.History = nil
+		if old != nil {
+			if err := old.agree(l.tree, l.past.Progress); err != nil {
+				return err // the next state is taken without a past
+			}
+		}
+		l.past.join(old)
 		c.load(l.tree, &l.past)
 		return nil
 	}
