@@ -36,6 +36,19 @@ func (w *Watch) Position() (cache.Position, bool) {
 	return p, len(w.cursors) > 0
 }
 
+// Newest returns the newest revision that one of the shards has: the others get
+// there when they are asked to. For who uses the watch.
+func (w *Watch) Newest() kv.Revision {
+	newest := w.delivered
+	if w.state.Load() != settled {
+		return newest
+	}
+	for i := range w.cursors {
+		newest = max(newest, w.cursors[i].watcher.Position().Newest)
+	}
+	return newest
+}
+
 // earlier returns the earlier of two times; zero is none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

@@ -45,7 +45,7 @@ type latest struct {
 	next     time.Time               // when the next unit may be sent
 	keys     map[string]*kv.KeyValue // being collected; a nil value is a key that was deleted
 	revision kv.Revision             // up to which they are
-	upTo     kv.Revision             // how far the shards were when it was begun
+	upTo     kv.Revision             // how far some shard was when it was begun: all must be
 	body     *router.Body            // being sent
 	place    router.Place
 }
@@ -91,7 +91,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 			return false
 		}
 		w.climb.since, _ = w.position()
-		l.keys, l.revision, l.upTo = make(map[string]*kv.KeyValue), 0, w.inner.Furthest()
+		l.keys, l.revision, l.upTo = make(map[string]*kv.KeyValue), 0, w.inner.Newest()
 	}
 	for looked := 0; looked < collectEvents; {
 		revision, events, err := w.inner.Next(own.Events[:0])
@@ -107,14 +107,17 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 		}
 		looked += 1 + len(events)
 		clear(events)
-		switch {
-		case revision == 0:
-			return w.collected()
-		case revision >= l.upTo:
-			l.revision = revision
+		if revision == 0 {
+			at, _ := w.inner.Progress()
+			if at < l.upTo { // a shard holds the others back: it is asked to come
+				w.inner.WakeAt(l.upTo)
+				return false
+			}
+			revision = at
+		}
+		if l.revision = max(l.revision, revision); revision >= l.upTo {
 			return w.collected()
 		}
-		l.revision = revision
 	}
 	return true
 }
