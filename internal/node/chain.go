@@ -84,7 +84,7 @@ func (n *Node) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.
 // Replica implements router.Shards and server.Node. A copy that is still being
 // loaded is none yet: others have the shard.
 func (n *Node) Replica(id shard.ID) *cache.Cache {
-	if h := n.store.replica(id); h != nil && h.ready() {
+	if h := n.store.replica(id); h != nil && h.ready() && n.lineage.over.Load() == nil {
 		return h.cache
 	}
 	return nil
@@ -103,6 +103,9 @@ func (n *Node) Direct(id shard.ID) (bool, <-chan struct{}) {
 
 // Relay implements router.Shards.
 func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
+	if why := n.lineage.over.Load(); why != nil {
+		return nil, nil, why
+	}
 	m := n.placement.Map()
 	s, ok := m.Shard(id)
 	if !ok {
@@ -111,8 +114,14 @@ func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), er
 	return n.store.relay(ctx, m, s)
 }
 
-// Conn implements router.Shards.
-func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.reach(node) }
+// Conn implements router.Shards. What others have may be of a history that has
+// ended, too.
+func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	if why := n.lineage.over.Load(); why != nil {
+		return nil, why
+	}
+	return n.peers.reach(node)
+}
 
 // Endpoints implements router.Shards.
 func (n *Node) Endpoints(nodes []shard.NodeID) []string {

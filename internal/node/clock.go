@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,7 @@ type clock struct {
 	revision kv.Revision // guarded by mu; etcd's, as read last
 	at       time.Time   // guarded by mu; before that read
 	id       uint64      // guarded by mu; etcd's cluster
+	forgot   int         // guarded by mu; how often forget was called
 	err      error       // guarded by mu; why the last try failed
 }
 
@@ -45,7 +45,7 @@ func (c *clock) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := c.fits(); err != nil {
+		if err := c.n.lineage.stranger(); err != nil {
 			return err
 		}
 		if c.ok.Load() {
@@ -60,17 +60,7 @@ func (c *clock) run(ctx context.Context) error {
 }
 
 // checked reports whether etcd may be read from.
-func (c *clock) checked() bool { return c.ok.Load() && c.fits() == nil }
-
-// fits fails when etcd is not the one that the cluster serves. A node may
-// learn what the cluster serves long after it has seen etcd.
-func (c *clock) fits() error {
-	_, _, id := c.last()
-	if m := c.n.placement.Map(); m != nil && id != 0 && m.EtcdClusterID != id {
-		return fmt.Errorf("--etcd leads to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir and --join for another cluster", id, m.EtcdClusterID)
-	}
-	return nil
-}
+func (c *clock) checked() bool { return c.ok.Load() && c.n.lineage.over.Load() == nil }
 
 // check looks at etcd's version and identity. It returns only errors that do
 // not go away.
@@ -110,17 +100,30 @@ func (c *clock) note(err error) bool {
 func (c *clock) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
+	c.n.lineage.tell()
+	c.mu.Lock()
+	forgot := c.forgot
+	c.mu.Unlock()
 	at := time.Now()
-	revision, err := c.n.cfg.Etcd.Revision(ctx)
+	now, err := c.n.cfg.Etcd.Look(ctx)
 	if ctx.Err() != nil && err != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return // we are stopping
 	}
-	if c.note(err) {
+	if errors.Is(err, kv.ErrOtherHistory) {
+		c.n.lineage.refresh() // at once
+	}
+	failed := c.note(err)
+	c.mu.Lock()
+	moved := forgot != c.forgot
+	if !moved && now.Cluster != 0 { // also what is of another history
+		c.revision, c.at, c.id = now.Revision, at, now.Cluster
+	}
+	c.mu.Unlock()
+	if failed || moved {
 		return
 	}
-	c.mu.Lock()
-	c.revision, c.at = revision, at
-	c.mu.Unlock()
+	c.n.lineage.read()
+	revision := now.Revision
 	for _, h := range c.n.store.all() {
 		h.cache.Observe(at, revision)
 		if _, direct := h.source.Current(); h.ready() && h.lag.stuck(time.Now(), h.cache.Progress(), revision) && !direct {
@@ -134,6 +137,14 @@ func (c *clock) trouble() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
+}
+
+// forget forgets what was read in another lineage.
+func (c *clock) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revision, c.at = 0, time.Time{}
+	c.forgot++
 }
 
 // last returns etcd's revision, when it was read, and etcd's cluster.

@@ -26,6 +26,7 @@ type Etcd interface {
 	cache.Source
 	etcdapi.Upstream
 	guard.Etcd
+	History
 	// Check fails with an *etcd.VersionError when an endpoint runs a version
 	// that is not supported, with an *etcd.ClusterError when the endpoints are
 	// of different clusters, and otherwise when etcd is away for now.

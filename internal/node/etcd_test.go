@@ -134,18 +134,17 @@ func TestOldEtcdIsRefused(t *testing.T) {
 	}
 }
 
-// foreign is an etcd of another cluster.
-type foreign struct{ node.Etcd }
-
-func (foreign) ClusterID(context.Context) (uint64, error) { return 0xbad, nil }
-
 // A node whose --etcd leads elsewhere learns late what the cluster serves.
 func TestAnotherEtcdIsRefused(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 3))
 	c.ready()
 	stranger := c.add("stranger")
-	stranger.wrap = func(e node.Etcd) node.Etcd { return foreign{e} }
+	other := etcdtest.Start(t)
+	snapshot := other.Snapshot(within(t))
+	other.Stop()
+	other.Restore(etcdtest.Restore{Snapshot: snapshot, Token: "another"})
+	stranger.wrap = func(node.Etcd) node.Etcd { return stranger.dialEtcdAt(other.Endpoint()) }
 	stranger.start()
 	err := stranger.wait()
 	if err == nil || !strings.Contains(err.Error(), "but this cache cluster serves etcd cluster") {

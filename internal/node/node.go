@@ -34,6 +34,7 @@ type Node struct {
 	store     *store
 	permits   *permits
 	history   *historian
+	lineage   *lineage
 	clock     *clock
 	digest    *digest
 	router    *router.Router
@@ -73,6 +74,10 @@ func New(cfg Config) (*Node, error) {
 		e.SetPermits(n.permits)
 	}
 	n.clock = newClock(n)
+	n.lineage = newLineage(n)
+	if m := n.placement.Map(); m != nil {
+		n.lineage.enter(m) // before etcd is looked at
+	}
 	n.digest = newDigest(n.log)
 	n.store = newStore(n)
 	n.router = router.New(router.Config{
@@ -90,7 +95,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits = n.permits
+	sc.Permits, sc.Lineage = n.permits, n
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
@@ -179,6 +184,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("shard map", n.followMap)
 	part("announcer", n.announce)
 	part("clock", n.clock.run)
+	part("lineage", n.lineage.run)
 	part("digest", n.digest.run)
 	part("keeper", n.store.run)
 	part("history", n.history.run)
@@ -297,6 +303,9 @@ func (n *Node) missing() []string {
 			why = append(why, "gossip: "+err.Error())
 		}
 		return why
+	}
+	if why := n.lineage.over.Load(); why != nil {
+		return []string{why.Error()}
 	}
 	switch loading, all, begun := n.store.loading(); {
 	case !begun:

@@ -82,7 +82,7 @@ func (s *store) caughtUp(ctx context.Context, version uint64) bool {
 func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.ctx == nil {
+	if s.closed || s.ctx == nil || s.n.lineage.over.Load() != nil {
 		return nil, nil
 	}
 	h := s.relays[sh.ID]

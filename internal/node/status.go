@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sort"
 	"time"
 
@@ -52,9 +51,12 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	if m := n.placement.Map(); m != nil {
 		out.ClusterId, out.Lineage, out.MapVersion = m.ClusterID, m.Lineage, m.Version
 	}
+	if why := n.lineage.over.Load(); why != nil {
+		out.Refusal = why.Error()
+	}
 	revision, at, id := n.clock.last()
 	if id != 0 {
-		out.EtcdClusterId = fmt.Sprintf("%x", id)
+		out.EtcdClusterId = clusterName(id)
 	}
 	if !at.IsZero() {
 		out.EtcdRevision, out.EtcdAge = int64(revision), durationpb.New(time.Since(at))

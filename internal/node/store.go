@@ -69,14 +69,21 @@ func (s *store) run(ctx context.Context) error {
 	sweep := time.NewTicker(5 * time.Second)
 	defer sweep.Stop()
 	for {
+		turned := s.n.lineage.changed.wait()
 		m, changed := s.n.placement.Watch()
 		if m != nil {
-			s.follow(ctx, m)
+			s.n.lineage.enter(m)
+			if s.n.lineage.serves(m.Lineage) {
+				s.follow(ctx, m)
+			} else {
+				s.abandon()
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-turned:
 		case <-sweep.C:
 			s.sweep()
 		}
@@ -180,6 +187,27 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	s.n.router.Kick()
 }
 
+// abandon ends all caches: what they hold is of a history that has ended. Their
+// watches wait for the new lineage, which ends them.
+func (s *store) abandon() {
+	s.mu.Lock()
+	gone := make([]*held, 0, len(s.replicas))
+	for id, h := range s.replicas {
+		gone = append(gone, h)
+		delete(s.replicas, id)
+	}
+	for _, h := range s.relays {
+		s.dropLocked(h)
+	}
+	s.mu.Unlock()
+	for _, h := range gone {
+		h.stop()
+	}
+	for _, h := range gone {
+		<-h.done
+	}
+}
+
 // welcome sends those who use a relay of the shard to the replica, once that
 // is ready. Until then they stay: they miss nothing there.
 func (s *store) welcome(h *held) {
@@ -224,6 +252,7 @@ func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone [
 func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *held {
 	cfg.Source = source
 	cfg.Logger = source.Logger
+	cfg.OtherHistory = func(err error) { s.n.cfg.Etcd.Suspect(cfg.Lineage, err) }
 	ctx, stop := context.WithCancel(ctx)
 	h := &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
 	if revision, at, _ := s.n.clock.last(); !at.IsZero() {

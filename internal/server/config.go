@@ -69,6 +69,8 @@ type Config struct {
 	Guard Guard
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
+	// Lineage begins new lineages for operators; nil: none can be begun.
+	Lineage Lineage
 	Self    shard.NodeID
 	Logger  *slog.Logger
 

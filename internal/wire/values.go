@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -29,6 +31,12 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
 		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
 		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards)),
+	}
+	if o := m.Origin; o != nil {
+		out.Origin = &shardwatchv1.LineageOrigin{
+			Cause: string(o.Cause), Reason: o.Reason, Node: string(o.Node), At: timestamppb.New(o.At),
+			RevisionBefore: int64(o.Was.Revision), Revision: int64(o.Is.Revision),
+		}
 	}
 	for i := range m.Shards {
 		s := &m.Shards[i]

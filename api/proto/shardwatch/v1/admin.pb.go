@@ -604,7 +604,10 @@ type BumpLineageRequest struct {
 	// The lineage that is meant to end; refused when it has ended already.
 	Lineage uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Why, for logs.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The etcd cluster that is served from now on, in hex as etcdctl prints it.
+	// Needed, and looked at, only when that is another one than before.
+	EtcdClusterId string `protobuf:"bytes,3,opt,name=etcd_cluster_id,json=etcdClusterId,proto3" json:"etcd_cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -649,6 +652,13 @@ func (x *BumpLineageRequest) GetLineage() uint64 {
 func (x *BumpLineageRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *BumpLineageRequest) GetEtcdClusterId() string {
+	if x != nil {
+		return x.EtcdClusterId
 	}
 	return ""
 }
@@ -736,10 +746,11 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\x04rung\x18\r \x01(\x0e2\x1a.shardwatch.v1.WatcherRungR\x04rung\x120\n" +
 	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06deltas\x18\x0f \x01(\x03R\x06deltas\x12\x18\n" +
-	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"F\n" +
+	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"n\n" +
 	"\x12BumpLineageRequest\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"/\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12&\n" +
+	"\x0fetcd_cluster_id\x18\x03 \x01(\tR\retcdClusterId\"/\n" +
 	"\x13BumpLineageResponse\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage*\xa7\x01\n" +
 	"\vWatcherRung\x12\x1c\n" +

@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -147,7 +148,9 @@ type ShardMap struct {
 	// The cluster, chosen when it was founded.
 	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The shards, ordered by key.
-	Shards        []*Shard `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
+	Shards []*Shard `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
+	// How the lineage came about; not set for the first.
+	Origin        *LineageOrigin `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +213,105 @@ func (x *ShardMap) GetShards() []*Shard {
 	return nil
 }
 
+func (x *ShardMap) GetOrigin() *LineageOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// LineageOrigin is how a lineage came about: etcd was restored or replaced.
+type LineageOrigin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By what that was recognised: cluster, revision, term, index, content, or
+	// operator.
+	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	// What was found, or what the operator gave as reason.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The node that found it.
+	Node string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	// The newest revision known of the history before; 0: none.
+	RevisionBefore int64 `protobuf:"varint,5,opt,name=revision_before,json=revisionBefore,proto3" json:"revision_before,omitempty"`
+	// The revision of the new history when it was found; 0: not known.
+	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LineageOrigin) Reset() {
+	*x = LineageOrigin{}
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LineageOrigin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LineageOrigin) ProtoMessage() {}
+
+func (x *LineageOrigin) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LineageOrigin.ProtoReflect.Descriptor instead.
+func (*LineageOrigin) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LineageOrigin) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *LineageOrigin) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LineageOrigin) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LineageOrigin) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *LineageOrigin) GetRevisionBefore() int64 {
+	if x != nil {
+		return x.RevisionBefore
+	}
+	return 0
+}
+
+func (x *LineageOrigin) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Shard is one range of keys and the nodes that serve it.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -230,7 +332,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[1]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -242,7 +344,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[1]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -255,7 +357,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Shard) GetId() uint64 {
@@ -324,7 +426,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +438,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +451,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Member) GetName() string {
@@ -438,7 +540,7 @@ type WatchShardMapRequest struct {
 
 func (x *WatchShardMapRequest) Reset() {
 	*x = WatchShardMapRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +552,7 @@ func (x *WatchShardMapRequest) String() string {
 func (*WatchShardMapRequest) ProtoMessage() {}
 
 func (x *WatchShardMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +565,7 @@ func (x *WatchShardMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardMapRequest.ProtoReflect.Descriptor instead.
 func (*WatchShardMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 // WatchShardMapResponse is the shard map with the members at one time.
@@ -479,7 +581,7 @@ type WatchShardMapResponse struct {
 
 func (x *WatchShardMapResponse) Reset() {
 	*x = WatchShardMapResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +593,7 @@ func (x *WatchShardMapResponse) String() string {
 func (*WatchShardMapResponse) ProtoMessage() {}
 
 func (x *WatchShardMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +606,7 @@ func (x *WatchShardMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardMapResponse.ProtoReflect.Descriptor instead.
 func (*WatchShardMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchShardMapResponse) GetMap() *ShardMap {
@@ -530,7 +632,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +644,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +657,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 // ListMembersResponse is the members.
@@ -569,7 +671,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +683,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +696,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -613,7 +715,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +727,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +740,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 // StatusResponse is a node's state.
@@ -667,14 +769,17 @@ type StatusResponse struct {
 	// How long the process runs.
 	Uptime *durationpb.Duration `protobuf:"bytes,11,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	// The replicas this node has.
-	Replicas      []*ReplicaStatus `protobuf:"bytes,12,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas []*ReplicaStatus `protobuf:"bytes,12,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// Why the node refuses reads and watches: etcd has another history than that
+	// of the lineage. Empty: it does not.
+	Refusal       string `protobuf:"bytes,13,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +791,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +804,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatusResponse) GetSelf() *Member {
@@ -786,6 +891,13 @@ func (x *StatusResponse) GetReplicas() []*ReplicaStatus {
 	return nil
 }
 
+func (x *StatusResponse) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
 // ReplicaStatus is a node's copy of one shard.
 type ReplicaStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -832,7 +944,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +956,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +969,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReplicaStatus) GetShardId() uint64 {
@@ -990,13 +1102,21 @@ var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\"\x8b\x01\n" +
+	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x01\n" +
 	"\bShardMap\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12,\n" +
-	"\x06shards\x18\x04 \x03(\v2\x14.shardwatch.v1.ShardR\x06shards\"x\n" +
+	"\x06shards\x18\x04 \x03(\v2\x14.shardwatch.v1.ShardR\x06shards\x124\n" +
+	"\x06origin\x18\x05 \x01(\v2\x1c.shardwatch.v1.LineageOriginR\x06origin\"\xc2\x01\n" +
+	"\rLineageOrigin\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12'\n" +
+	"\x0frevision_before\x18\x05 \x01(\x03R\x0erevisionBefore\x12\x1a\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\"x\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1023,7 +1143,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
-	"\rStatusRequest\"\xde\x03\n" +
+	"\rStatusRequest\"\xf8\x03\n" +
 	"\x0eStatusResponse\x12)\n" +
 	"\x04self\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x04self\x12\x1d\n" +
 	"\n" +
@@ -1039,7 +1159,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\vconnections\x18\n" +
 	" \x01(\x03R\vconnections\x121\n" +
 	"\x06uptime\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x128\n" +
-	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\"\xe1\x04\n" +
+	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\x12\x18\n" +
+	"\arefusal\x18\r \x01(\tR\arefusal\"\xe1\x04\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1094,46 +1215,50 @@ func file_shardwatch_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_shardwatch_v1_cluster_proto_goTypes = []any{
 	(MemberState)(0),              // 0: shardwatch.v1.MemberState
 	(ReplicaSource)(0),            // 1: shardwatch.v1.ReplicaSource
 	(*ShardMap)(nil),              // 2: shardwatch.v1.ShardMap
-	(*Shard)(nil),                 // 3: shardwatch.v1.Shard
-	(*Member)(nil),                // 4: shardwatch.v1.Member
-	(*WatchShardMapRequest)(nil),  // 5: shardwatch.v1.WatchShardMapRequest
-	(*WatchShardMapResponse)(nil), // 6: shardwatch.v1.WatchShardMapResponse
-	(*ListMembersRequest)(nil),    // 7: shardwatch.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 8: shardwatch.v1.ListMembersResponse
-	(*StatusRequest)(nil),         // 9: shardwatch.v1.StatusRequest
-	(*StatusResponse)(nil),        // 10: shardwatch.v1.StatusResponse
-	(*ReplicaStatus)(nil),         // 11: shardwatch.v1.ReplicaStatus
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*LineageOrigin)(nil),         // 3: shardwatch.v1.LineageOrigin
+	(*Shard)(nil),                 // 4: shardwatch.v1.Shard
+	(*Member)(nil),                // 5: shardwatch.v1.Member
+	(*WatchShardMapRequest)(nil),  // 6: shardwatch.v1.WatchShardMapRequest
+	(*WatchShardMapResponse)(nil), // 7: shardwatch.v1.WatchShardMapResponse
+	(*ListMembersRequest)(nil),    // 8: shardwatch.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),   // 9: shardwatch.v1.ListMembersResponse
+	(*StatusRequest)(nil),         // 10: shardwatch.v1.StatusRequest
+	(*StatusResponse)(nil),        // 11: shardwatch.v1.StatusResponse
+	(*ReplicaStatus)(nil),         // 12: shardwatch.v1.ReplicaStatus
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
-	3,  // 0: shardwatch.v1.ShardMap.shards:type_name -> shardwatch.v1.Shard
-	0,  // 1: shardwatch.v1.Member.state:type_name -> shardwatch.v1.MemberState
-	2,  // 2: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
-	4,  // 3: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
-	4,  // 4: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
-	4,  // 5: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
-	12, // 6: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
-	12, // 7: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	11, // 8: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
-	1,  // 9: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
-	12, // 10: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
-	12, // 11: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
-	5,  // 12: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
-	7,  // 13: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
-	9,  // 14: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
-	6,  // 15: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
-	8,  // 16: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
-	10, // 17: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	4,  // 0: shardwatch.v1.ShardMap.shards:type_name -> shardwatch.v1.Shard
+	3,  // 1: shardwatch.v1.ShardMap.origin:type_name -> shardwatch.v1.LineageOrigin
+	13, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
+	0,  // 3: shardwatch.v1.Member.state:type_name -> shardwatch.v1.MemberState
+	2,  // 4: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
+	5,  // 5: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 6: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 7: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
+	14, // 8: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
+	14, // 9: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	12, // 10: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
+	1,  // 11: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
+	14, // 12: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
+	14, // 13: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
+	6,  // 14: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
+	8,  // 15: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
+	10, // 16: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
+	7,  // 17: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
+	9,  // 18: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
+	11, // 19: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
+	17, // [17:20] is the sub-list for method output_type
+	14, // [14:17] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cluster_proto_init() }
@@ -1147,7 +1272,7 @@ func file_shardwatch_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_cluster_proto_rawDesc), len(file_shardwatch_v1_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,391 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// lineage keeps what the node serves to one history of etcd. etcd's door finds
+// out when the history has become another one; then nothing of the old one is
+// served from that moment on, whether the others know of it or not, and the
+// voters are asked to begin the next lineage, which has every node load anew.
+// See docs/adr/0012-lineage.md.
+type lineage struct {
+	n    *Node
+	file string // "": nothing is kept
+	// over is why nothing is served; nil: all is well.
+	over    atomic.Pointer[kv.HistoryError]
+	changed bell // rings when over has changed
+
+	mu     sync.Mutex
+	number uint64             // that the node is in; 0: none yet; guarded by mu
+	known  bool               // this node has read etcd in it, by the same --etcd; guarded by mu
+	begun  map[kv.Cause]int64 // lineages that have begun since the node did; guarded by mu
+
+	// Owned by run.
+	saved  saved
+	waited string // the reason to wait that was logged last
+}
+
+// saved is what the node keeps of a lineage over its restarts: without it, an
+// etcd that was restored while no node ran would go unnoticed.
+type saved struct {
+	Lineage   uint64  `json:"lineage"`
+	Endpoints string  `json:"endpoints"`
+	Mark      kv.Mark `json:"mark"`
+}
+
+// Rhythm of the lineage.
+const (
+	saveMarkEvery = 2 * time.Second
+	renewEvery    = 300 * time.Millisecond // the next try to begin a new one
+	renewTimeout  = 3 * time.Second
+	askTimeout    = time.Second
+	// freshView is how old what another node has seen of etcd may be to count.
+	freshView = 3 * time.Second
+)
+
+func newLineage(n *Node) *lineage {
+	l := &lineage{n: n, begun: make(map[kv.Cause]int64)}
+	if n.cfg.Simulation == nil {
+		l.file = filepath.Join(n.cfg.DataDir, "etcdmark")
+	}
+	return l
+}
+
+// run follows the lineage of the map, and begins the next one when its history
+// has ended.
+func (l *lineage) run(ctx context.Context) error {
+	save := time.NewTicker(saveMarkEvery)
+	defer save.Stop()
+	for {
+		m, moved := l.n.placement.Watch()
+		if m != nil {
+			l.enter(m)
+		}
+		_, why, turned := l.refresh()
+		var again <-chan time.Time
+		if why != nil && m != nil {
+			l.renew(ctx, m, why)
+			again = time.After(renewEvery)
+		}
+		select {
+		case <-moved:
+		case <-turned:
+		case <-again:
+		case <-save.C:
+			l.save()
+		case <-ctx.Done():
+			l.save()
+			return nil
+		}
+	}
+}
+
+// enter has etcd's door follow the history of the map's lineage, when that is a
+// new one here. It comes before anything is loaded.
+func (l *lineage) enter(m *shard.Map) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m.Lineage <= l.number {
+		return
+	}
+	mark := kv.Mark{}
+	if m.Origin != nil {
+		mark = m.Origin.Is
+		if l.number != 0 {
+			l.begun[m.Origin.Cause]++
+		}
+		l.n.log.Warn("a new lineage has begun: everything is loaded anew", "lineage", m.Lineage,
+			"cause", string(m.Origin.Cause), "reason", m.Origin.Reason, "found_by", string(m.Origin.Node))
+	}
+	mark.Cluster = m.EtcdClusterID
+	l.number, l.known = m.Lineage, false
+	if was, err := loadMark(l.file); err != nil {
+		l.n.log.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
+	} else if was.Lineage == m.Lineage && was.Mark.Cluster == m.EtcdClusterID {
+		mark = mark.Join(was.Mark)
+		l.known = was.Endpoints == l.n.cfg.Etcd.Endpoints()
+	}
+	l.n.cfg.Etcd.Adopt(m.Lineage, mark)
+	l.n.clock.forget()
+	l.over.Store(nil)
+	l.changed.ring()
+}
+
+// refresh brings over up to date, and returns what [History.Ended] does.
+func (l *lineage) refresh() (number uint64, why *kv.HistoryError, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	number, why, changed = l.n.cfg.Etcd.Ended()
+	if l.over.Swap(why) == why {
+		return number, why, changed
+	}
+	l.changed.ring()
+	if why == nil {
+		l.n.log.Warn("etcd is the one of before again: going on with it", "lineage", number)
+	} else {
+		l.n.log.Error("etcd has another history: nothing of the old one is served any more",
+			"lineage", number, "cause", string(why.Cause), "finding", why.Finding())
+	}
+	return number, why, changed
+}
+
+// serves reports whether what was loaded in a lineage may be served.
+func (l *lineage) serves(number uint64) bool {
+	at, why, _ := l.refresh()
+	return at == number && why == nil
+}
+
+// read notes that etcd was read and has the history of the lineage.
+func (l *lineage) read() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = true
+}
+
+// stranger fails when etcd is of another cluster than the one that is served,
+// and this node has never seen another one: then it is --etcd that is wrong.
+func (l *lineage) stranger() error {
+	why := l.over.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if why == nil || why.Cause != kv.CauseCluster || l.known {
+		return nil
+	}
+	return fmt.Errorf("--etcd leads to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir and --join for another cluster; if etcd was moved there, tell the nodes that run: cachectl lineage bump --accept-cluster-id %x",
+		why.Is.Cluster, why.Was.Cluster, why.Is.Cluster)
+}
+
+// tell has etcd's door know how far the caches have come: what the other nodes
+// have read counts too.
+func (l *lineage) tell() {
+	for _, h := range l.n.store.all() {
+		l.n.cfg.Etcd.Saw(h.cache.Lineage(), kv.Mark{Revision: h.cache.Progress()})
+	}
+}
+
+// renew asks the voters to begin the next lineage, once.
+func (l *lineage) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError) {
+	if why.Cause == kv.CauseCluster && !l.agreed(ctx, why.Is.Cluster) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	_, err := l.n.placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
+		Lineage: m.Lineage, EtcdClusterID: cmp.Or(why.Is.Cluster, m.EtcdClusterID), Origin: shard.Origin{
+			Cause: why.Cause, Reason: why.Finding(), Node: l.n.self, At: time.Now().UTC(), Was: why.Was, Is: why.Is,
+		},
+	}})
+	if err != nil && !errors.Is(err, shard.ErrRefused) { // refused: others were first, or the map has changed
+		l.wait("the voters cannot begin a new lineage: until they can, reads and watches are refused", err)
+	}
+}
+
+// wait logs why there is no new lineage yet, once.
+func (l *lineage) wait(what string, err error) {
+	if l.waited == what {
+		return
+	}
+	l.waited = what
+	l.n.log.Warn(what, "error", err)
+}
+
+// errNotAgreed says that only some nodes see the other cluster.
+var errNotAgreed = errors.New("if etcd was replaced on purpose: cachectl lineage bump --accept-cluster-id")
+
+// agreed reports whether most of the nodes see the same other cluster at their
+// --etcd as this one: one that is led astray alone must not take the others
+// along.
+func (l *lineage) agreed(ctx context.Context, cluster uint64) bool {
+	l.mu.Lock()
+	known := l.known
+	l.mu.Unlock()
+	if !known {
+		return false // it is --etcd that is wrong: the node ends
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	var agree atomic.Int64
+	nodes := int64(0)
+	for _, m := range l.n.members.Members() {
+		if m.State == shard.Left {
+			continue
+		}
+		nodes++
+		if m.Name == l.n.self {
+			agree.Add(1)
+			continue
+		}
+		all.Go(func() {
+			s, err := l.n.StatusOf(ctx, m.Name)
+			if err == nil && s.GetEtcdClusterId() == clusterName(cluster) && s.GetEtcdAge().AsDuration() < freshView {
+				agree.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if 2*agree.Load() > nodes {
+		return true
+	}
+	l.wait(fmt.Sprintf("etcd's cluster ID has changed to %x here, and not for most of the %d nodes: reads and watches are refused here", cluster, nodes), errNotAgreed)
+	return false
+}
+
+// clusterName is an etcd cluster's ID as etcdctl prints it.
+func clusterName(id uint64) string { return fmt.Sprintf("%x", id) }
+
+// BumpLineage implements server.Lineage.
+func (n *Node) BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (uint64, error) {
+	is, err := n.lineage.present(ctx)
+	if err != nil && accept == 0 {
+		return 0, err
+	}
+	for {
+		m, moved := n.placement.Watch()
+		switch {
+		case m == nil:
+			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
+		case m.Lineage != ended:
+			return 0, &kv.LineageError{Requested: ended, Current: m.Lineage}
+		case accept != 0 && accept != is.Cluster:
+			is = kv.Mark{Cluster: accept} // the nodes will be led there
+		case accept == 0 && is.Cluster != m.EtcdClusterID:
+			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf(
+				"etcd's cluster ID is %x now, and %x is served: name it (--accept-cluster-id %x) if that is meant", is.Cluster, m.EtcdClusterID, is.Cluster)}
+		}
+		_, was := n.cfg.Etcd.Known()
+		_, err := n.placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
+			Lineage: ended, EtcdClusterID: is.Cluster,
+			Origin: shard.Origin{Cause: kv.CauseOperator, Reason: reason, Node: n.self, At: time.Now().UTC(), Was: was, Is: is},
+		}})
+		if err != nil && !errors.Is(err, shard.ErrRefused) {
+			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "begin a new lineage: " + err.Error()}
+		}
+		if err == nil {
+			return ended + 1, nil
+		}
+		select { // the map has changed
+		case <-moved:
+		case <-time.After(renewEvery):
+		case <-ctx.Done():
+			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "begin a new lineage: " + err.Error()}
+		}
+	}
+}
+
+// present returns what etcd shows now, whatever its history.
+func (l *lineage) present(ctx context.Context) (kv.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	now, err := l.n.cfg.Etcd.Look(ctx)
+	if err != nil && !errors.Is(err, kv.ErrOtherHistory) {
+		return kv.Mark{}, &kv.UnavailableError{Why: kv.EtcdUnavailable, RetryAfter: time.Second, Detail: fmt.Sprintf("begin a new lineage: %v", err)}
+	}
+	return now.Mark(), nil
+}
+
+// save keeps how far the lineage has come. A file that is lost, or older than it
+// might be, only makes a restore harder to find.
+func (l *lineage) save() {
+	number, mark := l.n.cfg.Etcd.Known()
+	now := saved{Lineage: number, Endpoints: l.n.cfg.Etcd.Endpoints(), Mark: mark}
+	l.mu.Lock()
+	known := l.known
+	l.mu.Unlock()
+	if l.file == "" || number == 0 || !known || now == l.saved {
+		return
+	}
+	if err := saveMark(l.file, now); err != nil {
+		if l.saved.Lineage != 0 || l.waited == "" {
+			l.wait("how far etcd has come cannot be kept: an etcd that is restored while no node runs may go unnoticed", err)
+		}
+		return
+	}
+	l.saved = now
+}
+
+// The file of a mark: magic, the xxhash of what follows (8 bytes, big-endian),
+// JSON.
+const markMagic = "shardwatch mark 1\n"
+
+var errMarkFile = errors.New("the file is torn, or was changed")
+
+// loadMark returns nothing when there is no file.
+func loadMark(path string) (saved, error) {
+	var out saved
+	if path == "" {
+		return out, nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the operator names the data directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err != nil {
+		return out, fmt.Errorf("read what was known of etcd: %w", err)
+	}
+	rest, ok := bytes.CutPrefix(b, []byte(markMagic))
+	if !ok || len(rest) < 8 || binary.BigEndian.Uint64(rest) != xxhash.Sum64(rest[8:]) {
+		return out, fmt.Errorf("read %s: %w", path, errMarkFile)
+	}
+	if err := json.Unmarshal(rest[8:], &out); err != nil {
+		return out, fmt.Errorf("read %s: %w", path, err)
+	}
+	return out, nil
+}
+
+// saveMark replaces the file. It does not wait for the disk: what is torn by a
+// crash of the machine is found out.
+func saveMark(path string, s saved) error {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("keep what is known of etcd: %w", err)
+	}
+	b := binary.BigEndian.AppendUint64([]byte(markMagic), xxhash.Sum64(body))
+	if err := os.WriteFile(path+".tmp", append(b, body...), 0o600); err != nil {
+		return fmt.Errorf("keep what is known of etcd: %w", err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("keep what is known of etcd: %w", err)
+	}
+	return nil
+}
+
+// History is what the node needs of etcd to keep to one history of it.
+type History interface {
+	// Look reads etcd's clock and judges its history: with what etcd shows it
+	// returns a *kv.HistoryError when that is another one.
+	Look(ctx context.Context) (etcd.Clock, error)
+	// Adopt has the history of a lineage followed, known to have come as far as
+	// mark.
+	Adopt(lineage uint64, mark kv.Mark)
+	// Known returns the lineage that was adopted and how far it has come.
+	Known() (lineage uint64, mark kv.Mark)
+	// Saw adds to what is known of a lineage; Suspect says that what came of it
+	// cannot be of its history.
+	Saw(lineage uint64, mark kv.Mark)
+	Suspect(lineage uint64, err error)
+	// Ended returns the lineage that was adopted, why its history is not etcd's
+	// any more, and a channel that is closed when that changes.
+	Ended() (lineage uint64, why *kv.HistoryError, changed <-chan struct{})
+	// Endpoints returns --etcd, for people.
+	Endpoints() string
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/peer"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Lineage begins new lineages.
+type Lineage interface {
+	// BumpLineage begins a new lineage because an operator says so, and returns
+	// it. It fails with a *kv.LineageError when ended is not the present one, and
+	// with a *kv.InvalidError when etcd is of another cluster than before which
+	// accept does not name (0: none).
+	BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (lineage uint64, err error)
+}
+
+// maxReason bounds the reason for a new lineage: every node keeps it.
+const maxReason = 1 << 10
+
+// BumpLineage implements shardwatchv1.AdminServiceServer.
+func (s *adminService) BumpLineage(ctx context.Context, r *shardwatchv1.BumpLineageRequest) (*shardwatchv1.BumpLineageResponse, error) {
+	lineage, err := s.bumpLineage(ctx, r)
+	if err != nil {
+		return nil, wire.Status(err)
+	}
+	return &shardwatchv1.BumpLineageResponse{Lineage: lineage}, nil
+}
+
+func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLineageRequest) (uint64, error) {
+	reason := r.GetReason()
+	switch {
+	case s.srv.cfg.Lineage == nil:
+		return 0, &kv.UnavailableError{Why: kv.NotReady, Detail: "this node cannot begin a lineage"}
+	case r.GetLineage() == 0:
+		return 0, &kv.InvalidError{Field: "lineage", Reason: "name the lineage that is to end"}
+	case reason == "":
+		return 0, &kv.InvalidError{Field: "reason", Reason: "say why: everybody is brought up to date anew"}
+	case len(reason) > maxReason || !utf8.ValidString(reason):
+		return 0, &kv.InvalidError{Field: "reason", Reason: fmt.Sprintf("must be text of at most %d bytes", maxReason)}
+	}
+	var accept uint64
+	if id := r.GetEtcdClusterId(); id != "" {
+		var err error
+		if accept, err = strconv.ParseUint(id, 16, 64); err != nil || accept == 0 {
+			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is no ID as etcdctl prints it, in hex", id)}
+		}
+	}
+	// It costs all who read anything: only who may read everything may do that.
+	user := ""
+	if g := s.srv.cfg.Guard; g != nil {
+		var err error
+		if user, err = g.Caller(ctx); err == nil {
+			err = g.MayRead(user, kv.Range{})
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	log := s.srv.cfg.Logger.With("audit", "lineage bump", "lineage", r.GetLineage(), "reason", reason, "user", user)
+	if p, ok := peer.FromContext(ctx); ok {
+		log = log.With("client", p.Addr.String())
+	}
+	lineage, err := s.srv.cfg.Lineage.BumpLineage(ctx, r.GetLineage(), reason, accept)
+	if err != nil {
+		log.Warn("an operator asked for a new lineage, in vain", "error", err)
+		return 0, err
+	}
+	log.Warn("an operator has begun a new lineage", "new_lineage", lineage)
+	return lineage, nil
+}
