@@ -31,19 +31,24 @@ func (l *lane) pop() *unit {
 		conn := l.turns[0]
 		l.turns = l.turns[1:]
 		q := l.queues[conn]
-		x := q[0]
-		q[0] = nil
-		if q = q[1:]; len(q) == 0 {
+		var x *unit
+		for len(q) > 0 && (x == nil || x.state == unitGone) {
+			if x = q[0]; x.state == unitGone {
+				l.gone--
+			}
+			q[0] = nil
+			q = q[1:]
+			l.length--
+		}
+		if len(q) == 0 {
 			delete(l.queues, conn)
 		} else {
 			l.queues[conn] = q
 			l.turns = append(l.turns, conn)
 		}
-		l.length--
 		if x.state != unitGone {
 			return x
 		}
-		l.gone--
 	}
 	return nil
 }

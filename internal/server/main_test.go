@@ -71,6 +71,12 @@ type options struct {
 // start runs a server of h until the test ends.
 func start(tb testing.TB, h *cachetest.History, o options) *running {
 	tb.Helper()
+	return startStopped(tb, h, o, func(*server.Server) {})
+}
+
+// startStopped is start, but that the server is changed before it runs.
+func startStopped(tb testing.TB, h *cachetest.History, o options, change func(*server.Server)) *running {
+	tb.Helper()
 	if o.self == "" {
 		o.self = "here"
 	}
@@ -94,6 +100,7 @@ func start(tb testing.TB, h *cachetest.History, o options) *running {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	change(s)
 	clients, peers := listen(tb), listen(tb)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -64,7 +64,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		return &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
 	}
 	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local, Exists: s.local}
-	if err := checkChangedSince(r); err != nil {
+	if err := checkChangedSince(r, s.local); err != nil {
 		return err
 	}
 	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}

@@ -13,8 +13,8 @@ import (
 )
 
 // checkChangedSince fails when a list asks for changes in a way that it cannot
-// be answered.
-func checkChangedSince(r *shardwatchv1.ListRequest) error {
+// be answered. Another node, for which local stands, passes a client's question on.
+func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 	since := r.GetChangedSince()
 	if since == 0 {
 		return nil
@@ -25,7 +25,7 @@ func checkChangedSince(r *shardwatchv1.ListRequest) error {
 	switch {
 	case since < 0:
 		return wrong("changed_since", "%d: must not be negative", since)
-	case r.GetRevision() > 0 && since > r.GetRevision():
+	case !local && r.GetRevision() > 0 && since > r.GetRevision():
 		return wrong("changed_since", "%d lies behind revision %d", since, r.GetRevision())
 	case r.GetLimit() != 0:
 		return wrong("limit", "leave it out with changed_since")

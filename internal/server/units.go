@@ -28,9 +28,10 @@ import (
 //
 // Deltas do not wait for states: they are small.
 type units struct {
-	cfg  *Config
-	kick chan struct{}
-	pace pace
+	cfg      *Config
+	patience patience
+	kick     chan struct{}
+	pace     pace
 
 	mu      sync.Mutex
 	closed  bool
@@ -49,12 +50,6 @@ const (
 	// shareFor is how long others may still join a unit that has begun, and how
 	// long it is held for them: the older it is, the more has happened behind it.
 	shareFor = 10 * time.Second
-	// stalledAfter is when a unit that none of its watches takes more of gives its
-	// place to another one.
-	stalledAfter = 5 * time.Second
-	// holdFor is how long such a unit is held for watches that may go on: then
-	// they begin anew.
-	holdFor = time.Minute
 	// holdFactor bounds how many units without a place there are, as a multiple of
 	// those with one.
 	holdFactor = 4
@@ -63,9 +58,23 @@ const (
 	// loadTries is how often a unit is tried whose revision is gone before all
 	// shards have told what they have at it.
 	loadTries = 5
-	// sweepEvery is how often it is looked who has stalled.
-	sweepEvery = time.Second
 )
+
+// patience is how long units wait for watches that do not read.
+type patience struct {
+	// stalled is when a unit that none of its watches takes more of gives its
+	// place to another one.
+	stalled time.Duration
+	// hold is how long such a unit is held for watches that may go on: then they
+	// begin anew.
+	hold time.Duration
+	// sweep is how often it is looked who has stalled.
+	sweep time.Duration
+}
+
+func usualPatience() patience {
+	return patience{stalled: 5 * time.Second, hold: time.Minute, sweep: time.Second}
+}
 
 // unitKey is what makes two watches need the same.
 type unitKey struct {
@@ -126,7 +135,7 @@ const (
 
 func newUnits(cfg *Config) *units {
 	return &units{
-		cfg: cfg, kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
+		cfg: cfg, patience: usualPatience(), kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
 		waiting: make(map[unitKey]*unit), shared: make(map[unitKey]*unit), begun: make(map[*unit]struct{}),
 		lanes: [2]lane{newLane(), newLane()},
 	}
@@ -134,7 +143,7 @@ func newUnits(cfg *Config) *units {
 
 // run lets units begin until ctx ends.
 func (u *units) run(ctx context.Context) {
-	sweep := time.NewTicker(sweepEvery)
+	sweep := time.NewTicker(u.patience.sweep)
 	defer sweep.Stop()
 	for {
 		u.begin(ctx)
@@ -303,10 +312,10 @@ func (u *units) sweep(now time.Time) {
 			continue // it is at work
 		}
 		idle := now.Sub(x.taken)
-		if idle > stalledAfter {
+		if idle > u.patience.stalled {
 			u.freeLocked(x)
 		}
-		if idle > holdFor || len(x.riders) == 0 && !x.sharesLocked(now) {
+		if idle > u.patience.hold || len(x.riders) == 0 && !x.sharesLocked(now) {
 			u.dropLocked(x)
 		} else if !x.placed {
 			held = append(held, x)
