@@ -128,6 +128,11 @@ func (h *historian) save(ctx context.Context) {
 // other nodes stays: the disk may be what comes back first.
 func (h *historian) last(ctx context.Context) {
 	h.hurry.Store(true)
+	select {
+	case <-h.begun:
+	default:
+		return // there is nothing yet
+	}
 	saved := make(chan struct{})
 	select {
 	case h.ask <- saved:
