@@ -132,6 +132,9 @@ type Door struct {
 	reads reads
 	seen  atomic.Int64 // the newest revision of etcd's that was seen
 
+	// opens has a place for each watch that is being opened; see stream.create.
+	opens chan struct{}
+
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
 	draining bool                 // guarded by mu
@@ -145,7 +148,7 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Door{cfg: cfg, reads: newReads(cfg.MaxListBytes), streams: make(map[*stream]struct{})}, nil
+	return &Door{cfg: cfg, reads: newReads(cfg.MaxListBytes), opens: make(chan struct{}, maxOpens), streams: make(map[*stream]struct{})}, nil
 }
 
 // wireHeader is header for messages that are encoded by hand.

@@ -11,3 +11,6 @@ import (
 func (d *Door) RegisterWatch(r grpc.ServiceRegistrar, pumps *pump.Connections) {
 	etcdserverpb.RegisterWatchServer(r, &watchService{door: d, pumps: pumps})
 }
+
+// BoundOpens sets how many watches are opened at a time, before any is.
+func (d *Door) BoundOpens(n int) { d.opens = make(chan struct{}, n) }

@@ -31,6 +31,9 @@ const (
 // with more, its requests are no longer read.
 const maxReplies = 1024
 
+// maxOpens bounds the watches of a node that are being opened at a time.
+const maxOpens = 1000
+
 // sender is what a stream needs of its transport. It may block while the client
 // does not read; one goroutine at a time calls it.
 type sender interface {
@@ -150,13 +153,16 @@ func wantsLeader(ctx context.Context) bool {
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }
 
-// spawn runs f beside the stream, which waits for it when it closes.
-func (s *stream) spawn(f func()) {
+// spawn runs f beside the stream, which waits for it when it closes. It reports
+// whether it does: a stream that is closing runs nothing more.
+func (s *stream) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closing {
-		s.working.Go(f)
+	if s.closing {
+		return false
 	}
+	s.working.Go(f)
+	return true
 }
 
 // fail ends the stream. The first reason stays.
@@ -248,7 +254,19 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	s.replies = append(s.replies, answer)
 	s.mu.Unlock()
 	w.recheck() // the right may have gone before the watch was on the list
-	s.spawn(func() { w.open(answer) })
+	// When a node dies, its clients come all at once. etcd's API has no word for
+	// "later", so the stream waits: one place at a time is what each stands in line
+	// for, and what it does not read stays with its client.
+	select {
+	case s.door.opens <- struct{}{}:
+	case <-s.done:
+		return
+	case <-s.ctx.Done():
+		return
+	}
+	if !s.spawn(func() { w.open(answer); <-s.door.opens }) {
+		<-s.door.opens
+	}
 }
 
 // refuse answers that a watch is not created.

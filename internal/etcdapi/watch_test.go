@@ -441,9 +441,13 @@ func TestWatchDrain(t *testing.T) {
 	if n := r.door.Watches(); n != 1 {
 		t.Errorf("%d watches", n)
 	}
-	r.door.Drain()
+	streams := r.door.Drain()
+	if len(streams) != 1 || streams[0].Watches != 1 || streams[0].Client == nil {
+		t.Fatalf("%+v", streams)
+	}
+	r.watch().fails(rpctypes.ErrGRPCStopped) // a new one
+	streams[0].End()
 	s.fails(rpctypes.ErrGRPCStopped)
-	r.watch().fails(rpctypes.ErrGRPCStopped)
 }
 
 // A client that requires a leader is told when our data is too old; another one

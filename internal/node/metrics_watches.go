@@ -36,6 +36,8 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		made  = counter("shardwatch.server.unit_made", "By", "Bytes of units that were made; what watches share counts once.")
 		begun = counter("shardwatch.server.units_begun", "{unit}", "Units that have begun; what watches share counts once.")
 		queue = gauge("shardwatch.server.units_waiting", "{watch}", "Watches that wait for a unit to begin.")
+		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches that are being opened with the help of etcd or other nodes.")
+		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that wait for that.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
 		behind, behindErr = m.Float64ObservableGauge("shardwatch.server.watch_behind", metric.WithUnit("s"), metric.WithDescription("For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all."))
@@ -67,12 +69,15 @@ func (n *Node) registerWatches(m metric.Meter) error {
 			o.ObserveInt64(keys, sent.Keys, label)
 			o.ObserveInt64(bytes, sent.Bytes, label)
 		}
+		running, waiting := n.server.Openings()
+		o.ObserveInt64(opens, int64(running))
+		o.ObserveInt64(stand, int64(waiting))
 		o.ObserveInt64(made, u.Made)
 		o.ObserveInt64(begun, u.Begun)
 		o.ObserveInt64(queue, int64(u.Waiting))
 		o.ObserveInt64(runs, int64(u.Running))
 		o.ObserveFloat64(waited, u.Waited.Seconds())
 		return nil
-	}, rungs, lag, behind, units, keys, bytes, made, begun, queue, runs, waited)
+	}, rungs, lag, behind, units, keys, bytes, made, begun, queue, runs, waited, opens, stand)
 	return err
 }

@@ -37,6 +37,7 @@ type Server struct {
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
 	pumps    pump.Connections
+	openings *openings
 	units    *units
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
@@ -68,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), pace: drainPace, health: health.NewServer()}
+	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), pace: drainPace, openings: newOpenings(), health: health.NewServer()}
 
 	s.units = newUnits(&s.cfg)
 	creds := plain(cfg.ClientTLS)

@@ -40,6 +40,7 @@ type stream struct {
 	refused int              // guarded by mu; watches over the limit that were not told yet
 	empty   chan struct{}    // guarded by mu; closed when the last watch has ended; nil while the client may ask for more
 	opening sync.WaitGroup   // goroutines that open watches
+	closing bool             // guarded by mu; nothing is spawned any more
 
 	progress progress
 }
@@ -181,7 +182,9 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if start.fetch || !s.srv.cfg.Router.Here(rng) || !open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
-		s.opening.Go(func() { w.open(s.ctx, start) })
+		if err := s.srv.openings.open(opening{w, start}); err != nil {
+			w.refuse(err)
+		}
 		return nil
 	}
 	w.open(s.ctx, start)
@@ -240,6 +243,18 @@ func rangeOf(key, end []byte) (kv.Range, error) {
 	return r, nil
 }
 
+// spawn runs f beside the stream, which waits for it when it closes. It reports
+// whether it does: a stream that has ended runs nothing more.
+func (s *stream) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing || s.ctx.Err() != nil {
+		return false
+	}
+	s.opening.Go(f)
+	return true
+}
+
 // forget takes an ended watch off the stream.
 func (s *stream) forget(w *watch) {
 	s.mu.Lock()
@@ -279,6 +294,9 @@ func (s *stream) list() []*watch {
 // handler must not return before. A send that hangs ends with the client's
 // connection, or when the client reads.
 func (s *stream) close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
 	s.progress.stop()
 	s.tasks.Close()
 	s.opening.Wait() // behind both: nobody opens anything any more
