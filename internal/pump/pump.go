@@ -12,6 +12,7 @@ import (
 // do, and the pump that does them. Create it with New.
 type Conn struct {
 	pumps *sync.WaitGroup
+	fan   wire.Fan
 
 	mu       sync.Mutex
 	work     sync.Cond   // the pump in charge waits on it for ready to grow
@@ -55,11 +56,11 @@ type Task struct {
 	run     func(*Scratch) (again bool)
 }
 
-// Scratch is a pump's own memory, used again for every task.
+// Scratch is what a pump has for every task it runs.
 type Scratch struct {
 	Events []*kv.Event
-	// Fan remembers what was encoded until nothing is left to do.
-	Fan wire.Fan
+	// Fan is the connection's. It remembers until nothing is left to do.
+	Fan *wire.Fan
 }
 
 // New returns the Conn of a connection. Its pumps are counted in pumps.
@@ -148,13 +149,13 @@ func (c *Conn) enqueueLocked(t *Task) {
 // serve is the pump with number me. Superseded while it is at a stream, it
 // stays with that one until the stream has nothing left, then ends.
 func (c *Conn) serve(me int) {
-	var own Scratch
+	own := Scratch{Fan: &c.fan}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.pump == me {
 		t := c.takeLocked()
 		if t == nil {
-			own.Fan.Forget()
+			c.fan.Forget()
 			c.work.Wait()
 			continue
 		}

@@ -210,11 +210,11 @@ func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		revision, dst, err = w.merge(dst)
 	}
 	switch {
-	case errors.Is(err, cache.ErrRetired):
+	case err == nil && revision > 0:
+		w.delivered = revision
+	case err != nil && errors.Is(err, cache.ErrRetired):
 		w.leave()
 		return 0, dst, nil
-	case revision > 0:
-		w.delivered = revision
 	}
 	return revision, dst, err
 }

@@ -31,7 +31,7 @@ func BenchmarkListChunk(b *testing.B) {
 // a delivery costs before it is the transport's.
 func BenchmarkFan(b *testing.B) {
 	const watches = 1000
-	for _, size := range []int{256, 64 << 10} {
+	for _, size := range []int{256, 16 << 10} {
 		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {
 			var to []wire.Recipient
 			for i := range int64(watches) {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -15,21 +16,22 @@ import (
 // in any order: so the ID goes first, and all that follows is encoded once and
 // shared.
 //
-// The zero Fan is ready. It keeps what it encoded last; see Forget. One
-// goroutine at a time may use it, and a message it returns must be sent before
-// the next one is asked for.
+// The zero Fan is ready. It keeps what it encoded last; see Forget. Any number of
+// goroutines may use it.
 type Fan struct {
-	used  bool
-	slots [fanSlots]fanned
-	out   Encoded
+	used  atomic.Bool
+	slots [fanSlots]atomic.Pointer[fanned]
 }
 
-// fanSlots is how much a Fan remembers: the last revisions, each with and
-// without previous values. One pass may take some of each watch before it comes
-// to the next.
-const fanSlots = 32
+// Bounds of what a Fan remembers: the messages of the last revisions, each with
+// and without previous values, up to a size. One pass may take some revisions of
+// each watch before it comes to the next.
+const (
+	fanSlots = 32
+	fanBytes = 64 << 10
+)
 
-// fanned is a message without its recipient.
+// fanned is a message without its recipient. It does not change.
 type fanned struct {
 	key    fanKey
 	events []*kv.Event
@@ -68,8 +70,11 @@ func (f *Fan) EtcdWatchEvents(to Recipient, h Header, fragment bool, events []*k
 
 // Forget lets go of the bytes that the Fan remembers.
 func (f *Fan) Forget() {
-	if f.used {
-		*f = Fan{}
+	if !f.used.Swap(false) {
+		return
+	}
+	for i := range f.slots {
+		f.slots[i].Store(nil)
 	}
 }
 
@@ -78,15 +83,23 @@ func (f *Fan) message(to Recipient, key fanKey, events []*kv.Event) *Encoded {
 	if key.prev {
 		at++
 	}
-	s := &f.slots[at]
+	m := f.slots[at].Load()
 	// The same events are the same in memory: the window's. What is remembered
 	// holds them, so that their place is not another one's meanwhile.
-	if s.key != key || s.rest == nil || !slices.Equal(s.events, events) {
-		f.used = true
-		*s = fanned{key: key, events: append(s.events[:0], events...), rest: key.encode(events)}
+	if m == nil || m.key != key || !slices.Equal(m.events, events) {
+		m = &fanned{key: key, rest: key.encode(events)}
+		if m.rest.Len() <= fanBytes {
+			m.events = slices.Clone(events)
+			f.slots[at].Store(m)
+			f.used.Store(true)
+		}
 	}
-	f.out.Buffers = append(append(make(mem.BufferSlice, 0, 1+len(s.rest)), to.id), s.rest...)
-	return &f.out
+	var one struct { // nearly all messages are of two buffers
+		Encoded
+		array [2]mem.Buffer
+	}
+	one.Buffers = append(append(one.array[:0], to.id), m.rest...)
+	return &one.Encoded
 }
 
 // encode returns the message without its recipient.
