@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
+	floor := make([]byte, heapFloor)
+	defer runtime.KeepAlive(floor)
 	return serve(ctx, cfg, log, nil)
 }
 
