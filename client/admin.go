@@ -68,7 +68,10 @@ type NodeStatus struct {
 	EtcdRevision int64
 	EtcdAge      time.Duration
 	// NotReady is empty when the node serves; otherwise what it waits for.
-	NotReady             []string
+	NotReady []string
+	// Refusal is why the node refuses reads and watches though it is ready: etcd
+	// has another history than that of the lineage. Empty: it does not.
+	Refusal              string
 	Watches, Connections int64
 	Uptime               time.Duration
 	Replicas             []ReplicaStatus
@@ -191,7 +194,7 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 		Self: memberFrom(r.GetSelf()), ClusterID: r.GetClusterId(),
 		Lineage: r.GetLineage(), MapVersion: r.GetMapVersion(),
 		EtcdClusterID: r.GetEtcdClusterId(), EtcdRevision: r.GetEtcdRevision(), EtcdAge: r.GetEtcdAge().AsDuration(),
-		NotReady: r.GetNotReady(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
+		NotReady: r.GetNotReady(), Refusal: r.GetRefusal(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
 	}
 	for _, p := range r.GetReplicas() {
 		out.Replicas = append(out.Replicas, ReplicaStatus{

@@ -67,6 +67,8 @@ func (s Shard) Owner() string {
 type ShardMap struct {
 	Lineage, Version uint64
 	ClusterID        string
+	// Origin is how the lineage came about; nil for the first.
+	Origin *LineageOrigin
 	// Shards are ordered by key and disjoint.
 	Shards []Shard
 }
@@ -138,7 +140,7 @@ func topologyFrom(r *pb.WatchShardMapResponse) *topology {
 }
 
 func shardMapFrom(m *pb.ShardMap) ShardMap {
-	out := ShardMap{Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId()}
+	out := ShardMap{Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin())}
 	for _, s := range m.GetShards() {
 		out.Shards = append(out.Shards, Shard{
 			ID: s.GetId(), Range: rangeFromWire(s.GetKey(), s.GetRangeEnd()), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(),
