@@ -38,10 +38,15 @@ type stream struct {
 }
 
 // startWait is a watch that has been asked for and has not started.
-type startWait struct{ since time.Time }
+type startWait struct{ until time.Time }
 
-// startTimeout is how long a node that is alive may take to start a watch.
-const startTimeout = 5 * time.Second
+const (
+	// startTimeout is how long a node that is alive may take to start a watch.
+	startTimeout = 5 * time.Second
+	// stateTimeout is that for a watch that begins with the state, which waits
+	// for its turn: to ask elsewhere is to wait again, and doubles the work.
+	stateTimeout = time.Minute
+)
 
 func newStream(c *Client, n *node) *stream {
 	s := &stream{
@@ -67,7 +72,11 @@ func (s *stream) add(w *Watcher) (int64, bool) {
 	create := w.asm.begin()
 	create.WatchId = s.lastID
 	s.watches[s.lastID] = w
-	s.pending[s.lastID] = &startWait{since: time.Now()}
+	patience := startTimeout
+	if create.GetStateFirst() {
+		patience = stateTimeout
+	}
+	s.pending[s.lastID] = &startWait{until: time.Now().Add(patience)}
 	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
 	return s.lastID, true
 }
@@ -227,7 +236,7 @@ func (s *stream) overdue() map[int64]*Watcher {
 	defer s.mu.Unlock()
 	var out map[int64]*Watcher
 	for id, p := range s.pending {
-		if time.Since(p.since) > startTimeout {
+		if time.Now().After(p.until) {
 			if out == nil {
 				out = map[int64]*Watcher{}
 			}
