@@ -1,0 +1,86 @@
+package node_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+// Three processes are killed at once, with what they had not written yet. Their
+// clients see every event all the same.
+func TestKilledTier(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
+	t.Parallel()
+	bin, err := nodetest.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, dir := etcdtest.Start(t), t.TempDir()
+	tier, err := nodetest.Start(within(t), nodetest.Config{Binary: bin, Dir: dir, Etcd: "http://" + e.Endpoint(), Args: []string{"--shards", "2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tier.Stop()
+		if t.Failed() {
+			t.Log(tier.Logs(10_000))
+		}
+	})
+	var want []string
+	put := func(n int) {
+		for i := range n {
+			key := fmt.Sprintf("/k/%02d", i%30)
+			r, err := e.Client().Put(within(t), key, fmt.Sprint(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, fmt.Sprintf("%d PUT %s=%d", r.Header.Revision, key, i))
+		}
+	}
+	cl, err := client.New(client.Config{Endpoints: tier.Endpoints(), RetryFor: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cl.Close() })
+	w := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	t.Cleanup(w.Close)
+	cli := etcdClient(t, tier.Nodes[0].Client)
+	through := cli.Watch(clientv3.WithRequireLeader(within(t)), "/k/", clientv3.WithPrefix(), clientv3.WithRev(2))
+	put(100)
+	events(t, w, want)
+	mustSee(t, through, want)
+	eventually(t, "history is on disk", func() error {
+		if files, _ := filepath.Glob(filepath.Join(dir, "*", "history", "*", "window-*")); len(files) < 3 {
+			return fmt.Errorf("%v", files)
+		}
+		return nil
+	})
+	put(100) // most likely not written
+	tier.Stop()
+	put(100)
+	for _, n := range tier.Nodes {
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tier.WaitReady(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	put(100)
+	events(t, w, want[100:])
+	mustSee(t, through, want[100:])
+	again := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	t.Cleanup(again.Close)
+	events(t, again, want)
+	if n := cl.Stats(); n.Lists+n.Resyncs+n.Deltas != 0 {
+		t.Errorf("%d lists, %d resyncs, %d deltas", n.Lists, n.Resyncs, n.Deltas)
+	}
+}
