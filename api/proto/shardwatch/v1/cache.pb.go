@@ -847,11 +847,14 @@ func (*WatchResponse_Ended) isWatchResponse_Detail() {}
 // Created says that a watch has started.
 type Created struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything after this revision will be delivered.
+	// Everything after this revision will be delivered. 0 when the watch was
+	// created, with allow_sync, from a position of another history: a RESYNC
+	// follows, and until its end the client is where it was, in that history.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history the revision belongs to.
+	// The history that all that follows belongs to.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The position before the first event; see CreateWatch.resume_token.
+	// The position before the first event, see CreateWatch.resume_token; before a
+	// unit, the one that the client has.
 	ResumeToken []byte `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// The node that serves the watch.
 	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
@@ -1008,7 +1011,8 @@ type Sync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the unit is.
 	Kind SyncKind `protobuf:"varint,1,opt,name=kind,proto3,enum=shardwatch.v1.SyncKind" json:"kind,omitempty"`
-	// The first part of the unit.
+	// The first part of the unit. When another one has begun and not ended, what
+	// has come of that one is void.
 	Begin bool `protobuf:"varint,2,opt,name=begin,proto3" json:"begin,omitempty"`
 	// The last part of the unit.
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
