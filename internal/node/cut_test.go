@@ -1,0 +1,123 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// A node that is cut from etcd takes another source by itself, and has fresh
+// data again. When no node has a way to etcd, what must be fresher than it is is
+// refused, with the reason and when to come again, and watches that bound their
+// age are told.
+func TestNodeCutFromEtcd(t *testing.T) {
+	t.Parallel()
+	var stores []*etcd.Client
+	t.Cleanup(func() { // behind the nodes' end
+		for _, s := range stores {
+			_ = s.Close()
+		}
+	})
+	c := newCluster(t, 3, 3, shards(2, 3))
+	c.etcd = etcdtest.Start(t)
+	ways := map[*machine]*etcdtest.Proxy{}
+	for _, m := range c.nodes {
+		ways[m] = etcdtest.NewProxy(t, c.etcd.Endpoint())
+		m.wrap = func(node.Etcd) node.Etcd {
+			ec := etcd.Defaults()
+			ec.Endpoints, ec.Logger = []string{"http://" + ways[m].Endpoint()}, slog.New(slog.NewTextHandler(c.log, nil)).With("node", m.name)
+			store, err := etcd.New(ec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stores = append(stores, store)
+			return store
+		}
+		m.start()
+	}
+	all := keys(16)
+	c.put(all...)
+	c.ready()
+	c.settled(2, 3)
+	cut := c.owner(all[0])
+	conn, err := grpc.NewClient(cut.clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	api := pb.NewCacheServiceClient(conn)
+	get := func(bound time.Duration) (*pb.GetResponse, error) {
+		r, err := api.Get(within(t), &pb.GetRequest{
+			Key: []byte(all[0]), Consistency: pb.Consistency_CONSISTENCY_SERIALIZABLE, MaxStaleness: durationpb.New(bound),
+		})
+		return r, wire.Error(err)
+	}
+	ways[cut].Cut()
+	revision := c.put(all[0])
+	eventually(t, "fresh data by way of another node", func() error {
+		r, err := get(2 * time.Second)
+		switch {
+		case err != nil:
+			return err
+		case r.GetRevision() < revision || r.GetAge() == nil || r.GetAge().AsDuration() > 3*time.Second:
+			return fmt.Errorf("at revision %d of %d, %v old", r.GetRevision(), revision, r.GetAge().AsDuration())
+		}
+		for _, replica := range cut.node.Status().GetReplicas() {
+			if replica.GetSource() != pb.ReplicaSource_REPLICA_SOURCE_PEER {
+				return fmt.Errorf("shard %d comes from %v", replica.GetShardId(), replica.GetSource())
+			}
+		}
+		return nil
+	})
+	watch, err := api.Watch(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: &pb.CreateWatch{
+		WatchId: 1, Key: []byte(all[0]), MaxStaleness: durationpb.New(5 * time.Second),
+		Start: &pb.CreateWatch_StartRevision{StartRevision: revision + 1},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range ways {
+		way.Cut()
+	}
+	eventually(t, "a read refused because the data is old", func() error {
+		_, err := get(time.Second)
+		var stale *kv.UnavailableError
+		if !errors.As(err, &stale) || stale.Why != kv.Stale || stale.RetryAfter <= 0 || !strings.Contains(err.Error(), "the read allows 1s") {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	for {
+		m, err := watch.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := m.GetEnded(); e != nil {
+			if e.GetReason() != pb.EndReason_END_REASON_STALE || e.GetResumeRevision() != revision+1 || len(e.GetEndpoints()) == 0 || !strings.Contains(e.GetMessage(), "the watch allows 5s") {
+				t.Errorf("the watch ended: %v", e)
+			}
+			break
+		}
+	}
+	for _, way := range ways {
+		way.Heal()
+	}
+	eventually(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
+}
