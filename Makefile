@@ -36,6 +36,10 @@ bench-etcd: ## Compare etcd with cache nodes before it, through etcd's API (ARGS
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
+.PHONY: mutants
+mutants: ## Plant bugs, one at a time, and check that the tests catch each
+	go run ./test/mutants/cmd/mutants $(ARGS)
+
 .PHONY: compat
 compat: ## Run other people's etcd clients against cache nodes, all of them
 	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat

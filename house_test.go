@@ -31,7 +31,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway"},
+		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/mutant"},
 		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/wire"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},

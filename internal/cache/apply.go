@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // apply adds one revision.
 func (c *Cache) apply(b *kv.Batch) {
 	old := c.view.Load()
-	if b.Revision <= old.progress {
+	if b.Revision <= old.progress && !mutant.On("duplicate-at-change-over") {
 		// Two sources at a change-over may both bring it. Never twice.
 		c.counters.late.Add(1)
 		return
@@ -28,7 +29,7 @@ func (c *Cache) apply(b *kv.Batch) {
 			}
 			e.Prev = prev
 			c.changes.noteLocked(e, prev, b)
-			if prev != nil && prev.ModRevision() == b.Revision {
+			if prev != nil && prev.ModRevision() == b.Revision && !mutant.On("previous-of-same-revision") {
 				// A second change of the key within the revision: as etcd has it,
 				// the previous value is that of the revision before.
 				e.Prev, _ = old.root.Get(e.KV)
@@ -67,6 +68,7 @@ func (c *Cache) advance(revision kv.Revision) {
 		c.win.evict(now)
 		c.roots.trim(now)
 		c.changes.trim(now)
+		c.complain(now)
 	} else if revision <= old.progress {
 		return
 	}
@@ -79,6 +81,20 @@ func (c *Cache) advance(revision kv.Revision) {
 		c.demanded = now
 		c.demandAgain()
 	}
+}
+
+// complainEvery is how often it is said that deletes are forgotten early.
+const complainEvery = time.Hour
+
+// complain says so when deletes are forgotten before their time.
+func (c *Cache) complain(now time.Time) {
+	_, bytes, floor, squeezed := c.changes.status()
+	if squeezed == c.squeezed || now.Sub(c.complained) < complainEvery && c.squeezed > 0 {
+		return
+	}
+	c.squeezed, c.complained = squeezed, now
+	c.cfg.Logger.Warn("deletes are forgotten before their time: who was away for longer will be sent the whole state (see --tombstone-bytes)",
+		"range", c.cfg.Range, "delta_floor", floor, "bytes", bytes, "forgotten", squeezed)
 }
 
 // wakeMatching wakes the idle watchers whose range the batch touches.

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // changeLog knows what has changed since a revision, for much longer than the
@@ -27,6 +28,7 @@ type changeLog struct {
 	bytes   int64          // guarded by mu; of deletes
 	marks   []mark         // guarded by mu; when the deletes came
 	holes   []hole         // guarded by mu; by revision
+	squeeze int64          // guarded by mu; deletes forgotten for their bytes, before their time
 }
 
 // hole says that the cache has leapt from one revision to another: it knows
@@ -116,6 +118,9 @@ func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) 
 	if replaced != nil {
 		l.byMod.Delete(replaced)
 	}
+	if e.Type == kv.Delete && mutant.On("tombstone-forgotten") {
+		return
+	}
 	if e.Type == kv.Delete {
 		l.buryLocked(b.Received, kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision})
 	} else {
@@ -162,6 +167,7 @@ func (l *changeLog) trimLocked(now time.Time) {
 	for drop < len(l.deletes) && left > l.maxBytes {
 		left -= int64(l.deletes[drop].Size())
 		drop++
+		l.squeeze++
 	}
 	// A revision goes whole: what is known of it is known from the floor on.
 	for drop > 0 && drop < len(l.deletes) && l.deletes[drop].Revision == l.deletes[drop-1].Revision {
@@ -190,7 +196,7 @@ func (l *changeLog) since(revision kv.Revision) (byMod *tree, deletes []kv.Tombs
 		return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: l.floor}
 	}
 	for _, h := range l.holes {
-		if revision > h.after && revision < h.before {
+		if revision > h.after && revision < h.before && !mutant.On("delta-over-hole") {
 			return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: h.before + 1}
 		}
 	}
@@ -211,12 +217,12 @@ func (l *changeLog) all() (deletes []kv.Tombstone, floor kv.Revision) {
 	return l.deletes[from:len(l.deletes):len(l.deletes)], floor
 }
 
-// status returns the number of deletes that are known, their bytes, and from
-// which revision on they are.
-func (l *changeLog) status() (n int, bytes int64, floor kv.Revision) {
+// status returns the number of deletes that are known, their bytes, from which
+// revision on they are, and how many were forgotten for their bytes.
+func (l *changeLog) status() (n int, bytes int64, floor kv.Revision, squeezed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.deletes), l.bytes, l.floor
+	return len(l.deletes), l.bytes, l.floor, l.squeeze
 }
 
 // Changes is what has changed in a range between two revisions.
@@ -301,7 +307,7 @@ func (out *Changes) changed(r kv.Range, since kv.Revision, state *Snapshot, byMo
 		if !r.ContainsBytes(item.Key()) {
 			return true
 		}
-		if item.ModRevision() > state.Revision { // changed again meanwhile
+		if item.ModRevision() > state.Revision && !mutant.On("delta-of-another-snapshot") { // changed again meanwhile
 			item = state.Get(string(item.Key()))
 		}
 		if item != nil {
@@ -316,6 +322,6 @@ func (out *Changes) changed(r kv.Range, since kv.Revision, state *Snapshot, byMo
 // over what its source no longer had, they do not reach back to a revision
 // inside of that. 0: nothing is known yet.
 func (c *Cache) DeltaFloor() kv.Revision {
-	_, _, floor := c.changes.status()
+	_, _, floor, _ := c.changes.status()
 	return floor
 }

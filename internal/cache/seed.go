@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // History is what is known of a range's past up to a revision: the window and
@@ -105,6 +106,9 @@ func (c *Cache) Seed(r kv.Range) *Seed {
 		return nil
 	}
 	s := &Seed{tree: newTree(), past: x.Past().Part(r)}
+	if mutant.On("split-without-window") {
+		s.past.Batches = nil
+	}
 	x.Snapshot.Ascend(r, func(item *kv.KeyValue) bool {
 		s.tree.Load(item)
 		return true

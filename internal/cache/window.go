@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // A window is the newest batches of a range, oldest first, each with a
@@ -155,7 +156,9 @@ func (w *window) evict(now time.Time) {
 			break
 		}
 		w.bytes -= s.size.Load()
-		w.floor = last.Revision + 1
+		if !mutant.On("floor-left-behind") {
+			w.floor = last.Revision + 1
+		}
 		drop++
 	}
 	if drop > 0 {

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // assembly turns the responses of one watch into whole revisions. It is a
@@ -117,8 +118,11 @@ func (a *assembly) take(r *etcdserverpb.WatchResponse, now time.Time) (out []kv.
 		a.pending = append(a.pending, event(e))
 	}
 	a.fragments = r.GetFragment()
-	if !a.fragments {
+	if !a.fragments || mutant.On("fragment-applied-early") {
 		out = a.flush(out, now)
+	}
+	if mutant.On("watermark-from-header") {
+		a.done = max(a.done, kv.Revision(r.GetHeader().GetRevision()))
 	}
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/tally"
@@ -39,10 +40,13 @@ type watch struct {
 	rng    kv.Range
 	caller string
 	start  kv.Revision // as asked for; 0: now
-	bare   kv.Revision // what happened at this revision has no previous values
-	task   pump.Task
-	tally  tally.Watch    // for operators
-	to     wire.Recipient // owned by the pump
+	// lineage is the one that the watch began in, and ends with: set before the
+	// start is looked for, because revisions say nothing in another one.
+	lineage uint64
+	bare    kv.Revision // what happened at this revision has no previous values
+	task    pump.Task
+	tally   tally.Watch    // for operators
+	to      wire.Recipient // owned by the pump
 
 	prev, fragment, notify bool
 	noPut, noDelete        bool
@@ -94,16 +98,22 @@ func (w *watch) Wake() { w.task.Wake() }
 // does not hold any more is fetched once the watch has been announced.
 func (w *watch) open(answer *reply) {
 	s := w.s
-	from, now, err := w.from()
-	if err == nil {
-		w.next = from
-		w.inner, err = w.home(from)
+	var from, now kv.Revision
+	var err error
+	for again := true; again; again = w.start == 0 && errors.As(err, new(*kv.LineageError)) {
+		w.lineage, _ = s.door.cfg.Router.Lineage()
+		if from, now, err = w.from(); err == nil {
+			w.next = from
+			w.inner, err = w.home(from)
+		}
 	}
 	var compacted *kv.CompactedError
 	var served *kv.NotServedError
 	switch {
 	case errors.As(err, &compacted) && from == 0:
 		w.ending.Store(w.compacted(compacted.Floor))
+	case overtaken(err):
+		w.ending.Store(w.compacted(max(from, w.start)))
 	case err == nil:
 		w.tally.Follow(w.inner)
 	case errors.As(err, &compacted):
@@ -137,6 +147,9 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 			if now = d.newest(); now == 0 {
 				return 0, 0, err
 			}
+		}
+		if mutant.On("starts-too-late") {
+			now++
 		}
 		return now + 1, now, nil
 	}
@@ -172,9 +185,9 @@ func (w *watch) home(from kv.Revision) (*router.Watch, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeTimeout)
 	defer cancel()
 	for {
-		inner, err := w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from}, w)
+		inner, err := w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
 		var away *kv.UnavailableError
-		if err == nil || !errors.As(err, &away) {
+		if err == nil || !errors.As(err, &away) || overtaken(err) && w.start != 0 {
 			return inner, err
 		}
 		select {
@@ -314,7 +327,6 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 // itself when its stream ends. It reports whether there is more to do at once.
 func (w *watch) leave(err error) (again bool) {
 	at := w.reached()
-	var lineage *kv.LineageError
 	switch {
 	case errors.As(err, new(*kv.CompactedError)):
 		w.inner.Close()
@@ -322,12 +334,18 @@ func (w *watch) leave(err error) (again bool) {
 		w.tally.Leave(w.next-1, time.Now())
 		w.tally.Begin(tally.Log)
 		return true
-	case errors.As(err, &lineage):
+	case overtaken(err):
 		w.finish(w.compacted(at + 1))
 	default:
 		w.s.fail(wire.Status(err))
 	}
 	return false
+}
+
+// overtaken reports whether err says that the lineage of a watch has ended, or
+// that its history has: then it ends as compacted, whatever it waits for.
+func overtaken(err error) bool {
+	return errors.As(err, new(*kv.LineageError)) || errors.Is(err, kv.ErrOtherHistory)
 }
 
 // compacted is what a watch ends with whose next revision is gone. As at etcd,

@@ -14,6 +14,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -98,7 +99,7 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if err := r.notFuture(ctx, req.Revision, homes); err != nil {
 			return nil, err
 		}
-	case !req.Serializable:
+	case !req.Serializable && !mutant.On("linearizable-without-waiting"):
 		if out.Revision, err = r.Now(ctx); err != nil {
 			return nil, err
 		}

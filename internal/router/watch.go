@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -252,7 +253,7 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			c.watcher.WakeAt(lowest)
 		}
 	}
-	if held {
+	if held && !mutant.On("transaction-torn") {
 		return 0, dst, nil
 	}
 	for i := range w.cursors {
@@ -275,7 +276,9 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	progress, lowest, behind := kv.Revision(math.MaxInt64), kv.Revision(math.MaxInt64), shard.ID(0)
 	for i := range w.cursors {
 		c := &w.cursors[i]
-		progress = min(progress, c.progress())
+		if progress = min(progress, c.progress()); mutant.On("progress-before-events") {
+			progress = max(progress, c.reached())
+		}
 		if reached := c.reached(); reached < lowest {
 			lowest, behind = reached, c.shard
 		}

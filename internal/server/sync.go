@@ -8,6 +8,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -53,6 +54,9 @@ func (w *watch) rung(err error) (unitKey, bool) {
 	case errors.As(err, &compacted):
 		w.lineage = w.follows // if it was not known
 		w.climb.least = max(w.at, w.climb.since, compacted.Floor-1)
+		return w.delta(), true
+	case errors.As(err, &lineage) && mutant.On("delta-across-lineages"):
+		w.lineage, w.follows = lineage.Current, lineage.Current
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:
 		w.follows, w.climb.least = lineage.Current, 0
@@ -160,7 +164,9 @@ func (w *watch) sync() (again bool) {
 		return true
 	}
 	if !c.begun {
-		c.begun = true
+		if c.begun = true; mutant.On("position-before-end") {
+			w.at = body.Revision
+		}
 		w.tally.Begin(c.key.rung())
 		if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(w.beginning(body)))) {
 			return false
@@ -172,7 +178,7 @@ func (w *watch) sync() (again bool) {
 	}
 	c.part++
 	kind := int32(c.key.kind)
-	if part.keys > 0 {
+	if part.keys > 0 && (c.part != 2 || !mutant.On("resync-misses-chunk")) {
 		m := wire.WatchSync(w.id, part.encoded)
 		units.sent(kind, 0, part.keys, m.Buffers.Len())
 		if !w.put(m) {
