@@ -124,7 +124,7 @@ func (js *joiners) take(c *Cycle) (broken []check.Violation) {
 		p := c.partOf(string(j.by))
 		p.Joins += j.joins
 		p.Events += j.events
-		p.Rungs.add(j.rungs)
+		p.JoinRungs.add(j.rungs)
 		p.Violations += len(j.broken)
 		c.Events += j.events
 		c.Violations += len(j.broken)

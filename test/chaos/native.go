@@ -92,7 +92,7 @@ func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
 		if op.Kind == check.OpProgress && first && w.wish.start == fromNow && !relist {
 			op.Kind = check.OpCreated // the client says so where the watch starts
 		}
-		if op.Kind == check.OpState && !first {
+		if u.Kind == client.KindResync {
 			w.resynced()
 		}
 		w.saw(op, time.Now())

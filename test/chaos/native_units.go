@@ -14,13 +14,24 @@ func opFrom(u *client.Update) check.Op {
 	switch u.Kind {
 	case client.KindBatch:
 		op.Kind, op.Events = check.OpBatch, eventsFrom(u.Events)
-	case client.KindState:
+	case client.KindState, client.KindResync:
 		op.Kind, op.Items = check.OpState, itemsFrom(u.KVs)
 	case client.KindProgress:
 		op.Kind = check.OpProgress
+	case client.KindDelta, client.KindConflated:
+		op.Kind, op.From, op.Items = check.OpDelta, kv.Revision(u.From), itemsFrom(u.KVs)
+		for _, key := range u.Deleted {
+			op.Deleted = append(op.Deleted, string(key))
+		}
 	}
 	return op
 }
 
-// conflated returns the option for the latest values at intervals of d.
-func conflated(_ time.Duration) []client.WatchOption { return nil }
+// conflated returns the option for the latest values at intervals of d; 0: every
+// event.
+func conflated(d time.Duration) []client.WatchOption {
+	if d == 0 {
+		return nil
+	}
+	return []client.WatchOption{client.WithConflation(d)}
+}

@@ -12,7 +12,9 @@ type Part struct {
 	// Events were delivered since the fault, and judged.
 	Events int `json:"events"`
 	// Rungs are how watches were brought up to date when the window did not do.
-	Rungs rungs `json:"rungs"`
+	// JoinRungs are those of joins, which begin at revisions of long ago.
+	Rungs     rungs `json:"rungs"`
+	JoinRungs rungs `json:"join_rungs"`
 	// Reads were answered and judged, Refused are the errors that came instead
 	// and Refusals how often each did.
 	Reads      int            `json:"reads"`

@@ -27,6 +27,7 @@ type row struct {
 	lists        int
 	list         string // one of them
 	rungs        map[kind]rungs
+	joins        rungs   // of native clients that come late
 	writes       float64 // the fewest per second of any cycle
 	ready        time.Duration
 	errors       []string
@@ -64,6 +65,9 @@ func (r *row) add(c Cycle) {
 		sum := r.rungs[k]
 		sum.add(p.Rungs)
 		r.rungs[k] = sum
+		if k == nativeClient {
+			r.joins.add(p.JoinRungs)
+		}
 	}
 }
 
@@ -78,8 +82,8 @@ func (r *row) missed() (out []string) {
 	if r.lists > 0 && !f.Lists {
 		say("%d lists upstream, such as %s", r.lists, shortened(r.list))
 	}
-	if native.Relists > 0 && !f.Relists {
-		say("%d relists by native clients", native.Relists)
+	if n := native.Relists + r.joins.Relists; n > 0 && !f.Relists {
+		say("%d relists by native clients", n)
 	}
 	const restart = 30 * time.Second
 	if r.ready > restart {
@@ -105,7 +109,7 @@ func shortened(s string) string {
 func columns() []string {
 	return []string{
 		"fault", "cycles", "deliveries checked", "violations", "stall native p50/p99/max", "clientv3", "streams",
-		"lists upstream", "relists native", "etcd API", "deltas", "resyncs", "ready ≤", "writes/s ≥", "target",
+		"lists upstream", "relists native", "etcd API", "deltas", "resyncs", "joins: deltas/resyncs", "ready ≤", "writes/s ≥", "target",
 	}
 }
 
@@ -126,7 +130,7 @@ func (r *row) cells() []string {
 	return []string{
 		r.fault, cycles, fmt.Sprint(r.events), fmt.Sprint(r.violations), late(nativeClient), late(etcdClient), late(etcdStream),
 		fmt.Sprint(r.lists), fmt.Sprint(native.Relists), fmt.Sprint(r.rungs[etcdClient].Relists + r.rungs[etcdStream].Relists),
-		fmt.Sprint(native.Deltas), fmt.Sprint(native.Resyncs), r.ready.Round(100 * time.Millisecond).String(), fmt.Sprintf("%.0f", r.writes), target,
+		fmt.Sprint(native.Deltas), fmt.Sprint(native.Resyncs), fmt.Sprintf("%d/%d", r.joins.Deltas, r.joins.Resyncs), r.ready.Round(100 * time.Millisecond).String(), fmt.Sprintf("%.0f", r.writes), target,
 	}
 }
 

@@ -245,7 +245,7 @@ type window struct {
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, asleep: w.asleep, reasons: w.reasons, events: w.events, rungs: w.rungs}
+	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, asleep: w.asleep || w.wish.conflate > 0, reasons: w.reasons, events: w.events, rungs: w.rungs}
 	w.gap, w.gapAt, w.moved, w.asleep, w.reasons, w.events, w.rungs = 0, 0, 0, false, nil, 0, rungs{}
 	return out
 }
