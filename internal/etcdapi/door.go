@@ -131,6 +131,8 @@ type Door struct {
 	cfg   Config
 	reads reads
 	seen  atomic.Int64 // the newest revision of etcd's that was seen
+	// seenIn is the lineage in which newest looked at that last.
+	seenIn atomic.Uint64
 
 	// opens has a place for each watch that is being opened; see stream.create.
 	opens chan struct{}

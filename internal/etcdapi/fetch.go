@@ -115,6 +115,7 @@ func (w *watch) forget() {
 // fetchOnce is one attempt. Its *kv.CompactedError is etcd's.
 func (w *watch) fetchOnce(from kv.Revision) (fetched, error) {
 	d, ctx := w.s.door, w.s.ctx
+	ended := &kv.CompactedError{Requested: from, Floor: from} // with its lineage
 	// The window first: from there on, nothing is lost meanwhile.
 	at := from
 	inner, err := w.home(at)
@@ -122,13 +123,20 @@ func (w *watch) fetchOnce(from kv.Revision) (fetched, error) {
 		at = floor.Floor
 		inner, err = w.home(at)
 	}
-	if err != nil {
+	switch {
+	case overtaken(err):
+		return fetched{}, ended
+	case err != nil:
 		return fetched{}, notCompacted(err)
 	}
 	if at == from {
 		return fetched{inner: inner, next: from}, nil
 	}
 	h, err := d.cfg.Etcd.History(ctx, etcd.HistoryRequest{Range: w.rng, From: from, Before: at, PrevKV: w.prev, MaxBytes: fetchBytes})
+	if lineage, _ := d.cfg.Router.Lineage(); lineage != w.lineage || overtaken(err) {
+		inner.Close()
+		return fetched{}, ended // what was read may be of the next
+	}
 	if err == nil && h.Next == at {
 		return fetched{inner: inner, past: h.Batches, next: at}, nil
 	}

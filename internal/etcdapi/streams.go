@@ -174,5 +174,9 @@ func (d *Door) saw(revision kv.Revision) {
 // newest returns the newest revision this node knows of, for headers: as an
 // etcd member's, it may be behind.
 func (d *Door) newest() kv.Revision {
+	lineage, _ := d.cfg.Router.Lineage()
+	if was := d.seenIn.Swap(lineage); was != 0 && was != lineage {
+		d.seen.Store(0) // that was of another history
+	}
 	return max(kv.Revision(d.seen.Load()), d.cfg.Router.Newest())
 }
