@@ -276,6 +276,9 @@ func TestRestore(t *testing.T) {
 // floor returns the oldest revision from which all nodes can watch everything.
 func (c *cluster) floor() (floor int64) {
 	for _, m := range c.nodes {
+		if m.node == nil {
+			continue
+		}
 		for _, r := range m.node.Status().GetReplicas() {
 			floor = max(floor, r.GetFloor())
 		}
