@@ -467,7 +467,7 @@ func TestWatchesShareStreams(t *testing.T) {
 	rev := cluster.Put("/demo/1234", "x")
 	follow(t, cluster, ws[1234], &seen{rng: client.Key("/demo/1234")}, rev, 1)
 	for _, w := range ws {
-		eventually(t, "all moved", func() bool { return w.Stats().Resumes == 1 })
+		eventually(t, "all moved", func() bool { return w.Stats().Resumes >= 1 })
 	}
 }
 
