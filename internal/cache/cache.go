@@ -118,6 +118,9 @@ type Cache struct {
 	woken    []*Watcher // scratch
 	trimmed  time.Time
 	demanded time.Time // when the source was last reminded
+	// How many deletes were forgotten early when that was last said.
+	squeezed   int64
+	complained time.Time
 }
 
 // view is all that readers see, of one moment.

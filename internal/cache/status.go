@@ -27,6 +27,9 @@ type Status struct {
 	DeltaFloor     kv.Revision
 	Tombstones     int
 	TombstoneBytes int64
+	// TombstonesSqueezed were forgotten before their time, because they took too
+	// many bytes.
+	TombstonesSqueezed int64
 	// Batches and Events were applied since the start; Late ones came twice
 	// and were dropped; Resets counts how often the window was lost, Leaps how
 	// often the state went on over that.
@@ -43,7 +46,7 @@ func (c *Cache) Status() Status {
 		Batches:       c.counters.batches.Load(), Events: c.counters.events.Load(),
 		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(), Leaps: c.counters.leaps.Load(),
 	}
-	s.Tombstones, s.TombstoneBytes, s.DeltaFloor = c.changes.status()
+	s.Tombstones, s.TombstoneBytes, s.DeltaFloor, s.TombstonesSqueezed = c.changes.status()
 	s.Age, s.AgeKnown = c.Age()
 	if v.root != nil {
 		s.Keys = v.root.Len()
