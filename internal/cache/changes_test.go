@@ -1,0 +1,68 @@
+package cache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// What is remembered of deletes is bounded in bytes, a revision at a time. Who
+// was away for longer is told, and so is the operator.
+func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
+	var log bytes.Buffer
+	cfg := small(nil)
+	cfg.TombstoneBytes, cfg.Logger = 1000, slog.New(slog.NewTextHandler(&log, nil))
+	c := loaded(cfg, 10)
+	revision := kv.Revision(10)
+	for i := range 100 {
+		revision++
+		b := batch(revision, del(fmt.Sprintf("a%04d", i), revision), del(fmt.Sprintf("b%04d", i), revision))
+		c.apply(&b)
+	}
+	s := c.Status()
+	if s.TombstoneBytes > cfg.TombstoneBytes || s.Tombstones%2 != 0 || s.Tombstones == 0 || s.TombstonesSqueezed == 0 {
+		t.Errorf("%+v", s)
+	}
+	var compacted *kv.CompactedError
+	if _, err := c.Changes(t.Context(), all, s.DeltaFloor-2, 0); !errors.As(err, &compacted) || compacted.Floor != s.DeltaFloor || compacted.Requested != s.DeltaFloor-1 {
+		t.Errorf("behind what is remembered: %v", err)
+	}
+	changes, err := c.Changes(t.Context(), all, s.DeltaFloor-1, 0)
+	if err != nil || len(changes.Deleted) != s.Tombstones || len(changes.Changed) != 0 {
+		t.Errorf("%d of %d deletes, %v", len(changes.Deleted), s.Tombstones, err)
+	}
+	for range 3 {
+		c.trimmed = time.Time{} // as if a second had passed
+		c.advance(revision)
+	}
+	if n := strings.Count(log.String(), "--tombstone-bytes"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+}
+
+// It is bounded in time, too; that is what the bound is for, and nobody is told.
+func TestDeletesAreForgottenInTime(t *testing.T) {
+	cfg := small(nil)
+	c := loaded(cfg, 10)
+	began := time.Now()
+	for i := range 48 {
+		revision := kv.Revision(11 + i)
+		b := batch(revision, del("a", revision))
+		b.Received = began.Add(time.Duration(i) * time.Hour)
+		c.apply(&b)
+	}
+	s := c.Status()
+	if span := 58 + 1 - s.DeltaFloor; span < 23 || span > 26 || s.TombstonesSqueezed != 0 {
+		t.Errorf("deletes of the last %d hours are known: %+v", span, s)
+	}
+	c.changes.trim(began.Add(80 * time.Hour))
+	if s := c.Status(); s.Tombstones != 0 || s.TombstoneBytes != 0 || s.DeltaFloor != 59 {
+		t.Errorf("%+v", s)
+	}
+}
