@@ -203,6 +203,7 @@ func (r *running) serving() {
 	r.tb.Helper()
 	for i := range r.node.Map().Shards {
 		if c := r.node.Replica(r.node.Map().Shards[i].ID); c != nil {
+			<-c.Ready()
 			if err := c.WaitProgress(r.tb.Context(), r.h.Now()); err != nil {
 				r.tb.Fatal(err)
 			}

@@ -125,7 +125,7 @@ func (w *watch) stateReady() (bool, error) {
 	if !w.owes() {
 		return true, nil
 	}
-	body, err, state := w.s.srv.units.ready(w.climb.unit)
+	body, state, err := w.s.srv.units.ready(w.climb.unit)
 	var lineage *kv.LineageError
 	if errors.As(err, &lineage) { // nothing was sent: any history will do
 		w.follows = lineage.Current
@@ -143,7 +143,7 @@ func (w *watch) stateReady() (bool, error) {
 // have their turn between two. It reports whether to come again at once.
 func (w *watch) sync() (again bool) {
 	c, units := &w.climb, w.s.srv.units
-	body, err, state := units.ready(c.unit)
+	body, state, err := units.ready(c.unit)
 	if lineage, _ := w.s.srv.cfg.Router.Lineage(); err == nil && lineage != w.follows {
 		err = &kv.LineageError{Requested: w.follows, Current: lineage}
 	}

@@ -41,10 +41,10 @@ type keptPart struct {
 
 // ready returns what the unit is made of, or why it cannot be, once that is
 // known; gone: it is held no more.
-func (u *units) ready(x *unit) (body *router.Body, err error, state unitState) { //nolint:revive // the error is the unit's
+func (u *units) ready(x *unit) (body *router.Body, state unitState, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return x.body, x.err, x.state
+	return x.body, x.state, x.err
 }
 
 // take returns the chunk with that number, or has w woken when it is made. Gone
@@ -90,7 +90,7 @@ func (u *units) makeLocked(x *unit, index int) {
 }
 
 func (u *units) makePart(x *unit, index int, at router.Place) {
-	body, _, state := u.ready(x)
+	body, state, _ := u.ready(x)
 	if state == unitGone {
 		return
 	}
