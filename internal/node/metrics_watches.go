@@ -63,7 +63,7 @@ func (n *Node) registerWatches(m metric.Meter) error {
 			if kind == int(shardwatchv1.SyncKind_SYNC_KIND_UNSPECIFIED) {
 				continue
 			}
-			name := strings.ToLower(strings.TrimPrefix(shardwatchv1.SyncKind(kind).String(), "SYNC_KIND_")) //nolint:gosec // an index
+			name := strings.ToLower(strings.TrimPrefix(shardwatchv1.SyncKind(kind).String(), "SYNC_KIND_"))
 			label := metric.WithAttributes(attribute.String("kind", name))
 			o.ObserveInt64(units, sent.Units, label)
 			o.ObserveInt64(keys, sent.Keys, label)
