@@ -94,7 +94,9 @@ func (e *etcdClients) watch(ctx context.Context, w *etcdWatch) {
 				relist = false
 			}
 		} else if compacted, err := e.follow(ctx, w); ctx.Err() == nil {
-			if errors.Is(err, rpctypes.ErrNoLeader) && w.wish.leader {
+			if compacted == 0 && w.cutOff() {
+				relist = true
+			} else if errors.Is(err, rpctypes.ErrNoLeader) && w.wish.leader {
 				w.resumed(resume{from: "a node", to: "any", reason: err, behind: w.next - 1})
 			} else {
 				relist = w.canceled(compacted, err)
@@ -109,6 +111,12 @@ func (e *etcdClients) watch(ctx context.Context, w *etcdWatch) {
 func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	w.mu.Lock()
+	w.leave = cancel
+	w.mu.Unlock()
+	if w.next > 0 && w.behind() {
+		return 0, errCutOff
+	}
 	r := w.request()
 	opts := []clientv3.OpOption{clientv3.WithRev(w.next), clientv3.WithCreatedNotify()}
 	if len(r.GetRangeEnd()) > 0 {
@@ -217,10 +225,22 @@ func (e *etcdClients) opened(leader bool, node string) {
 		for _, w := range e.watches {
 			if w.wish.leader == leader {
 				w.resumed(resume{from: l.node, to: node, reason: l.reason})
+				w.leaveWhenBehind()
 			}
 		}
 	}
 	l.node, l.reason = node, nil
+}
+
+// leaveWhenBehind has a watch end that clientv3 has resumed in another history
+// than it was in.
+func (w *etcdWatch) leaveWhenBehind() {
+	behind := w.behind()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if behind && w.leave != nil {
+		w.leave()
+	}
 }
 
 func (e *etcdClients) closed(leader bool, node string, err error) {

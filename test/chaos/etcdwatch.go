@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -97,7 +98,7 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req := rangeRequest(w.wish.watch.Range)
-	req.Serializable = w.wish.fragment
+	req.Serializable = w.wish.fragment && !w.lost // what is old may be of a history that has ended
 	r, err := c.Range(ctx, req)
 	if err != nil {
 		return fmt.Errorf("list for %s: %w", w.wish.watch.Name, err)
@@ -107,6 +108,22 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	w.next = rev + 1
 	return nil
 }
+
+// cutOff reports whether the watch lost its stream while etcd was restored, and
+// has it begin with the state then. Revisions are all that etcd's API has: with
+// one of the history that has ended a watch goes on in the other one, at a node
+// as at etcd itself, and only its user can know.
+func (w *etcdWatch) cutOff() bool {
+	if w.next == 0 || !w.behind() {
+		return false
+	}
+	w.noticed()
+	w.next, w.seen, w.lost = 0, 0, true
+	w.relisted(errCutOff)
+	return true
+}
+
+var errCutOff = errors.New("its stream broke while etcd was restored")
 
 // canceled notes that the node ended the watch, which nobody had asked for.
 // Only what etcd itself has compacted may be gone: then the watch begins again

@@ -52,7 +52,7 @@ type stream struct {
 }
 
 func newStream(nodes []target, ws []*watcher, rng *rand.Rand) (*stream, error) {
-	s := &stream{nodes: nodes, rng: rng, leader: rng.IntN(2) == 0, named: rng.IntN(2) == 0, hops: rng.IntN(3) == 0, asks: rng.IntN(3) > 0}
+	s := &stream{nodes: nodes, rng: rng, still: &atomic.Bool{}, leader: rng.IntN(2) == 0, named: rng.IntN(2) == 0, hops: rng.IntN(3) == 0, asks: rng.IntN(3) > 0}
 	for i, w := range ws {
 		s.watches = append(s.watches, newEtcdWatch(w))
 		s.watches[i].id = int64(i + 1)
@@ -95,7 +95,11 @@ var (
 // watch watches at one node until that does not work any more.
 func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
+	silent := time.AfterFunc(silence, func() {
+		if !s.still.Load() {
+			cancel(errSilent)
+		}
+	})
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer cancel(nil)
@@ -119,7 +123,7 @@ func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) err
 	}
 	kvs := etcdserverpb.NewKVClient(conn)
 	for _, w := range s.watches {
-		if w.needsState() {
+		if w.cutOff() || w.needsState() {
 			if err := w.list(ctx, kvs); err != nil {
 				return because(err)
 			}

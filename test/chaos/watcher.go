@@ -32,6 +32,7 @@ type watcher struct {
 	blamed  []check.Violation // guarded by mu; found without the checker
 	err     error             // guarded by mu; why the watch ended
 	rungs   rungs             // guarded by mu; since the window began
+	leave   func()            // guarded by mu; makes it begin anew; nil: it cannot
 	asleep  bool              // guarded by mu; it did not read in this window
 }
 
