@@ -110,7 +110,7 @@ func (c *clock) look(ctx context.Context) {
 		return // we are stopping
 	}
 	if errors.Is(err, kv.ErrOtherHistory) {
-		c.n.lineage.refresh() // at once
+		_, _, _ = c.n.lineage.refresh() // at once
 	}
 	failed := c.note(err)
 	c.mu.Lock()

@@ -37,7 +37,7 @@ func (m *machine) dialEtcdAt(endpoint string) *etcd.Client {
 	return store
 }
 
-// old are watches of everything that began in the lineage that is to end, by
+// oldWatches are watches of everything that began in the lineage that is to end, by
 // both APIs.
 type oldWatches struct {
 	t      *testing.T
@@ -349,6 +349,9 @@ func TestRestoreWithoutQuorum(t *testing.T) {
 	}
 	c.nodes[0].start()
 	c.lineage(2)
+	c.nodes[1].start()
+	c.lineage(2)
+	c.settled(2, 3)
 	c.same()
 }
 
