@@ -87,7 +87,7 @@ func (c *Cache) follow(ctx context.Context) error {
 			if l != nil {
 				c.behind = false
 				if err := c.finish(l); err != nil {
-					return err
+					return c.suspect(err)
 				}
 				l = nil
 			} else if c.tree == nil {
