@@ -51,8 +51,11 @@ func (c *config) validate() error {
 		flag       string
 		value, min int
 	}{
-		{"--keys", c.keys, 100}, {"--value-size", c.valueSize, 1}, {"--changed", c.changed, 10},
-		{"--revisions", c.revisions, c.changed}, {"--page", c.page, 1},
+		{"--keys", c.keys, 100},
+		{"--value-size", c.valueSize, 1},
+		{"--changed", c.changed, 10},
+		{"--revisions", c.revisions, c.changed},
+		{"--page", c.page, 1},
 	} {
 		if x.value < x.min {
 			errs = append(errs, fmt.Errorf("%s %d: at least %d", x.flag, x.value, x.min))

@@ -15,23 +15,33 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// watchersBy are the orders of cachectl watchers: the greatest first, but for
-// names.
-var watchersBy = map[string]func(a, b client.WatcherStatus) int{
-	"lag":    func(a, b client.WatcherStatus) int { return cmp.Compare(b.Lag, a.Lag) },
-	"behind": func(a, b client.WatcherStatus) int { return cmp.Compare(b.Behind, a.Behind) },
-	"bytes":  func(a, b client.WatcherStatus) int { return cmp.Compare(b.Bytes, a.Bytes) },
-	"rate":   func(a, b client.WatcherStatus) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) },
-	"age":    func(a, b client.WatcherStatus) int { return a.Since.Compare(b.Since) },
-	"resyncs": func(a, b client.WatcherStatus) int {
-		return cmp.Or(cmp.Compare(b.Resyncs, a.Resyncs), cmp.Compare(b.Deltas, a.Deltas))
-	},
-	"client": func(a, b client.WatcherStatus) int { return cmp.Compare(a.Client, b.Client) },
-	"key":    func(a, b client.WatcherStatus) int { return cmp.Compare(a.Range.Start, b.Range.Start) },
+// watchersSorts are what --sort takes, in the order of the help.
+func watchersSorts() []string {
+	return []string{"lag", "behind", "bytes", "rate", "age", "resyncs", "client", "key"}
 }
 
-// watchersSorts are the names of watchersBy, in the order of the help.
-var watchersSorts = []string{"lag", "behind", "bytes", "rate", "age", "resyncs", "client", "key"}
+// watchersBy is the order of a sort: the greatest first, but for names.
+func watchersBy(sort string) func(a, b client.WatcherStatus) int {
+	return func(a, b client.WatcherStatus) int {
+		switch sort {
+		case "lag":
+			return cmp.Compare(b.Lag, a.Lag)
+		case "behind":
+			return cmp.Compare(b.Behind, a.Behind)
+		case "bytes":
+			return cmp.Compare(b.Bytes, a.Bytes)
+		case "rate":
+			return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond)
+		case "age":
+			return a.Since.Compare(b.Since)
+		case "resyncs":
+			return cmp.Or(cmp.Compare(b.Resyncs, a.Resyncs), cmp.Compare(b.Deltas, a.Deltas))
+		case "client":
+			return cmp.Compare(a.Client, b.Client)
+		}
+		return cmp.Compare(a.Range.Start, b.Range.Start)
+	}
+}
 
 type watchersFlags struct {
 	key, prefix string
@@ -78,10 +88,10 @@ Where etcd's authentication is on, it shows the watches of what --user may read.
 	flags.StringVar(&f.key, "key", "", "only watches that this key concerns")
 	flags.StringVar(&f.prefix, "prefix", "", "only watches of something that begins so")
 	flags.Int64Var(&f.minLag, "min-lag", 0, "only watches that lag by so many revisions")
-	flags.StringVar(&f.sort, "sort", "lag", strings.Join(watchersSorts, ", "))
+	flags.StringVar(&f.sort, "sort", "lag", strings.Join(watchersSorts(), ", "))
 	flags.StringVar(&f.node, "node", "", "ask this node only, by its name")
 	flags.IntVar(&f.top, "top", 50, "print so many; 0: all")
-	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(watchersSorts, cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(watchersSorts(), cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
 	return cmd
 }
@@ -104,8 +114,8 @@ func (f *watchersFlags) filter(cmd *cobra.Command) (out client.WatcherFilter, er
 		return out, fmt.Errorf("--min-lag %d is negative", f.minLag)
 	case f.top < 0:
 		return out, fmt.Errorf("--top %d is negative", f.top)
-	case watchersBy[f.sort] == nil:
-		return out, fmt.Errorf("--sort %q: there is %s", f.sort, strings.Join(watchersSorts, ", "))
+	case !slices.Contains(watchersSorts(), f.sort):
+		return out, fmt.Errorf("--sort %q: there is %s", f.sort, strings.Join(watchersSorts(), ", "))
 	}
 	return out, nil
 }
@@ -174,7 +184,8 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 	byPlace := func(a, b client.WatcherStatus) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client), cmp.Compare(a.ID, b.ID))
 	}
-	slices.SortFunc(all, func(a, b client.WatcherStatus) int { return cmp.Or(watchersBy[f.sort](a, b), byPlace(a, b)) })
+	by := watchersBy(f.sort)
+	slices.SortFunc(all, func(a, b client.WatcherStatus) int { return cmp.Or(by(a, b), byPlace(a, b)) })
 	more := 0
 	if f.top > 0 && len(all) > f.top {
 		more = len(all) - f.top
