@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -77,6 +78,7 @@ func (n *Node) register(m metric.Meter) error {
 		deltaFloor = gauge("shardwatch.shard.delta_floor", "{revision}", "Oldest revision from which on deletes are known: a watch that is not further behind is sent what has changed.")
 		tombstones = gauge("shardwatch.shard.tombstones", "By", "Bytes of the deletes that are remembered.")
 		deletes    = gauge("shardwatch.shard.deletes", "{delete}", "Deletes that are remembered.")
+		squeezed   = counter("shardwatch.shard.deletes_squeezed", "{delete}", "Deletes that were forgotten before their time, because they took too many bytes (--tombstone-bytes).")
 		leaps      = counter("shardwatch.shard.leaps", "{leap}", "Times the shard was behind what etcd has compacted, and took what differs.")
 		duplicates = counter("shardwatch.shard.duplicates", "{revision}", "Revisions that came a second time when the source changed, and were dropped.")
 		resets     = counter("shardwatch.shard.resets", "{reset}", "Times the state had to be loaded anew because history was gone: watches behind were told so.")
@@ -114,6 +116,7 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(deltaFloor, int64(c.DeltaFloor), label)
 			o.ObserveInt64(tombstones, c.TombstoneBytes, label)
 			o.ObserveInt64(deletes, int64(c.Tombstones), label)
+			o.ObserveInt64(squeezed, c.TombstonesSqueezed, label)
 			o.ObserveInt64(leaps, c.Leaps, label)
 			o.ObserveInt64(duplicates, c.Late, label)
 			o.ObserveInt64(resets, c.Resets, label)
@@ -166,9 +169,9 @@ func (n *Node) register(m metric.Meter) error {
 		permits, permitsAsked, permitWaits, permitWait, granted, alone,
 		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
 		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets,
-		deltaFloor, tombstones, deletes, leaps)
+		deltaFloor, tombstones, deletes, squeezed, leaps)
 	if err != nil {
 		return err
 	}
-	return n.registerWatches(m)
+	return errors.Join(n.registerWatches(m), n.registerLineage(m))
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 )
 
-// What becomes of watches is in the metrics, with labels of few values.
-func TestMetricsOfWatches(t *testing.T) {
+// What becomes of watches, shards and lineages is in the metrics, with labels of
+// few values.
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reader := sdk.NewManualReader()
 	meters := sdk.NewMeterProvider(sdk.WithReader(reader))
@@ -53,6 +54,10 @@ func TestMetricsOfWatches(t *testing.T) {
 		"shardwatch.server.units kind=resync":                      0,
 		"shardwatch.server.units_waiting ":                         0,
 		"shardwatch.shard.leaps shard=1":                           0,
+		"shardwatch.shard.deletes_squeezed shard=1":                0,
+		"shardwatch.node.lineage ":                                 1,
+		"shardwatch.node.lineages cause=operator":                  0,
+		"shardwatch.node.refusing ":                                0,
 	} {
 		if got, ok := found[name]; !ok || got != want {
 			t.Errorf("%s: %d (%v), want %d", name, got, ok, want)

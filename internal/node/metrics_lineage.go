@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// registerLineage registers what tells of etcd's histories.
+func (n *Node) registerLineage(m metric.Meter) error {
+	lineage, err1 := m.Int64ObservableGauge("shardwatch.node.lineage", metric.WithUnit("{lineage}"),
+		metric.WithDescription("History of etcd that this node serves: one more after each restore."))
+	refusing, err2 := m.Int64ObservableGauge("shardwatch.node.refusing", metric.WithUnit("1"),
+		metric.WithDescription("1 while nothing is served because etcd has another history, and the next lineage has not begun."))
+	begun, err3 := m.Int64ObservableCounter("shardwatch.node.lineages", metric.WithUnit("{lineage}"),
+		metric.WithDescription("Lineages that have begun while this node runs, by what gave the end of the one before away."))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		number, causes := n.lineage.count()
+		o.ObserveInt64(lineage, int64(number)) //nolint:gosec // a count of restores
+		over := int64(0)
+		if n.lineage.over.Load() != nil {
+			over = 1
+		}
+		o.ObserveInt64(refusing, over)
+		for cause, times := range causes {
+			o.ObserveInt64(begun, times, metric.WithAttributes(attribute.String("cause", string(cause))))
+		}
+		return nil
+	}, lineage, refusing, begun)
+	return err
+}
+
+// count returns the lineage that the node is in, and how many have begun, by
+// cause: every cause is there.
+func (l *lineage) count() (number uint64, begun map[kv.Cause]int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	begun = make(map[kv.Cause]int64)
+	for _, cause := range kv.Causes() {
+		begun[cause] = l.begun[cause]
+	}
+	return l.number, begun
+}
