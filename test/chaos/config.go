@@ -72,7 +72,7 @@ func Defaults() Config {
 		Cycles: 20, Faults: []string{"kill"}, Seed: 1,
 		Duration: 20 * time.Second, Short: 1,
 		Rate: 650, MinRate: 500,
-		Watches: 1000, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
+		Watches: 500, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
 		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
 		Nodes: 3, Shards: 16, Replicas: 3, Members: 1, Window: 30 * time.Second,
 		Prefixes: 16, Keys: 200,
