@@ -16,8 +16,9 @@ import (
 // knows how old its data may be. A node that is cut from etcd looks healthy to
 // gossip; this is what tells.
 type clock struct {
-	n  *Node
-	ok atomic.Bool // etcd was checked and is one we serve
+	n    *Node
+	ok   atomic.Bool   // etcd was checked and is one we serve
+	kick chan struct{} // capacity 1: the next look is due now
 
 	mu       sync.Mutex
 	revision kv.Revision // guarded by mu; etcd's, as read last
@@ -27,7 +28,7 @@ type clock struct {
 	err      error       // guarded by mu; why the last try failed
 }
 
-func newClock(n *Node) *clock { return &clock{n: n} }
+func newClock(n *Node) *clock { return &clock{n: n, kick: make(chan struct{}, 1)} }
 
 // Rhythm of the clock.
 const (
@@ -55,6 +56,7 @@ func (c *clock) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-c.kick:
 		}
 	}
 }
@@ -139,12 +141,17 @@ func (c *clock) trouble() error {
 	return c.err
 }
 
-// forget forgets what was read in another lineage.
+// forget forgets what was read in another lineage, and has it read anew: until
+// then nobody knows how old anything is.
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.revision, c.at = 0, time.Time{}
 	c.forgot++
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
 }
 
 // last returns etcd's revision, when it was read, and etcd's cluster.

@@ -25,6 +25,8 @@ type historian struct {
 const (
 	// saveBytesPerSecond bounds what is written: raft's log is on the same disk.
 	saveBytesPerSecond = 32 << 20
+	// firstSave is how long after the start it is saved for the first time.
+	firstSave = 2 * time.Second
 	// lastSave bounds the time of a Save when the node ends.
 	lastSave = 5 * time.Second
 )
@@ -75,12 +77,15 @@ func (h *historian) run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	tick := time.NewTicker(h.n.cfg.HistoryInterval)
+	// The first time soon: what was never saved is of no use after a crash, and
+	// of what was, etcd's log may know the rest.
+	tick := time.NewTimer(min(firstSave, h.n.cfg.HistoryInterval))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			h.save(ctx)
+			tick.Reset(h.n.cfg.HistoryInterval)
 		case saved := <-h.ask:
 			within, cancel := context.WithTimeout(ctx, lastSave)
 			h.save(within)
