@@ -88,6 +88,10 @@ type Config struct {
 	// at a time, in the whole cluster; a node that reaches nobody who grants
 	// them has as many of its own.
 	MaxEtcdLists int
+	// PermitTimeout is how long the node that grants may say nothing at all. It
+	// answers at once that it has heard the question, and with the permit when
+	// there is one.
+	PermitTimeout time.Duration
 	// HistoryBytes bounds what is kept on disk of the past, of all shards; 0:
 	// nothing is kept. HistoryInterval is how often it is written.
 	HistoryBytes    int64
@@ -113,7 +117,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2,
+		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: 2 * time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 	}

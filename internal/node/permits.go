@@ -40,11 +40,6 @@ func newPermits(n *Node) *permits {
 	return &permits{n: n, own: etcd.NewLocalPermits(most), grants: newGrants(most)}
 }
 
-// permitTimeout is how long the node that grants may say nothing at all. It
-// answers at once that it has heard the question, and with the permit when
-// there is one.
-const permitTimeout = 2 * time.Second
-
 var (
 	errNoGrantor = errors.New("the node that grants permits does not answer")
 	errMoved     = errors.New("another node grants permits now")
@@ -143,7 +138,7 @@ func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string)
 		end(nil)
 		return nil, err
 	}
-	silence := time.AfterFunc(permitTimeout, func() { end(errNoGrantor) })
+	silence := time.AfterFunc(p.n.cfg.PermitTimeout, func() { end(errNoGrantor) })
 	defer silence.Stop()
 	stream, err := peerv1.NewPeerServiceClient(conn).Permit(call, &peerv1.PermitRequest{Node: string(p.n.self), Purpose: purpose})
 	if err != nil {

@@ -63,7 +63,9 @@ func (m *machine) asked(out, waiting int) {
 // There are so many permits in the whole cluster, whoever asks; a node that
 // reaches nobody who grants them goes on with its own.
 func TestPermitsOfTheCluster(t *testing.T) {
-	c := startCluster(t, 3, 3, func(cfg *node.Config) { cfg.MaxEtcdLists = 2 })
+	c := startCluster(t, 3, 3, func(cfg *node.Config) {
+		cfg.MaxEtcdLists, cfg.PermitTimeout = 2, 10*time.Second // the machine may be busy
+	})
 	c.ready()
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
 	one.asked(0, 0)
