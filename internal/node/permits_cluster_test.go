@@ -36,7 +36,7 @@ func (m *machine) wants() *waiter {
 }
 
 // has waits for the permit.
-func (w *waiter) has(t *testing.T) func() {
+func (w *waiter) has(t testing.TB) func() {
 	t.Helper()
 	select {
 	case back := <-w.got:
@@ -47,6 +47,21 @@ func (w *waiter) has(t *testing.T) func() {
 		t.Fatal("no permit came")
 	}
 	return nil
+}
+
+// takes takes a permit from the node that grants, of which so many are out then.
+// Until it knows who grants, and has reached it, the node has some of its own.
+func (m *machine) takes(from *machine, out int) (back func()) {
+	m.c.t.Helper()
+	eventually(m.c.t, fmt.Sprintf("%s takes permits from %s", m.name, from.name), func() error {
+		back = m.wants().has(m.c.t)
+		if o, _ := from.node.Permits(); o != out {
+			back()
+			return fmt.Errorf("%d are out, want %d", o, out)
+		}
+		return nil
+	})
+	return back
 }
 
 // asked waits until so many wait at the node that grants.
@@ -70,7 +85,8 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
 	one.asked(0, 0)
 
-	first, second := two.wants().has(t), three.wants().has(t)
+	first := two.takes(one, 1)
+	second := three.takes(one, 2)
 	one.asked(2, 0)
 	local, remote, gone := one.wants(), three.wants(), two.wants()
 	one.asked(2, 3)
@@ -91,7 +107,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 
 	// The node that grants goes away, with permits out and nodes waiting.
 	held := one.wants().has(t)
-	first = two.wants().has(t)
+	first = two.takes(one, 2)
 	waiting := three.wants()
 	one.asked(2, 1)
 	one.crash()
@@ -99,26 +115,19 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	held()
 	first()
 	second()
-	eventually(t, "node-2 grants", func() error {
-		back := three.wants().has(t)
-		defer back()
-		if out, _ := two.node.Permits(); out != 1 {
-			return fmt.Errorf("%d permits out at node-2", out)
-		}
-		return nil
-	})
+	three.takes(two, 1)()
 
-	// It comes back: those who wait at node-2 now ask it.
-	first, second = two.wants().has(t), three.wants().has(t)
+	// It comes back. Who waits at node-2 does not do so for ever, and asks it as
+	// soon as it is reached.
+	first = two.wants().has(t)
+	second = three.takes(two, 2)
 	waiting = two.wants()
 	two.asked(2, 1)
 	one.start()
-	third := waiting.has(t)
-	two.asked(2, 0)
-	one.asked(1, 0)
+	waiting.has(t)()
 	first()
 	second()
-	third()
+	two.takes(one, 1)()
 
 	// It does not say a word, though gossip does not know that yet.
 	one.crash()
