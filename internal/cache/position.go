@@ -27,8 +27,9 @@ func (w *Watcher) Position() Position {
 	}
 	v := w.c.view.Load()
 	p := Position{Revision: v.progress, Newest: v.progress}
-	if pos := state >> 1; pos < v.win.next {
-		e := v.win.at(max(pos, v.win.first))
+	// The window may be empty, and the watcher behind it nevertheless.
+	if pos := max(state>>1, v.win.first); pos < v.win.next {
+		e := v.win.at(pos)
 		p.Revision, p.Since = e.Revision-1, e.Received
 	}
 	return p

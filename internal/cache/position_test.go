@@ -51,4 +51,7 @@ func TestPosition(t *testing.T) {
 	if got := slow.Position(); got.Revision != c.Floor()-1 || got.Since.IsZero() {
 		t.Errorf("behind the floor %d: %+v", c.Floor(), got)
 	}
+	// Loaded again, with nothing in the window.
+	c.load(newTree(), &History{Progress: 5000, Floor: 5001, DeltaFloor: 5001})
+	is(slow, 5000, 5000, time.Time{})
 }
