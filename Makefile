@@ -28,6 +28,10 @@ race: ## Run the tests with the race detector, without the longest ones
 bench: ## Run the benchmarks of the cache; compare runs with benchstat
 	go test -run '^$$' -bench . -benchmem ./internal/cache
 
+.PHONY: bench-catchup
+bench-catchup: ## Compare what it costs to come back after 100,000 revisions (ARGS="--help" shows how)
+	go run ./bench/catchup $(ARGS)
+
 .PHONY: bench-etcd
 bench-etcd: ## Compare etcd with cache nodes before it, through etcd's API (ARGS="--help" shows how)
 	go run ./bench/etcdapi $(ARGS)
