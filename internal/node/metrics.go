@@ -13,27 +13,8 @@ import (
 // register has the node's state observed at each scrape: nothing is counted
 // twice, and nothing costs the hot path.
 func (n *Node) register(m metric.Meter) error {
-	var errs []error
-	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
-		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
-		errs = append(errs, err)
-		return g
-	}
-	seconds := func(name, help string) metric.Float64ObservableGauge {
-		g, err := m.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(help))
-		errs = append(errs, err)
-		return g
-	}
-	counter := func(name, unit, help string) metric.Int64ObservableCounter {
-		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
-		errs = append(errs, err)
-		return c
-	}
-	total := func(name, help string) metric.Float64ObservableCounter {
-		c, err := m.Float64ObservableCounter(name, metric.WithUnit("s"), metric.WithDescription(help))
-		errs = append(errs, err)
-		return c
-	}
+	in := &instruments{m: m}
+	gauge, seconds, counter, total := in.gauge, in.seconds, in.counter, in.total
 	var (
 		replicas    = gauge("shardwatch.node.replicas", "{replica}", "Shards that this node has a copy of.")
 		relays      = gauge("shardwatch.node.relays", "{relay}", "Shards that this node follows for its clients without having a copy.")
@@ -83,7 +64,7 @@ func (n *Node) register(m metric.Meter) error {
 		duplicates = counter("shardwatch.shard.duplicates", "{revision}", "Revisions that came a second time when the source changed, and were dropped.")
 		resets     = counter("shardwatch.shard.resets", "{reset}", "Times the state had to be loaded anew because history was gone: watches behind were told so.")
 	)
-	for _, err := range errs {
+	for _, err := range in.errs {
 		if err != nil {
 			return err
 		}

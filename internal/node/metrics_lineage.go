@@ -12,13 +12,13 @@ import (
 
 // registerLineage registers what tells of etcd's histories.
 func (n *Node) registerLineage(m metric.Meter) error {
-	lineage, err1 := m.Int64ObservableGauge("shardwatch.node.lineage", metric.WithUnit("{lineage}"),
-		metric.WithDescription("History of etcd that this node serves: one more after each restore."))
-	refusing, err2 := m.Int64ObservableGauge("shardwatch.node.refusing", metric.WithUnit("1"),
-		metric.WithDescription("1 while nothing is served because etcd has another history, and the next lineage has not begun."))
-	begun, err3 := m.Int64ObservableCounter("shardwatch.node.lineages", metric.WithUnit("{lineage}"),
-		metric.WithDescription("Lineages that have begun while this node runs, by what gave the end of the one before away."))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	in := &instruments{m: m}
+	var (
+		lineage  = in.gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
+		refusing = in.gauge("shardwatch.node.refusing", "1", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
+		begun    = in.counter("shardwatch.node.lineages", "{lineage}", "Lineages that have begun while this node runs, by what gave the end of the one before away.")
+	)
+	if err := errors.Join(in.errs...); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {

@@ -16,17 +16,8 @@ import (
 // registerWatches has what becomes of the clients' watches observed at each
 // scrape.
 func (n *Node) registerWatches(m metric.Meter) error {
-	var errs []error
-	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
-		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
-		errs = append(errs, err)
-		return g
-	}
-	counter := func(name, unit, help string) metric.Int64ObservableCounter {
-		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
-		errs = append(errs, err)
-		return c
-	}
+	in := &instruments{m: m}
+	gauge, seconds, counter, total := in.gauge, in.seconds, in.counter, in.total
 	var (
 		rungs = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by how they are served: from the window, by a delta, by a resync, conflated, or from etcd's log.")
 		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions that a watch was not sent yet, though they are here: no more for half of the watches, for 99 % and for all.")
@@ -40,10 +31,10 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that wait for that.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
-		behind, behindErr = m.Float64ObservableGauge("shardwatch.server.watch_behind", metric.WithUnit("s"), metric.WithDescription("For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all."))
-		waited, waitedErr = m.Float64ObservableCounter("shardwatch.server.units_waited", metric.WithUnit("s"), metric.WithDescription("Time that watches have waited for a unit to begin, together."))
+		behind = seconds("shardwatch.server.watch_behind", "For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all.")
+		waited = total("shardwatch.server.units_waited", "Time that watches have waited for a unit to begin, together.")
 	)
-	if err := errors.Join(append(errs, behindErr, waitedErr)...); err != nil {
+	if err := errors.Join(in.errs...); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
