@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +79,16 @@ func TestScripts(t *testing.T) {
 				revision, err := strconv.ParseInt(args[0], 10, 64)
 				ts.Check(err)
 				clusterOf(ts).Restore(revision)
+			},
+			// await-no-watch waits until no node serves a watch: the last
+			// command's has ended.
+			"await-no-watch": func(ts *testscript.TestScript, _ bool, _ []string) {
+				serves := func(n *clienttest.Node) bool { return n.Watches() > 0 }
+				for end := time.Now().Add(time.Minute); slices.ContainsFunc(clusterOf(ts).Nodes(), serves); time.Sleep(5 * time.Millisecond) {
+					if time.Now().After(end) {
+						ts.Fatalf("watches do not end")
+					}
+				}
 			},
 			// await-watch waits until a node serves a watch.
 			"await-watch": func(ts *testscript.TestScript, _ bool, _ []string) { servingNode(ts) },

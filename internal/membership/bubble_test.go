@@ -100,6 +100,22 @@ func (r *running) member(name shard.NodeID) shard.Member {
 	return shard.Member{}
 }
 
+// together waits until every node sees all of them alive. A node that gossip has
+// passed by learns of the others from a full exchange, one every
+// PushPullInterval with somebody.
+func together(t *testing.T, nodes []*running) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
+		apart := slices.IndexFunc(nodes, func(n *running) bool { return n.states()[shard.Alive] != len(nodes) })
+		if apart < 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s sees %v, want %d alive", nodes[apart].address, nodes[apart].states(), len(nodes))
+		}
+	}
+}
+
 func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	t.Helper()
 	if raceDetector {
@@ -117,12 +133,7 @@ func TestTwentyMembersWithLossStayTogether(t *testing.T) {
 			nodes = append(nodes, b.start(i+1, nil))
 		}
 		defer func() { stopAll(nodes) }()
-		time.Sleep(10 * time.Second)
-		for _, n := range nodes {
-			if n.states()[shard.Alive] != 20 {
-				t.Fatalf("%s sees %v, want 20 alive", n.address, n.states())
-			}
-		}
+		together(t, nodes)
 		b.net.SetLoss(0.3)
 		const seconds = 120
 		lost := make(map[string]int) // seconds in a row that one saw another dead
@@ -142,12 +153,7 @@ func TestTwentyMembersWithLossStayTogether(t *testing.T) {
 			}
 		}
 		b.net.Heal()
-		time.Sleep(20 * time.Second)
-		for _, n := range nodes {
-			if n.states()[shard.Alive] != 20 {
-				t.Errorf("%s sees %v after the loss, want 20 alive", n.address, n.states())
-			}
-		}
+		together(t, nodes)
 	})
 }
 
@@ -165,7 +171,7 @@ func TestPartitionHeals(t *testing.T) {
 			}
 		}
 		defer func() { stopAll(nodes) }()
-		time.Sleep(10 * time.Second)
+		together(t, nodes)
 		b.net.Partition(left, right)
 		time.Sleep(3 * time.Minute) // longer than gossip remembers the dead
 		for _, n := range nodes {
@@ -174,12 +180,7 @@ func TestPartitionHeals(t *testing.T) {
 			}
 		}
 		b.net.Heal()
-		time.Sleep(time.Minute)
-		for _, n := range nodes {
-			if s := n.states(); s[shard.Alive] != 10 {
-				t.Errorf("%s sees %v after it, want 10 alive", n.address, s)
-			}
-		}
+		together(t, nodes)
 	})
 }
 
