@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// clock asks etcd once a second how far it is, and tells every cache: so each
+// clock asks etcd twice a second how far it is, and tells every cache: so each
 // knows how old its data may be. A node that is cut from etcd looks healthy to
 // gossip; this is what tells.
 type clock struct {
@@ -32,8 +32,8 @@ func newClock(n *Node) *clock { return &clock{n: n, kick: make(chan struct{}, 1)
 
 // Rhythm of the clock.
 const (
-	clockEvery   = time.Second
-	clockTimeout = 2 * time.Second
+	clockEvery   = 500 * time.Millisecond
+	clockTimeout = 1500 * time.Millisecond // then etcd is in trouble, for us
 )
 
 // run asks until ctx ends. It fails when etcd is one that must not be served.
@@ -121,6 +121,11 @@ func (c *clock) look(ctx context.Context) {
 		c.revision, c.at, c.id = now.Revision, at, now.Cluster
 	}
 	c.mu.Unlock()
+	if failed {
+		for _, h := range c.n.store.all() {
+			h.source.Scout() // a node that reads etcd is a better source now
+		}
+	}
 	if failed || moved {
 		return
 	}

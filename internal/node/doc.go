@@ -6,7 +6,7 @@
 //	gossip ──▶ members ─┐
 //	raft / a peer ─▶ map ┴─▶ keeper ─▶ replicas (a cache and its chain of sources each)
 //	                              └──▶ router.Kick: watches find their new homes
-//	etcd ──▶ clock, once a second ──▶ every cache's age
+//	etcd ──▶ clock, twice a second ─▶ every cache's age
 //
 // What a node does follows from the newest map it knows: it has the shards
 // that name it, and drops the others. Nothing here asks for permission: the

@@ -9,18 +9,26 @@ import (
 // lag tells a source that brings nothing from one that is only behind.
 type lag struct {
 	progress kv.Revision // as seen last
+	seen     time.Time   // when that was
 	since    time.Time   // when it moved last, or had nothing to move to
 }
 
 // stuckAfter is how long a source may bring nothing at all though etcd has
 // moved on; then another one is taken. Nodes that are cut from etcd look
 // healthy to those who follow them.
-const stuckAfter = 2 * time.Second
+// It is two looks of the clock that find the same.
+const stuckAfter = 2*clockEvery - clockEvery/10
+
+// standstill is how long nobody may have looked for what was seen last to still count:
+// a node that stood still has not read what its source has sent meanwhile.
+const standstill = 4 * clockEvery
 
 // stuck notes progress while etcd is at revision, and reports whether it has
 // been the same for stuckAfter. Then it starts again.
 func (l *lag) stuck(now time.Time, progress, revision kv.Revision) bool {
-	if progress != l.progress || progress >= revision || l.since.IsZero() {
+	awake := now.Sub(l.seen) <= standstill
+	l.seen = now
+	if progress != l.progress || progress >= revision || !awake {
 		l.progress, l.since = progress, now
 		return false
 	}

@@ -13,12 +13,15 @@ func TestLag(t *testing.T) {
 		progress, revision kv.Revision
 		stuck              bool
 	}
+	const look = clockEvery
 	for name, steps := range map[string][]step{
-		"current":               {{0, 5, 5, false}, {time.Hour, 5, 5, false}},
-		"behind and moving":     {{0, 5, 9, false}, {3 * time.Second, 6, 19, false}, {3 * time.Second, 7, 29, false}},
-		"stuck":                 {{0, 5, 5, false}, {time.Second, 5, 6, false}, {2 * time.Second, 5, 7, true}},
-		"not again at once":     {{0, 5, 6, false}, {3 * time.Second, 5, 7, true}, {time.Second, 5, 8, false}},
-		"quiet, then one event": {{0, 5, 5, false}, {time.Hour, 5, 5, false}, {time.Second, 5, 6, false}},
+		"current":               {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}},
+		"behind and moving":     {{0, 5, 9, false}, {look, 6, 19, false}, {look, 7, 29, false}, {look, 8, 39, false}},
+		"stuck":                 {{0, 5, 5, false}, {look, 5, 6, false}, {look, 5, 7, true}},
+		"looks in a hurry":      {{0, 5, 6, false}, {look / 4, 5, 6, false}, {look / 4, 5, 7, false}},
+		"not again at once":     {{0, 5, 6, false}, {look, 5, 6, false}, {look, 5, 7, true}, {look, 5, 8, false}},
+		"quiet, then one event": {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 6, false}},
+		"was paused itself":     {{0, 5, 6, false}, {time.Minute, 5, 7, false}, {look, 5, 8, false}, {look, 5, 8, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l lag

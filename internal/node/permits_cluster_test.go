@@ -117,6 +117,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	first()
 	second()
 	three.takes(two, 1)()
+	two.asked(0, 0)
 
 	// It comes back. Who waits at node-2 does not do so for ever, and asks it as
 	// soon as it is reached.

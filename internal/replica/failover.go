@@ -46,6 +46,7 @@ type Failover struct {
 	current string                  // guarded by mu; "" while none
 	direct  bool                    // guarded by mu
 	recheck context.CancelCauseFunc // guarded by mu; ends the current one
+	scout   chan struct{}           // guarded by mu; closed by Scout
 	changed chan struct{}           // guarded by mu; closed when current changes
 }
 
@@ -105,6 +106,26 @@ func (f *Failover) Change(cause error) {
 	if recheck != nil {
 		recheck(cause)
 	}
+}
+
+// Scout looks for a better candidate now.
+func (f *Failover) Scout() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.scout != nil {
+		close(f.scout)
+		f.scout = nil
+	}
+}
+
+// called is closed by the next Scout.
+func (f *Failover) called() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.scout == nil {
+		f.scout = make(chan struct{})
+	}
+	return f.scout
 }
 
 // Follow implements the cache's Source. It fails only with a
@@ -353,12 +374,15 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseFunc) {
 	tick := time.NewTimer(untilBeat(scoutEvery))
 	defer tick.Stop()
+	called := r.f.called()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			tick.Reset(untilBeat(scoutEvery))
+		case <-called:
+			called = r.f.called()
 		}
 		better, found := 0, false
 		candidates := r.f.Candidates()
