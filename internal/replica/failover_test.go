@@ -189,6 +189,19 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "owner")
 		},
+		"who is told to looks at once whether the owner is back": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.fail(errGone)
+			time.Sleep(250 * time.Millisecond) // the next look is at 1.8 s
+			b.owner.fail(nil)
+			time.Sleep(50 * time.Millisecond)
+			b.check(t, "second")
+			b.f.Scout()
+			time.Sleep(50 * time.Millisecond)
+			b.check(t, "owner")
+		},
 		"all are lost, one comes back": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
