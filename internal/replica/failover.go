@@ -58,6 +58,10 @@ const (
 	// patience is how long a cache that has nothing waits for a peer that
 	// answers but is not ready itself, before it asks etcd for the whole state.
 	patience = 10 * time.Second
+	// rescuePatience is how long a node that cannot be reached is waited for when
+	// it may have what all candidates have compacted: one that was cut off reaches
+	// etcd and the others again at different moments, and a list of etcd is dear.
+	rescuePatience = 2 * time.Second
 )
 
 var errBetter = errors.New("a better source is back")
@@ -166,6 +170,9 @@ type run struct {
 	// hung are candidates that fell silent without closing the stream, until
 	// when: to ask one again at once would cost as long as noticing it did.
 	hung map[string]time.Time
+	// gone is when the candidates first said that what is missing is compacted;
+	// zero when they have not.
+	gone time.Time
 }
 
 // hungFor is how long a silent candidate is passed over, unless the scout
@@ -255,18 +262,40 @@ func (r *run) round(ctx context.Context) bool {
 	if compacted == nil || r.req.From == 0 {
 		return true
 	}
-	if more, rescued := r.rescue(ctx); !more || rescued {
-		return more
+	if r.gone.IsZero() {
+		r.gone = time.Now()
+	}
+	switch r.rescue(ctx) {
+	case rescued:
+		r.gone = time.Time{}
+		return true
+	case unanswered:
+		if time.Since(r.gone) < rescuePatience {
+			return true
+		}
+	case ended:
+		return false
+	case lost:
 	}
 	r.yield(kv.Update{}, compacted)
 	return false
 }
 
+// outcome is what came of a rescue.
+type outcome uint8
+
+const (
+	lost       outcome = iota // no node has what is missing
+	unanswered                // none that answers has it
+	rescued                   // we are further
+	ended                     // the consumer wants no more
+)
+
 // rescue takes what the candidates no longer have from the window of any other
-// node, or else what has changed. It reports whether the consumer wants more,
-// and whether that brought us forward.
-func (r *run) rescue(ctx context.Context) (more, rescued bool) {
+// node, or else what has changed.
+func (r *run) rescue(ctx context.Context) outcome {
 	defer func() { r.req.AllowLeap = false }()
+	out := lost
 	for _, what := range []What{GapFilled, Leapt} {
 		r.req.AllowLeap = what == Leapt
 		for _, c := range r.f.Warm() {
@@ -274,16 +303,28 @@ func (r *run) rescue(ctx context.Context) (more, rescued bool) {
 			// The scout ends it soon: it is no candidate, or another is better.
 			more, _, err := r.one(ctx, c)
 			if !more || ctx.Err() != nil {
-				return false, false
+				return ended
 			}
 			if r.req.From > from {
 				r.f.notice(Notice{What: what, Source: c.Name}, r.req.Range)
-				return true, true
+				return rescued
+			}
+			if !answered(err) {
+				out = unanswered
 			}
 			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", err)
 		}
 	}
-	return true, false
+	return out
+}
+
+// answered reports whether err is what a peer said, not that it could not be
+// reached.
+func answered(err error) bool {
+	var compacted *kv.CompactedError
+	var elsewhere *kv.NotHereError
+	var unavailable *kv.UnavailableError
+	return errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
 // verdict is what the candidates of one round say of history that is missing.

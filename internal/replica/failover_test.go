@@ -263,6 +263,31 @@ func TestFailover(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			b.check(t, Etcd)
 		},
+		"etcd has compacted it, and another node that may have it is reached a moment later": func(t *testing.T) {
+			var other *script
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
+				other = &script{name: "third", world: b.etcd.world, change: make(chan struct{}), err: errGone}
+				b.warm = []Candidate{{Name: "third", Source: other}}
+			})
+			defer b.stop()
+			time.Sleep(rescuePatience / 2)
+			other.fail(nil)
+			time.Sleep(3 * time.Second)
+			b.check(t, Etcd)
+		},
+		"but it is not waited for for ever": func(t *testing.T) {
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
+				b.warm = []Candidate{{Name: "third", Source: b.owner}}
+			})
+			defer b.stop()
+			time.Sleep(rescuePatience + 3*time.Second)
+			var gone *kv.CompactedError
+			if b.check(t, ""); !errors.As(b.ended, &gone) || gone.Floor != 90 {
+				t.Errorf("ended with %v", b.ended)
+			}
+		},
 		"a cache with nothing waits for a peer that is loading": func(t *testing.T) {
 			b := newBench(0, func(b *bench) { b.owner.err = notReady })
 			defer b.stop()
@@ -275,7 +300,7 @@ func TestFailover(t *testing.T) {
 				t.Error("etcd was asked")
 			}
 		},
-		"but not for ever": func(t *testing.T) {
+		"but not for ever, then etcd is asked": func(t *testing.T) {
 			b := newBench(0, func(b *bench) { b.owner.err, b.second.err = notReady, notReady })
 			defer b.stop()
 			time.Sleep(patience + 3*time.Second)
