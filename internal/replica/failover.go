@@ -237,6 +237,7 @@ func (r *run) round(ctx context.Context) bool {
 		}
 		if got && r.updates > before {
 			// It worked for a while: start again with the best.
+			r.gone = time.Time{}
 			if err != nil && ctx.Err() == nil {
 				r.f.notice(Notice{What: SourceLost, Source: c.Name, Err: err}, r.req.Range)
 			}
@@ -267,7 +268,6 @@ func (r *run) round(ctx context.Context) bool {
 	}
 	switch r.rescue(ctx) {
 	case rescued:
-		r.gone = time.Time{}
 		return true
 	case unanswered:
 		if time.Since(r.gone) < rescuePatience {
@@ -306,6 +306,7 @@ func (r *run) rescue(ctx context.Context) outcome {
 				return ended
 			}
 			if r.req.From > from {
+				r.gone = time.Time{}
 				r.f.notice(Notice{What: what, Source: c.Name}, r.req.Range)
 				return rescued
 			}
