@@ -16,9 +16,10 @@ import (
 // knows how old its data may be. A node that is cut from etcd looks healthy to
 // gossip; this is what tells.
 type clock struct {
-	n    *Node
-	ok   atomic.Bool   // etcd was checked and is one we serve
-	kick chan struct{} // capacity 1: the next look is due now
+	n     *Node
+	alone alone
+	ok    atomic.Bool   // etcd was checked and is one we serve
+	kick  chan struct{} // capacity 1: the next look is due now
 
 	mu       sync.Mutex
 	revision kv.Revision // guarded by mu; etcd's, as read last
@@ -28,7 +29,9 @@ type clock struct {
 	err      error       // guarded by mu; why the last try failed
 }
 
-func newClock(n *Node) *clock { return &clock{n: n, kick: make(chan struct{}, 1)} }
+func newClock(n *Node) *clock {
+	return &clock{n: n, alone: alone{n: n}, kick: make(chan struct{}, 1)}
+}
 
 // Rhythm of the clock.
 const (
@@ -100,15 +103,15 @@ func (c *clock) note(err error) bool {
 
 // look reads etcd's revision and tells the caches.
 func (c *clock) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	looking, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	c.n.lineage.tell()
 	c.mu.Lock()
 	forgot := c.forgot
 	c.mu.Unlock()
 	at := time.Now()
-	now, err := c.n.cfg.Etcd.Look(ctx)
-	if ctx.Err() != nil && err != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+	now, err := c.n.cfg.Etcd.Look(looking)
+	if err != nil && ctx.Err() != nil {
 		return // we are stopping
 	}
 	if errors.Is(err, kv.ErrOtherHistory) {
@@ -125,8 +128,13 @@ func (c *clock) look(ctx context.Context) {
 		for _, h := range c.n.store.all() {
 			h.source.Scout() // a node that reads etcd is a better source now
 		}
+		if !errors.Is(err, kv.ErrOtherHistory) {
+			c.alone.etcdDoesNot(ctx)
+		}
+		return
 	}
-	if failed || moved {
+	c.alone.etcdAnswers()
+	if moved {
 		return
 	}
 	c.n.lineage.read()

@@ -121,3 +121,74 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	}
 	eventually(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
 }
+
+// A node that reaches neither etcd nor any other node sends those who watch
+// there elsewhere, with their positions. While it reaches another node it keeps
+// them, etcd or not.
+func TestNodeCutFromEverybody(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 3, shards(2, 3))
+	c.etcd = etcdtest.Start(t)
+	c.through = etcdtest.NewProxy(t, c.etcd.Endpoint())
+	for _, m := range c.nodes {
+		m.start()
+	}
+	c.put(keys(16)...)
+	c.ready()
+	c.settled(2, 3)
+	last := c.nodes[2]
+	conn, err := grpc.NewClient(last.clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := pb.NewCacheServiceClient(conn).Watch(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := c.put(keys(1)...)
+	if err := watch.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: &pb.CreateWatch{
+		WatchId: 1, Key: []byte("nobody writes this"), Start: &pb.CreateWatch_StartRevision{StartRevision: position + 1},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := watch.Recv(); err != nil || m.GetCreated() == nil {
+		t.Fatal(m, err)
+	}
+	ended := make(chan *pb.Ended, 1)
+	go func() {
+		defer close(ended)
+		for {
+			m, err := watch.Recv()
+			if err != nil {
+				return
+			}
+			if m.GetEnded() != nil {
+				ended <- m.GetEnded()
+				return
+			}
+		}
+	}()
+	c.through.Cut()
+	eventually(t, "looks at etcd fail", func() error {
+		if age := last.node.Status().GetEtcdAge().AsDuration(); age < 3*time.Second {
+			return fmt.Errorf("seen %v ago", age)
+		}
+		return nil
+	})
+	c.nodes[0].crash()
+	select {
+	case e := <-ended:
+		t.Fatalf("the watch ended while another node was there: %v", e)
+	default:
+	}
+	c.nodes[1].crash()
+	select {
+	case e := <-ended:
+		if e.GetReason() != pb.EndReason_END_REASON_UNAVAILABLE || e.GetResumeRevision() != position+1 || !strings.Contains(e.GetMessage(), "cut off from etcd and from all other nodes") {
+			t.Errorf("the watch ended: %v", e)
+		}
+	case <-time.After(patience):
+		t.Fatal("the watch stays at a node that is cut off")
+	}
+}

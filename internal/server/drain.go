@@ -69,7 +69,9 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) farewells(streams []*stream) (out []farewell) {
 	for _, st := range streams {
 		for _, w := range st.list() {
-			out = append(out, farewell{st.from, 1, w.sendElsewhere})
+			out = append(out, farewell{st.from, 1, func() {
+				w.sendElsewhere(shardwatchv1.EndReason_END_REASON_DRAINING, s.goodbye())
+			}})
 		}
 	}
 	if s.cfg.Etcd != nil {
@@ -77,14 +79,19 @@ func (s *Server) farewells(streams []*stream) (out []farewell) {
 			out = append(out, farewell{f.Client, f.Watches, f.End})
 		}
 	}
+	return clientByClient(out)
+}
+
+// clientByClient returns all in a random order of clients.
+func clientByClient(all []farewell) []farewell {
 	place := make(map[net.Addr]int64)
-	for i := range out {
-		if _, ok := place[out[i].client]; !ok {
-			place[out[i].client] = rand.Int64()
+	for i := range all {
+		if _, ok := place[all[i].client]; !ok {
+			place[all[i].client] = rand.Int64()
 		}
 	}
-	slices.SortStableFunc(out, func(a, b farewell) int { return cmp.Compare(place[a.client], place[b.client]) })
-	return out
+	slices.SortStableFunc(all, func(a, b farewell) int { return cmp.Compare(place[a.client], place[b.client]) })
+	return all
 }
 
 // sayGoodbye ends them, in their order, and returns how many watches that were.
@@ -122,10 +129,27 @@ func dueBy(all int, elapsed, took time.Duration) int {
 	return int(float64(all) * (float64(elapsed) / float64(took)))
 }
 
-// sendElsewhere ends the watch because the node goes away.
-func (w *watch) sendElsewhere() {
+// Abandon tells every watch of the native API to go on elsewhere, with its
+// position, because this node is cut off; at Drain's pace, and within ctx. New
+// ones are let in: who finds no other node is no worse off here. Watches of
+// etcd's API stay: with WithRequireLeader they are told when data is too old, as
+// by etcd.
+func (s *Server) Abandon(ctx context.Context, why error) (watches int) {
+	var all []farewell
+	for _, st := range s.allStreams() {
+		for _, w := range st.list() {
+			all = append(all, farewell{st.from, 1, func() {
+				w.sendElsewhere(shardwatchv1.EndReason_END_REASON_UNAVAILABLE, why)
+			}})
+		}
+	}
+	return s.sayGoodbye(ctx, clientByClient(all))
+}
+
+// sendElsewhere ends the watch because another node will do better.
+func (w *watch) sendElsewhere(reason shardwatchv1.EndReason, why error) {
 	w.end(&shardwatchv1.Ended{
-		Reason: shardwatchv1.EndReason_END_REASON_DRAINING, Message: w.s.srv.goodbye().Error(),
+		Reason: reason, Message: why.Error(),
 		Endpoints: w.s.srv.cfg.Router.Elsewhere(w.rng), RetryAfter: durationpb.New(time.Millisecond),
 	})
 }

@@ -94,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
+	healthgrpc.RegisterHealthServer(s.peers, s.health)
 	s.SetReady(false)
 	return s, nil
 }

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// alone sends clients elsewhere when this node reaches neither etcd nor any
+// other node: what they watch stands still here, and they may reach a node that
+// is not cut off. One that reaches any other node gets its data from there, and
+// one that has lost etcd like everybody else keeps its clients.
+type alone struct {
+	n    *Node
+	told bool // owned by the clock; the clients know
+}
+
+var errAlone = errors.New("this node is cut off from etcd and from all other nodes")
+
+const (
+	// aloneAsk is how long other nodes have to answer.
+	aloneAsk = 300 * time.Millisecond
+	// aloneAsked is how many are asked: one that answers is enough.
+	aloneAsked = 8
+	// aloneWithin is the time in which clients are sent away.
+	aloneWithin = time.Second
+)
+
+// etcdAnswers ends it.
+func (a *alone) etcdAnswers() { a.told = false }
+
+// etcdDoesNot sends the clients away when nobody else answers either, once.
+func (a *alone) etcdDoesNot(ctx context.Context) {
+	if a.told || !a.cutOff(ctx) {
+		return
+	}
+	a.told = true
+	ctx, cancel := context.WithTimeout(ctx, aloneWithin)
+	defer cancel()
+	if watches := a.n.server.Abandon(ctx, errAlone); watches > 0 {
+		a.n.log.Warn("cut off from etcd and from all other nodes: watches sent elsewhere", "watches", watches)
+	}
+}
+
+// cutOff asks other nodes for a sign of life, and reports whether there are
+// others and none gives one.
+func (a *alone) cutOff(ctx context.Context) bool {
+	var others []shard.NodeID
+	for _, m := range a.n.members.Members() {
+		if m.Name != a.n.self && m.State != shard.Left {
+			others = append(others, m.Name)
+		}
+	}
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	others = others[:min(len(others), aloneAsked)]
+	ctx, cancel := context.WithTimeout(ctx, aloneAsk)
+	defer cancel()
+	answers := make(chan error, len(others))
+	for _, node := range others {
+		go func() {
+			conn, err := a.n.peers.reach(node) // gossip may have given up on all of them
+			if err == nil {
+				_, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
+			}
+			answers <- err
+		}()
+	}
+	for range others {
+		if err := <-answers; err == nil {
+			return false
+		}
+	}
+	return len(others) > 0
+}
