@@ -16,8 +16,11 @@ import (
 // is not cut off. One that reaches any other node gets its data from there, and
 // one that has lost etcd like everybody else keeps its clients.
 type alone struct {
-	n    *Node
-	told bool // owned by the clock; the clients know
+	n *Node
+	// Owned by the clock. Watches that come while it is so, or come back, are sent
+	// away again, ever more seldom: there may be no better place for them.
+	next  time.Time
+	pause time.Duration
 }
 
 var errAlone = errors.New("this node is cut off from etcd and from all other nodes")
@@ -27,19 +30,23 @@ const (
 	aloneAsk = 300 * time.Millisecond
 	// aloneAsked is how many are asked: one that answers is enough.
 	aloneAsked = 8
-	// aloneWithin is the time in which clients are sent away.
-	aloneWithin = time.Second
+	// aloneWithin is the time in which clients are sent away, and alonePause the
+	// shortest until that is done again, aloneLongest the longest.
+	aloneWithin  = time.Second
+	alonePause   = time.Second
+	aloneLongest = time.Minute
 )
 
 // etcdAnswers ends it.
-func (a *alone) etcdAnswers() { a.told = false }
+func (a *alone) etcdAnswers() { a.next, a.pause = time.Time{}, 0 }
 
-// etcdDoesNot sends the clients away when nobody else answers either, once.
+// etcdDoesNot sends the clients away when nobody else answers either.
 func (a *alone) etcdDoesNot(ctx context.Context) {
-	if a.told || !a.cutOff(ctx) {
+	if time.Now().Before(a.next) || !a.cutOff(ctx) {
 		return
 	}
-	a.told = true
+	a.pause = min(max(2*a.pause, alonePause), aloneLongest)
+	a.next = time.Now().Add(a.pause)
 	ctx, cancel := context.WithTimeout(ctx, aloneWithin)
 	defer cancel()
 	if watches := a.n.server.Abandon(ctx, errAlone); watches > 0 {
