@@ -14,6 +14,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
@@ -92,6 +94,10 @@ func (e *etcd) connect(ctx context.Context) (err error) {
 		return clientv3.New(clientv3.Config{
 			Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
 			DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+			// By itself gRPC would try once in two minutes after etcd was away for long.
+			DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second,
+			})},
 		})
 	}
 	if e.client, err = dial(e.endpoints()...); err != nil {
