@@ -440,7 +440,8 @@ type WatcherStatus struct {
 	LagRevisions int64 `protobuf:"varint,9,opt,name=lag_revisions,json=lagRevisions,proto3" json:"lag_revisions,omitempty"`
 	// How long the watch has been behind that.
 	Lag *durationpb.Duration `protobuf:"bytes,10,opt,name=lag,proto3" json:"lag,omitempty"`
-	// Bytes sent, in all.
+	// Bytes sent, in all. What went to several watches in one message is shared
+	// out among them.
 	Bytes int64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Bytes sent per second, lately.
 	BytesPerSecond float64 `protobuf:"fixed64,12,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`

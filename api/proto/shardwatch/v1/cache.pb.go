@@ -356,8 +356,13 @@ type StreamOptions struct {
 	// that server and stream are alive and moves the client's positions.
 	// 100 ms to 10 min; default 5 s.
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,1,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The client understands WatchResponse.watch_ids: events that several watches
+	// of the stream get alike come once, with the list of these watches, instead
+	// of once for each. Default false; not set: as it was. Responses that are on
+	// their way when it changes are of the form that was asked for before.
+	AllowWatchIds *bool `protobuf:"varint,2,opt,name=allow_watch_ids,json=allowWatchIds,proto3,oneof" json:"allow_watch_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamOptions) Reset() {
@@ -395,6 +400,13 @@ func (x *StreamOptions) GetProgressInterval() *durationpb.Duration {
 		return x.ProgressInterval
 	}
 	return nil
+}
+
+func (x *StreamOptions) GetAllowWatchIds() bool {
+	if x != nil && x.AllowWatchIds != nil {
+		return *x.AllowWatchIds
+	}
+	return false
 }
 
 // CreateWatch starts a watch of a key or a range.
@@ -677,13 +689,15 @@ type WatchResponse struct {
 	// The watch this is about. 0 when watch_ids is used, or when it is about
 	// the whole stream.
 	WatchId int64 `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
-	// The watches this is about, when the same events go to several. A server
-	// sends it only to clients that say they understand it.
+	// The watches this is about, when the same events go to several: each of them
+	// gets what it would get alone. Some of them may have been ended by the client
+	// meanwhile. A server sends it only to clients that say they understand it;
+	// see StreamOptions.allow_watch_ids.
 	WatchIds []int64 `protobuf:"varint,2,rep,packed,name=watch_ids,json=watchIds,proto3" json:"watch_ids,omitempty"`
 	// With events: the revision at which all of them happened.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With events: the revision is not complete yet; the next response of this
-	// watch goes on with it. A position moves past a revision only when it is
+	// watch, or of these watches, goes on with it. A position moves past a revision only when it is
 	// complete.
 	Fragment bool `protobuf:"varint,4,opt,name=fragment,proto3" json:"fragment,omitempty"`
 	// Set when there are no events.
@@ -1613,9 +1627,11 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x06cancel\x18\x02 \x01(\v2\x1a.shardwatch.v1.CancelWatchH\x00R\x06cancel\x12<\n" +
 	"\bprogress\x18\x03 \x01(\v2\x1e.shardwatch.v1.RequestProgressH\x00R\bprogress\x128\n" +
 	"\aoptions\x18\x04 \x01(\v2\x1c.shardwatch.v1.StreamOptionsH\x00R\aoptionsB\t\n" +
-	"\arequest\"W\n" +
+	"\arequest\"\x98\x01\n" +
 	"\rStreamOptions\x12F\n" +
-	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\"\x9a\x03\n" +
+	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\x12+\n" +
+	"\x0fallow_watch_ids\x18\x02 \x01(\bH\x00R\rallowWatchIds\x88\x01\x01B\x12\n" +
+	"\x10_allow_watch_ids\"\x9a\x03\n" +
 	"\vCreateWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1825,6 +1841,7 @@ func file_shardwatch_v1_cache_proto_init() {
 		(*WatchRequest_Progress)(nil),
 		(*WatchRequest_Options)(nil),
 	}
+	file_shardwatch_v1_cache_proto_msgTypes[1].OneofWrappers = []any{}
 	file_shardwatch_v1_cache_proto_msgTypes[2].OneofWrappers = []any{
 		(*CreateWatch_StartRevision)(nil),
 		(*CreateWatch_ResumeToken)(nil),
