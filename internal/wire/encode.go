@@ -16,6 +16,7 @@ import (
 // all who receive them; a test holds them against the generated code.
 const (
 	watchID       = 1 // WatchResponse.watch_id
+	watchIDs      = 2 // WatchResponse.watch_ids
 	watchRevision = 3 // WatchResponse.revision
 	watchFragment = 4 // WatchResponse.fragment
 	watchSync     = 7 // WatchResponse.sync
@@ -262,6 +263,22 @@ func WatchSync(id int64, p *SyncPart) *Encoded {
 		m.out = append(m.out, mem.SliceBuffer(run))
 	}
 	return m.done()
+}
+
+// NewRecipients returns several watches of the native API, for a client that
+// understands lists of them.
+func NewRecipients(ids []int64) Recipient {
+	size := 0
+	for _, id := range ids {
+		size += protowire.SizeVarint(uint64(id)) //nolint:gosec // proto's int64
+	}
+	b := make([]byte, 0, protowire.SizeTag(watchIDs)+protowire.SizeBytes(size))
+	b = protowire.AppendTag(b, watchIDs, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // a length
+	for _, id := range ids {
+		b = protowire.AppendVarint(b, uint64(id)) //nolint:gosec // proto's int64
+	}
+	return Recipient{id: mem.SliceBuffer(b)}
 }
 
 // ListChunk encodes a shardwatch.v1.ListResponse.

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -70,4 +71,28 @@ func TestFanMessagesStay(t *testing.T) {
 		send(i + 1)
 	}
 	f.Forget()
+}
+
+// A message for several watches is the one for each of them, but for whom it
+// names.
+func TestFanNamesSeveral(t *testing.T) {
+	var f wire.Fan
+	events := []*kv.Event{{KV: item("/a", 100, 9)}, {KV: item("/b", 3000, 9)}}
+	ids := []int64{1, 127, 128, 1 << 40, 3}
+	alone, all := &shardwatchv1.WatchResponse{}, &shardwatchv1.WatchResponse{}
+	for to, m := range map[*shardwatchv1.WatchResponse]*wire.Encoded{
+		alone: f.WatchEvents(wire.NewRecipient(7), 9, true, events, true),
+		all:   f.WatchEvents(wire.NewRecipients(ids), 9, true, events, true),
+	} {
+		if err := proto.Unmarshal(bytesOf(t, m), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(all.GetWatchIds(), ids) || all.GetWatchId() != 0 {
+		t.Errorf("for %v, want %v", all.GetWatchIds(), ids)
+	}
+	all.WatchIds, all.WatchId = nil, 7
+	if !proto.Equal(alone, all) {
+		t.Errorf("got %v, want %v", all, alone)
+	}
 }
