@@ -1,6 +1,10 @@
 package client
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // WatchOption changes what [Client.Watch] delivers.
 type WatchOption func(*watchOptions)
@@ -17,6 +21,35 @@ type watchOptions struct {
 	maxStale time.Duration
 	buffer   int
 	onResume func(Resume)
+}
+
+func (o *watchOptions) validate() error {
+	n := 0
+	for _, set := range []bool{o.from != 0, o.token != nil, o.state} {
+		if set {
+			n++
+		}
+	}
+	var errs []error
+	if n > 1 {
+		errs = append(errs, fmt.Errorf("%w: FromRevision, FromToken and WithState exclude each other", ErrInvalid))
+	}
+	if o.from < 0 {
+		errs = append(errs, fmt.Errorf("%w: start revision %d is negative", ErrInvalid, o.from))
+	}
+	if o.conflate != 0 && (o.conflate < 10*time.Millisecond || o.conflate > time.Hour) {
+		errs = append(errs, fmt.Errorf("%w: conflation (%v) must be between 10ms and 1h", ErrInvalid, o.conflate))
+	}
+	if o.conflate != 0 && (o.noSync || o.prevKV) {
+		errs = append(errs, fmt.Errorf("%w: WithConflation excludes WithoutSync and WithPrevKV: it merges events into units", ErrInvalid))
+	}
+	if o.maxStale != 0 && o.maxStale < 100*time.Millisecond {
+		errs = append(errs, fmt.Errorf("%w: max staleness (%v) must be at least 100ms", ErrInvalid, o.maxStale))
+	}
+	if o.buffer <= 0 {
+		errs = append(errs, fmt.Errorf("%w: a buffer of %d bytes holds nothing", ErrInvalid, o.buffer))
+	}
+	return errors.Join(errs...)
 }
 
 // FromRevision starts at a revision, which is the first one delivered. It may

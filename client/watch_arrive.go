@@ -1,0 +1,123 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// What arrives for a watch: the assembler makes updates of it, which wait for
+// the consumer.
+
+// handle takes a response of the watch id on stream s.
+func (w *Watcher) handle(s *stream, id int64, r *pb.WatchResponse) {
+	w.mu.Lock()
+	if w.on != s || w.id != id {
+		w.mu.Unlock()
+		return
+	}
+	var resumed *Resume
+	switch {
+	case r.GetCreated() != nil:
+		resumed = w.createdLocked(r.GetCreated())
+	case r.GetEnded() != nil:
+		w.endedLocked(r.GetEnded())
+	default:
+		w.stepLocked(r)
+	}
+	w.mu.Unlock()
+	if resumed != nil {
+		w.c.resumes.Add(1)
+		if w.opts.onResume != nil {
+			w.opts.onResume(*resumed)
+		}
+	}
+}
+
+func (w *Watcher) createdLocked(c *pb.Created) *Resume {
+	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
+	if err := w.asm.start(c); err != nil {
+		if errors.Is(err, ErrLineage) {
+			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, ErrLineage))
+			return nil
+		}
+		w.brokenLocked(err)
+		return nil
+	}
+	w.on.started(w.id)
+	w.c.praise(w.on.node.addr)
+	name := c.GetNode()
+	if name == "" {
+		name = w.on.node.addr
+	}
+	w.since, w.floors = time.Now(), nil
+	var resumed *Resume
+	select {
+	case <-w.started:
+		w.resumes++
+		resumed = &Resume{From: w.nodeName, To: name, Reason: w.reason, Revision: w.asm.position}
+	default:
+		close(w.started)
+	}
+	w.nodeName, w.reason = name, nil
+	if fresh {
+		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage})
+	}
+	return resumed
+}
+
+func (w *Watcher) stepLocked(r *pb.WatchResponse) {
+	if p := r.GetProgress(); p.GetAge() != nil && p.GetRevision() > 0 && w.asm.steady() {
+		if at := time.Now().Add(-p.GetAge().AsDuration()); at.After(w.freshAt) {
+			w.freshAt = at
+		}
+	}
+	u, whole, err := w.asm.step(r)
+	switch {
+	case errors.Is(err, ErrTooBig):
+		w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, err))
+	case err != nil:
+		w.brokenLocked(err)
+	case whole:
+		w.pushLocked(u)
+	case w.asm.partial.Kind == KindBatch && len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer:
+		w.pauseLocked() // never in a unit: it costs the servers more than a revision
+	}
+}
+
+// pushLocked puts an update on the queue. When it does not fit, the watch
+// leaves the stream with the update, and resumes once the queue is empty.
+func (w *Watcher) pushLocked(u Update) {
+	switch u.Kind {
+	case KindProgress:
+		if !w.opts.progress {
+			return
+		}
+		u.FreshAt = w.freshAt
+		if n := len(w.queue); n > 0 && w.queue[n-1].Kind == KindProgress {
+			w.queue[n-1] = u
+			return
+		}
+	case KindResync:
+		w.freshAt = time.Time{} // it may be another history's
+		fallthrough
+	case KindState, KindDelta, KindConflated:
+		w.units.add(&u)
+		w.c.count(&u)
+	case KindBatch:
+	}
+	w.queue = append(w.queue, u)
+	w.bytes += u.size()
+	if len(w.queue) > 1 && w.bytes > w.opts.buffer {
+		w.pauseLocked()
+	}
+	w.signal()
+}
+
+func (w *Watcher) pauseLocked() {
+	w.paused = true
+	w.detachLocked(errFull, true)
+	w.failures, w.tried = 0, nil // it is not the node's fault
+}

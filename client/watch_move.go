@@ -1,0 +1,193 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Where a watch lives: on a stream to one node, until that is lost or ends it,
+// then on another one, or for a while nowhere.
+//
+//	place ─▶ on a stream ─detach─▶ nowhere ─retry─▶ place
+
+// place puts the watch on a stream, if it lives and is on none.
+func (w *Watcher) place() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.placeLocked()
+}
+
+func (w *Watcher) placeLocked() {
+	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
+		return
+	}
+	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != w.cluster {
+		if w.cluster != "" && w.asm.noSync {
+			w.endLocked(fmt.Errorf("watch %v: another cluster answers: %w", w.asm.rng, ErrLineage))
+			return
+		}
+		if w.cluster != "" {
+			w.asm.move()
+		}
+		w.cluster = t.shards.ClusterID
+	}
+	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
+	w.hints = nil
+	s, id, err := w.c.join(w, addr)
+	if err != nil {
+		if !errors.Is(err, ErrClosed) { // Close ends all watchers
+			w.c.penalise(addr, 0)
+			w.tried.add(addr)
+			w.retryLocked(0, 0)
+		}
+		return
+	}
+	w.on, w.id = s, id
+}
+
+// retryLocked places the watch anew after its next backoff: when the node asked
+// to wait for after, not before that. Spread comes on top.
+func (w *Watcher) retryLocked(after, spread time.Duration) {
+	if w.err != nil || w.timer != nil {
+		return
+	}
+	w.failures++
+	d := backoff(w.failures, after) + spread
+	if d == 0 {
+		w.placeLocked()
+		return
+	}
+	// The client's Close ends every watcher before it waits: until then the
+	// group may grow.
+	w.c.wg.Add(1)
+	w.timer = time.AfterFunc(d, func() {
+		defer w.c.wg.Done()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.timer = nil
+		w.placeLocked()
+	})
+}
+
+// detachLocked takes the watch off its stream.
+func (w *Watcher) detachLocked(reason error, tell bool) {
+	if w.on == nil {
+		return
+	}
+	if w.asm.created && time.Since(w.since) > settled {
+		w.failures, w.tried = 0, nil
+	}
+	if w.asm.created || w.reason == nil {
+		w.reason = reason
+	}
+	w.tried.add(w.on.node.addr)
+	w.on.remove(w.id, tell)
+	w.on, w.id = nil, 0
+}
+
+// lost says that a stream, or the watch on it, came to nothing. The watch comes
+// back after spread, besides its backoff.
+func (w *Watcher) lost(s *stream, id int64, err error, v verdict, spread time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on != s || w.id != id {
+		return
+	}
+	w.detachLocked(err, true)
+	w.hints = v.hints
+	w.retryLocked(v.after, spread)
+}
+
+// brokenLocked leaves a node that lags, or does not keep to the protocol.
+func (w *Watcher) brokenLocked(err error) {
+	if !errors.Is(err, errBehind) {
+		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
+	}
+	w.detachLocked(err, true)
+	w.retryLocked(backoffBase, 0)
+}
+
+func (w *Watcher) endedLocked(e *pb.Ended) {
+	because := func(err error) error { return fmt.Errorf("watch %v: %w", w.asm.rng, err) }
+	switch e.GetReason() {
+	case pb.EndReason_END_REASON_INVALID:
+		w.endLocked(because(fmt.Errorf("%w: %s", ErrInvalid, e.GetMessage())))
+		return
+	case pb.EndReason_END_REASON_DENIED:
+		w.endLocked(because(fmt.Errorf("%w: %s", ErrDenied, e.GetMessage())))
+		return
+	case pb.EndReason_END_REASON_UNAUTHENTICATED:
+		if !w.c.login.again(w.on.began) {
+			w.endLocked(because(fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())))
+			return
+		}
+		w.on.retire() // a stream's token is that of its beginning
+	case pb.EndReason_END_REASON_COMPACTED:
+		if !w.asm.wantState { // else it is about the state's revision: the next one will do
+			floor, nowhere := w.compactedLocked(e)
+			switch {
+			case !nowhere:
+				return
+			case w.asm.noSync:
+				w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: floor}))
+				return
+			}
+			w.asm.startOver() // a server that knows no units
+		}
+	case pb.EndReason_END_REASON_LINEAGE:
+		switch {
+		case w.asm.wantState:
+		case w.asm.noSync:
+			w.endLocked(because(ErrLineage))
+			return
+		case w.asm.created: // this node has what all are about to ask for
+			addr := w.on.node.addr
+			w.detachLocked(fmt.Errorf("%s: %w", addr, ErrLineage), false)
+			w.tried, w.hints = nil, []string{addr}
+			w.retryLocked(e.GetRetryAfter().AsDuration(), herd(maxWatches))
+			return
+		default:
+			w.asm.startOver() // a server that knows no units
+		}
+	case pb.EndReason_END_REASON_DRAINING:
+		w.c.penalise(w.on.node.addr, drainPenalty)
+	}
+	hints := e.GetEndpoints()
+	w.detachLocked(fmt.Errorf("%s ended the watch: %s", w.on.node.addr, e.GetMessage()), false)
+	w.hints = hints
+	w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
+}
+
+// compactedLocked goes on at a node that was not asked yet. When a few have
+// said that what comes next is gone, it is: then it returns the lowest floor.
+func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
+	if w.floors == nil {
+		w.floors = make(map[string]int64)
+	}
+	w.floors[w.on.node.addr] = e.GetFloor()
+	if len(w.floors) < maxAsked {
+		for _, addr := range w.c.topology.Load().candidates(w.asm.rng, w.c.seed) {
+			if _, asked := w.floors[addr]; asked {
+				continue
+			}
+			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
+			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.node.addr, w.asm.position+1), false)
+			w.tried, w.hints = nil, []string{addr}
+			w.retryLocked(0, 0)
+			return 0, false
+		}
+	}
+	floor = e.GetFloor()
+	for _, f := range w.floors {
+		floor = min(floor, f)
+	}
+	return floor, true
+}
+
+// maxAsked is how many nodes are asked for history before it counts as gone:
+// more than a shard has replicas.
+const maxAsked = 5
