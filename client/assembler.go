@@ -111,7 +111,7 @@ func (a *assembler) start(c *pb.Created) error {
 
 // step takes the next response, one with events, a sync or progress, and
 // returns the update it completes, if any.
-func (a *assembler) step(r *pb.WatchResponse) (Update, bool, error) {
+func (a *assembler) step(r *response) (Update, bool, error) {
 	if !a.created {
 		return Update{}, false, fmt.Errorf("%w: data before the start of the watch", errProtocol)
 	}
@@ -126,7 +126,7 @@ func (a *assembler) step(r *pb.WatchResponse) (Update, bool, error) {
 	return Update{}, false, nil // a kind of a newer server: nothing that moves a position
 }
 
-func (a *assembler) events(r *pb.WatchResponse) (Update, bool, error) {
+func (a *assembler) events(r *response) (Update, bool, error) {
 	switch {
 	case a.behind:
 		return Update{}, false, fmt.Errorf("%w: events before the unit they go on from", errProtocol)
@@ -136,13 +136,17 @@ func (a *assembler) events(r *pb.WatchResponse) (Update, bool, error) {
 		return Update{}, false, nil
 	}
 	a.partial.Kind, a.partial.Revision = KindBatch, r.GetRevision()
-	for _, p := range r.GetEvents() {
-		if err := a.check(p.GetKv().GetKey()); err != nil {
+	events := r.events()
+	for i := range events {
+		if err := a.check(events[i].KV.Key); err != nil {
 			return Update{}, false, err
 		}
-		e := eventFrom(p)
-		a.size += e.size()
-		a.partial.Events = append(a.partial.Events, e)
+		a.size += events[i].size()
+	}
+	if a.partial.Events == nil {
+		a.partial.Events = events
+	} else {
+		a.partial.Events = append(a.partial.Events, events...)
 	}
 	if r.GetFragment() {
 		return Update{}, false, nil

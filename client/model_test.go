@@ -354,7 +354,7 @@ func (m *model) receive(faults bool) {
 		m.left(m.a.start(c))
 		return
 	}
-	u, whole, err := m.a.step(r)
+	u, whole, err := m.a.step(&response{WatchResponse: r})
 	m.say("%v -> %v %v %v", r, u, whole, err)
 	if err == nil && whole {
 		m.take(u)

@@ -385,7 +385,7 @@ func TestAssembler(t *testing.T) {
 					begin()
 					continue
 				}
-				u, whole, err := a.step(r)
+				u, whole, err := a.step(&response{WatchResponse: r})
 				failed(err)
 				if !whole {
 					continue

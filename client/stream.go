@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -27,6 +28,8 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	told []target // of the last response; owned by serve
+
 	mu      sync.Mutex
 	dead    bool                 // takes no watches any more; guarded by mu
 	retired bool                 // takes no further watches; guarded by mu
@@ -35,6 +38,12 @@ type stream struct {
 	lastID  int64                // guarded by mu
 	out     []*pb.WatchRequest   // to be sent; guarded by mu
 	askedAt time.Time            // last RequestProgress; guarded by mu
+}
+
+// target is a watch on the stream.
+type target struct {
+	id int64
+	w  *Watcher
 }
 
 // startWait is a watch that has been asked for and has not started.
@@ -54,6 +63,7 @@ func newStream(c *Client, n *node) *stream {
 		watches: map[int64]*Watcher{}, pending: map[int64]*startWait{},
 		out: []*pb.WatchRequest{{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{
 			ProgressInterval: durationpb.New(max(c.cfg.Silence/3, 100*time.Millisecond)),
+			AllowWatchIds:    proto.Bool(true),
 		}}}},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
@@ -250,35 +260,60 @@ func (s *stream) heardNow() { s.heard.Store(int64(time.Since(s.c.born))) }
 
 // handle hands a response to the watchers it is about. It never waits for a
 // consumer.
-func (s *stream) handle(r *pb.WatchResponse) {
-	for id, w := range s.about(r) {
-		w.handle(s, id, r)
+func (s *stream) handle(m *pb.WatchResponse) {
+	r := &response{WatchResponse: m}
+	s.told = s.about(m, s.told[:0])
+	for _, t := range s.told {
+		t.w.handle(s, t.id, r)
 	}
+	clear(s.told)
 }
 
-// about returns the watchers that a response is about, by watch ID.
-func (s *stream) about(r *pb.WatchResponse) map[int64]*Watcher {
+// about appends the watchers that a response is about. One that has left the
+// stream may still be named.
+func (s *stream) about(r *pb.WatchResponse, to []target) []target {
 	ids := r.GetWatchIds()
-	if r.GetWatchId() != 0 {
-		ids = []int64{r.GetWatchId()}
-	} else if p := r.GetProgress(); p != nil && len(ids) == 0 {
+	if p := r.GetProgress(); p != nil && len(ids) == 0 {
 		ids = p.GetWatchIds()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[int64]*Watcher, max(len(ids), 1))
-	if len(ids) == 0 && r.GetProgress() != nil { // of the whole stream
-		for id, w := range s.watches {
+	add := func(id int64) {
+		if w := s.watches[id]; w != nil {
+			to = append(to, target{id, w})
+		}
+	}
+	switch {
+	case r.GetWatchId() != 0:
+		add(r.GetWatchId())
+	case len(ids) == 0 && r.GetProgress() != nil: // of the whole stream
+		for id := range s.watches {
 			if s.pending[id] == nil {
-				out[id] = w
+				add(id)
 			}
 		}
-		return out
-	}
-	for _, id := range ids {
-		if w := s.watches[id]; w != nil {
-			out[id] = w
+	default:
+		for _, id := range ids {
+			add(id)
 		}
 	}
-	return out
+	return to
+}
+
+// response is what a node has sent, for one watch or for several: what it carries
+// is decoded once, and shared.
+type response struct {
+	*pb.WatchResponse
+	decoded []Event
+}
+
+// events returns the events. Who appends to them gets a copy.
+func (r *response) events() []Event {
+	if n := len(r.GetEvents()); r.decoded == nil && n > 0 {
+		r.decoded = make([]Event, n)
+		for i, e := range r.GetEvents() {
+			r.decoded[i] = eventFrom(e)
+		}
+	}
+	return r.decoded[:len(r.decoded):len(r.decoded)]
 }

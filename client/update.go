@@ -51,8 +51,9 @@ func (k UpdateKind) String() string {
 // Update is one step of a watch, always whole: a unit (a state, delta, resync
 // or conflated one) is handed out when its last key has arrived, so that none
 // is ever seen torn, whatever happens to nodes in its middle. Revisions strictly
-// increase from each to the next within one lineage. Its contents are shared: do
-// not change them.
+// increase from each to the next within one lineage. Its contents are shared, with
+// other watchers of the client, too: do not change them. Appending to them is
+// safe.
 type Update struct {
 	Kind UpdateKind
 	// Revision is where the watcher stands after the update.

@@ -12,7 +12,7 @@ import (
 // the consumer.
 
 // handle takes a response of the watch id on stream s.
-func (w *Watcher) handle(s *stream, id int64, r *pb.WatchResponse) {
+func (w *Watcher) handle(s *stream, id int64, r *response) {
 	w.mu.Lock()
 	if w.on != s || w.id != id {
 		w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	return resumed
 }
 
-func (w *Watcher) stepLocked(r *pb.WatchResponse) {
+func (w *Watcher) stepLocked(r *response) {
 	if p := r.GetProgress(); p.GetAge() != nil && p.GetRevision() > 0 && w.asm.steady() {
 		if at := time.Now().Add(-p.GetAge().AsDuration()); at.After(w.freshAt) {
 			w.freshAt = at

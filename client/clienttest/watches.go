@@ -2,6 +2,7 @@ package clienttest
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,11 +28,13 @@ type watch struct {
 
 // watchStream serves one Watch stream, from one goroutine.
 type watchStream struct {
-	n       *Node
-	c       *Cluster
-	rpc     pb.CacheService_WatchServer
-	watches []*watch
-	later   <-chan time.Time // something is to be delivered then
+	n         *Node
+	c         *Cluster
+	rpc       pb.CacheService_WatchServer
+	watches   []*watch
+	later     <-chan time.Time // something is to be delivered then
+	lists     bool             // the client understands lists of watches
+	cancelled int64            // the watch that was cancelled last; 0: none
 }
 
 func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
@@ -70,6 +73,7 @@ func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
 			}
 			if o := r.GetOptions(); o != nil {
 				tick.Reset(o.GetProgressInterval().AsDuration())
+				w.lists = o.GetAllowWatchIds()
 			}
 			err = w.request(r)
 		case <-rpc.Context().Done():
@@ -118,7 +122,7 @@ func (w *watchStream) garbled(r *pb.WatchResponse) error {
 		}
 	case 3:
 		if sync == nil {
-			return w.rpc.Send(&pb.WatchResponse{WatchId: r.GetWatchId(), Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{
+			return w.rpc.Send(&pb.WatchResponse{WatchId: r.GetWatchId(), WatchIds: r.GetWatchIds(), Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{
 				Kind: pb.SyncKind_SYNC_KIND_DELTA, Begin: true, End: true, FromRevision: r.GetRevision() + 5, Revision: r.GetRevision() + 10,
 			}}}) //nolint:wrapcheck // gRPC's own
 		}
@@ -162,6 +166,7 @@ func (w *watchStream) request(r *pb.WatchRequest) error {
 		for i, x := range w.watches {
 			if x.id == r.GetCancel().GetWatchId() {
 				w.remove(i)
+				w.cancelled = x.id
 				return w.ended(x.id, &pb.Ended{Reason: pb.EndReason_END_REASON_CANCELED})
 			}
 		}
@@ -316,12 +321,68 @@ func (w *watchStream) deliver() (<-chan struct{}, error) {
 		}
 	}
 	w.later = nil
+	var together []*watch
 	for _, x := range w.watches {
-		if err := w.deliverTo(x, visible, floor); err != nil {
+		if w.lists && x.conflate == 0 && (!x.sync || x.next >= floor) {
+			together = append(together, x)
+		} else if err := w.deliverTo(x, visible, floor); err != nil {
 			return nil, err
 		}
 	}
-	return changed, nil
+	return changed, w.deliverTogether(together, visible)
+}
+
+// deliverTogether sends what several watches get once, with the list of them. It
+// also names the one that was cancelled last, as a node does that has not heard
+// of that yet.
+func (w *watchStream) deliverTogether(watches []*watch, visible int64) error {
+	next := visible + 1
+	for _, x := range watches {
+		next = min(next, x.next)
+	}
+	for ; next <= visible; next++ {
+		for _, r := range w.responses(watches, next) {
+			switch {
+			case w.cancelled > 0:
+				r.WatchIds = append(r.GetWatchIds(), w.cancelled)
+			case len(r.GetWatchIds()) == 1:
+				r.WatchId, r.WatchIds = r.GetWatchIds()[0], nil
+			}
+			for c := range chunks(r.GetEvents(), w.c.cfg.FragmentEvents) {
+				part := &pb.WatchResponse{WatchId: r.GetWatchId(), WatchIds: r.GetWatchIds(), Revision: next, Fragment: !c.last, Events: c.part}
+				if err := w.send(part); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// responses takes the watches that are there past a revision, and returns what
+// they get of it.
+func (w *watchStream) responses(watches []*watch, revision int64) (out []*pb.WatchResponse) {
+	for _, x := range watches {
+		if x.next != revision {
+			continue
+		}
+		x.next++
+		w.c.mu.Lock()
+		events := w.c.hist.events(revision, x.start, x.end, x.prev)
+		w.c.mu.Unlock()
+		if len(events) == 0 {
+			continue
+		}
+		same := slices.IndexFunc(out, func(r *pb.WatchResponse) bool {
+			return slices.EqualFunc(r.GetEvents(), events, func(a, b *pb.Event) bool { return a.GetKv() == b.GetKv() && a.GetPrevKv() == b.GetPrevKv() })
+		})
+		if same < 0 {
+			same = len(out)
+			out = append(out, &pb.WatchResponse{Events: events})
+		}
+		out[same].WatchIds = append(out[same].WatchIds, x.id)
+	}
+	return out
 }
 
 func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
