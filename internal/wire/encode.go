@@ -274,7 +274,7 @@ func NewRecipients(ids []int64) Recipient {
 	}
 	b := make([]byte, 0, protowire.SizeTag(watchIDs)+protowire.SizeBytes(size))
 	b = protowire.AppendTag(b, watchIDs, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // a length
+	b = protowire.AppendVarint(b, uint64(size))
 	for _, id := range ids {
 		b = protowire.AppendVarint(b, uint64(id)) //nolint:gosec // proto's int64
 	}
