@@ -7,6 +7,9 @@
 //
 //	cache ─Wake─▶ watch ─▶ pump: Watch.Next → encode → SendMsg
 //
+// The watches of a stream whose client understands lists of watches are a crowd:
+// what several of them get is one message.
+//
 // A client that closes its side of a Watch stream says that it will ask for
 // nothing more. Its watches go on; the stream ends with the last of them.
 package server

@@ -1,5 +1,7 @@
 package server
 
+import shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+
 // DueBy is dueBy.
 var DueBy = dueBy
 
@@ -10,3 +12,6 @@ func (s *Server) SetPace(watches int) { s.pace = watches }
 func (s *Server) BoundOpenings(atATime, waiting int) {
 	s.openings.atATime, s.openings.maxWaiting = atATime, waiting
 }
+
+// CacheService returns the service that a client's stream is served by.
+func (s *Server) CacheService() shardwatchv1.CacheServiceServer { return &cacheService{srv: s} }

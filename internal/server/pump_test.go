@@ -31,15 +31,16 @@ func (s *stream) takes(watches int, first, last int64) error {
 		if len(m.GetEvents()) == 0 {
 			continue
 		}
-		id := m.GetWatchId()
-		if at[id] == 0 {
-			at[id] = first - 1
-		}
-		if at[id]++; m.GetRevision() != at[id] {
-			return fmt.Errorf("watch %d: got revision %d, want %d", id, m.GetRevision(), at[id])
-		}
-		if at[id] == last {
-			done++
+		for _, id := range about(m) {
+			if at[id] == 0 {
+				at[id] = first - 1
+			}
+			if at[id]++; m.GetRevision() != at[id] {
+				return fmt.Errorf("watch %d: got revision %d, want %d", id, m.GetRevision(), at[id])
+			}
+			if at[id] == last {
+				done++
+			}
 		}
 	}
 	return nil
@@ -55,6 +56,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 	value := string(bytes.Repeat([]byte("v"), 900))
 	stuck := r.watch()
 	open := func(s *stream) {
+		s.together(true)
 		for id := range watches {
 			s.create(all(int64(id)+1, first))
 		}
@@ -71,6 +73,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 		var readers sync.WaitGroup
 		for range streams {
 			s := r.watch()
+			s.together(half == 0)
 			for id := range watches {
 				s.create(all(int64(id)+1, first+half*revisions))
 			}
@@ -105,8 +108,9 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: quiet})
 	value := string(bytes.Repeat([]byte("v"), 8<<10))
-	for range 5 {
+	for i := range 6 {
 		stuck, other := r.watch(), r.watch()
+		stuck.together(i%2 == 0)
 		next := int64(h.Now()) + 1
 		for id := range watches {
 			stuck.create(all(int64(id)+1, next))
@@ -167,6 +171,7 @@ func TestStreamsThatEndAtAnyTime(t *testing.T) {
 			conn := dial(t, r.clients)
 			for range 30 {
 				s := watchOn(t, conn)
+				s.together(rng.IntN(2) == 0)
 				watches := 1 + rng.IntN(8)
 				for id := range int64(watches) {
 					c := all(id+1, first)

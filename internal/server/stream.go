@@ -43,6 +43,7 @@ type stream struct {
 	closing bool             // guarded by mu; nothing is spawned any more
 
 	progress progress
+	crowd    crowd
 }
 
 // Watch implements shardwatchv1.CacheServiceServer.
@@ -59,6 +60,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
 	}
 	st.progress.start(st, s.srv.cfg.ProgressInterval)
+	st.crowd.start(st)
 	defer st.close()
 	defer cancel()
 	defer s.srv.leave(st)
@@ -116,6 +118,9 @@ func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
 				return &kv.InvalidError{Field: "options.progress_interval", Reason: fmt.Sprintf("must lie between %v and %v", minProgressInterval, maxProgressInterval)}
 			}
 			s.progress.setInterval(d.AsDuration())
+		}
+		if r.Options.AllowWatchIds != nil {
+			s.crowd.on.Store(r.Options.GetAllowWatchIds())
 		}
 		return nil
 	}

@@ -55,6 +55,8 @@ type watch struct {
 
 	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
+
+	round uint64 // guarded by the crowd's mu: of the crowd, when the watch was added last
 }
 
 type phase uint8
@@ -75,7 +77,13 @@ func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
 }
 
 // Wake implements cache.Waker.
-func (w *watch) Wake() { w.task.Wake() }
+func (w *watch) Wake() {
+	if w.s.crowd.on.Load() {
+		w.s.crowd.add(w)
+	} else {
+		w.task.Wake()
+	}
+}
 
 // end has the pump end the watch. The first reason stays.
 func (w *watch) end(why *shardwatchv1.Ended) {
@@ -196,6 +204,9 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		return false
 	case w.interval > 0:
 		return w.conflate(own)
+	case w.s.crowd.on.Load():
+		w.s.crowd.add(w)
+		return false
 	}
 	return w.events(own)
 }
