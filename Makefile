@@ -25,16 +25,16 @@ race: ## Run the tests with the race detector, without the longest ones
 	go test -race -short ./...
 
 .PHONY: bench
-bench: ## Run the benchmarks of the cache; compare runs with benchstat
+bench: ## Measure etcd, its grpc-proxy and cache nodes side by side, in a quarter of an hour (ARGS="--help" shows how)
+	go run ./bench/compare $(ARGS)
+
+.PHONY: microbench
+microbench: ## Run the benchmarks of the cache; compare runs with benchstat
 	go test -run '^$$' -bench . -benchmem ./internal/cache
 
 .PHONY: bench-catchup
 bench-catchup: ## Compare what it costs to come back after 100,000 revisions (ARGS="--help" shows how)
 	go run ./bench/catchup $(ARGS)
-
-.PHONY: bench-etcd
-bench-etcd: ## Compare etcd with cache nodes before it, through etcd's API (ARGS="--help" shows how)
-	go run ./bench/etcdapi $(ARGS)
 
 .PHONY: chaos
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)

@@ -61,7 +61,7 @@ func Peaks(pids []int) ([]int64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the memory of a process: %w", err)
 		}
-		n, err := highWater(string(text))
+		n, err := size(string(text), "VmHWM:")
 		if err != nil {
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
@@ -70,13 +70,31 @@ func Peaks(pids []int) ([]int64, error) {
 	return out, nil
 }
 
-// highWater reads VmHWM out of a status file.
-func highWater(status string) (int64, error) {
-	for line := range strings.Lines(status) {
-		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+// Memory adds up the memory of the processes, in bytes: what several share is
+// divided among those who share it (PSS).
+func Memory(pids []int) (int64, error) {
+	var sum int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			return 0, fmt.Errorf("read the memory of a process: %w", err)
+		}
+		n, err := size(string(text), "Pss:")
+		if err != nil {
+			return 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// size reads a line of a file that gives sizes in kB.
+func size(file, name string) (int64, error) {
+	for line := range strings.Lines(file) {
+		if text, ok := strings.CutPrefix(line, name); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("its status has no VmHWM")
+	return 0, fmt.Errorf("there is no %s", name)
 }

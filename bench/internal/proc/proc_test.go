@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -14,10 +15,10 @@ func TestTexts(t *testing.T) {
 	if _, err := ticks("1 (x) S 1"); err == nil {
 		t.Error("a short stat line is taken")
 	}
-	if n, err := highWater("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"); n != 2<<20 || err != nil {
+	if n, err := size("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n", "VmHWM:"); n != 2<<20 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	if _, err := highWater("Name:\tx\n"); err == nil {
+	if _, err := size("Name:\tx\n", "VmHWM:"); err == nil {
 		t.Error("a status without VmHWM is taken")
 	}
 	self := []int{os.Getpid()}
@@ -33,7 +34,32 @@ func TestTexts(t *testing.T) {
 	if err != nil || after[0]-before[0] < 32<<20 {
 		t.Errorf("%d bytes more with %d bytes of ballast, %v", after[0]-before[0], len(ballast), err)
 	}
+	if n, err := Memory(self); err != nil || n < int64(len(ballast)) {
+		t.Errorf("%d bytes of memory with %d bytes of ballast, %v", n, len(ballast), err)
+	}
 	if _, err := CPU(self); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestProcess(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	p, err := Start(log, "sleep", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Err(); err != nil {
+		t.Errorf("it has ended: %v", err)
+	}
+	if _, err := CPU([]int{p.PID()}); err != nil {
+		t.Error(err)
+	}
+	p.Kill()
+	p.Kill()
+	if p.Err() == nil {
+		t.Error("it was killed and runs")
+	}
+	if _, err := Start(log, "/no/such/program"); err == nil {
+		t.Error("a program that is not there was started")
 	}
 }

@@ -13,6 +13,7 @@ type cursor struct {
 	rest  mem.BufferSlice
 	b     []byte // what is left of the current buffer
 	left  int    // bytes left in all
+	sized bool   // the field that fields has come to is not a number
 	first error  // the first mistake; everything after it reads zeros
 }
 
@@ -92,6 +93,7 @@ func (c *cursor) fields(n int, f func(number int, v uint64)) {
 	end := c.left - n
 	for c.left > end && c.first == nil {
 		tag := c.varint()
+		c.sized = tag&7 == 2
 		switch tag & 7 {
 		case 0:
 			f(int(tag>>3), c.varint())
@@ -112,7 +114,8 @@ func (c *cursor) fields(n int, f func(number int, v uint64)) {
 	}
 }
 
-// The numbers of fields, from etcd's rpc.proto and kv.proto.
+// The numbers of fields, from etcd's rpc.proto and kv.proto, and from our
+// cache.proto where they are others there.
 const (
 	headerRevision = 3
 
@@ -125,8 +128,14 @@ const (
 	watchCreated  = 3
 	watchCanceled = 4
 	watchReason   = 6
-	watchFragment = 7
 	watchEvents   = 11
+
+	nativeWatchID  = 1
+	nativeWatchIDs = 2
+	nativeCreated  = 5
+	nativeSync     = 7
+	nativeEnded    = 8
+	endedMessage   = 2
 
 	eventKv = 2
 
@@ -176,39 +185,78 @@ func (r *ranged) scan(m mem.BufferSlice) error {
 
 // watched is what is looked at in an answer to Watch.
 type watched struct {
-	id                         int64
-	created, canceled, partial bool
-	reason                     string
-	revisions                  []int64 // of the events
+	native            bool    // by the native API: set before
+	ids               []int64 // the watches it is for
+	created, canceled bool
+	reason            string
+	revisions         []int64 // of the events
 }
 
 func (w *watched) scan(m mem.BufferSlice) error {
 	c := newCursor(m)
-	*w = watched{revisions: w.revisions[:0]}
-	c.fields(c.left, func(number int, v uint64) {
-		switch number {
-		case watchID:
-			w.id = int64(v)
-		case watchCreated:
-			w.created = v != 0
-		case watchCanceled:
-			w.canceled = v != 0
-		case watchReason:
-			w.reason = string(c.bytes(nil, int(v)))
-		case watchFragment:
-			w.partial = v != 0
-		case watchEvents:
-			c.fields(int(v), func(number int, v uint64) {
-				if number != eventKv {
-					return
-				}
-				c.fields(int(v), func(number int, v uint64) {
-					if number == kvModRevision {
-						w.revisions = append(w.revisions, int64(v))
-					}
-				})
-			})
-		}
-	})
+	*w = watched{native: w.native, ids: w.ids[:0], revisions: w.revisions[:0]}
+	if w.native {
+		c.fields(c.left, func(number int, v uint64) { w.nativeField(c, number, v) })
+	} else {
+		w.ids = append(w.ids, 0) // which is not sent
+		c.fields(c.left, func(number int, v uint64) { w.etcdField(c, number, v) })
+	}
 	return c.first
+}
+
+func (w *watched) etcdField(c *cursor, number int, v uint64) {
+	switch number {
+	case watchID:
+		w.ids[0] = int64(v)
+	case watchCreated:
+		w.created = v != 0
+	case watchCanceled:
+		w.canceled = v != 0
+	case watchReason:
+		w.reason = string(c.bytes(nil, int(v)))
+	case watchEvents:
+		w.event(c, v)
+	}
+}
+
+func (w *watched) nativeField(c *cursor, number int, v uint64) {
+	switch number {
+	case nativeWatchID:
+		w.ids = append(w.ids, int64(v))
+	case nativeWatchIDs:
+		if !c.sized { // not packed
+			w.ids = append(w.ids, int64(v))
+			return
+		}
+		for end := c.left - int(v); c.left > end && c.first == nil; {
+			w.ids = append(w.ids, int64(c.varint()))
+		}
+	case nativeCreated:
+		w.created = true
+	case nativeSync:
+		w.canceled, w.reason = true, "it was sent a unit instead of events"
+	case nativeEnded:
+		w.canceled = true
+		c.fields(int(v), func(number int, v uint64) {
+			if number == endedMessage {
+				w.reason = string(c.bytes(nil, int(v)))
+			}
+		})
+	case watchEvents:
+		w.event(c, v)
+	}
+}
+
+// event reads the mod revision of an event.
+func (w *watched) event(c *cursor, size uint64) {
+	c.fields(int(size), func(number int, v uint64) {
+		if number != eventKv {
+			return
+		}
+		c.fields(int(v), func(number int, v uint64) {
+			if number == kvModRevision {
+				w.revisions = append(w.revisions, int64(v))
+			}
+		})
+	})
 }

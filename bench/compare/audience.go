@@ -1,0 +1,440 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// watchPrefix is that of all keys that are watched, spread over folders.
+const (
+	watchPrefix  = "/bench/watched/"
+	watchFolders = 100
+)
+
+// How watches lie on streams and connections.
+const (
+	modeShared     = "shared"     // 100 watches on a stream, a stream on a connection
+	modeStream     = "stream"     // a watch on a stream, 100 streams on a connection
+	modeConnection = "connection" // a watch on a connection
+)
+
+// What is watched.
+const (
+	whatPrefix = "prefix"  // one prefix by all: every event matches every watch
+	whatKeys   = "keys"    // an exact key by each: every event matches one watch
+	whatFolder = "percent" // a folder by each: every event matches a watch in a hundred
+)
+
+// shape is watches and the events that are written for them.
+type shape struct {
+	mode, what string
+	watches    int
+	size       int // of an event's value
+}
+
+// groups is how many sets of keys there are, none of them empty. A watch covers
+// one, and the events go to one after the other.
+func (s shape) groups() int {
+	switch s.what {
+	case whatKeys:
+		return s.watches
+	case whatFolder:
+		return min(watchFolders, s.watches)
+	}
+	return 1
+}
+
+// watched returns what the watches of a group cover.
+func (s shape) watched(group int) (key, end string) {
+	switch s.what {
+	case whatKeys:
+		return s.key(group), ""
+	case whatFolder:
+		return fmt.Sprintf("%s%05d/", watchPrefix, group), fmt.Sprintf("%s%05d0", watchPrefix, group)
+	}
+	return watchPrefix, "/bench/watched0"
+}
+
+// key returns the key of an event.
+func (s shape) key(event int) string {
+	if s.what == whatPrefix {
+		return fmt.Sprintf("%s%05d/key", watchPrefix, event%watchFolders)
+	}
+	return fmt.Sprintf("%s%05d/key", watchPrefix, event%s.groups())
+}
+
+// perStream and perConn say how watches lie on streams, and those on
+// connections.
+func (s shape) perStream() int {
+	if s.mode == modeShared {
+		return 100
+	}
+	return 1
+}
+
+func (s shape) perConn() int {
+	if s.mode == modeStream {
+		return 100
+	}
+	return 1
+}
+
+// audience is a client with all watches of a load. It checks that each watch
+// sees each revision once and in order.
+type audience struct {
+	shape
+	side   *side
+	after  int64 // the revision before the first event
+	events int
+
+	began     time.Time
+	acked     []atomic.Int64        // by event: when its write was acknowledged, in ns since began
+	latency   map[string]*histogram // by endpoint: from then to the receipt
+	newest    atomic.Int64          // the greatest revision that was acknowledged
+	delivered atomic.Int64
+	messages  atomic.Int64 // that carried events
+
+	mu      sync.Mutex
+	conns   []*grpc.ClientConn // guarded by mu
+	streams []*watchStream
+
+	// lost is called when a stream breaks, and makes it go on; nil: that is an
+	// error.
+	lost func(ctx context.Context, s *watchStream, why error) error
+}
+
+// watchStream is one stream. Its fields belong to the goroutine that reads it.
+type watchStream struct {
+	grpc.ClientStream
+	end     string // its endpoint
+	watches []*position
+	waiting int // for the creation of so many
+	hungry  int // so many still wait for events
+}
+
+// position is how far a watch is.
+type position struct {
+	group   int
+	last    int64 // the revision that it saw last
+	left    int   // events that are still to come
+	created bool
+}
+
+// newAudience describes an audience for events that follow a revision.
+func newAudience(s *side, sh shape, after int64, events int) *audience {
+	a := &audience{shape: sh, side: s, after: after, events: events, began: time.Now(), acked: make([]atomic.Int64, events), latency: make(map[string]*histogram)}
+	for _, end := range s.ends {
+		a.latency[end] = new(histogram)
+	}
+	return a
+}
+
+// expected is how many deliveries there must be in all.
+func (a *audience) expected() (n int64) {
+	for i := range a.watches {
+		n += int64(a.position(i).left)
+	}
+	return n
+}
+
+// position is where a watch begins.
+func (a *audience) position(watch int) *position {
+	groups := a.groups()
+	group := watch % groups
+	return &position{group: group, last: a.after, left: (a.events - group + groups - 1) / groups}
+}
+
+// open opens all watches and returns when they are created.
+func (a *audience) open(ctx context.Context) error {
+	return a.connect(func(s *watchStream, conn *grpc.ClientConn) error { return a.create(ctx, s, conn) })
+}
+
+// openAndRead opens all watches and reads each as soon as it is there.
+func (a *audience) openAndRead(ctx context.Context) error {
+	return a.connect(func(s *watchStream, conn *grpc.ClientConn) error {
+		if err := a.create(ctx, s, conn); err != nil {
+			return err
+		}
+		return a.readStream(ctx, s)
+	})
+}
+
+// connect calls f for every stream, for many at a time. The endpoints take turns,
+// connection by connection.
+func (a *audience) connect(f func(*watchStream, *grpc.ClientConn) error) error {
+	var g errgroup.Group
+	var conn *grpc.ClientConn
+	var end string
+	for at, n := 0, 0; at < a.watches; n++ {
+		if n%a.perConn() == 0 {
+			end = a.side.ends[n/a.perConn()%len(a.side.ends)]
+			var err error
+			if conn, err = a.dial(end); err != nil {
+				return err
+			}
+		}
+		s := &watchStream{end: end}
+		for ; at < a.watches && len(s.watches) < a.perStream(); at++ {
+			p := a.position(at)
+			s.watches = append(s.watches, p)
+			if p.left > 0 {
+				s.hungry++
+			}
+		}
+		a.streams = append(a.streams, s)
+		conn := conn
+		g.Go(func() error {
+			err := f(s, conn)
+			if err != nil {
+				a.close() // what the others wait for is for nothing
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// dial makes a connection of the audience's.
+func (a *audience) dial(end string) (*grpc.ClientConn, error) {
+	var small []grpc.DialOption
+	if a.mode == modeConnection { // the client has as many as the servers
+		small = append(small, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+	}
+	conn, err := a.side.dial(end, small...)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conns = append(a.conns, conn)
+	return conn, nil
+}
+
+const (
+	etcdWatchMethod   = "/etcdserverpb.Watch/Watch"
+	nativeWatchMethod = "/shardwatch.v1.CacheService/Watch"
+)
+
+// create opens a stream and creates its watches, each behind what it has seen.
+func (a *audience) create(ctx context.Context, s *watchStream, conn *grpc.ClientConn) (err error) {
+	method := etcdWatchMethod
+	if a.native() {
+		method = nativeWatchMethod
+	}
+	if s.ClientStream, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method); err != nil {
+		return fmt.Errorf("open a watch stream: %w", err)
+	}
+	if a.native() {
+		if err := s.SendMsg(allowWatchIDs()); err != nil {
+			return fmt.Errorf("set the options of a stream: %w", err)
+		}
+	}
+	for i, p := range s.watches {
+		p.created = false
+		if err := s.SendMsg(a.request(i, p)); err != nil {
+			return fmt.Errorf("create a watch: %w", err)
+		}
+	}
+	r := watched{native: a.native()}
+	for s.waiting = len(s.watches); s.waiting > 0; {
+		if err := s.RecvMsg(&r); err != nil {
+			return fmt.Errorf("create a watch: %w", err)
+		}
+		if err := a.take(s, &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowWatchIDs says that events for several watches may come once.
+func allowWatchIDs() *shardwatchv1.WatchRequest {
+	return &shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Options{Options: &shardwatchv1.StreamOptions{AllowWatchIds: proto.Bool(true)}}}
+}
+
+func (a *audience) native() bool { return a.side.kind == sideNative }
+
+// request creates the watch at an index of its stream. Its ID is firstID higher:
+// servers of etcd's API number the watches of a stream in this way.
+func (a *audience) request(index int, p *position) proto.Message {
+	key, end := a.watched(p.group)
+	if a.native() {
+		return &shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{
+			WatchId: int64(index) + a.firstID(), Key: []byte(key), RangeEnd: []byte(end),
+			Start: &shardwatchv1.CreateWatch_StartRevision{StartRevision: p.last + 1},
+		}}}
+	}
+	return &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{
+		Key: []byte(key), RangeEnd: []byte(end), StartRevision: p.last + 1,
+	}}}
+}
+
+func (a *audience) firstID() int64 {
+	if a.native() {
+		return 1
+	}
+	return 0
+}
+
+// read reads all streams until every watch has every event.
+func (a *audience) read(ctx context.Context) error {
+	var g errgroup.Group
+	for _, s := range a.streams {
+		g.Go(func() error {
+			err := a.readStream(ctx, s)
+			if err != nil {
+				a.close() // nobody waits for what cannot come
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func (a *audience) readStream(ctx context.Context, s *watchStream) error {
+	r := watched{native: a.native()}
+	for s.hungry > 0 {
+		if err := s.RecvMsg(&r); err != nil {
+			if a.lost == nil || ctx.Err() != nil {
+				return fmt.Errorf("read a watch: %w", err)
+			}
+			if err := a.lost(ctx, s, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := a.take(s, &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take checks an answer: each watch sees each revision once, in order.
+func (a *audience) take(s *watchStream, r *watched) error {
+	for _, id := range r.ids {
+		at := id - a.firstID()
+		if at < 0 || at >= int64(len(s.watches)) {
+			if r.canceled || len(r.revisions) > 0 || r.created {
+				return fmt.Errorf("an answer for watch %d, which there is not: %s", id, r.reason)
+			}
+			continue // progress of a whole stream
+		}
+		p := s.watches[at]
+		if r.canceled {
+			return fmt.Errorf("watch %d was cancelled: %s", id, r.reason)
+		}
+		if r.created && !p.created {
+			p.created = true
+			s.waiting--
+		}
+		for _, revision := range r.revisions {
+			if revision <= p.last || (revision != p.last+1 && a.groups() == 1) {
+				return fmt.Errorf("watch %d: revision %d comes after %d", id, revision, p.last)
+			}
+			p.last = revision
+		}
+		if len(r.revisions) == 0 {
+			continue
+		}
+		if p.left -= len(r.revisions); p.left == 0 {
+			s.hungry--
+		} else if p.left < 0 {
+			return fmt.Errorf("watch %d was sent more events than were written", id)
+		}
+	}
+	if len(r.revisions) == 0 {
+		return nil
+	}
+	a.delivered.Add(int64(len(r.ids) * len(r.revisions)))
+	a.messages.Add(1)
+	now := int64(time.Since(a.began))
+	for _, revision := range r.revisions {
+		var took time.Duration // of what came before the writer knew: none
+		if at := revision - a.after - 1; at >= 0 && at < int64(len(a.acked)) {
+			if acked := a.acked[at].Load(); acked != 0 {
+				took = time.Duration(now - acked)
+			}
+		}
+		a.latency[s.end].add(took, int64(len(r.ids)))
+	}
+	return nil
+}
+
+func (a *audience) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.conns {
+		_ = c.Close()
+	}
+}
+
+// writers is how many puts are under way at a time, at most.
+const writers = 16
+
+// write puts all events, so many per second, or as fast as they are taken when
+// that is 0, and returns how long each took.
+func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond float64) (*histogram, error) {
+	puts := new(histogram)
+	value := value(1, a.size)
+	var next atomic.Int64
+	start := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for range writers {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= a.events {
+					return nil
+				}
+				if perSecond > 0 {
+					if err := pause(ctx, time.Until(start.Add(time.Duration(float64(i)/perSecond*float64(time.Second))))); err != nil {
+						return err
+					}
+				}
+				began := time.Now()
+				r, err := cli.Put(ctx, a.key(i), value)
+				if err != nil {
+					return fmt.Errorf("write an event: %w", err)
+				}
+				at := r.Header.GetRevision() - a.after - 1
+				if at < 0 || at >= int64(a.events) {
+					return fmt.Errorf("a write of somebody else came between: revision %d", r.Header.GetRevision())
+				}
+				a.acked[at].Store(int64(time.Since(a.began)))
+				for newest := a.newest.Load(); r.Header.GetRevision() > newest && !a.newest.CompareAndSwap(newest, r.Header.GetRevision()); {
+					newest = a.newest.Load()
+				}
+				puts.add(time.Since(began), 1)
+			}
+		})
+	}
+	return puts, g.Wait()
+}
+
+// pause waits, or returns at once when d is not positive.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), context.Cause(ctx))
+	}
+}

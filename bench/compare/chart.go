@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// chart draws the CPU time per delivery, a bar for each side, load after load.
+// Within a load the bars are to scale.
+func (r report) chart(out io.Writer) error {
+	const (
+		width, left, widest   = 760, 80, 470
+		line, gap, top, title = 20, 16, 40, 22
+	)
+	var rows []row
+	height := top
+	for _, x := range r.rows() {
+		if x.figure == figureCPU || x.figure == figureReplay {
+			rows = append(rows, x)
+			height += title + line*len(x.values) + gap
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">
+<style>
+text { font: 13px system-ui, sans-serif; fill: #1f2328 }
+.head { font-weight: 600 }
+.note { fill: #59636e }
+.etcd { fill: #6e7781 } .proxy { fill: #a475f9 } .tier { fill: #2da44e } .native { fill: #218bff } .grpc { fill: #d4a72c }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9198a1 } }
+</style>
+`, width, height, width, height)
+	fmt.Fprintf(&b, `<text x="0" y="18" class="head">Server CPU per delivered event</text><text x="%d" y="18" class="note">%s; bars are to scale within a load</text>`+"\n",
+		230, escape(r.Setting))
+	y := top
+	for _, x := range rows {
+		fmt.Fprintf(&b, `<text x="0" y="%d" class="head">%s</text>`+"\n", y+14, escape(x.load))
+		y += title
+		most := 0.0
+		for _, v := range x.values {
+			most = max(most, v)
+		}
+		for _, side := range r.Sides {
+			v, ok := x.values[side]
+			if !ok {
+				continue
+			}
+			long := 1.0
+			if most > 0 {
+				long = max(1, v/most*widest)
+			}
+			label := x.unit.text(v)
+			if ratio, ok := x.ratio(side); ok && side != sideEtcd {
+				label += fmt.Sprintf(" (%.2f of etcd's)", ratio)
+			}
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="%d" rx="2" class="%s"/><text x="%.1f" y="%d">%s</text>`+"\n",
+				left-8, y+14, escape(side), left, y+3, long, line-6, escape(side), float64(left)+long+6, y+14, escape(label))
+			y += line
+		}
+		y += gap
+	}
+	b.WriteString("</svg>\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	return b.String()
+}

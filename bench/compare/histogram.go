@@ -1,0 +1,55 @@
+package main
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// histogram counts durations in buckets that are at most a thirty-second of
+// their value wide. Any number of goroutines may add to it. The zero value is
+// empty.
+type histogram struct {
+	counts [histogramBuckets]atomic.Int64
+}
+
+const (
+	histogramBits    = 5 // of a value that its bucket keeps, besides the first
+	histogramBuckets = (64 - histogramBits + 1) << histogramBits
+)
+
+// add counts a duration n times; a negative one counts as none.
+func (h *histogram) add(d time.Duration, n int64) {
+	v := uint64(max(d, 0))
+	e := max(0, bits.Len64(v)-histogramBits-1)
+	h.counts[e<<histogramBits+int(v>>e)].Add(n)
+}
+
+// total is how many durations were counted.
+func (h *histogram) total() (n int64) {
+	for i := range h.counts {
+		n += h.counts[i].Load()
+	}
+	return n
+}
+
+// quantile returns the greatest duration of the bucket that the share q of all
+// durations does not exceed, and 0 when there are none.
+func (h *histogram) quantile(q float64) time.Duration {
+	all := h.total()
+	left := int64(q*float64(all) + 0.5)
+	for i := range h.counts {
+		if left -= h.counts[i].Load(); left <= 0 && all > 0 {
+			e := max(0, i>>histogramBits-1)
+			return time.Duration(i-e<<histogramBits+1)<<e - 1
+		}
+	}
+	return 0
+}
+
+// merge adds what another one has counted.
+func (h *histogram) merge(other *histogram) {
+	for i := range other.counts {
+		h.counts[i].Add(other.counts[i].Load())
+	}
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/bench/internal/proc"
+)
+
+const rangeMethod = "/etcdserverpb.KV/Range"
+
+// mode is a way to read.
+type mode string
+
+const (
+	serializable mode = "serializable"
+	linearizable mode = "linearizable"
+	paged        mode = "paged" // linearizable, in pages that are pinned to the first one's revision
+)
+
+// listLoads are lists of all keys by more and more clients, and gets of single
+// keys.
+func listLoads(c *config) (out []load) {
+	for i, keys := range c.keys {
+		as := setup{keys: keys, size: c.valueSize, key: keyName}
+		for _, m := range []mode{serializable, linearizable, paged} {
+			out = append(out, load{
+				name: fmt.Sprintf("list/%d/%s", keys, m), sides: etcdSides(), standard: i == 0 && m == linearizable, whole: true,
+				setup: as, run: func(ctx context.Context, t *trial) error { return lists(ctx, t, m, keys) },
+			})
+		}
+	}
+	as := setup{keys: c.keys[0], size: c.valueSize, key: keyName}
+	for _, m := range []mode{serializable, linearizable} {
+		out = append(out, load{
+			name: "get/" + string(m), sides: etcdSides(), whole: true,
+			setup: as, run: func(ctx context.Context, t *trial) error { return gets(ctx, t, m, as.keys) },
+		})
+	}
+	return out
+}
+
+// lists has more and more clients list all keys, each on a connection of its
+// own, the endpoints in turn; and in the end all of them at one endpoint.
+func lists(ctx context.Context, t *trial, m mode, keys int) error {
+	if err := reads(ctx, t, "once", len(t.side.ends), 1, t.side.ends, keys, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
+		return list(ctx, conn, linearizable, keys, 0)
+	}); err != nil {
+		return err
+	}
+	t.out = nil // everything has been read once, whatever that cost
+	idle, err := proc.Memory(t.side.servers())
+	if err != nil {
+		return err
+	}
+	t.note("memory before", unitBytes, float64(idle))
+	one := func(label string, clients int, ends []string) error {
+		times := max(2, (t.listed+keys*clients-1)/(keys*clients))
+		return reads(ctx, t, label, clients, times, ends, keys, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
+			return list(ctx, conn, m, keys, t.page)
+		})
+	}
+	for _, n := range t.clients {
+		if err := one(fmt.Sprintf("%d at a time", n), n, t.side.ends); err != nil {
+			return err
+		}
+	}
+	most := slices.Max(t.clients)
+	return one(fmt.Sprintf("%d at a time at one node", most), most, t.side.ends[:1])
+}
+
+// gets has more and more clients get single keys.
+func gets(ctx context.Context, t *trial, m mode, keys int) error {
+	for _, n := range t.clients {
+		if err := reads(ctx, t, fmt.Sprintf("%d at a time", n), n, (t.gets+n-1)/n, t.side.ends, 1, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
+			return get(ctx, conn, m, keyName(i*7919%keys))
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reads calls f so often for each client, and notes what each of the keys that
+// it reads cost, and the peak memory.
+func reads(ctx context.Context, t *trial, label string, clients, times int, ends []string, keys int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
+	c, err := newCrowd(t.side, clients, ends)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := proc.ResetPeaks(t.side.servers()); err != nil {
+		return err
+	}
+	before, err := t.side.used()
+	if err != nil {
+		return err
+	}
+	if err := c.each(ctx, times, f); err != nil {
+		return err
+	}
+	spent, err := t.side.since(before)
+	if err != nil {
+		return err
+	}
+	peaks, err := proc.Peaks(t.side.servers())
+	if err != nil {
+		return err
+	}
+	var peak int64
+	for _, p := range peaks {
+		peak += p
+	}
+	t.noteTime("CPU per key, "+label, spent.all, int64(clients*times*keys))
+	t.note("peak memory, "+label, unitBytes, float64(peak))
+	return nil
+}
+
+// crowd is clients that read at the same time, each with connections of its
+// own.
+type crowd struct {
+	conns [][]*grpc.ClientConn // by client and endpoint
+}
+
+func newCrowd(s *side, clients int, ends []string) (*crowd, error) {
+	c := &crowd{}
+	for range clients {
+		var conns []*grpc.ClientConn
+		for _, end := range ends {
+			conn, err := s.dial(end)
+			if err != nil {
+				return nil, err
+			}
+			conns = append(conns, conn)
+		}
+		c.conns = append(c.conns, conns)
+	}
+	return c, nil
+}
+
+func (c *crowd) close() {
+	for _, conns := range c.conns {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+}
+
+// each calls f so often for each client, one after the other, and all clients
+// at the same time. The endpoints take turns.
+func (c *crowd) each(ctx context.Context, times int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for client, conns := range c.conns {
+		g.Go(func() error {
+			for i := range times {
+				if err := f(ctx, conns[(client+i)%len(conns)], client*times+i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// list reads all keys, and fails when an answer has others than that.
+func list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, limit int) error {
+	req := &etcdserverpb.RangeRequest{Key: []byte(keyPrefix), RangeEnd: []byte("/registry/pods0"), Serializable: m == serializable}
+	if m != paged {
+		limit = 0
+	}
+	req.Limit = int64(limit)
+	var r ranged
+	for got := 0; ; {
+		if err := conn.Invoke(ctx, rangeMethod, req, &r); err != nil {
+			return fmt.Errorf("list (%s): %w", m, err)
+		}
+		want := keys - got
+		if int(r.count) != want {
+			return fmt.Errorf("list (%s): count %d, want %d", m, r.count, want)
+		}
+		if limit > 0 {
+			want = min(want, limit)
+		}
+		got += r.keys
+		if r.keys != want || r.more != (got < keys) {
+			return fmt.Errorf("list (%s): %d keys, want %d; more is %v", m, r.keys, want, r.more)
+		}
+		if !r.more {
+			return nil
+		}
+		if req.Revision == 0 {
+			req.Revision = r.revision
+		}
+		req.Key = append(append([]byte{}, r.last...), 0)
+	}
+}
+
+// get reads one key.
+func get(ctx context.Context, conn *grpc.ClientConn, m mode, key string) error {
+	var r ranged
+	req := &etcdserverpb.RangeRequest{Key: []byte(key), Serializable: m == serializable}
+	if err := conn.Invoke(ctx, rangeMethod, req, &r); err != nil {
+		return fmt.Errorf("get (%s): %w", m, err)
+	}
+	if r.keys != 1 || string(r.last) != key {
+		return fmt.Errorf("get (%s) of %s: %d keys, %s", m, key, r.keys, r.last)
+	}
+	return nil
+}

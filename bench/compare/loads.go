@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// load is something that is done to sides. Its name is a path, and none begins
+// with another one's.
+type load struct {
+	name string
+	// standard: it runs when no load is named. whole: with --full, too.
+	standard, whole bool
+	// setup is what a side is like when the load begins.
+	setup setup
+	// sides are the kinds that it is for.
+	sides []string
+	run   func(ctx context.Context, t *trial) error
+}
+
+// setup is what a side is like when a load begins.
+type setup struct {
+	nodeArgs []string // of the cache nodes
+	// keys are written, of size bytes each, before anybody but etcd runs.
+	keys, size int
+	key        func(i int) string
+}
+
+// etcdSides have etcd's API, as far as loads use it.
+func etcdSides() []string { return []string{sideEtcd, sideProxy, sideTier} }
+
+// loads are all that there are.
+func loads(c *config) []load {
+	return slices.Concat(watchLoads(c), replayLoads(c), stormLoads(c), memoryLoads(c), listLoads(c), restLoads(c))
+}
+
+// chosen are the loads to run.
+func chosen(c *config) (out []load) {
+	only := regexp.MustCompile(c.only)
+	for _, l := range loads(c) {
+		if c.only != "" && only.MatchString(l.name) || c.only == "" && (l.standard || c.full && l.whole) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// measurement is one figure of a load on a side.
+type measurement struct {
+	Load   string  `json:"load"`
+	Side   string  `json:"side"`
+	Figure string  `json:"figure"`
+	Unit   unit    `json:"unit"`
+	Value  float64 `json:"value"`
+}
+
+// failure is a load that a side did not get through.
+type failure struct {
+	Load string `json:"load"`
+	Side string `json:"side"`
+	Why  string `json:"why"`
+}
+
+// trial is a load on one side.
+type trial struct {
+	*config
+	load string
+	side *side
+	out  []measurement
+}
+
+// note keeps a figure.
+func (t *trial) note(figure string, u unit, value float64) {
+	t.out = append(t.out, measurement{Load: t.load, Side: t.side.kind, Figure: figure, Unit: u, Value: value})
+	t.say("%s, %s: %s %s", t.load, t.side.kind, figure, u.text(value))
+}
+
+// noteTime keeps a duration, as a share of n.
+func (t *trial) noteTime(figure string, d time.Duration, n int64) {
+	t.note(figure, unitTime, d.Seconds()/float64(max(n, 1)))
+}
+
+// each is long enough for any load on any side; what takes longer hangs.
+const each = 10 * time.Minute
+
+// run runs the chosen loads, each on all sides, one after the other, so that the
+// figures that are compared are close in time. A side that fails at a load ends
+// nothing.
+func run(ctx context.Context, c *config) (r report, err error) {
+	r = newReport(c)
+	n := 0
+	for _, l := range chosen(c) {
+		for _, kind := range c.sides {
+			if !slices.Contains(l.sides, kind) {
+				continue
+			}
+			n++
+			out, err := try(ctx, c, l, kind, filepath.Join(c.dir, fmt.Sprintf("%03d-%s", n, kind)))
+			r.Measurements = append(r.Measurements, out...)
+			if ctx.Err() != nil {
+				return r, fmt.Errorf("stopped: %w", context.Cause(ctx))
+			}
+			if err != nil {
+				c.say("%s, %s: FAILED: %v", l.name, kind, err)
+				r.Failures = append(r.Failures, failure{Load: l.name, Side: kind, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
+			}
+		}
+	}
+	return r, nil
+}
+
+// try runs a load on a fresh side: memory and caches that another load has left
+// behind would be this one's.
+func try(ctx context.Context, c *config, l load, kind, dir string) (_ []measurement, err error) {
+	ctx, cancel := context.WithTimeout(ctx, each)
+	defer cancel()
+	s, err := startSide(ctx, c, kind, dir, l.setup)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if stopped := s.stop(); err == nil {
+			err = stopped
+		}
+	}()
+	t := &trial{config: c, load: l.name, side: s}
+	if err := l.run(ctx, t); err != nil {
+		return nil, err
+	}
+	return t.out, nil
+}

@@ -1,0 +1,225 @@
+// Command compare measures etcd, etcd's grpc-proxy, cache nodes and a bare
+// grpc-go server side by side: what watches, lists and writes cost the servers
+// in CPU time and memory, and clients in time. See docs/performance.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+const usage = `compare does the same to several sides, all of them processes on this machine,
+and prints one table with what it measured and the ratios to etcd. Every list is
+checked for its keys, and every watch sees each revision once and in order.
+
+The sides:
+  etcd    an etcd of one member
+  proxy   etcd's grpc-proxy before an etcd
+  tier    three cache nodes before an etcd, through etcd's API
+  native  the same nodes, through their own API
+  grpc    a bare grpc-go server that sends bytes encoded before, one goroutine per
+          connection: what the library can do (watches only)
+
+Usage:
+  go run ./bench/compare [flags]
+
+Examples:
+  # What fits in a quarter of an hour on two cores
+  make bench
+
+  # Everything: hours, and 20 GiB of memory, for etcd
+  make bench ARGS=--full
+
+  # One load, as the table names it
+  make bench ARGS=--only=watch/shared/prefix/1000/256B/paced
+
+  # The names of all loads
+  make bench ARGS=--list
+
+Flags:
+%s
+Exit codes: 0 the table is printed, whatever it says; 1 a side did not get
+through a load, or answered wrong: the table says which; 2 wrong flags.
+`
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func execute(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "serve" { // the side grpc
+		return fail(stderr, 1, serve(args[1:]))
+	}
+	cfg := defaults()
+	flags := pflag.NewFlagSet("compare", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.SortFlags = false
+	flags.StringVar(&cfg.only, "only", "", "`pattern` of the loads to run (default: the standard ones)")
+	flags.BoolVar(&cfg.full, "full", false, "run all loads that differ from the usual in one or two ways")
+	names := flags.Bool("list", false, "print the names of all loads and end; * are the standard ones, + those of --full")
+	out := flags.String("report", "dist/bench", "`path` of the report, without its ending: .json, .md and .svg are written; empty: none")
+	chartPath := flags.String("chart", "", "`path` of another copy of the chart")
+	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
+	flags.StringVar(&cfg.dir, "dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
+	plain := map[string]bool{"help": true}
+	flags.VisitAll(func(f *pflag.Flag) { plain[f.Name] = true })
+
+	flags.StringSliceVar(&cfg.sides, "sides", cfg.sides, "`sides` that are compared")
+	flags.BoolVar(&cfg.tls, "tls", false, "clients speak TLS")
+	flags.StringSliceVar(&cfg.modes, "modes", cfg.modes, "how watches lie on streams and `connections`")
+	flags.StringSliceVar(&cfg.whats, "what", cfg.whats, "`what` is watched: one prefix by all, a hundredth, or a key each")
+	flags.IntSliceVar(&cfg.watches, "watches", cfg.watches, "`numbers` of watches")
+	flags.IntSliceVar(&cfg.sizes, "sizes", cfg.sizes, "`bytes` of an event's value")
+	flags.StringSliceVar(&cfg.paces, "paces", cfg.paces, "how fast `events` come")
+	flags.IntVar(&cfg.rate, "rate", cfg.rate, "`events` that a paced load delivers per second, over all watches")
+	flags.DurationVar(&cfg.deliver, "deliver", cfg.deliver, "how long a paced load writes")
+	flags.IntVar(&cfg.deliveries, "deliveries", cfg.deliveries, "`events` that a saturated load delivers")
+	flags.IntVar(&cfg.revisions, "revisions", cfg.revisions, "`revisions` that are replayed")
+	flags.IntVar(&cfg.held, "held", cfg.held, "`keys` whose memory is measured")
+	flags.IntSliceVar(&cfg.keys, "keys", cfg.keys, "`numbers` of keys that are listed")
+	flags.IntVar(&cfg.valueSize, "value-size", cfg.valueSize, "`bytes` of a listed key's value")
+	flags.IntSliceVar(&cfg.clients, "clients", cfg.clients, "`numbers` of clients that read at a time")
+	flags.IntVar(&cfg.listed, "listed", cfg.listed, "`keys` that each load lists, at least")
+	flags.IntVar(&cfg.page, "page", cfg.page, "`keys` of a page")
+	flags.IntVar(&cfg.gets, "gets", cfg.gets, "`keys` that each load gets, one by one")
+	flags.DurationVar(&cfg.rest, "rest", cfg.rest, "how long things are left to settle")
+	help := flags.BoolP("help", "h", false, "this text")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		if err == nil {
+			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		}
+		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
+	}
+	if *help {
+		fmt.Fprintf(stdout, usage, flags.FlagUsages())
+		return 0
+	}
+	if err := cfg.validate(); err != nil {
+		return fail(stderr, 2, err)
+	}
+	if *names {
+		list := loads(&cfg)
+		slices.SortStableFunc(list, func(a, b load) int { return b.rank() - a.rank() })
+		for _, l := range list {
+			fmt.Fprintf(stdout, "%c %s\n", " +*"[l.rank()], l.name)
+		}
+		return 0
+	}
+	if len(chosen(&cfg)) == 0 {
+		return fail(stderr, 2, fmt.Errorf("--only %s: there is no such load; see --list", cfg.only))
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		if !plain[f.Name] {
+			cfg.changed = append(cfg.changed, fmt.Sprintf("--%s=%s", f.Name, flagText(f)))
+		}
+	})
+	keep := cfg.dir != ""
+	var err error
+	if keep {
+		err = os.MkdirAll(cfg.dir, 0o700)
+	} else {
+		cfg.dir, err = os.MkdirTemp("", "shardwatch-bench-")
+	}
+	if err != nil {
+		return fail(stderr, 1, err)
+	}
+	began := time.Now()
+	cfg.say = func(format string, args ...any) {
+		fmt.Fprintf(stderr, "%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := cfg.prepare(ctx); err != nil {
+		return fail(stderr, 1, err)
+	}
+	r, err := run(ctx, &cfg)
+	r.table(stdout)
+	if *out != "" {
+		err = errors.Join(err, save(*out+".json", r.json), save(*out+".md", func(w io.Writer) error { r.table(w); return nil }), save(*out+".svg", r.chart))
+		fmt.Fprintf(stdout, "\nreport: %s.json %s.md %s.svg\n", *out, *out, *out)
+	}
+	if *chartPath != "" {
+		err = errors.Join(err, save(*chartPath, r.chart))
+	}
+	if err == nil && len(r.Failures) > 0 {
+		err = fmt.Errorf("%d loads failed", len(r.Failures))
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "data and logs:", cfg.dir)
+		return fail(stderr, 1, err)
+	}
+	if !keep {
+		if err := os.RemoveAll(cfg.dir); err != nil {
+			return fail(stderr, 1, err)
+		}
+	}
+	return 0
+}
+
+// rank says when a load runs: 2 unless others are named, 1 with --full, 0 when
+// it is named.
+func (l load) rank() int {
+	switch {
+	case l.standard:
+		return 2
+	case l.whole:
+		return 1
+	}
+	return 0
+}
+
+// flagText is a flag's value as it is given.
+func flagText(f *pflag.Flag) string {
+	if s, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(s.GetSlice(), ",")
+	}
+	return f.Value.String()
+}
+
+// prepare builds the programs and makes what they need.
+func (c *config) prepare(ctx context.Context) (err error) {
+	if c.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if c.etcd, err = etcdtest.Binary(ctx); err != nil {
+		return err
+	}
+	if c.cachenode == "" && slices.ContainsFunc(c.sides, cached) {
+		if c.cachenode, err = nodetest.Build(ctx, c.dir); err != nil {
+			return err
+		}
+	}
+	if c.tls {
+		c.identity, err = newIdentity(c.dir)
+	}
+	return err
+}
+
+func fail(stderr io.Writer, code int, err error) int {
+	fmt.Fprintln(stderr, "compare:", err)
+	return code
+}
+
+// save writes a file, and the directory that it is in.
+func save(path string, f func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(file), file.Close())
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/bench/internal/proc"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+// The kinds of sides.
+const (
+	sideEtcd   = "etcd"
+	sideProxy  = "proxy"  // etcd's grpc-proxy before an etcd
+	sideTier   = "tier"   // three cache nodes before an etcd, through etcd's API
+	sideNative = "native" // the same nodes, through their own API
+	sideBare   = "grpc"   // a bare grpc-go server that has pre-encoded bytes; see bare
+)
+
+func kinds() []string { return []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare} }
+
+// cached says that a kind has cache nodes.
+func cached(kind string) bool { return kind == sideTier || kind == sideNative }
+
+// side is something that is measured: processes of its own, on data of its own.
+// Its methods belong to one goroutine.
+type side struct {
+	kind  string
+	etcd  *etcdtest.Process // nil: none
+	nodes *nodetest.Cluster // nil: none
+	front *proc.Process     // the proxy or the bare server; nil: none
+	ends  []string          // where clients connect
+	began time.Time
+	store string    // where writes go: they are etcd's work, whoever is watched
+	tls   *identity // nil: plain text
+}
+
+// startSide runs a side in a directory of its own, which must not be there.
+func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ *side, err error) {
+	s := &side{kind: kind, tls: cfg.identity, began: time.Now()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("start the side %s: %w", kind, err), s.stop())
+		}
+	}()
+	if err := os.MkdirAll(filepath.Join(dir, "etcd"), 0o700); err != nil {
+		return nil, err
+	}
+	addrs, err := nodetest.FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	plain, secure, front := addrs[0], addrs[1], addrs[2]
+	if kind == sideBare {
+		s.ends, s.store = []string{front}, front
+		s.front, err = proc.Start(filepath.Join(dir, "grpc.log"), cfg.self, append([]string{"serve", front}, s.tls.files()...)...)
+		if err != nil {
+			return nil, err
+		}
+		return s, s.answers(ctx)
+	}
+	args := []string{"--quota-backend-bytes=8589934592", "--snapshot-count=10000"}
+	if s.tls != nil {
+		args = append(args, "--listen-client-urls=http://"+plain+",https://"+secure, "--cert-file="+s.tls.cert, "--key-file="+s.tls.key)
+	}
+	if s.etcd, err = etcdtest.NewProcess(ctx, etcdtest.ProcessConfig{Dir: filepath.Join(dir, "etcd"), Binary: cfg.etcd, ClientAddr: plain, Args: args}); err != nil {
+		return nil, err
+	}
+	if err := s.etcd.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.store, s.ends = plain, []string{plain}
+	if err := s.fill(ctx, as); err != nil {
+		return nil, err
+	}
+	switch {
+	case kind == sideEtcd && s.tls != nil:
+		s.ends = []string{secure}
+	case kind == sideProxy:
+		s.ends = []string{front}
+		args := []string{"grpc-proxy", "start", "--endpoints=" + plain, "--listen-addr=" + front, "--advertise-client-url=" + front, "--data-dir=" + filepath.Join(dir, "proxy")}
+		if s.tls != nil {
+			args = append(args, "--cert-file="+s.tls.cert, "--key-file="+s.tls.key)
+		}
+		if s.front, err = proc.Start(filepath.Join(dir, "proxy.log"), cfg.etcd, args...); err != nil {
+			return nil, err
+		}
+	case cached(kind):
+		nodeArgs := slices.Clone(as.nodeArgs)
+		if s.tls != nil {
+			nodeArgs = append(nodeArgs, "--tls-cert", s.tls.cert, "--tls-key", s.tls.key)
+		}
+		if s.nodes, err = nodetest.Start(ctx, nodetest.Config{Binary: cfg.cachenode, Dir: dir, Etcd: plain, Args: nodeArgs}); err != nil {
+			return nil, err
+		}
+		s.ends = s.nodes.Endpoints()
+	}
+	return s, s.answers(ctx)
+}
+
+// answers waits until everybody that clients connect to has answered once.
+func (s *side) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, end := range s.ends {
+		conn, err := s.dial(end)
+		if err != nil {
+			return err
+		}
+		var r ranged
+		err = conn.Invoke(ctx, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("x")}, &r, grpc.WaitForReady(true))
+		if err = errors.Join(err, conn.Close()); err != nil {
+			return fmt.Errorf("wait for %s: %w", end, err)
+		}
+	}
+	return nil
+}
+
+// stop ends all processes.
+func (s *side) stop() error {
+	if s.nodes != nil {
+		s.nodes.Stop()
+	}
+	if s.front != nil {
+		s.front.Kill()
+	}
+	if s.etcd != nil {
+		return s.etcd.Kill()
+	}
+	return nil
+}
+
+// servers are the processes that clients are connected to.
+func (s *side) servers() (pids []int) {
+	switch {
+	case s.nodes != nil:
+		for _, n := range s.nodes.Nodes {
+			if pid := n.PID(); pid != 0 {
+				pids = append(pids, pid)
+			}
+		}
+	case s.front != nil:
+		pids = append(pids, s.front.PID())
+	default:
+		pids = append(pids, s.etcd.PID())
+	}
+	return pids
+}
+
+// behind is the etcd that the servers read from, if any.
+func (s *side) behind() []int {
+	if s.etcd == nil || s.kind == sideEtcd {
+		return nil
+	}
+	return []int{s.etcd.PID()}
+}
+
+// all are the side's processes.
+func (s *side) all() []int { return slices.Concat(s.servers(), s.behind()) }
+
+// dial connects to an endpoint.
+func (s *side) dial(end string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if s.tls != nil {
+		creds = credentials.NewTLS(s.tls.client())
+	}
+	conn, err := grpc.NewClient("passthrough:///"+end, append([]grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(
+		grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(1<<31-1),
+	)}, more...)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", end, err)
+	}
+	return conn, nil
+}
+
+// writer returns a client for writes.
+func (s *side) writer() (*clientv3.Client, error) {
+	cfg := clientv3.Config{Endpoints: []string{s.store}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}
+	if s.tls != nil && s.kind == sideBare { // which has one port
+		cfg.TLS = s.tls.client()
+	}
+	cli, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	return cli, nil
+}
+
+// owner returns the endpoint of the node that watches etcd for a key, or "" when
+// the side has no cache nodes.
+func (s *side) owner(ctx context.Context, key string) (string, error) {
+	if s.nodes == nil {
+		return "", nil
+	}
+	creds := insecure.NewCredentials()
+	if s.tls != nil {
+		creds = credentials.NewTLS(s.tls.client())
+	}
+	conn, err := grpc.NewClient("passthrough:///"+s.ends[0], grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := shardwatchv1.NewClusterServiceClient(conn).WatchShardMap(ctx, &shardwatchv1.WatchShardMapRequest{})
+	if err != nil {
+		return "", fmt.Errorf("ask for the shard map: %w", err)
+	}
+	r, err := stream.Recv()
+	if err != nil {
+		return "", fmt.Errorf("ask for the shard map: %w", err)
+	}
+	for _, shard := range r.GetMap().GetShards() {
+		end := string(shard.GetRangeEnd())
+		if string(shard.GetKey()) > key || (end != "\x00" && end <= key) || len(shard.GetReplicas()) == 0 {
+			continue
+		}
+		for _, m := range r.GetMembers() {
+			if m.GetName() == shard.GetReplicas()[0] {
+				return m.GetClientAddress(), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("nobody owns %q", key)
+}
+
+// keyPrefix is that of all keys that are listed.
+const keyPrefix = "/registry/pods/"
+
+func keyName(i int) string { return fmt.Sprintf("%sns-%02d/pod-%07d", keyPrefix, i%20, i) }
+
+// fill writes keys.
+func (s *side) fill(ctx context.Context, as setup) error {
+	cli, err := s.writer()
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
+	const batch = 100
+	for at := 0; at < as.keys; at += batch {
+		var ops []clientv3.Op
+		for i := at; i < min(at+batch, as.keys); i++ {
+			ops = append(ops, clientv3.OpPut(as.key(i), value(i, as.size)))
+		}
+		if _, err := cli.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return fmt.Errorf("write keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// value is text of so many bytes, another one for each i.
+func value(i, size int) string {
+	var b strings.Builder
+	for n := uint32(i)*2654435761 + 1; b.Len() < size; n = n*1664525 + 1013904223 {
+		fmt.Fprintf(&b, "%08x", n)
+	}
+	return b.String()[:size]
+}
+
+// used is what the processes of a side have used.
+type used struct {
+	all, behind, wall time.Duration // CPU of all and of the etcd behind; time
+}
+
+func (s *side) used() (u used, err error) {
+	var err1, err2 error
+	u.all, err1 = proc.CPU(s.all())
+	u.behind, err2 = proc.CPU(s.behind())
+	u.wall = time.Since(s.began)
+	return u, errors.Join(err1, err2)
+}
+
+// since returns what they have used since then.
+func (s *side) since(then used) (used, error) {
+	now, err := s.used()
+	return used{all: now.all - then.all, behind: now.behind - then.behind, wall: now.wall - then.wall}, err
+}

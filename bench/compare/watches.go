@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/bench/internal/proc"
+)
+
+// The figures of watch loads.
+const (
+	figureCPU       = "CPU per delivery"
+	figureAbove     = "… above the same writes unwatched"
+	figureBehind    = "… of the etcd behind"
+	figureSpeed     = "deliveries/s"
+	figureP50       = "latency p50"
+	figureP99       = "latency p99"
+	figureP999      = "latency p99.9"
+	figureOwner     = "latency p99, at the owner"
+	figureReplica   = "latency p99, at replicas"
+	figurePut       = "etcd's put p50, watched"
+	figureUnwatched = "etcd's put p50, unwatched"
+	figureWrite     = "CPU per write, unwatched"
+	figureReplay    = "CPU per event replayed"
+)
+
+// watchLoads are all combinations of what watches differ in. Those that differ
+// from the usual one in one way, other than what is watched and how large it
+// is, are standard; with --full, those that differ in two.
+func watchLoads(c *config) (out []load) {
+	for i, mode := range c.modes {
+		for j, what := range c.whats {
+			for k, watches := range c.watches {
+				for l, size := range c.sizes {
+					for m, pace := range c.paces {
+						ways := 0
+						for _, index := range []int{i, j, k, l, m} {
+							ways += min(index, 1)
+						}
+						w := watchLoad{shape: shape{mode: mode, what: what, watches: watches, size: size}, saturated: pace == paceSaturated}
+						sides := []string{sideEtcd, sideProxy, sideTier, sideNative}
+						if what == whatPrefix {
+							sides = append(sides, sideBare)
+						}
+						out = append(out, load{
+							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run,
+							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 2,
+						})
+					}
+				}
+			}
+		}
+	}
+	// The same watches over keys that lie in one shard and in many.
+	for _, shards := range []int{1, 16} {
+		w := watchLoad{shape: shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: c.sizes[0]}}
+		out = append(out, load{
+			name: fmt.Sprintf("spread/%d-shards", shards), sides: []string{sideTier, sideNative}, run: w.run, whole: true,
+			setup: setup{nodeArgs: []string{"--shards", strconv.Itoa(shards)}, keys: 10 * watchFolders, size: 100, key: func(i int) string {
+				return fmt.Sprintf("%s%05d/old-%d", watchPrefix, i%watchFolders, i)
+			}},
+		})
+	}
+	return append(out, load{
+		name: "stopped", sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, whole: true,
+		run: stoppedLoad{shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: 1 << 10}}.run,
+	})
+}
+
+// watchLoad is watches and the writes that they see.
+type watchLoad struct {
+	shape
+	saturated bool
+}
+
+// pace returns how many events are written, and how many per second.
+func (w watchLoad) pace(c *config) (events int, perSecond float64) {
+	const fastest = 1_000 // puts per second, so that it is watches that are measured
+	matched := max(1, w.watches/w.groups())
+	if w.saturated {
+		return max(1, c.deliveries/matched), 0
+	}
+	perSecond = min(fastest, float64(c.rate)/float64(matched))
+	return max(1, int(perSecond*c.deliver.Seconds())), perSecond
+}
+
+func (w watchLoad) run(ctx context.Context, t *trial) error {
+	events, perSecond := w.pace(t.config)
+	quiet, unwatched, err := t.unwatched(ctx, w.shape, max(1, events/2), perSecond)
+	if err != nil {
+		return err
+	}
+	t.note(figureUnwatched, unitTime, unwatched.quantile(0.5).Seconds())
+	t.noteTime(figureWrite, quiet.all, int64(max(1, events/2)))
+
+	a, err := t.audience(ctx, w.shape, events)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if err := pause(ctx, t.rest/2); err != nil { // what opening left behind is not what is measured
+		return err
+	}
+	watched, spent, err := t.run(ctx, a, perSecond)
+	if err != nil {
+		return err
+	}
+	n := a.delivered.Load()
+	base := quiet.all * 2 // that was half of the writes
+	t.noteTime(figureCPU, spent.all, n)
+	t.noteTime(figureAbove, spent.all-base, n)
+	if len(t.side.behind()) > 0 {
+		t.noteTime(figureBehind, spent.behind, n)
+	}
+	t.note(figurePut, unitTime, watched.quantile(0.5).Seconds())
+	if w.saturated {
+		t.note(figureSpeed, unitRate, float64(n)/spent.wall.Seconds())
+		return nil
+	}
+	owner, err := t.side.owner(ctx, w.key(0))
+	if err != nil {
+		return err
+	}
+	all, near, far := new(histogram), new(histogram), new(histogram)
+	for end, h := range a.latency {
+		all.merge(h)
+		if end == owner || owner == "" {
+			near.merge(h)
+		}
+		if end != owner {
+			far.merge(h)
+		}
+	}
+	t.note(figureP50, unitTime, all.quantile(0.5).Seconds())
+	t.note(figureP99, unitTime, all.quantile(0.99).Seconds())
+	t.note(figureP999, unitTime, all.quantile(0.999).Seconds())
+	if near.total() > 0 && far.total() > 0 {
+		t.note(figureOwner, unitTime, near.quantile(0.99).Seconds())
+		t.note(figureReplica, unitTime, far.quantile(0.99).Seconds())
+	}
+	return nil
+}
+
+// audience opens the watches of a load, for events that are about to be written.
+func (t *trial) audience(ctx context.Context, sh shape, events int) (*audience, error) {
+	after, err := t.revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := newAudience(t.side, sh, after, events)
+	if err := a.open(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// revision returns that of the side's etcd.
+func (t *trial) revision(ctx context.Context) (int64, error) {
+	cli, err := t.side.writer()
+	if err != nil {
+		return 0, err
+	}
+	defer cli.Close()
+	r, err := cli.Get(ctx, "x")
+	if err != nil {
+		return 0, fmt.Errorf("ask for the revision: %w", err)
+	}
+	return r.Header.GetRevision(), nil
+}
+
+// unwatched writes events that nobody watches, and returns what that cost and how
+// long the puts took.
+func (t *trial) unwatched(ctx context.Context, sh shape, events int, perSecond float64) (used, *histogram, error) {
+	after, err := t.revision(ctx)
+	if err != nil {
+		return used{}, nil, err
+	}
+	before, err := t.side.used()
+	if err != nil {
+		return used{}, nil, err
+	}
+	puts, err := t.write(ctx, newAudience(t.side, sh, after, events), perSecond)
+	if err != nil {
+		return used{}, nil, err
+	}
+	spent, err := t.side.since(before)
+	return spent, puts, err
+}
+
+func (t *trial) write(ctx context.Context, a *audience, perSecond float64) (*histogram, error) {
+	cli, err := t.side.writer()
+	if err != nil {
+		return nil, err
+	}
+	defer cli.Close()
+	return a.write(ctx, cli, perSecond)
+}
+
+// run writes an audience's events and reads them, and returns how long the
+// puts took and what it all cost.
+func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *histogram, spent used, err error) {
+	before, err := t.side.used()
+	if err != nil {
+		return nil, spent, err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if puts, err = t.write(gctx, a, perSecond); err != nil {
+			a.close() // nobody waits for what cannot come
+		}
+		return err
+	})
+	g.Go(func() error { return a.read(gctx) })
+	if err := g.Wait(); err != nil {
+		return nil, spent, err
+	}
+	if got, want := a.delivered.Load(), a.expected(); got != want {
+		return nil, spent, fmt.Errorf("%d events were delivered, want %d", got, want)
+	}
+	spent, err = t.side.since(before)
+	return puts, spent, err
+}
+
+// stoppedLoad is watches, and then the same with one more client that does not
+// read.
+type stoppedLoad struct{ shape }
+
+func (l stoppedLoad) run(ctx context.Context, t *trial) error {
+	events, perSecond := watchLoad{shape: l.shape}.pace(t.config)
+	var mute *audience
+	for _, with := range []bool{false, true} {
+		a, err := t.audience(ctx, l.shape, events)
+		if err != nil {
+			return err
+		}
+		defer a.close()
+		label := ", all read"
+		var before int64
+		if with {
+			label = ", one does not read"
+			if mute, err = t.audience(ctx, shape{mode: modeConnection, what: whatPrefix, watches: 1, size: l.size}, events); err != nil {
+				return err
+			}
+			defer mute.close()
+			if before, err = proc.Memory(t.side.all()); err != nil {
+				return err
+			}
+		}
+		if _, _, err := t.run(ctx, a, perSecond); err != nil {
+			return err
+		}
+		a.close()
+		all := new(histogram)
+		for _, h := range a.latency {
+			all.merge(h)
+		}
+		t.note(figureP50+label, unitTime, all.quantile(0.5).Seconds())
+		t.note(figureP99+label, unitTime, all.quantile(0.99).Seconds())
+		if with {
+			after, err := proc.Memory(t.side.all())
+			if err != nil {
+				return err
+			}
+			t.note("memory grew by", unitBytes, float64(after-before))
+		}
+	}
+	return nil
+}
