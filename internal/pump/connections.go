@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Connections finds the Conn of a stream's connection. The zero Connections
@@ -17,6 +19,7 @@ import (
 // same pointer, and no other connection's have it.
 type Connections struct {
 	pumps sync.WaitGroup
+	fan   wire.Fan // what goes to many connections is encoded once, too
 
 	mu   sync.Mutex
 	live map[net.Addr]*shared // guarded by mu
@@ -38,7 +41,7 @@ func (c *Connections) Open(ctx context.Context) (*Stream, error) {
 	c.mu.Lock()
 	conn := c.live[p.Addr]
 	if conn == nil {
-		conn = &shared{Conn: New(&c.pumps)}
+		conn = &shared{Conn: New(&c.pumps, &c.fan)}
 		if c.live == nil {
 			c.live = make(map[net.Addr]*shared)
 		}

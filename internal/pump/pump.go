@@ -2,29 +2,30 @@ package pump
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Conn is a client's connection: the list of its tasks that have something to
-// do, and the pump that does them. Create it with New.
+// Conn is a client's connection: the streams that have something to do, and the
+// pump that does it. Create it with New.
 type Conn struct {
 	pumps *sync.WaitGroup
-	fan   wire.Fan
+	fan   *wire.Fan
+	steps atomic.Uint64 // grows with every task that ends
 
-	mu       sync.Mutex
-	work     sync.Cond   // the pump in charge waits on it for ready to grow
-	idle     sync.Cond   // who closes a stream waits on it for busy to end
-	ready    []*Task     // guarded by mu; tasks to run, first come first served
-	streams  int         // guarded by mu; no stream: no pump
-	pump     int         // guarded by mu; number of the pump in charge
-	steps    uint64      // guarded by mu; grows with every task begun
-	running  bool        // guarded by mu; the pump in charge runs a task
-	watching bool        // guarded by mu; the watchdog is set
-	seen     uint64      // guarded by mu; steps at the watchdog's last look
-	dog      *time.Timer // set once, with the first stream
+	mu          sync.Mutex
+	work        sync.Cond // the pump in charge waits on it for a stream to be ready
+	idle        sync.Cond // who closes a stream waits on it for busy to end
+	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
+	streams     int       // guarded by mu; no stream: no pump
+	pump        int       // guarded by mu; number of the pump in charge
+	running     bool      // guarded by mu; the pump in charge runs tasks
+	watching    bool      // guarded by mu; the watchdog is set
+	seen        uint64    // guarded by mu; steps at the watchdog's last look
+	dog         *time.Timer
 }
 
 // stuckAfter is how long a task may run before the connection's other streams
@@ -38,13 +39,15 @@ const slowFor = time.Second
 
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
-	conn *Conn
-	left func() // tells the Connections
+	conn  *Conn
+	left  func() // tells the Connections
+	flush func() // see After
 
-	busy      bool      // guarded by conn.mu; a pump is at it
-	closed    bool      // guarded by conn.mu; no task of it runs again
-	parked    []*Task   // guarded by conn.mu; tasks that came meanwhile
-	slowUntil time.Time // guarded by conn.mu; zero, or until when it is served apart
+	next      *Stream     // guarded by conn.mu; the next one that is ready
+	ready     []*Task     // guarded by conn.mu; tasks to run, first come first served
+	busy      bool        // guarded by conn.mu; a pump is at it
+	closed    atomic.Bool // set under conn.mu; no task of it begins again
+	slowUntil time.Time   // guarded by conn.mu; zero, or until when it is served apart
 }
 
 // Task is something to do for a stream, again and again: one run at a time for
@@ -59,13 +62,19 @@ type Task struct {
 // Scratch is what a pump has for every task it runs.
 type Scratch struct {
 	Events []*kv.Event
-	// Fan is the connection's. It remembers until nothing is left to do.
+	// Fan is that of all connections.
 	Fan *wire.Fan
+
+	turn []*Task
 }
 
-// New returns the Conn of a connection. Its pumps are counted in pumps.
-func New(pumps *sync.WaitGroup) *Conn {
-	c := &Conn{pumps: pumps}
+// maxTurn bounds the tasks of a turn whose list is kept for the next one.
+const maxTurn = 1024
+
+// New returns the Conn of a connection. Its pumps are counted in pumps, and use
+// fan.
+func New(pumps *sync.WaitGroup, fan *wire.Fan) *Conn {
+	c := &Conn{pumps: pumps, fan: fan}
 	c.work.L, c.idle.L = &c.mu, &c.mu
 	return c
 }
@@ -77,9 +86,16 @@ func (c *Conn) Open() *Stream {
 	c.streams++
 	if c.streams == 1 {
 		c.startLocked()
+	} else if c.running {
+		c.guardLocked()
 	}
-	return &Stream{conn: c, left: func() {}}
+	return &Stream{conn: c, left: func() {}, flush: func() {}}
 }
+
+// After has flush called at the end of each of the stream's turns, by the pump
+// that is at it: what tasks leave to be sent together. Call it before the first
+// task is started.
+func (s *Stream) After(flush func()) { s.flush = flush }
 
 // Close returns when no pump is at the stream any more, and none comes back.
 // What is being sent is waited for: it ends when the client reads, or with its
@@ -89,15 +105,15 @@ func (s *Stream) Close() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.closed = true
+	s.closed.Store(true)
 	for s.busy {
 		c.idle.Wait()
 	}
-	s.parked = nil
+	s.ready = nil
 	c.streams--
 	if c.streams == 0 {
 		c.pump++
-		c.ready = nil
+		c.first, c.last = nil, nil
 		c.work.Signal()
 	}
 }
@@ -132,128 +148,132 @@ func (c *Conn) startLocked() {
 	c.pumps.Go(func() { c.serve(me) })
 }
 
-// enqueueLocked puts the task on the list, unless it is there.
+// enqueueLocked puts the task on its stream's list, unless it is there.
 func (c *Conn) enqueueLocked(t *Task) {
-	if t.queued || t.s.closed {
+	s := t.s
+	if t.queued || s.closed.Load() {
 		return
 	}
 	t.queued = true
-	if t.s.busy { // the pump that runs the stream takes it from there
-		t.s.parked = append(t.s.parked, t)
-		return
+	s.ready = append(s.ready, t)
+	if len(s.ready) == 1 && !s.busy { // else it is on the list, or comes there from its pump
+		c.readyLocked(s)
 	}
-	c.ready = append(c.ready, t)
+}
+
+// readyLocked puts the stream on the list.
+func (c *Conn) readyLocked(s *Stream) {
+	if c.first == nil {
+		c.first = s
+	} else {
+		c.last.next = s
+	}
+	c.last = s
 	c.work.Signal()
+}
+
+// takeLocked takes the first stream off the list; nil: there is none.
+func (c *Conn) takeLocked() *Stream {
+	for s := c.first; s != nil; s = c.first {
+		if c.first, s.next = s.next, nil; c.first == nil {
+			c.last = nil
+		}
+		if !s.closed.Load() {
+			return s
+		}
+	}
+	return nil
 }
 
 // serve is the pump with number me. Superseded while it is at a stream, it
 // stays with that one until the stream has nothing left, then ends.
 func (c *Conn) serve(me int) {
-	own := Scratch{Fan: &c.fan}
+	own := Scratch{Fan: c.fan}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.pump == me {
-		t := c.takeLocked()
-		if t == nil {
-			c.fan.Forget()
+		s := c.takeLocked()
+		if s == nil {
+			c.unguardLocked()
 			c.work.Wait()
 			continue
 		}
-		if s := t.s; !s.slowUntil.IsZero() {
+		if !s.slowUntil.IsZero() {
 			if time.Now().Before(s.slowUntil) {
 				c.startLocked() // before it stops this one again
-				c.stayLocked(s, t, &own)
+				c.stayLocked(s, &own)
 				return
 			}
 			s.slowUntil = time.Time{}
 		}
-		c.steps++
 		c.running = true
-		c.guardLocked()
-		again := c.runLocked(t, &own)
+		if c.streams > 1 {
+			c.guardLocked()
+		}
+		c.turnLocked(s, &own)
 		if c.pump != me {
-			if again {
-				c.enqueueLocked(t)
-			}
-			c.stayLocked(t.s, nil, &own)
+			c.stayLocked(s, &own)
 			return
 		}
 		c.running = false
-		t.s.busy = false
-		if again {
-			c.enqueueLocked(t)
-		}
-		c.unparkLocked(t.s)
-		c.idle.Broadcast()
+		c.leaveLocked(s)
 	}
 }
 
-// runLocked runs the task, without the lock.
-func (c *Conn) runLocked(t *Task, own *Scratch) (again bool) {
+// turnLocked runs the stream's tasks that are ready, without the lock: one after
+// the other, then what they have left to be sent is sent.
+func (c *Conn) turnLocked(s *Stream, own *Scratch) {
+	s.busy = true
+	own.turn, s.ready = s.ready, own.turn[:0]
+	for _, t := range own.turn {
+		t.queued = false
+	}
+	again := c.run(s, own)
+	for _, t := range again {
+		c.enqueueLocked(t) // behind those that were woken meanwhile
+	}
+	clear(own.turn)
+	if cap(own.turn) > maxTurn {
+		own.turn = nil
+	}
+}
+
+// run returns the tasks that have more to do.
+func (c *Conn) run(s *Stream, own *Scratch) (again []*Task) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	return t.run(own)
+	again = own.turn[:0]
+	for _, t := range own.turn {
+		if s.closed.Load() {
+			break
+		}
+		if t.run(own) {
+			again = append(again, t)
+		}
+		c.steps.Add(1)
+	}
+	s.flush()
+	return again
 }
 
-// stayLocked serves the busy stream s alone: t, unless it is nil, then what is
-// parked. What the stream sends within slowFor from then on does not go through
-// the pump in charge either: each time, that would stand still for all others.
-func (c *Conn) stayLocked(s *Stream, t *Task, own *Scratch) {
-	if t == nil {
-		t = s.nextLocked()
-	}
-	for ; t != nil; t = s.nextLocked() {
-		if c.runLocked(t, own) {
-			c.enqueueLocked(t) // behind what is parked
-		}
+// stayLocked serves the stream alone until nothing of it is left. What it sends
+// within slowFor from then on does not go through the pump in charge either:
+// each time, that would stand still for all others.
+func (c *Conn) stayLocked(s *Stream, own *Scratch) {
+	for len(s.ready) > 0 && !s.closed.Load() {
+		c.turnLocked(s, own)
 	}
 	s.slowUntil = time.Now().Add(slowFor)
+	c.leaveLocked(s)
+}
+
+// leaveLocked is the end of a pump's being at the stream.
+func (c *Conn) leaveLocked(s *Stream) {
 	s.busy = false
+	if len(s.ready) > 0 && !s.closed.Load() {
+		c.readyLocked(s)
+	}
 	c.idle.Broadcast()
-}
-
-// nextLocked takes the first parked task, or returns nil.
-func (s *Stream) nextLocked() *Task {
-	if len(s.parked) == 0 || s.closed {
-		s.parked = nil
-		return nil
-	}
-	t := s.parked[0]
-	s.parked[0] = nil
-	s.parked = s.parked[1:]
-	t.queued = false
-	return t
-}
-
-// takeLocked takes the next task whose stream no pump is at, and marks the
-// stream busy.
-func (c *Conn) takeLocked() *Task {
-	for len(c.ready) > 0 {
-		t := c.ready[0]
-		c.ready[0] = nil
-		c.ready = c.ready[1:]
-		switch {
-		case t.s.closed:
-		case t.s.busy: // queued before its stream was
-			t.s.parked = append(t.s.parked, t)
-		default:
-			t.queued = false
-			t.s.busy = true
-			return t
-		}
-	}
-	c.ready = nil
-	return nil
-}
-
-// unparkLocked puts back the tasks that came while their stream was busy.
-func (c *Conn) unparkLocked(s *Stream) {
-	if len(s.parked) == 0 {
-		return
-	}
-	c.ready = append(c.ready, s.parked...)
-	clear(s.parked)
-	s.parked = s.parked[:0]
 }
 
 // guardLocked sets the watchdog.
@@ -262,11 +282,18 @@ func (c *Conn) guardLocked() {
 		return
 	}
 	c.watching = true
-	c.seen = c.steps
+	c.seen = c.steps.Load()
 	if c.dog == nil {
 		c.dog = time.AfterFunc(stuckAfter, c.look)
 	} else {
 		c.dog.Reset(stuckAfter)
+	}
+}
+
+// unguardLocked stops the watchdog: to have it look at nothing costs more.
+func (c *Conn) unguardLocked() {
+	if c.watching && c.dog.Stop() {
+		c.watching = false
 	}
 }
 
@@ -275,15 +302,16 @@ func (c *Conn) guardLocked() {
 func (c *Conn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	steps := c.steps.Load()
 	switch {
 	case !c.running || c.streams == 0:
 		c.watching = false
 		return
-	case c.seen == c.steps:
+	case c.seen == steps:
 		c.startLocked()
 		c.watching = false
 		return
 	}
-	c.seen = c.steps
+	c.seen = steps
 	c.dog.Reset(stuckAfter)
 }

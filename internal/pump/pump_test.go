@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -97,7 +98,7 @@ func TestConnections(t *testing.T) {
 // A task does not run before it is started, and then sees what came before.
 func TestStart(t *testing.T) {
 	var pumps sync.WaitGroup
-	s := &stream{Stream: pump.New(&pumps).Open()}
+	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
 	c := newCounter(s)
 	c.ran = make(chan int64)
 	c.wake()
@@ -118,7 +119,7 @@ func TestStart(t *testing.T) {
 // turns, and gets all of its own when it goes on.
 func TestStuckStream(t *testing.T) {
 	var pumps sync.WaitGroup
-	conn := pump.New(&pumps)
+	conn := pump.New(&pumps, new(wire.Fan))
 	stuck, other := &stream{Stream: conn.Open()}, &stream{Stream: conn.Open()}
 	held, beside, free := newCounter(stuck), newCounter(stuck), newCounter(other)
 	held.block = make(chan struct{})
@@ -147,7 +148,7 @@ func TestWakesAreNotLost(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	var pumps sync.WaitGroup
-	conn := pump.New(&pumps)
+	conn := pump.New(&pumps, new(wire.Fan))
 	var wakers sync.WaitGroup
 	var streams []*stream
 	var tasks []*counter
@@ -194,7 +195,7 @@ func TestWakesAreNotLost(t *testing.T) {
 // A task that has more to do comes again, behind the others.
 func TestAgain(t *testing.T) {
 	var pumps sync.WaitGroup
-	s := &stream{Stream: pump.New(&pumps).Open()}
+	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
 	c := newCounter(s)
 	c.again, c.ran = 3, make(chan int64)
 	c.task.Start()
@@ -202,5 +203,52 @@ func TestAgain(t *testing.T) {
 		<-c.ran
 	}
 	s.Close()
+	pumps.Wait()
+}
+
+// What the tasks of a turn leave is sent at its end, also when the stream is
+// closed in the middle.
+func TestAfter(t *testing.T) {
+	var pumps sync.WaitGroup
+	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
+	var left, sent int // owned by the pump
+	flushed := make(chan int)
+	s.After(func() {
+		sent += left
+		left = 0
+		flushed <- sent
+	})
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	tasks := make([]pump.Task, 10)
+	for i := range tasks {
+		tasks[i].Init(s.Stream, func(*pump.Scratch) bool {
+			if i == 0 {
+				begun <- struct{}{}
+				<-goOn
+			}
+			left++
+			return false
+		})
+	}
+	tasks[0].Start()
+	<-begun
+	for i := range tasks[1:] { // while the first one runs: all of them are the next turn
+		tasks[i+1].Start()
+	}
+	goOn <- struct{}{}
+	for _, want := range []int{1, 10} {
+		if n := <-flushed; n != want {
+			t.Errorf("%d were sent, want %d", n, want)
+		}
+	}
+	tasks[0].Wake()
+	<-begun
+	var closing sync.WaitGroup
+	closing.Go(s.Close)
+	goOn <- struct{}{}
+	if n := <-flushed; n != 11 {
+		t.Errorf("%d were sent in the end, want 11", n)
+	}
+	closing.Wait()
 	pumps.Wait()
 }

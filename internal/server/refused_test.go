@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // deaf is the way to a client that does not read.
@@ -35,7 +36,7 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var pumps sync.WaitGroup
-	st := &stream{srv: srv, tasks: pump.New(&pumps).Open(), out: deaf{ctx}, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: srv, tasks: pump.New(&pumps, new(wire.Fan)).Open(), out: deaf{ctx}, ctx: ctx, watches: make(map[int64]*watch)}
 	st.progress.start(st, time.Hour)
 	defer pumps.Wait()
 	defer st.close()

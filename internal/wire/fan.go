@@ -12,30 +12,47 @@ import (
 )
 
 // Fan encodes events for many watches. What goes to two watches that get the
-// same events differs only in the watch's ID, and fields of a message may come
-// in any order: so the ID goes first, and all that follows is encoded once and
-// shared.
+// same events differs only in the watch's ID, or the list of IDs, and fields of a
+// message may come in any order: so that goes first, and all that follows is
+// encoded once and shared.
 //
 // The zero Fan is ready. It keeps what it encoded last; see Forget. Any number of
 // goroutines may use it.
 type Fan struct {
 	used  atomic.Bool
-	slots [fanSlots]atomic.Pointer[fanned]
+	slots [fanSlots]atomic.Pointer[Shared]
 }
 
-// Bounds of what a Fan remembers: the messages of the last revisions, each with
-// and without previous values, up to a size. One pass may take some revisions of
-// each watch before it comes to the next.
+// Bounds of what a Fan remembers: the messages of the last revisions, of both
+// APIs, each with and without previous values, up to a size. A pump takes some
+// revisions of each watch before it comes to the next, and not all pumps are at
+// the same.
 const (
-	fanSlots = 32
-	fanBytes = 64 << 10
+	fanSlots = 4 * 256
+	fanBytes = 32 << 10
 )
 
-// fanned is a message without its recipient. It does not change.
-type fanned struct {
+// Shared is a message without its recipient. It does not change.
+type Shared struct {
 	key    fanKey
 	events []*kv.Event
 	rest   mem.BufferSlice // of bytes that are nobody's to give back
+	size   int
+}
+
+// Size returns the bytes of the message to a watch.
+func (m *Shared) Size(id int64) int {
+	return 1 + protowire.SizeVarint(uint64(id)) + m.size //nolint:gosec // proto's int64
+}
+
+// To returns the message to a recipient.
+func (m *Shared) To(to Recipient) *Encoded {
+	var one struct { // nearly all messages are of two buffers
+		Encoded
+		array [2]mem.Buffer
+	}
+	one.Buffers = append(append(one.array[:0], to.id), m.rest...)
+	return &one.Encoded
 }
 
 // fanKey is what else must be the same for a message to be the same.
@@ -44,7 +61,8 @@ type fanKey struct {
 	etcd, fragment, prev bool
 }
 
-// Recipient is a watch as a Fan's messages name it. The zero Recipient is none.
+// Recipient is who gets a Fan's message, as the message names it. The zero
+// Recipient is nobody.
 type Recipient struct{ id mem.Buffer }
 
 // NewRecipient returns a watch of the native API.
@@ -60,12 +78,17 @@ func recipient(field protowire.Number, id int64) Recipient {
 
 // WatchEvents encodes a shardwatch.v1.WatchResponse with events.
 func (f *Fan) WatchEvents(to Recipient, revision kv.Revision, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
-	return f.message(to, fanKey{header: Header{Revision: revision}, fragment: fragment, prev: withPrev}, events)
+	return f.message(fanKey{header: Header{Revision: revision}, fragment: fragment, prev: withPrev}, events).To(to)
 }
 
 // EtcdWatchEvents encodes an etcdserverpb.WatchResponse with events.
 func (f *Fan) EtcdWatchEvents(to Recipient, h Header, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
-	return f.message(to, fanKey{header: h, etcd: true, fragment: fragment, prev: withPrev}, events)
+	return f.EtcdShared(h, fragment, events, withPrev).To(to)
+}
+
+// EtcdShared encodes an etcdserverpb.WatchResponse with events, for any watch.
+func (f *Fan) EtcdShared(h Header, fragment bool, events []*kv.Event, withPrev bool) *Shared {
+	return f.message(fanKey{header: h, etcd: true, fragment: fragment, prev: withPrev}, events)
 }
 
 // Forget lets go of the bytes that the Fan remembers.
@@ -78,28 +101,27 @@ func (f *Fan) Forget() {
 	}
 }
 
-func (f *Fan) message(to Recipient, key fanKey, events []*kv.Event) *Encoded {
-	at := 2 * int(key.header.Revision) % fanSlots
+func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
+	at := 4 * int(key.header.Revision) % fanSlots
 	if key.prev {
 		at++
+	}
+	if key.etcd {
+		at += 2
 	}
 	m := f.slots[at].Load()
 	// The same events are the same in memory: the window's. What is remembered
 	// holds them, so that their place is not another one's meanwhile.
 	if m == nil || m.key != key || !slices.Equal(m.events, events) {
-		m = &fanned{key: key, rest: key.encode(events)}
-		if m.rest.Len() <= fanBytes {
+		m = &Shared{key: key, rest: key.encode(events)}
+		m.size = m.rest.Len()
+		if m.size <= fanBytes {
 			m.events = slices.Clone(events)
 			f.slots[at].Store(m)
 			f.used.Store(true)
 		}
 	}
-	var one struct { // nearly all messages are of two buffers
-		Encoded
-		array [2]mem.Buffer
-	}
-	one.Buffers = append(append(one.array[:0], to.id), m.rest...)
-	return &one.Encoded
+	return m
 }
 
 // encode returns the message without its recipient.
