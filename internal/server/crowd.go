@@ -187,6 +187,8 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) {
 	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.srv.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
 			m := own.Fan.WatchEvents(to, x.revision, more, run, x.prev)
+			// Each answers for its share, to the byte above: all of them for what
+			// was sent.
 			share := (m.Buffers.Len() + len(x.to) - 1) / len(x.to)
 			for _, w := range x.to {
 				w.tally.Sent(share)

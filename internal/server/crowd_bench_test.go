@@ -84,7 +84,7 @@ func BenchmarkCrowd(b *testing.B) {
 
 func benchmarkCrowd(b *testing.B, client bool, watches, batch int, together bool) {
 	h := cachetest.New()
-	r := start(b, h, options{server: quiet})
+	r := start(b, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
 	var left, messages atomic.Int64
 	done := make(chan struct{}, 1)
 	told := func(watches int) { // called one at a time

@@ -404,6 +404,64 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 	}
 }
 
+// Watches that share nothing, and have more to read than a turn may send, get all
+// of it in order.
+func TestCrowdWithABacklog(t *testing.T) {
+	const watches, rounds = 200, 10
+	h := cachetest.New()
+	r := start(t, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+	at := map[int64]int64{}
+	left := watches * rounds
+	done, created := make(chan struct{}), make(chan struct{}, watches+1)
+	p := &held{
+		sent: func(e *wire.Encoded) {
+			m, err := decode(e)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, id := range about(m) {
+				want := at[id] + watches
+				if at[id] == 0 {
+					want = first + id
+				}
+				if at[id] = m.GetRevision(); id <= watches && at[id] != want {
+					t.Errorf("watch %d: revision %d, want %d", id, at[id], want)
+				} else if id <= watches {
+					left--
+				}
+			}
+			if left == 0 {
+				close(done)
+			}
+		},
+		all: func(any) { created <- struct{}{} },
+	}
+	r.hand(p)
+	p.in <- allowWatchIDs(true)
+	watch := func(id int64, key string) {
+		p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: &pb.CreateWatch{WatchId: id, Key: []byte(key), Start: &pb.CreateWatch_StartRevision{StartRevision: first}}}}
+		<-created
+	}
+	watch(watches+1, "first")
+	for id := range int64(watches) {
+		watch(id+1, fmt.Sprint(id+1))
+	}
+	release := p.hold()
+	h.Commit(cachetest.Put("first", "1"))
+	<-p.at
+	value := strings.Repeat("v", 4<<10)
+	for range rounds {
+		for id := range watches {
+			h.Commit(cachetest.Put(fmt.Sprint(id+1), value))
+		}
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), h.Commit(cachetest.Put("last", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	<-done
+}
+
 // A revision in fragments is whole for each watch that gets them together.
 func TestCrowdGetsFragments(t *testing.T) {
 	h := cachetest.New()
