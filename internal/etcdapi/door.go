@@ -130,7 +130,9 @@ func (c *Config) Validate() error {
 type Door struct {
 	cfg   Config
 	reads reads
-	seen  atomic.Int64 // the newest revision of etcd's that was seen
+	// member is this node's ID as a member of the cluster.
+	member uint64
+	seen   atomic.Int64 // the newest revision of etcd's that was seen
 	// seenIn is the lineage in which newest looked at that last.
 	seenIn atomic.Uint64
 
@@ -150,13 +152,16 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Door{cfg: cfg, reads: newReads(cfg.MaxListBytes), opens: make(chan struct{}, maxOpens), streams: make(map[*stream]struct{})}, nil
+	return &Door{
+		cfg: cfg, reads: newReads(cfg.MaxListBytes), member: memberID(cfg.Self),
+		opens: make(chan struct{}, maxOpens), streams: make(map[*stream]struct{}),
+	}, nil
 }
 
 // wireHeader is header for messages that are encoded by hand.
 func (d *Door) wireHeader(revision kv.Revision) wire.Header {
 	cluster, term := d.cfg.Etcd.Identity()
-	return wire.Header{Cluster: cluster, Member: memberID(d.cfg.Self), Term: term, Revision: revision}
+	return wire.Header{Cluster: cluster, Member: d.member, Term: term, Revision: revision}
 }
 
 // header returns the header of an answer at a revision. The member is this

@@ -55,7 +55,8 @@ type stream struct {
 	progress progress
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
-	failed   bool           // owned by the pump that is at it: sending does not work
+	batch    wire.Batch     // owned by the pump that is at it: what is sent at the end of its turn
+	failed   bool           // owned by the pump: sending does not work
 	sent     kv.Revision    // owned by the pump: the highest revision of events sent
 	nextID   int64          // owned by the handler
 
@@ -101,6 +102,8 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 		tasks.Close()
 		return errStopped
 	}
+	s.batch.Init(gs.Context(), s.out)
+	s.tasks.After(s.flush)
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)
@@ -341,7 +344,6 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 			return false
 		}
 		if w := r.created; w != nil {
-			w.to = wire.NewEtcdRecipient(w.id)
 			w.live = true
 			w.task.Start()
 		}
@@ -351,12 +353,28 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 // send sends a message. For the pump that is at the stream. It reports whether
 // the stream works.
 func (s *stream) send(m any) bool {
-	if s.failed {
+	if s.flush(); s.failed {
 		return false
 	}
-	if err := s.out.SendMsg(m); err != nil {
-		s.failed = true // the handler learns it from Recv
+	return s.check(s.out.SendMsg(m))
+}
+
+// add sends a watch's events, in the end with those of others: see flush. As
+// send.
+func (s *stream) add(id int64, m *wire.Shared) bool {
+	return !s.failed && s.check(s.batch.Add(id, m))
+}
+
+// flush sends what was added.
+func (s *stream) flush() {
+	if !s.failed {
+		s.check(s.batch.Flush())
 	}
+}
+
+// check reports whether the stream works, after something was sent.
+func (s *stream) check(err error) bool {
+	s.failed = err != nil // the handler learns it from Recv
 	return !s.failed
 }
 

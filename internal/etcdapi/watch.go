@@ -17,9 +17,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// passBytes is about how much one pass of the pump sends for one watch before
-// the connection's others have their turn.
-const passBytes = 256 << 10
+// Bounds of what one pass of the pump sends for one watch before the
+// connection's others have their turn: about so many bytes, and not more
+// revisions than are remembered in their encoded form until the others send
+// them, too.
+const (
+	passBytes     = 256 << 10
+	passRevisions = 32
+)
 
 // Bounds of waiting for a watch's start.
 const (
@@ -45,8 +50,7 @@ type watch struct {
 	lineage uint64
 	bare    kv.Revision // what happened at this revision has no previous values
 	task    pump.Task
-	tally   tally.Watch    // for operators
-	to      wire.Recipient // owned by the pump
+	tally   tally.Watch // for operators
 
 	prev, fragment, notify bool
 	noPut, noDelete        bool
@@ -251,7 +255,7 @@ func (w *watch) finish(m *etcdserverpb.WatchResponse) {
 
 // events sends the revisions that are ready, up to a pass's worth.
 func (w *watch) events(own *pump.Scratch) (again bool) {
-	for sent := 0; sent < passBytes; {
+	for sent, n := 0, 0; sent < passBytes && n < passRevisions; n++ {
 		revision, events, err := w.inner.Next(own.Events[:0])
 		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
 			own.Events = events
@@ -302,11 +306,11 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 	h := w.s.door.wireHeader(revision)
 	prev := w.prev && revision != w.bare
 	one := func(run []*kv.Event, more bool) error {
-		m := own.Fan.EtcdWatchEvents(w.to, h, more, run, prev)
-		n := m.Buffers.Len()
+		m := own.Fan.EtcdShared(h, more, run, prev)
+		n := m.Size(w.id)
 		size += n
 		w.tally.Sent(n)
-		if !w.s.send(m) {
+		if !w.s.add(w.id, m) {
 			return context.Canceled
 		}
 		return nil
