@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
@@ -371,6 +373,7 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 			r.hand(p)
 			if c.together { // an old client says nothing
 				p.in <- allowWatchIDs(true)
+				p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{ProgressInterval: durationpb.New(time.Minute)}}} // says nothing of lists
 			}
 			create := func(id int64, prev bool, rng kv.Range) {
 				key, end := rng.Etcd()
