@@ -80,7 +80,7 @@ type answer struct {
 // ask dials e alone and asks for its status.
 func (c *Client) ask(ctx context.Context, e endpoint) answer {
 	a := answer{endpoint: e.name}
-	conn, err := dial(&c.cfg, []endpoint{e}, maxAnswer)
+	conn, err := dialOne(&c.cfg, e)
 	if err != nil {
 		a.err = err
 		return a

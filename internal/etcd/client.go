@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Client speaks to one etcd cluster.
@@ -19,6 +21,8 @@ type Client struct {
 	cfg       Config
 	endpoints []endpoint
 	conns     []*grpc.ClientConn
+
+	roster *roster
 
 	watch etcdserverpb.WatchClient
 	lists etcdserverpb.KVClient
@@ -57,8 +61,13 @@ func New(cfg Config) (*Client, error) {
 		permits: NewLocalPermits(cfg.MaxConcurrentLists), historian: make(chan struct{}, 1),
 		situation: situation{log: cfg.Logger},
 	}
-	for _, maxBytes := range []int{cfg.MaxResponseBytes, maxAnswer, maxAnswer, maxAnswer} {
-		conn, err := dial(&cfg, endpoints, maxBytes)
+	c.roster = newRoster(endpoints, c.readTimeout()*9/10)
+	for i, maxBytes := range []int{cfg.MaxResponseBytes, maxAnswer, maxAnswer, maxAnswer} {
+		var more []grpc.DialOption
+		if i == clockConn {
+			more = append(more, grpc.WithUnaryInterceptor(c.roster.time))
+		}
+		conn, err := dial(&cfg, endpoints, c.roster, maxBytes, more...)
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -66,14 +75,29 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.watch = etcdserverpb.NewWatchClient(c.conns[0])
 	c.lists = etcdserverpb.NewKVClient(c.conns[1])
-	c.clock = etcdserverpb.NewKVClient(c.conns[2])
-	c.maintenance = etcdserverpb.NewMaintenanceClient(c.conns[2])
+	c.clock = etcdserverpb.NewKVClient(c.conns[clockConn])
+	c.maintenance = etcdserverpb.NewMaintenanceClient(c.conns[clockConn])
 	c.passage = c.conns[3]
 	c.login = login{
 		user: cfg.Username, password: cfg.Password, timeout: loginPatience * cfg.CallTimeout,
-		auth: etcdserverpb.NewAuthClient(c.conns[2]), turn: make(chan struct{}, 1),
+		auth: etcdserverpb.NewAuthClient(c.conns[clockConn]), turn: make(chan struct{}, 1),
 	}
 	return c, nil
+}
+
+// clockConn is the index of the connection for small reads.
+const clockConn = 2
+
+// anotherAfter is how long a member of several has to answer a small read: then
+// another one is asked.
+const anotherAfter = time.Second
+
+// readTimeout bounds one attempt of a small read.
+func (c *Client) readTimeout() time.Duration {
+	if len(c.endpoints) > 1 {
+		return min(c.cfg.CallTimeout, anotherAfter)
+	}
+	return c.cfg.CallTimeout
 }
 
 // maxAnswer bounds an answer that is not a watch's: pages have no bound in
@@ -135,7 +159,7 @@ func (c *Client) attempt(ctx context.Context, timeout time.Duration, do func(con
 	if isToken(err) {
 		c.login.forget(token)
 	}
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
+	if err != nil && (within.Err() != nil || wire.IsTimeout(err)) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%v): %w", errAttempt, timeout, err)
 	}
 	return err

@@ -71,7 +71,7 @@ func (c *Client) probe(ctx context.Context, deed string, at kv.Revision) (Clock,
 // read makes a linearizable read as of a revision; 0: now.
 func (c *Client) read(ctx context.Context, deed string, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
 	var clock Clock
-	err := c.call(ctx, deed, c.cfg.CallTimeout, func(ctx context.Context) error {
+	err := c.call(ctx, deed, c.readTimeout(), func(ctx context.Context) error {
 		c.count.clockReads.Add(1)
 		var err error
 		clock, err = c.readHeader(ctx, c.clock, at, opts...)

@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 )
 
 // roundRobin keeps a connection to every endpoint and uses those that are up
@@ -34,16 +32,10 @@ const (
 	connWindow   = 16 << 20
 )
 
-// dial returns a connection to endpoints. It connects at the first call.
-// It takes answers of up to maxBytes.
-func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, error) {
-	addresses := make([]resolver.Address, len(endpoints))
-	for i, e := range endpoints {
-		addresses[i] = resolver.Address{Addr: e.addr, ServerName: e.addr}
-	}
-	r := manual.NewBuilderWithScheme("shardwatch-etcd")
-	r.InitialState(resolver.State{Addresses: addresses})
-
+// dial returns a connection to endpoints, those of the roster. It connects at the
+// first call. It takes answers of up to maxBytes.
+func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	r := all.resolver()
 	creds := insecure.NewCredentials()
 	if endpoints[0].secure {
 		c := cfg.TLS
@@ -58,11 +50,11 @@ func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, er
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}
 	}
-	conn, err := grpc.NewClient(r.Scheme()+":///"+endpoints[0].addr,
+	conn, err := grpc.NewClient(r.Scheme()+":///"+endpoints[0].addr, append(more,
 		grpc.WithResolvers(r),
 		grpc.WithDefaultServiceConfig(roundRobin),
 		grpc.WithTransportCredentials(creds),
-		grpc.WithContextDialer(dialer),
+		grpc.WithContextDialer(all.dialer(dialer)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: cfg.KeepaliveTime, Timeout: cfg.KeepaliveTimeout,
 			PermitWithoutStream: false, // etcd does not permit it (embed/etcd.go)
@@ -77,9 +69,15 @@ func dial(cfg *Config, endpoints []endpoint, maxBytes int) (*grpc.ClientConn, er
 			grpc.MaxCallRecvMsgSize(maxBytes),
 			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd refuses what is too large for it
 		),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", endpoints[0].name, err)
 	}
 	return conn, nil
+}
+
+// dialOne returns a connection to one endpoint.
+func dialOne(cfg *Config, e endpoint) (*grpc.ClientConn, error) {
+	only := []endpoint{e}
+	return dial(cfg, only, newRoster(only, 0), maxAnswer)
 }

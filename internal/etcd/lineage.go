@@ -228,7 +228,7 @@ func (c *Client) surveyEach(ctx context.Context) ([]Clock, error) {
 }
 
 func (c *Client) surveyOne(ctx context.Context, e endpoint) (Clock, error) {
-	conn, err := dial(&c.cfg, []endpoint{e}, maxAnswer)
+	conn, err := dialOne(&c.cfg, e)
 	if err != nil {
 		return Clock{}, err
 	}
@@ -296,7 +296,7 @@ func (c *Client) survey(ctx context.Context) (Clock, error) {
 	for range 2 * len(c.endpoints) {
 		var also peer.Peer
 		var status *etcdserverpb.StatusResponse
-		err := c.call(ctx, "ask for etcd's status", c.cfg.CallTimeout, func(ctx context.Context) (err error) {
+		err := c.call(ctx, "ask for etcd's status", c.readTimeout(), func(ctx context.Context) (err error) {
 			status, err = c.maintenance.Status(ctx, &etcdserverpb.StatusRequest{}, grpc.Peer(&also))
 			return err
 		})

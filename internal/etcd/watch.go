@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -31,11 +33,15 @@ type watch struct {
 	began  time.Time
 
 	announced chan kv.Revision // etcd's revision when the watch was created, once
+	remote    net.Addr         // who announced it, set before; nil: not known
 	progress  atomic.Int64     // the assembly's done, for the asker
 	// receiving is when the current wait for a response began, as the time
 	// since began; 0 while the consumer is busy with the last one.
 	receiving atomic.Int64
 }
+
+// createPatience is how long one member of several has to announce a watch.
+const createPatience = 3 * time.Second
 
 // fragmentPatience is by how much longer a watch in fragments may be silent:
 // etcd takes its time to cut many small events; see position.
@@ -125,6 +131,9 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 			if err := w.c.admit(w.stream.Context(), w.lineage); err != nil {
 				return err
 			}
+			if at, ok := peer.FromContext(w.stream.Context()); ok {
+				w.remote = at.Addr
+			}
 			w.announced <- kv.Revision(r.GetHeader().GetRevision())
 		}
 		if now := kv.Revision(r.GetHeader().GetRevision()); a.announced && !was && p.release == nil && now-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
@@ -174,11 +183,16 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 	cfg := &w.c.cfg
 	d := demand{coalesce: cfg.ProgressCoalesce, every: cfg.ProgressEvery, idle: cfg.ProgressIdle, pause: cfg.ProgressCoalesce, since: w.began}
 	announced := false
-	timer := time.NewTimer(w.limit)
+	limit := w.limit
+	if len(w.c.endpoints) > 1 {
+		limit = min(limit, createPatience)
+	}
+	var hung <-chan struct{}
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
 		now, progress := time.Now(), kv.Revision(w.progress.Load())
-		wait := w.limit
+		wait := limit
 		if announced {
 			due := d.due(progress)
 			if !now.Before(due) {
@@ -193,7 +207,7 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 		}
 		if !announced || d.unmet(progress) {
 			quiet := w.quiet(now, d.since)
-			if quiet >= w.limit {
+			if quiet >= limit {
 				if announced && w.ahead(ctx) {
 					d.since = now // etcd has not come to the first revision: it owes no answer
 					continue
@@ -201,15 +215,24 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 				cancel(fmt.Errorf("%w: nothing came for %v", errSilent, quiet.Round(time.Millisecond)))
 				return
 			}
-			wait = min(wait, w.limit-quiet)
+			wait = min(wait, limit-quiet)
 		}
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-hung:
+			if w.waits(time.Now()) >= w.c.roster.slow/2 {
+				cancel(fmt.Errorf("%w: %v does not answer", errSilent, w.remote))
+				return
+			}
+			hung = w.c.roster.hung(w.remote) // not to us: it has just brought something
 		case revision := <-w.announced:
-			announced = true
+			announced, limit = true, w.limit
+			if w.remote != nil {
+				hung = w.c.roster.hung(w.remote)
+			}
 			d.asked = time.Now()
 			if revision >= w.from {
 				// There is something to catch up with. The answer tells that
@@ -227,14 +250,19 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 	}
 }
 
-// quiet returns for how long nothing has come though the consumer was ready
-// for it and somebody waited since.
-func (w *watch) quiet(now, since time.Time) time.Duration {
+// waits returns for how long the consumer has waited for what comes next.
+func (w *watch) waits(now time.Time) time.Duration {
 	receiving := time.Duration(w.receiving.Load())
 	if receiving == 0 {
 		return 0
 	}
-	return min(now.Sub(w.began)-receiving, now.Sub(since))
+	return now.Sub(w.began) - receiving
+}
+
+// quiet returns for how long nothing has come though the consumer was ready
+// for it and somebody waited since.
+func (w *watch) quiet(now, since time.Time) time.Duration {
+	return min(w.waits(now), now.Sub(since))
 }
 
 // ahead reports whether the watch begins beyond etcd's current revision. When

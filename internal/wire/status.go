@@ -192,6 +192,13 @@ func IsUnavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
+// IsTimeout reports whether err, as it came from another process or from the way
+// to it, says that the call's time is over: the other side may say so before our
+// own clock does.
+func IsTimeout(err error) bool {
+	return status.Code(err) == codes.DeadlineExceeded
+}
+
 // IsExhausted reports whether err, as it came from another process or from the
 // way to it, says that a bound was reached: a message larger than is taken, too.
 func IsExhausted(err error) bool {
