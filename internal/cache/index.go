@@ -43,6 +43,7 @@ func (x *index) add(w *Watcher) {
 			x.ranges = x.ranges.insert(&node{entry: e, maxEnd: w.r.End, priority: rand.Uint32()})
 		}
 	}
+	w.r = e.r // the same in memory for all of them: it is compared for each event
 	w.entry, w.place = e, int32(len(e.list)) //nolint:gosec // a count of watchers in memory
 	e.list = append(e.list, w)
 	x.count++

@@ -28,14 +28,13 @@ type Waker interface{ Wake() }
 // idle watcher never falls behind the floor, and batches that do not concern
 // it cost nothing.
 type Watcher struct {
-	c     *Cache
-	r     kv.Range
-	from  kv.Revision // nothing below it is delivered; owned by the reader
-	waker Waker
-
+	c *Cache
 	// state is the position (sequence number of the next batch to look at)
 	// shifted left by one, and the idle bit.
 	state atomic.Uint64
+	from  kv.Revision // nothing below it is delivered; owned by the reader
+	r     kv.Range
+	waker Waker
 
 	entry  *watchers // guarded by c.mu; nil once closed
 	waits  *waiter   // guarded by c.mu; see WakeAt

@@ -34,7 +34,7 @@ type fetched struct {
 // catchUp sends what was fetched, up to a pass's worth, and has more fetched
 // when that is needed. It reports whether there is more to do at once.
 func (w *watch) catchUp(own *pump.Scratch) (again bool) {
-	if f := w.fetched.Swap(nil); f != nil {
+	if f := w.fetched.Load(); f != nil && w.fetched.CompareAndSwap(f, nil) {
 		w.fetching = false
 		var compacted *kv.CompactedError
 		if errors.As(f.err, &compacted) {

@@ -40,38 +40,41 @@ const (
 // watch is one watch of a stream. It is opened by a goroutine of its own, then
 // belongs to the pump that is at the stream.
 type watch struct {
-	s      *stream
-	id     int64
+	// What an event needs comes first: with many watches, waiting for memory is
+	// most of what one costs.
+	task      pump.Task
+	s         *stream
+	inner     *router.Watch                              // see next
+	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
+	id        int64
+	cancelled atomic.Bool // by the client: nothing more is sent
+
+	// Owned by the pump.
+	live     bool // created was sent, and the watch has not ended
+	fetching bool // a fetch is on its way
+	quiet    bool // nothing was sent since the last progress notification was due
+
+	prev, fragment, notify bool
+	noPut, noDelete        bool
+
+	bare    kv.Revision             // what happened at this revision has no previous values
+	past    []kv.Batch              // owned by the pump: fetched, and to be sent before what inner has
+	held    held                    // owned by the pump: taken from inner, and not to be sent yet
+	fetched atomic.Pointer[fetched] // what a fetch has brought
+	tally   tally.Watch             // for operators
+
 	rng    kv.Range
 	caller string
 	start  kv.Revision // as asked for; 0: now
 	// lineage is the one that the watch began in, and ends with: set before the
 	// start is looked for, because revisions say nothing in another one.
 	lineage uint64
-	bare    kv.Revision // what happened at this revision has no previous values
-	task    pump.Task
-	tally   tally.Watch // for operators
-
-	prev, fragment, notify bool
-	noPut, noDelete        bool
-
-	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
-	cancelled atomic.Bool                                // by the client: nothing more is sent
-
-	over    atomic.Bool             // released
-	fetched atomic.Pointer[fetched] // what a fetch has brought
+	over    atomic.Bool // released
 
 	// Set before the answer is ready, then owned by the pump. Everything below
 	// next was sent, but for what the window brings: inner knows that. Without
 	// an inner, what lies before the window must be fetched.
-	inner *router.Watch
-	next  kv.Revision
-	// Owned by the pump.
-	past     []kv.Batch // fetched, and to be sent before what inner has
-	held     held       // taken from inner, and not to be sent yet
-	fetching bool       // a fetch is on its way
-	live     bool       // created was sent, and the watch has not ended
-	quiet    bool       // nothing was sent since the last progress notification was due
+	next kv.Revision
 }
 
 // held is a revision that must wait; see progress.hold. The zero held is none.

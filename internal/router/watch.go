@@ -17,21 +17,22 @@ import (
 // Watch is one watch over any number of shards. One goroutine at a time may
 // use it.
 type Watch struct {
+	// delivered is the revision up to which everything was returned by Next,
+	// as far as deliveries tell; Progress knows more.
+	delivered kv.Revision
+	state     atomic.Int32
+	// cursors are the user's while state is settled, the mover's while it is
+	// homeless. The slice and the state change under mu, too: see Position.
+	cursors []cursor
+	first   [1]cursor    // where cursors begin: nearly all watches have one, and look at it for each event
+	err     error        // why it has failed; set before state
+	since   time.Time    // homeless since; written under mu
+	taken   atomic.Int64 // the lowest revision that cursors hold back; 0: none
+
 	r       *Router
 	rng     kv.Range
 	lineage uint64
 	waker   cache.Waker
-
-	// delivered is the revision up to which everything was returned by Next,
-	// as far as deliveries tell; Progress knows more.
-	delivered kv.Revision
-	// cursors are the user's while state is settled, the mover's while it is
-	// homeless. The slice and the state change under mu, too: see Position.
-	cursors []cursor
-	state   atomic.Int32
-	err     error        // why it has failed; set before state
-	since   time.Time    // homeless since; written under mu
-	taken   atomic.Int64 // the lowest revision that cursors hold back; 0: none
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
@@ -96,11 +97,12 @@ type WatchRequest struct {
 // *kv.CompactedError, *kv.LineageError, *kv.NotServedError or
 // *kv.UnavailableError.
 func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker) (*Watch, error) {
-	lineage, cursors, err := r.open(ctx, req, waker)
-	if err != nil {
+	w := &Watch{r: r, rng: req.Range, waker: waker, delivered: req.From - 1}
+	var err error
+	if w.lineage, w.cursors, err = r.open(ctx, req, waker, w.first[:0]); err != nil {
 		return nil, err
 	}
-	return &Watch{r: r, rng: req.Range, lineage: lineage, waker: waker, delivered: req.From - 1, cursors: cursors}, nil
+	return w, nil
 }
 
 // Here reports whether every shard of rng is on this node and ready.
@@ -115,9 +117,9 @@ func (r *Router) Here(rng kv.Range) bool {
 	return err == nil
 }
 
-// open returns a cursor for each shard of the request's range, and the lineage
-// they are at.
-func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) (lineage uint64, cursors []cursor, err error) {
+// open returns a cursor for each shard of the request's range, appended to
+// cursors, and the lineage they are at.
+func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker, cursors []cursor) (lineage uint64, _ []cursor, err error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
 		return 0, nil, err
@@ -185,6 +187,7 @@ func (w *Watch) drop() {
 	for i := range w.cursors {
 		w.cursors[i].close()
 	}
+	clear(w.cursors) // first would keep a cache that is no longer served
 	w.cursors = nil
 }
 
@@ -359,7 +362,7 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	if !wait && !w.r.Here(w.rng) {
 		return false
 	}
-	_, cursors, err := w.r.open(ctx, WatchRequest{Range: w.rng, From: w.delivered + 1, Lineage: w.lineage}, w.waker)
+	_, cursors, err := w.r.open(ctx, WatchRequest{Range: w.rng, From: w.delivered + 1, Lineage: w.lineage}, w.waker, nil)
 	if err != nil {
 		if passing(err) && time.Since(w.since) < homelessTimeout {
 			return false
