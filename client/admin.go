@@ -49,8 +49,14 @@ type ReplicaStatus struct {
 	// up to date by what has changed. 0: none.
 	DeltaFloor, Tombstones, TombstoneBytes int64
 	// Age is how old the data may be.
-	Age                                          time.Duration
-	Keys, StateBytes, WindowBatches, WindowBytes int64
+	Age time.Duration
+	// Keys are held in StateBytes, with their values and the indexes over them.
+	Keys, StateBytes int64
+	// Roots are states of older revisions, kept for reads at exactly these, in
+	// RootsBytes beside the newest state.
+	Roots, RootsBytes int64
+	// WindowBatches are the revisions in the window, in WindowBytes.
+	WindowBatches, WindowBytes int64
 	// WindowSpan is the time between the window's oldest batch and now.
 	WindowSpan time.Duration
 	Watchers   int64
@@ -202,7 +208,7 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 			Source: ReplicaSource(p.GetSource()), SourceNode: p.GetSourceNode(),
 			Progress: p.GetProgress(), Floor: p.GetFloor(), Age: p.GetAge().AsDuration(),
 			DeltaFloor: p.GetDeltaFloor(), Tombstones: p.GetTombstones(), TombstoneBytes: p.GetTombstoneBytes(),
-			Keys: p.GetKeys(), StateBytes: p.GetStateBytes(),
+			Keys: p.GetKeys(), StateBytes: p.GetStateBytes(), Roots: p.GetRoots(), RootsBytes: p.GetRootsBytes(),
 			WindowBatches: p.GetWindowBatches(), WindowBytes: p.GetWindowBytes(), WindowSpan: p.GetWindowSpan().AsDuration(),
 			Watchers: p.GetWatchers(), Relay: p.GetRelay(),
 		})

@@ -72,6 +72,7 @@ func (n *Node) status() *pb.StatusResponse {
 				ShardId: s.GetId(), Node: n.Name, Ready: true, Source: pb.ReplicaSource_REPLICA_SOURCE_ETCD,
 				Progress: visible, Floor: max(n.c.hist.floor, 2), Age: durationpb.New(40 * time.Millisecond),
 				WindowSpan: durationpb.New(10 * time.Minute),
+				Roots:      3, RootsBytes: 3 << 10, Tombstones: 2, TombstoneBytes: 2 << 10,
 			}
 			if i > 0 {
 				r.Source, r.SourceNode = pb.ReplicaSource_REPLICA_SOURCE_PEER, s.GetReplicas()[0]

@@ -137,11 +137,29 @@ func newShardsCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shards",
 		Short: "Show who serves what, and how far it is",
-		Long: `shards prints a line for every shard: its range, its owner (the node that watches
-etcd) and other replicas, the epoch, the revision up to which the owner has
-everything, how many revisions the replica that is furthest behind lags behind
-etcd, the owner's window (how far back a watch may start, in revisions, bytes
-and time), and the watchers on all replicas. -o json tells it of each replica.`,
+		Long: `shards prints a line for every shard. -o json tells it of each replica.
+
+  FROM, TO    its range of keys
+  OWNER       the node that watches etcd
+  REPLICAS    the other nodes that have it
+  EPOCH       grows when the nodes that have it change
+  PROGRESS    the revision up to which the owner has everything
+  LAG         how many revisions the replica that is furthest behind is behind etcd
+  WINDOW      how far back a watch may start at the owner, in revisions
+  SPAN        the same in time
+  DELTAS      how far back a watch may start that is then sent what has changed
+  KEYS        keys that the owner holds
+  WATCHERS    watchers on all replicas
+
+and what they take of the owner's memory:
+
+  STATE       keys and values, with the indexes over them
+  EVENTS      the window: events with their previous values
+  ROOTS       what the states of older revisions, kept for reads at exactly these,
+              hold beside that
+  DELETES     the deletes that are remembered, for DELTAS
+
+A value counts for each of them that holds it, though it is there once.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printShards)
@@ -184,6 +202,7 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 			j.Replicas = append(j.Replicas, replicaJSON{
 				Node: name, Ready: r.Ready, Source: r.Source.String(), SourceNode: r.SourceNode,
 				Progress: r.Progress, Lag: max(head-r.Progress, 0), AgeSeconds: r.Age.Seconds(), Keys: r.Keys, StateBytes: r.StateBytes,
+				Roots: r.Roots, RootsBytes: r.RootsBytes,
 				Floor: r.Floor, WindowRevisions: max(r.Progress-r.Floor+1, 0), WindowBatches: r.WindowBatches,
 				WindowBytes: r.WindowBytes, WindowSpanSeconds: r.WindowSpan.Seconds(), Watchers: r.Watchers, Relay: r.Relay,
 				DeltaFloor: r.DeltaFloor, DeltaRevisions: deltaRevisions(r), Tombstones: r.Tombstones, TombstoneBytes: r.TombstoneBytes,
@@ -213,11 +232,12 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 		}{cs.Map.Version, cs.Map.Lineage, shards})
 	}
 	t := &table{}
-	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "BYTES", "SPAN", "DELTAS", "KEYS", "WATCHERS")
+	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "SPAN", "DELTAS", "KEYS", "STATE", "EVENTS", "ROOTS", "DELETES", "WATCHERS")
 	for _, sh := range shards {
 		var others []string
 		var lag, watchers int64
-		progress, window, bytes, span, deltas, keys := "-", "-", "-", "-", "-", "-"
+		progress, window, span, deltas, keys := "-", "-", "-", "-", "-"
+		state, events, roots, deletes := "-", "-", "-", "-"
 		for i, r := range sh.Replicas {
 			watchers += r.Watchers
 			if r.Ready {
@@ -231,12 +251,13 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 				others = append(others, name)
 			}
 			if i == 0 && r.Ready {
-				progress, window, bytes = number(r.Progress), number(r.WindowRevisions), bytesOf(r.WindowBytes)
-				span, deltas, keys = timeOf(seconds(r.WindowSpanSeconds)), number(r.DeltaRevisions), number(r.Keys)
+				progress, window, span = number(r.Progress), number(r.WindowRevisions), timeOf(seconds(r.WindowSpanSeconds))
+				deltas, keys = number(r.DeltaRevisions), number(r.Keys)
+				state, events, roots, deletes = bytesOf(r.StateBytes), bytesOf(r.WindowBytes), bytesOf(r.RootsBytes), bytesOf(r.TombstoneBytes)
 			}
 		}
 		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(sh.Owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
-			progress, number(lag), window, bytes, span, deltas, keys, number(watchers))
+			progress, number(lag), window, span, deltas, keys, state, events, roots, deletes, number(watchers))
 	}
 	return t.write(s.p.stdout)
 }

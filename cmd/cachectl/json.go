@@ -95,6 +95,8 @@ type replicaJSON struct {
 	AgeSeconds        float64 `json:"age_seconds"`
 	Keys              int64   `json:"keys"`
 	StateBytes        int64   `json:"state_bytes"`
+	Roots             int64   `json:"roots"`
+	RootsBytes        int64   `json:"roots_bytes"`
 	Floor             int64   `json:"floor"`
 	WindowRevisions   int64   `json:"window_revisions"`
 	WindowBatches     int64   `json:"window_batches"`

@@ -13,9 +13,13 @@ type Status struct {
 	// Age is how old the data may be, when AgeKnown.
 	Age      time.Duration
 	AgeKnown bool
-	// Keys and StateBytes are what the state holds.
+	// Keys is what the state holds, in StateBytes with the trees over them.
 	Keys       int
 	StateBytes int64
+	// Roots are states of older revisions; RootsBytes is what they hold beside
+	// the state, previous values that the window holds, too, included.
+	Roots      int
+	RootsBytes int64
 	// WindowBatches, WindowBytes and WindowSpan are what the window holds; the
 	// span is the time between its oldest batch and now.
 	WindowBatches int64
@@ -47,9 +51,11 @@ func (c *Cache) Status() Status {
 		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(), Leaps: c.counters.leaps.Load(),
 	}
 	s.Tombstones, s.TombstoneBytes, s.DeltaFloor, s.TombstonesSqueezed = c.changes.status()
+	s.Roots, s.RootsBytes = c.roots.status()
 	s.Age, s.AgeKnown = c.Age()
 	if v.root != nil {
 		s.Keys = v.root.Len()
+		s.StateBytes += int64(s.Keys) * keyOverhead
 	}
 	for _, seg := range v.win.segments {
 		s.WindowBytes += seg.size.Load()

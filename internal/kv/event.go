@@ -49,7 +49,7 @@ type Batch struct {
 // Size returns the bytes that the batch holds: those of its events, with
 // their previous values, and the bookkeeping.
 func (b *Batch) Size() int {
-	n := 64
+	n := 104
 	for i := range b.Events {
 		e := &b.Events[i]
 		n += 24 + e.KV.Size()

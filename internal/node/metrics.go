@@ -50,7 +50,8 @@ func (n *Node) register(m metric.Meter) error {
 		progress   = gauge("shardwatch.shard.progress", "{revision}", "Revision up to which the shard is complete here.")
 		floor      = gauge("shardwatch.shard.floor", "{revision}", "Oldest revision that a watch may start from.")
 		keys       = gauge("shardwatch.shard.keys", "{key}", "Keys held.")
-		state      = gauge("shardwatch.shard.state", "By", "Bytes of the keys and values held.")
+		state      = gauge("shardwatch.shard.state", "By", "Bytes of the keys and values held, with the indexes over them.")
+		roots      = gauge("shardwatch.shard.roots", "By", "Bytes that states of older revisions hold beside the newest, for reads at exactly these.")
 		window     = gauge("shardwatch.shard.window", "By", "Bytes of the event window.")
 		span       = seconds("shardwatch.shard.window_span", "Age of the oldest event in the window.")
 		age        = seconds("shardwatch.shard.age", "How old the shard's data may be. Absent while that is not known.")
@@ -87,6 +88,7 @@ func (n *Node) register(m metric.Meter) error {
 			o.ObserveInt64(floor, int64(c.Floor), label)
 			o.ObserveInt64(keys, int64(c.Keys), label)
 			o.ObserveInt64(state, c.StateBytes, label)
+			o.ObserveInt64(roots, c.RootsBytes, label)
 			o.ObserveInt64(window, c.WindowBytes, label)
 			o.ObserveFloat64(span, c.WindowSpan.Seconds(), label)
 			if c.AgeKnown {
@@ -149,7 +151,7 @@ func (n *Node) register(m metric.Meter) error {
 		kept, written, unwritten, failing, discarded,
 		permits, permitsAsked, permitWaits, permitWait, granted, alone,
 		auth, authRevision, users, tokens, lookups, confirmations, refusals, denials,
-		progress, floor, keys, state, window, span, age, watchers, events, duplicates, resets,
+		progress, floor, keys, state, roots, window, span, age, watchers, events, duplicates, resets,
 		deltaFloor, tombstones, deletes, squeezed, leaps)
 	if err != nil {
 		return err

@@ -76,6 +76,7 @@ func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
 		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
 		Watchers: int64(s.Watchers), Relay: n.store.replica(h.id) != h,
 		DeltaFloor: int64(s.DeltaFloor), Tombstones: int64(s.Tombstones), TombstoneBytes: s.TombstoneBytes,
+		Roots: int64(s.Roots), RootsBytes: s.RootsBytes,
 	}
 	if s.AgeKnown {
 		out.Age = durationpb.New(s.Age)

@@ -919,7 +919,7 @@ type ReplicaStatus struct {
 	Age *durationpb.Duration `protobuf:"bytes,8,opt,name=age,proto3" json:"age,omitempty"`
 	// Keys held.
 	Keys int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Bytes of keys and values held.
+	// Bytes of memory that they take, with their values and the indexes over them.
 	StateBytes int64 `protobuf:"varint,10,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Batches (revisions) in the window.
 	WindowBatches int64 `protobuf:"varint,11,opt,name=window_batches,json=windowBatches,proto3" json:"window_batches,omitempty"`
@@ -938,8 +938,12 @@ type ReplicaStatus struct {
 	Tombstones int64 `protobuf:"varint,17,opt,name=tombstones,proto3" json:"tombstones,omitempty"`
 	// Bytes that they take.
 	TombstoneBytes int64 `protobuf:"varint,18,opt,name=tombstone_bytes,json=tombstoneBytes,proto3" json:"tombstone_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// States of older revisions that are kept, for reads at exactly these.
+	Roots int64 `protobuf:"varint,19,opt,name=roots,proto3" json:"roots,omitempty"`
+	// Bytes that they take beside the newest state.
+	RootsBytes    int64 `protobuf:"varint,20,opt,name=roots_bytes,json=rootsBytes,proto3" json:"roots_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
@@ -1098,6 +1102,20 @@ func (x *ReplicaStatus) GetTombstoneBytes() int64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetRoots() int64 {
+	if x != nil {
+		return x.Roots
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetRootsBytes() int64 {
+	if x != nil {
+		return x.RootsBytes
+	}
+	return 0
+}
+
 var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
@@ -1160,7 +1178,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	" \x01(\x03R\vconnections\x121\n" +
 	"\x06uptime\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x128\n" +
 	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\x12\x18\n" +
-	"\arefusal\x18\r \x01(\tR\arefusal\"\xe1\x04\n" +
+	"\arefusal\x18\r \x01(\tR\arefusal\"\x98\x05\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1186,7 +1204,10 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"tombstones\x18\x11 \x01(\x03R\n" +
 	"tombstones\x12'\n" +
-	"\x0ftombstone_bytes\x18\x12 \x01(\x03R\x0etombstoneBytes*\x8b\x01\n" +
+	"\x0ftombstone_bytes\x18\x12 \x01(\x03R\x0etombstoneBytes\x12\x14\n" +
+	"\x05roots\x18\x13 \x01(\x03R\x05roots\x12\x1f\n" +
+	"\vroots_bytes\x18\x14 \x01(\x03R\n" +
+	"rootsBytes*\x8b\x01\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12MEMBER_STATE_ALIVE\x10\x01\x12\x18\n" +
