@@ -56,6 +56,17 @@ func (s shape) groups() int {
 	return 1
 }
 
+// matched is how many watches an event matches.
+func (s shape) matched() int { return max(1, s.watches/s.groups()) }
+
+// While events are not paced, writers are at most so many events ahead of the
+// average watch, and a server may send window bytes on a stream before they are
+// read: etcd's grpc-proxy cuts a stream that stands still for 50 ms.
+const (
+	mostAhead = 1_000
+	window    = 4 << 20
+)
+
 // watched returns what the watches of a group cover.
 func (s shape) watched(group int) (key, end string) {
 	switch s.what {
@@ -100,11 +111,13 @@ type audience struct {
 	events int
 
 	began     time.Time
+	ahead     chan struct{}         // holds one for each event that is written and not delivered
 	acked     []atomic.Int64        // by event: when its write was acknowledged, in ns since began
 	latency   map[string]*histogram // by endpoint: from then to the receipt
 	newest    atomic.Int64          // the greatest revision that was acknowledged
 	delivered atomic.Int64
-	messages  atomic.Int64 // that carried events
+
+	options []grpc.DialOption // of its connections
 
 	mu      sync.Mutex
 	conns   []*grpc.ClientConn // guarded by mu
@@ -134,7 +147,13 @@ type position struct {
 
 // newAudience describes an audience for events that follow a revision.
 func newAudience(s *side, sh shape, after int64, events int) *audience {
-	a := &audience{shape: sh, side: s, after: after, events: events, began: time.Now(), acked: make([]atomic.Int64, events), latency: make(map[string]*histogram)}
+	a := &audience{
+		shape: sh, side: s, after: after, events: events, began: time.Now(), ahead: make(chan struct{}, mostAhead),
+		acked: make([]atomic.Int64, events), latency: make(map[string]*histogram),
+	}
+	if sh.mode == modeConnection { // the client has as many as the servers
+		a.options = append(a.options, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+	}
 	for _, end := range s.ends {
 		a.latency[end] = new(histogram)
 	}
@@ -208,11 +227,7 @@ func (a *audience) connect(f func(*watchStream, *grpc.ClientConn) error) error {
 
 // dial makes a connection of the audience's.
 func (a *audience) dial(end string) (*grpc.ClientConn, error) {
-	var small []grpc.DialOption
-	if a.mode == modeConnection { // the client has as many as the servers
-		small = append(small, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
-	}
-	conn, err := a.side.dial(end, small...)
+	conn, err := a.side.dial(end, a.options...)
 	if err != nil {
 		return nil, err
 	}
@@ -358,8 +373,14 @@ func (a *audience) take(s *watchStream, r *watched) error {
 	if len(r.revisions) == 0 {
 		return nil
 	}
-	a.delivered.Add(int64(len(r.ids) * len(r.revisions)))
-	a.messages.Add(1)
+	n := int64(len(r.ids) * len(r.revisions))
+	each, all := int64(a.matched()), a.delivered.Add(n)
+	for range all/each - (all-n)/each { // so many events were delivered
+		select {
+		case <-a.ahead:
+		default:
+		}
+	}
 	now := int64(time.Since(a.began))
 	for _, revision := range r.revisions {
 		var took time.Duration // of what came before the writer knew: none
@@ -384,8 +405,9 @@ func (a *audience) close() {
 // writers is how many puts are under way at a time, at most.
 const writers = 16
 
-// write puts all events, so many per second, or as fast as they are taken when
-// that is 0, and returns how long each took.
+// write puts all events, so many per second, or when that is 0 as fast as
+// watches, on average, keep up. Without watches it is as fast as they are taken.
+// It returns how long each took.
 func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond float64) (*histogram, error) {
 	puts := new(histogram)
 	value := value(1, a.size)
@@ -402,6 +424,13 @@ func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond fl
 				if perSecond > 0 {
 					if err := pause(ctx, time.Until(start.Add(time.Duration(float64(i)/perSecond*float64(time.Second))))); err != nil {
 						return err
+					}
+				}
+				if perSecond == 0 && len(a.streams) > 0 {
+					select {
+					case a.ahead <- struct{}{}:
+					case <-ctx.Done():
+						return errors.Join(ctx.Err(), context.Cause(ctx))
 					}
 				}
 				began := time.Now()

@@ -48,12 +48,16 @@ func listLoads(c *config) (out []load) {
 // lists has more and more clients list all keys, each on a connection of its
 // own, the endpoints in turn; and in the end all of them at one endpoint.
 func lists(ctx context.Context, t *trial, m mode, keys int) error {
-	if err := reads(ctx, t, "once", len(t.side.ends), 1, t.side.ends, keys, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-		return list(ctx, conn, linearizable, keys, 0)
-	}); err != nil {
+	c, err := newCrowd(t.side, 1, t.side.ends)
+	if err != nil {
 		return err
 	}
-	t.out = nil // everything has been read once, whatever that cost
+	err = c.each(ctx, len(t.side.ends), func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
+		return list(ctx, conn, linearizable, keys, 0) // everything has been read once, whatever that cost
+	})
+	if c.close(); err != nil {
+		return err
+	}
 	idle, err := proc.Memory(t.side.servers())
 	if err != nil {
 		return err

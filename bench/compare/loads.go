@@ -70,6 +70,7 @@ type failure struct {
 type trial struct {
 	*config
 	load string
+	at   string // the directory of the side
 	side *side
 	out  []measurement
 }
@@ -128,9 +129,7 @@ func try(ctx context.Context, c *config, l load, kind, dir string) (_ []measurem
 			err = stopped
 		}
 	}()
-	t := &trial{config: c, load: l.name, side: s}
-	if err := l.run(ctx, t); err != nil {
-		return nil, err
-	}
-	return t.out, nil
+	t := &trial{config: c, load: l.name, at: dir, side: s}
+	err = l.run(ctx, t)
+	return t.out, err
 }

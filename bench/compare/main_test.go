@@ -218,6 +218,9 @@ func FuzzScan(f *testing.F) {
 func TestWatchesAreChecked(t *testing.T) {
 	a := newAudience(&side{kind: sideEtcd}, shape{what: whatPrefix, watches: 2}, 9, 4)
 	a.latency = map[string]*histogram{"": new(histogram)}
+	for range 4 {
+		a.ahead <- struct{}{}
+	}
 	s := &watchStream{watches: []*position{a.position(0), a.position(1)}, waiting: 2, hungry: 2}
 	for _, c := range []struct {
 		r      watched
@@ -240,8 +243,8 @@ func TestWatchesAreChecked(t *testing.T) {
 			t.Errorf("%+v: %d are hungry, %v", c.r, s.hungry, err)
 		}
 	}
-	if s.waiting != 1 || a.delivered.Load() != 6 {
-		t.Errorf("%d wait for their creation, %d events were delivered", s.waiting, a.delivered.Load())
+	if s.waiting != 1 || a.delivered.Load() != 6 || len(a.ahead) != 1 {
+		t.Errorf("%d wait for their creation, %d events were delivered, %d are ahead", s.waiting, a.delivered.Load(), len(a.ahead))
 	}
 }
 

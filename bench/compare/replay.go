@@ -179,7 +179,7 @@ func memoryLoads(c *config) (out []load) {
 	}
 	return append(out, load{
 		name: fmt.Sprintf("keys/%d", c.held), sides: []string{sideEtcd, sideTier}, standard: true,
-		run: func(ctx context.Context, t *trial) error { return heldByKeys(ctx, t) },
+		setup: setup{keys: c.held, size: c.sizes[0], key: keyName}, run: heldByKeys,
 	})
 }
 
@@ -208,34 +208,35 @@ func heldByWatches(ctx context.Context, t *trial, sh shape) error {
 	return nil
 }
 
-// heldByKeys writes keys and measures how much each process has grown.
+// heldByKeys measures how much greater each process is with keys, which were there
+// when cache nodes began, than one without: what else is kept of writes while
+// they are new, such as the window, is not in it.
 func heldByKeys(ctx context.Context, t *trial) error {
-	before, err := proc.Memory(t.side.servers())
+	empty, err := startSide(ctx, t.config, t.side.kind, t.at+"-empty", setup{})
 	if err != nil {
 		return err
 	}
-	const size = 256
-	if err := t.side.fill(ctx, setup{keys: t.held, size: size, key: keyName}); err != nil {
-		return err
-	}
-	for _, end := range t.side.ends { // until all of them have all
-		conn, err := t.side.dial(end)
-		if err != nil {
-			return err
+	defer empty.stop() //nolint:errcheck // it is stopped below; this is for failures
+	memory := func(s *side) (float64, error) {
+		if err := pause(ctx, 2*t.rest); err != nil {
+			return 0, err
 		}
-		if err := errors.Join(list(ctx, conn, linearizable, t.held, 0), conn.Close()); err != nil {
-			return err
-		}
+		n, err := proc.Memory(s.servers())
+		return float64(n) / float64(len(s.servers())), err
 	}
-	if err := pause(ctx, 2*t.rest); err != nil {
-		return err
-	}
-	after, err := proc.Memory(t.side.servers())
+	without, err := memory(empty)
 	if err != nil {
 		return err
 	}
-	each := float64(after-before) / float64(t.held) / float64(len(t.side.servers()))
+	if err := empty.stop(); err != nil {
+		return err
+	}
+	with, err := memory(t.side)
+	if err != nil {
+		return err
+	}
+	each := (with - without) / float64(t.held)
 	t.note("memory per key, in each process", unitBytes, each)
-	t.note("… beyond key and value", unitBytes, each-float64(len(keyName(0))+size))
+	t.note("… beyond key and value", unitBytes, each-float64(len(keyName(0))+t.sizes[0]))
 	return nil
 }

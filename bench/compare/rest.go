@@ -11,7 +11,7 @@ func restLoads(c *config) []load {
 	return []load{
 		{
 			name: "write", sides: []string{sideEtcd, sideProxy, sideTier}, standard: true,
-			run: func(ctx context.Context, t *trial) error { return unwatchedWrites(ctx, t) },
+			run: unwatchedWrites,
 		},
 		{
 			name: fmt.Sprintf("idle/%d-shards", shards), sides: etcdSides(), standard: true,

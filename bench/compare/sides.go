@@ -131,7 +131,7 @@ func (s *side) answers(ctx context.Context) error {
 	return nil
 }
 
-// stop ends all processes.
+// stop ends all processes. It may be called twice.
 func (s *side) stop() error {
 	if s.nodes != nil {
 		s.nodes.Stop()
