@@ -102,9 +102,6 @@ func (c *Cache) follow(ctx context.Context) error {
 				continue
 			}
 			c.advance(u.Revision)
-			if !u.FreshAt.IsZero() {
-				c.freshness.confirm(u.FreshAt.Sub(c.start))
-			}
 		}
 	}
 	return ctx.Err()

@@ -15,9 +15,10 @@ type freshness struct {
 	known   bool          // guarded by mu
 	freshAt time.Duration // guarded by mu; since the cache's start
 	reach   kv.Revision   // guarded by mu; the newest progress
-	// Observations of etcd that progress has not reached yet: the oldest, so
-	// that one is reached even when progress always lags, and the newest.
-	oldest, newest *observation // guarded by mu
+	// Observations of etcd that progress has not reached yet: the one that it will
+	// reach first, so that one is reached even when progress always lags, and the
+	// newest of the others. They come from several nodes, and not in order.
+	first, newest *observation // guarded by mu
 }
 
 // observation: at that time, etcd was at that revision.
@@ -26,13 +27,7 @@ type observation struct {
 	revision kv.Revision
 }
 
-// confirm notes that the data is not older than at.
-func (f *freshness) confirm(at time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.confirmLocked(at)
-}
-
+// confirmLocked notes that the data is not older than at.
 func (f *freshness) confirmLocked(at time.Duration) {
 	if !f.known || at > f.freshAt {
 		f.known, f.freshAt = true, at
@@ -44,13 +39,13 @@ func (f *freshness) reached(progress kv.Revision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reach = progress
-	if f.oldest != nil && f.oldest.revision <= progress {
-		f.confirmLocked(f.oldest.at)
-		f.oldest, f.newest = f.newest, nil
+	if f.first != nil && f.first.revision <= progress {
+		f.confirmLocked(f.first.at)
+		f.first, f.newest = f.newest, nil
 	}
-	if f.oldest != nil && f.oldest.revision <= progress {
-		f.confirmLocked(f.oldest.at)
-		f.oldest = nil
+	if f.first != nil && f.first.revision <= progress {
+		f.confirmLocked(f.first.at)
+		f.first = nil
 	}
 }
 
@@ -64,9 +59,17 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 		return false
 	}
 	o := &observation{at: at, revision: revision}
-	if f.oldest == nil {
-		f.oldest = o
-	} else {
+	switch {
+	case f.first == nil:
+		f.first = o
+	case revision < f.first.revision:
+		if f.newest == nil {
+			f.newest = f.first
+		}
+		f.first = o
+	case revision == f.first.revision:
+		f.first.at = max(f.first.at, at)
+	default:
 		f.newest = o
 	}
 	return true
@@ -74,11 +77,9 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 
 // Observe tells the cache that etcd, read linearizably after the time at, was
 // at revision. Once the cache has everything up to it, the data is as fresh as
-// that; the source is asked to get there.
-func (c *Cache) Observe(at time.Time, revision kv.Revision) {
-	if c.freshness.observe(at.Sub(c.start), revision) {
-		c.Demand(revision)
-	}
+// that. It reports whether the cache has to get there first: see Demand.
+func (c *Cache) Observe(at time.Time, revision kv.Revision) (behind bool) {
+	return c.freshness.observe(at.Sub(c.start), revision)
 }
 
 // Age returns how old the data may be, and false while that is not known.

@@ -13,7 +13,6 @@ func TestFreshness(t *testing.T) {
 	at := func(s int) time.Duration { return time.Duration(s) * time.Second }
 	observe := func(s int, revision kv.Revision) do { return func(f *freshness) { f.observe(at(s), revision) } }
 	reached := func(revision kv.Revision) do { return func(f *freshness) { f.reached(revision) } }
-	confirm := func(s int) do { return func(f *freshness) { f.confirm(at(s)) } }
 	for _, c := range []struct {
 		name  string
 		steps []do
@@ -27,8 +26,11 @@ func TestFreshness(t *testing.T) {
 		{"caught up with both", []do{observe(1, 11), observe(2, 20), reached(20)}, 2},
 		{"then with the second", []do{observe(1, 11), observe(2, 20), reached(15), reached(20)}, 2},
 		{"always behind the newest", []do{observe(1, 11), observe(2, 20), observe(3, 30), reached(11), observe(4, 40), reached(30)}, 3},
-		{"the source says so", []do{confirm(5)}, 5},
-		{"never goes back", []do{confirm(5), reached(10), observe(1, 5), confirm(4)}, 5},
+		{"a look at an older revision comes late", []do{observe(2, 20), observe(1, 11), reached(15)}, 1},
+		{"and the newer one is not forgotten", []do{observe(2, 20), observe(1, 11), reached(20)}, 2},
+		{"nor for being told again", []do{observe(1, 11), observe(2, 20), observe(1, 11), reached(20)}, 2},
+		{"a later look finds the same", []do{observe(1, 11), observe(2, 11), reached(11)}, 2},
+		{"never goes back", []do{reached(10), observe(5, 9), observe(1, 5), observe(4, 8)}, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var f freshness
@@ -65,23 +67,6 @@ func TestAge(t *testing.T) {
 		}
 		if st := c.Status(); !st.AgeKnown {
 			t.Errorf("%+v", st)
-		}
-	})
-}
-
-// What a peer says of its age counts from when it said so.
-func TestAgeFromSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		c := New(small(s))
-		run(t, c)
-		s.play(begin(10, 11), ready())
-		fresh := progress(5) // late, and true all the same: we have more
-		fresh.FreshAt = time.Now().Add(-3 * time.Second)
-		s.play(fresh, progress(10))
-		synctest.Wait()
-		if age, known := c.Age(); !known || age != 3*time.Second {
-			t.Errorf("%v %v", age, known)
 		}
 	})
 }

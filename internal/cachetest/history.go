@@ -185,8 +185,9 @@ func (h *History) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
 // Source is a cache.Source: the history, as far as the gate lets it. It tells
 // progress only when asked, as etcd does.
 type Source struct {
-	h    *History
-	gate *Gate
+	h      *History
+	gate   *Gate
+	looked func(at time.Time, revision kv.Revision) (behind bool) // tells the cache how far etcd is; may be nil
 }
 
 // Follow implements cache.Source.
@@ -230,7 +231,11 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 				}
 			}
 			if begun && wanted > 0 && upTo >= wanted {
-				if at, wanted = max(at, upTo), 0; !yield(kv.Update{Kind: kv.UpdateProgress, Revision: at, FreshAt: time.Now()}, nil) {
+				at, wanted = max(at, upTo), 0
+				if s.looked != nil {
+					s.looked(time.Now(), at)
+				}
+				if !yield(kv.Update{Kind: kv.UpdateProgress, Revision: at}, nil) {
 					return
 				}
 			}

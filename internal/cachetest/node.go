@@ -105,6 +105,9 @@ func (n *Node) launchLocked(s *shard.Shard, gone []*held) *held {
 	var ctx context.Context
 	ctx, h.stop = context.WithCancel(n.ctx)
 	h.cache = cache.New(cfg)
+	if s, ok := cfg.Source.(*Source); ok {
+		s.looked = h.cache.Observe
+	}
 	n.running.Go(func() {
 		defer close(h.done)
 		_ = h.cache.Run(ctx) // ends with ctx only

@@ -21,6 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -91,6 +92,7 @@ func (peerNode) Direct(shard.ID) (bool, <-chan struct{}) { return true, nil }
 func (peerNode) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{}, nil
 }
+func (peerNode) Looked() (replica.Look, bool)                    { return replica.Look{}, false }
 func (peerNode) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
 
 // startReads runs a node of the map until the test ends, in front of the etcd

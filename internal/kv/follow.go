@@ -1,9 +1,6 @@
 package kv
 
-import (
-	"iter"
-	"time"
-)
+import "iter"
 
 // FollowRequest asks a source for one range.
 type FollowRequest struct {
@@ -62,8 +59,7 @@ const (
 	UpdateReady
 	// UpdateBatch: Batch is the next revision that touches the range.
 	UpdateBatch
-	// UpdateProgress: everything up to Revision has been delivered. When
-	// FreshAt is set, the data is not older than that.
+	// UpdateProgress: everything up to Revision has been delivered.
 	UpdateProgress
 )
 
@@ -75,7 +71,6 @@ type Update struct {
 	Floor    Revision
 	KVs      []*KeyValue
 	Batch    Batch
-	FreshAt  time.Time
 	// Leap, of a Begin: the state that follows is no whole one but what differs
 	// from the follower's.
 	Leap bool

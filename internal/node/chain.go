@@ -77,7 +77,7 @@ func (n *Node) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.
 	if err != nil {
 		return out
 	}
-	p.Conn = conn
+	p.Link = conn.link
 	return append(out, replica.Candidate{Name: string(node), Source: &p})
 }
 
@@ -120,7 +120,11 @@ func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	if why := n.lineage.over.Load(); why != nil {
 		return nil, why
 	}
-	return n.peers.reach(node)
+	conn, err := n.peers.reach(node)
+	if err != nil {
+		return nil, err // not a nil *peerConn
+	}
+	return conn, nil
 }
 
 // Endpoints implements router.Shards.

@@ -22,11 +22,12 @@ type clock struct {
 	kick  chan struct{} // capacity 1: the next look is due now
 
 	mu       sync.Mutex
-	revision kv.Revision // guarded by mu; etcd's, as read last
-	at       time.Time   // guarded by mu; before that read
-	id       uint64      // guarded by mu; etcd's cluster
-	forgot   int         // guarded by mu; how often forget was called
-	err      error       // guarded by mu; why the last try failed
+	revision kv.Revision  // guarded by mu; etcd's, as read last
+	at       time.Time    // guarded by mu; before that read
+	id       uint64       // guarded by mu; etcd's cluster
+	forgot   int          // guarded by mu; how often forget was called
+	newest   replica.Look // guarded by mu; whoever made it; zero: none in this lineage
+	err      error        // guarded by mu; why the last try failed
 }
 
 func newClock(n *Node) *clock {
@@ -109,6 +110,7 @@ func (c *clock) look(ctx context.Context) {
 	c.mu.Lock()
 	forgot := c.forgot
 	c.mu.Unlock()
+	before, _ := c.n.cfg.Etcd.Known()
 	at := time.Now()
 	now, err := c.n.cfg.Etcd.Look(looking)
 	if err != nil && ctx.Err() != nil {
@@ -118,8 +120,9 @@ func (c *clock) look(ctx context.Context) {
 		_, _, _ = c.n.lineage.refresh() // at once
 	}
 	failed := c.note(err)
+	lineage, _ := c.n.cfg.Etcd.Known()
 	c.mu.Lock()
-	moved := forgot != c.forgot
+	moved := forgot != c.forgot || lineage != before
 	if !moved && now.Cluster != 0 { // also what is of another history
 		c.revision, c.at, c.id = now.Revision, at, now.Cluster
 	}
@@ -139,12 +142,53 @@ func (c *clock) look(ctx context.Context) {
 	}
 	c.n.lineage.read()
 	revision := now.Revision
+	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
 	for _, h := range c.n.store.all() {
-		h.cache.Observe(at, revision)
-		if _, direct := h.source.Current(); h.ready() && h.lag.stuck(time.Now(), h.cache.Progress(), revision) && !direct {
+		behind := h.cache.Observe(at, revision)
+		_, direct := h.source.Current()
+		still := h.lag.still(time.Now(), h.cache.Progress(), revision)
+		// Who follows another node need not ask: that looks at etcd as well, and what
+		// it is told comes here too.
+		if behind && (direct || still > 0) {
+			h.cache.Demand(revision)
+		}
+		if still > stuckAfter && h.ready() && !direct {
 			h.source.Change(replica.ErrStale) // etcd's own watches notice by themselves
 		}
 	}
+}
+
+// heard takes a look of another node, which is as good as one of our own: while
+// etcd does not answer here, it alone tells how old what others send is.
+func (c *clock) heard(look replica.Look) {
+	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage || !c.keep(look) {
+		return
+	}
+	for _, h := range c.n.store.all() {
+		if h.cache.Lineage() == look.Lineage {
+			h.cache.Observe(look.At, look.Revision)
+		}
+	}
+}
+
+// keep keeps the newest look, for those who follow us, and reports whether this
+// is it.
+func (c *clock) keep(look replica.Look) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	newer := look.Lineage > c.newest.Lineage || look.Lineage == c.newest.Lineage && look.At.After(c.newest.At)
+	if newer {
+		c.newest = look
+	}
+	return newer
+}
+
+// Looked implements server.Node.
+func (n *Node) Looked() (replica.Look, bool) {
+	c := n.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest, !c.newest.At.IsZero()
 }
 
 // trouble returns why etcd does not answer, or nil.
@@ -159,7 +203,7 @@ func (c *clock) trouble() error {
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.revision, c.at = 0, time.Time{}
+	c.revision, c.at, c.newest = 0, time.Time{}, replica.Look{}
 	c.forgot++
 	select {
 	case c.kick <- struct{}{}:

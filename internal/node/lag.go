@@ -23,18 +23,18 @@ const stuckAfter = 2*clockEvery - clockEvery/10
 // a node that stood still has not read what its source has sent meanwhile.
 const standstill = 4 * clockEvery
 
-// stuck notes progress while etcd is at revision, and reports whether it has
-// been the same for stuckAfter. Then it starts again.
-func (l *lag) stuck(now time.Time, progress, revision kv.Revision) bool {
+// still notes progress while etcd is at revision, and returns for how long it has
+// been the same though etcd has moved on. After stuckAfter it starts again.
+func (l *lag) still(now time.Time, progress, revision kv.Revision) time.Duration {
 	awake := now.Sub(l.seen) <= standstill
 	l.seen = now
 	if progress != l.progress || progress >= revision || !awake {
 		l.progress, l.since = progress, now
-		return false
+		return 0
 	}
-	if now.Sub(l.since) <= stuckAfter {
-		return false
+	still := now.Sub(l.since)
+	if still > stuckAfter {
+		l.since = now
 	}
-	l.since = now
-	return true
+	return still
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -67,7 +68,7 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildPlacement(); err != nil {
 		return nil, err
 	}
-	n.peers = newPeers(n.member, cfg.PeerClientTLS, cfg.Simulation)
+	n.peers = newPeers(n.member, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
 	n.permits = newPermits(n)
 	n.history = newHistorian(n)
 	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {

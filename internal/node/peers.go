@@ -13,12 +13,14 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // peers keeps a connection to each other node's peer port.
 type peers struct {
 	member func(shard.NodeID) (shard.Member, bool)
+	heard  func(replica.Look) // what other nodes have read of etcd
 	tls    *tls.Config
 	sim    *Simulation
 
@@ -30,19 +32,20 @@ type peers struct {
 type peerConn struct {
 	address string
 	*grpc.ClientConn
+	link *replica.Link
 }
 
 // maxPeerMessage bounds what one node accepts from another: a fragment of a
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
-func newPeers(member func(shard.NodeID) (shard.Member, bool), t *tls.Config, sim *Simulation) *peers {
-	return &peers{member: member, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
+func newPeers(member func(shard.NodeID) (shard.Member, bool), heard func(replica.Look), t *tls.Config, sim *Simulation) *peers {
+	return &peers{member: member, heard: heard, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
 }
 
 // conn returns the connection to a node that gossip sees and does not call
 // gone. It does not wait for it to stand.
-func (p *peers) conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
+func (p *peers) conn(node shard.NodeID) (*peerConn, error) {
 	if m, ok := p.member(node); ok && (m.State == shard.Dead || m.State == shard.Left) {
 		return nil, away("node %s is gone, gossip says", node)
 	}
@@ -51,7 +54,7 @@ func (p *peers) conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 
 // reach is conn for who has no choice: gossip is a hint, and wrong about the
 // others for a while after this node was cut off from them.
-func (p *peers) reach(node shard.NodeID) (grpc.ClientConnInterface, error) {
+func (p *peers) reach(node shard.NodeID) (*peerConn, error) {
 	m, ok := p.member(node)
 	if !ok {
 		return nil, away("node %s is not known to gossip", node)
@@ -72,6 +75,7 @@ func (p *peers) reach(node shard.NodeID) (grpc.ClientConnInterface, error) {
 		return nil, fmt.Errorf("node %s at %s: %w", node, m.PeerAddress, err)
 	}
 	pc := &peerConn{address: m.PeerAddress, ClientConn: c}
+	pc.link = replica.NewLink(c, p.heard)
 	p.conns[node] = pc
 	return pc, nil
 }

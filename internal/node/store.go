@@ -255,8 +255,9 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 	cfg.OtherHistory = func(err error) { s.n.cfg.Etcd.Suspect(cfg.Lineage, err) }
 	ctx, stop := context.WithCancel(ctx)
 	h := &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
-	if revision, at, _ := s.n.clock.last(); !at.IsZero() {
-		h.cache.Observe(at, revision) // no less true for a new one: its age is known once it is loaded
+	// No less true for a new one: its age is known once it is loaded.
+	if revision, at, _ := s.n.clock.last(); !at.IsZero() && h.cache.Observe(at, revision) {
+		h.cache.Demand(revision)
 	}
 	began := time.Now()
 	s.running.Go(func() {

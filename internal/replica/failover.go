@@ -414,7 +414,7 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 // scout looks for a better candidate than c and ends c when there is one, or
 // when c is none any more.
 func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseFunc) {
-	tick := time.NewTimer(untilBeat(scoutEvery))
+	tick := time.NewTimer(UntilBeat(scoutEvery))
 	defer tick.Stop()
 	called := r.f.called()
 	for {
@@ -422,7 +422,7 @@ func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseF
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Reset(untilBeat(scoutEvery))
+			tick.Reset(UntilBeat(scoutEvery))
 		case <-called:
 			called = r.f.called()
 		}

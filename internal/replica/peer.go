@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -17,31 +16,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A peer gives a sign of life every Heartbeat, when it is pinged; one that says
-// nothing for Silence counts as lost. Short, because everybody who watches here waits for
-// it, and because a mistake costs nothing but a watch at etcd for a while.
-const (
-	Heartbeat = 200 * time.Millisecond
-	Silence   = 600 * time.Millisecond
-)
-
-// untilBeat returns the time until the next moment that is a multiple of every,
-// itself one of Heartbeat. All streams of all shards ping at the same moments, and
-// what else is done now and then is done at one of them: to wake a process that
-// sleeps costs more than what it then does.
-func untilBeat(every time.Duration) time.Duration {
-	now := time.Now()
-	return now.Truncate(every).Add(every).Sub(now)
-}
-
-// ErrSilent says that a peer stopped talking without closing the stream: it
-// is paused, or cut off.
-var ErrSilent = errors.New("the peer has been silent for too long")
-
 // Peer is another node as the source of one shard.
 type Peer struct {
-	// Conn leads to the node's peer port.
-	Conn grpc.ClientConnInterface
+	// Link leads to the node.
+	Link *Link
 	// Shard is the shard, Self this node's name.
 	Shard shard.ID
 	Self  shard.NodeID
@@ -50,7 +28,7 @@ type Peer struct {
 	Stateless bool
 	// RequireDirect takes the peer only while it reads etcd itself.
 	RequireDirect bool
-	// Silence is how long the stream may say nothing; 0: the constant.
+	// Silence is how long the node may answer nothing; 0: the constant.
 	Silence time.Duration
 }
 
@@ -73,23 +51,18 @@ func (p *Peer) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Up
 
 // follow returns nil when yield did not want more.
 func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.Update) bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
 	var sender sync.WaitGroup
 	defer sender.Wait()
-	defer cancel(nil)
-
-	// The watchdog runs only while we wait for the peer, not while the
-	// consumer works.
-	watchdog := time.AfterFunc(p.silence(), func() { cancel(ErrSilent) })
-	defer watchdog.Stop()
+	ctx, release := p.Link.hold(ctx, p.silence())
+	defer release()
 	failed := func(err error) error {
-		if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return wire.Error(err)
 	}
 
-	stream, err := peerv1.NewPeerServiceClient(p.Conn).Follow(ctx)
+	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx)
 	if err != nil {
 		return failed(err)
 	}
@@ -103,18 +76,15 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		// The reason comes with Recv.
 		_ = err
 	}
-	began := time.Now()
-	sender.Go(func() { p.ask(ctx, stream, began, req.Want) })
+	sender.Go(func() { ask(ctx, stream, req.Want) })
 
 	var assembling kv.Batch
 	for {
-		watchdog.Reset(p.silence())
 		m, err := stream.Recv()
-		watchdog.Stop()
 		if err != nil {
 			return failed(err)
 		}
-		u, complete, err := decode(m, &assembling, began)
+		u, complete, err := decode(m, &assembling)
 		if err != nil {
 			return fmt.Errorf("peer's stream of shard %d: %w", p.Shard, err)
 		}
@@ -124,31 +94,23 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	}
 }
 
-// ask sends what the consumer wants, and pings, until ctx ends or the stream
-// breaks.
-func (p *Peer) ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], began time.Time, want <-chan kv.Revision) {
-	ping := time.NewTimer(untilBeat(Heartbeat))
-	defer ping.Stop()
+// ask sends what the consumer wants until ctx ends or the stream breaks.
+func ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], want <-chan kv.Revision) {
 	for {
-		m := &peerv1.FollowRequest{}
 		select {
 		case <-ctx.Done():
 			return
 		case revision := <-want:
-			m.WantProgress = int64(revision)
-		case <-ping.C:
-			m.PingNanos = int64(time.Since(began))
-			ping.Reset(untilBeat(Heartbeat))
-		}
-		if stream.Send(m) != nil {
-			return // Recv says why
+			if stream.Send(&peerv1.FollowRequest{WantProgress: int64(revision)}) != nil {
+				return // Recv says why
+			}
 		}
 	}
 }
 
 // decode returns the update that m is, or adds m to the revision that is being
 // assembled and reports false.
-func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv.Update, bool, error) {
+func decode(m *peerv1.FollowResponse, assembling *kv.Batch) (kv.Update, bool, error) {
 	switch part := m.GetPart().(type) {
 	case *peerv1.FollowResponse_Begin:
 		return kv.Update{
@@ -173,13 +135,7 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch, began time.Time) (kv
 	case *peerv1.FollowResponse_End:
 		return kv.Update{Kind: kv.UpdateReady}, true, nil
 	case *peerv1.FollowResponse_Heartbeat:
-		u := kv.Update{Kind: kv.UpdateProgress, Revision: kv.Revision(part.Heartbeat.GetProgress())}
-		if pong := part.Heartbeat.GetPongNanos(); part.Heartbeat.GetAgeKnown() && pong != 0 {
-			// The age was determined after our ping was sent: by our clock, the
-			// data is not older than that, however long the answer took.
-			u.FreshAt = began.Add(time.Duration(pong) - part.Heartbeat.GetAge().AsDuration())
-		}
-		return u, true, nil
+		return kv.Update{Kind: kv.UpdateProgress, Revision: kv.Revision(part.Heartbeat.GetProgress())}, true, nil
 	}
 	revision := kv.Revision(m.GetRevision())
 	if revision <= 0 || len(m.GetEvents()) == 0 {
@@ -219,7 +175,7 @@ const tooOld = 2 * time.Second
 func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, p.silence())
 	defer cancel()
-	stream, err := peerv1.NewPeerServiceClient(p.Conn).Follow(ctx)
+	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx)
 	if err != nil {
 		return wire.Error(err)
 	}

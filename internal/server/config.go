@@ -12,6 +12,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -35,6 +36,9 @@ type Node interface {
 	// Direct reports whether the copy's events come from etcd itself, and
 	// returns a channel that is closed when that may have changed.
 	Direct(id shard.ID) (bool, <-chan struct{})
+	// Looked returns what this node has read of etcd last, and false while that is
+	// not known.
+	Looked() (replica.Look, bool)
 	// Propose applies an encoded change of the map, when this node leads.
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }

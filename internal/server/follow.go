@@ -49,12 +49,10 @@ func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, p
 			if err != nil {
 				return
 			}
-			if ping := m.GetPingNanos(); ping != 0 {
-				f.ping.Store(ping)
-				f.Wake()
-				continue
-			}
-			home.Demand(kv.Revision(m.GetWantProgress()))
+			wanted := kv.Revision(m.GetWantProgress())
+			f.wanted.Store(max(f.wanted.Load(), int64(wanted)))
+			f.Wake()
+			home.Demand(wanted)
 		}
 	}()
 	return wire.Status(f.run(ctx))
@@ -94,22 +92,15 @@ func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, 
 	}
 }
 
-// unaskedAfter is how long a follower that pings may be silent before it hears
-// a heartbeat all the same. Heartbeats answer pings, so that neither end wakes
-// only for the other's.
-const unaskedAfter = replica.Heartbeat * 3 / 2
-
 // follower is one peer's stream of one shard.
 type follower struct {
-	srv  *Server
-	out  grpc.ServerStream
-	req  *peerv1.FollowRequest
-	id   shard.ID
-	home *cache.Cache
-	wake chan struct{}
-	ping atomic.Int64 // the follower's clock, as heard last
-	// answered is the last ping that was answered.
-	answered int64
+	srv    *Server
+	out    grpc.ServerStream
+	req    *peerv1.FollowRequest
+	id     shard.ID
+	home   *cache.Cache
+	wake   chan struct{}
+	wanted atomic.Int64 // the highest revision whose progress the follower waits for
 
 	watcher *cache.Watcher
 	events  []*kv.Event
@@ -146,25 +137,30 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.watcher.Close()
-	unasked := time.NewTimer(replica.Heartbeat)
-	defer unasked.Stop()
+	if err := f.beat(); err != nil {
+		return err
+	}
 	for {
 		if err := f.drain(); err != nil {
 			return err
 		}
-		if pinged := f.ping.Load() != f.answered; pinged || f.watcher.Progress() > f.sent {
-			if pinged {
-				unasked.Reset(unaskedAfter)
-			}
+		// Progress that nobody waits for is told with that of other shards: quiet
+		// ones have no more to say, and there may be many.
+		var later <-chan time.Time
+		switch {
+		case f.watcher.Progress() <= f.sent:
+			f.watcher.NotifyAt(f.sent + 1)
+		case kv.Revision(f.wanted.Load()) > f.sent:
 			if err := f.beat(); err != nil {
 				return err
 			}
+			continue
+		default:
+			later = time.After(replica.UntilBeat(replica.Heartbeat))
 		}
-		f.watcher.NotifyAt(f.sent + 1)
 		select {
 		case <-f.wake:
-		case <-unasked.C:
-			unasked.Reset(replica.Heartbeat)
+		case <-later:
 			if err := f.beat(); err != nil {
 				return err
 			}
@@ -350,10 +346,9 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 	})
 }
 
-// beat sends progress, age and a sign of life.
+// beat sends progress and age.
 func (f *follower) beat() error {
-	f.answered = f.ping.Load() // before the age
-	h := &peerv1.Heartbeat{PongNanos: f.answered}
+	h := &peerv1.Heartbeat{}
 	if age, known := f.home.Age(); known {
 		h.Age, h.AgeKnown = durationpb.New(age), true
 	}
@@ -373,6 +368,24 @@ func (f *follower) fault(err error) error {
 		return router.Soon(&s, err)
 	}
 	return router.Soon(&shard.Shard{ID: f.id}, err)
+}
+
+// Beat implements peerv1.PeerServiceServer.
+func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
+	for {
+		m, err := gs.Recv()
+		if err != nil {
+			return err
+		}
+		r := &peerv1.BeatResponse{PongNanos: m.GetPingNanos()}
+		if look, known := s.srv.cfg.Node.Looked(); known {
+			r.Lineage, r.EtcdRevision = look.Lineage, int64(look.Revision)
+			r.EtcdAge = durationpb.New(time.Since(look.At))
+		}
+		if err := gs.Send(r); err != nil {
+			return err
+		}
+	}
 }
 
 // FollowMap implements peerv1.PeerServiceServer.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -22,12 +23,12 @@ import (
 func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
 	t.Helper()
 	var off atomic.Bool
-	conn := dial(t, r.peers)
+	link := replica.NewLink(dial(t, r.peers), nil)
 	sources := func() []replica.Candidate {
 		if off.Load() {
 			return nil
 		}
-		return []replica.Candidate{{Name: "here", Source: &replica.Peer{Conn: conn, Shard: 1, Self: "there", Silence: deadline}}}
+		return []replica.Candidate{{Name: "here", Source: &replica.Peer{Link: link, Shard: 1, Self: "there", Silence: deadline}}}
 	}
 	f := &replica.Failover{Candidates: sources, Warm: sources, Logger: slog.New(slog.DiscardHandler)}
 	cfg := cache.Defaults()
@@ -135,9 +136,30 @@ func TestFollowLeaps(t *testing.T) {
 	equal(t, home, c, last, early-1, last-1)
 }
 
-// A follower hears from the node it follows whether it pings or not, and what
-// it hears answers the last ping that came in.
-func TestHeartbeatsAnswerPings(t *testing.T) {
+// Every ping is answered, with what the node has read of etcd.
+func TestBeatsAreAnswered(t *testing.T) {
+	r := start(t, cachetest.New(), options{})
+	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ping := int64(1); ping <= 10; ping++ {
+		if err := beats.Send(&peerv1.BeatRequest{PingNanos: ping}); err != nil {
+			t.Fatal(err)
+		}
+		switch b, err := beats.Recv(); {
+		case err != nil:
+			t.Fatal(err)
+		case b.GetPongNanos() != ping:
+			t.Errorf("ping %d is answered with %v", ping, b)
+		case kv.Revision(b.GetEtcdRevision()) != looked.Revision || b.GetLineage() != looked.Lineage || b.GetEtcdAge().AsDuration() < time.Minute:
+			t.Errorf("etcd was read before a minute: %v", b)
+		}
+	}
+}
+
+// A follower is told the progress of a quiet shard, and at once when it waits.
+func TestFollowerIsToldProgress(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	f, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Follow(t.Context())
@@ -151,29 +173,25 @@ func TestHeartbeatsAnswerPings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	beat := func() *peerv1.Heartbeat {
+	progress := func(of kv.Revision) {
 		for {
 			m, err := f.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b := m.GetHeartbeat(); b != nil {
-				return b
+			if kv.Revision(m.GetHeartbeat().GetProgress()) >= of {
+				return
 			}
 		}
 	}
 	send(&peerv1.FollowRequest{ShardId: uint64(m.Shards[0].ID), Key: key, RangeEnd: end, FromRevision: first})
-	for range 2 {
-		if b := beat(); b.GetPongNanos() != 0 {
-			t.Fatalf("%v answers a ping that was not sent", b)
-		}
-	}
-	for ping := int64(1); ping <= 10; ping++ {
-		send(&peerv1.FollowRequest{PingNanos: ping})
-		for b := beat(); b.GetPongNanos() != ping; b = beat() {
-			if b.GetPongNanos() != ping-1 {
-				t.Fatalf("%v between ping %d and its answer", b, ping)
-			}
-		}
+	progress(cachetest.Start)
+	elsewhere := h.Commit(cachetest.Put("z", "1"))
+	r.node.Replica(m.Shards[0].ID).Demand(elsewhere) // somebody else's wish
+	progress(elsewhere)
+	for range 10 {
+		elsewhere = h.Commit(cachetest.Put("z", "1"))
+		send(&peerv1.FollowRequest{WantProgress: int64(elsewhere)})
+		progress(elsewhere)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -46,7 +47,11 @@ func (node) Direct(shard.ID) (bool, <-chan struct{}) { return true, nil }
 func (node) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{}, nil
 }
+func (node) Looked() (replica.Look, bool)                    { return looked, true }
 func (node) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
+
+// looked is what the nodes have read of etcd.
+var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().Add(-time.Minute)}
 
 // running is a server on loopback.
 type running struct {

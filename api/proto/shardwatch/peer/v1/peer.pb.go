@@ -50,10 +50,6 @@ type FollowRequest struct {
 	RequireDirect bool `protobuf:"varint,10,opt,name=require_direct,json=requireDirect,proto3" json:"require_direct,omitempty"`
 	// In later requests: progress of at least this revision is wanted soon.
 	WantProgress int64 `protobuf:"varint,11,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
-	// In later requests: the time by the follower's own clock, to be returned in
-	// the next Heartbeat. It dates the age that comes with it: what lay in a
-	// buffer while the follower was paused must not count as fresh.
-	PingNanos int64 `protobuf:"varint,12,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
 	// With from_revision: when the window does not reach back to it, send what has
 	// changed since, as FollowBegin.delta.
 	WantDelta     bool `protobuf:"varint,13,opt,name=want_delta,json=wantDelta,proto3" json:"want_delta,omitempty"`
@@ -164,13 +160,6 @@ func (x *FollowRequest) GetRequireDirect() bool {
 func (x *FollowRequest) GetWantProgress() int64 {
 	if x != nil {
 		return x.WantProgress
-	}
-	return 0
-}
-
-func (x *FollowRequest) GetPingNanos() int64 {
-	if x != nil {
-		return x.PingNanos
 	}
 	return 0
 }
@@ -338,7 +327,7 @@ type FollowResponse_End struct {
 }
 
 type FollowResponse_Heartbeat struct {
-	// Progress, age and a sign of life.
+	// Progress and age.
 	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
 }
 
@@ -644,7 +633,7 @@ func (*FollowEnd) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
-// Heartbeat is progress, age and a sign of life.
+// Heartbeat is progress and age, first and whenever progress is told.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Everything up to this revision has been sent.
@@ -652,9 +641,7 @@ type Heartbeat struct {
 	// How old the data may be.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	// The age is known. Until the owner has heard of etcd, it is not.
-	AgeKnown bool `protobuf:"varint,3,opt,name=age_known,json=ageKnown,proto3" json:"age_known,omitempty"`
-	// The newest ping_nanos that came before age was determined; 0: none.
-	PongNanos     int64 `protobuf:"varint,4,opt,name=pong_nanos,json=pongNanos,proto3" json:"pong_nanos,omitempty"`
+	AgeKnown      bool `protobuf:"varint,3,opt,name=age_known,json=ageKnown,proto3" json:"age_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -710,9 +697,123 @@ func (x *Heartbeat) GetAgeKnown() bool {
 	return false
 }
 
-func (x *Heartbeat) GetPongNanos() int64 {
+// BeatRequest asks for a sign of life.
+type BeatRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The time by the caller's own clock, to be returned.
+	PingNanos     int64 `protobuf:"varint,1,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeatRequest) Reset() {
+	*x = BeatRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeatRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeatRequest) ProtoMessage() {}
+
+func (x *BeatRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
+func (*BeatRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BeatRequest) GetPingNanos() int64 {
+	if x != nil {
+		return x.PingNanos
+	}
+	return 0
+}
+
+// BeatResponse is a sign of life, and what the node has read of etcd last.
+type BeatResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's time. It dates the age that comes with it: what lay in a buffer
+	// while the caller was paused must not count as fresh.
+	PongNanos int64 `protobuf:"varint,1,opt,name=pong_nanos,json=pongNanos,proto3" json:"pong_nanos,omitempty"`
+	// etcd's revision, read linearizably: every write that was acknowledged before
+	// the read is at or below it. 0: not known.
+	EtcdRevision int64 `protobuf:"varint,2,opt,name=etcd_revision,json=etcdRevision,proto3" json:"etcd_revision,omitempty"`
+	// The time since that read began, when the request had come in.
+	EtcdAge *durationpb.Duration `protobuf:"bytes,3,opt,name=etcd_age,json=etcdAge,proto3" json:"etcd_age,omitempty"`
+	// The lineage that the revision belongs to.
+	Lineage       uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeatResponse) Reset() {
+	*x = BeatResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeatResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeatResponse) ProtoMessage() {}
+
+func (x *BeatResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
+func (*BeatResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BeatResponse) GetPongNanos() int64 {
 	if x != nil {
 		return x.PongNanos
+	}
+	return 0
+}
+
+func (x *BeatResponse) GetEtcdRevision() int64 {
+	if x != nil {
+		return x.EtcdRevision
+	}
+	return 0
+}
+
+func (x *BeatResponse) GetEtcdAge() *durationpb.Duration {
+	if x != nil {
+		return x.EtcdAge
+	}
+	return nil
+}
+
+func (x *BeatResponse) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
 	}
 	return 0
 }
@@ -728,7 +829,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +841,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +854,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -774,7 +875,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +887,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +900,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ProposeResponse) GetMapVersion() uint64 {
@@ -818,7 +919,7 @@ type FollowMapRequest struct {
 
 func (x *FollowMapRequest) Reset() {
 	*x = FollowMapRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +931,7 @@ func (x *FollowMapRequest) String() string {
 func (*FollowMapRequest) ProtoMessage() {}
 
 func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +944,7 @@ func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapRequest.ProtoReflect.Descriptor instead.
 func (*FollowMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 // FollowMapResponse is the shard map at one version.
@@ -857,7 +958,7 @@ type FollowMapResponse struct {
 
 func (x *FollowMapResponse) Reset() {
 	*x = FollowMapResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +970,7 @@ func (x *FollowMapResponse) String() string {
 func (*FollowMapResponse) ProtoMessage() {}
 
 func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +983,7 @@ func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapResponse.ProtoReflect.Descriptor instead.
 func (*FollowMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FollowMapResponse) GetMap() []byte {
@@ -905,7 +1006,7 @@ type ShareTokenRequest struct {
 
 func (x *ShareTokenRequest) Reset() {
 	*x = ShareTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1018,7 @@ func (x *ShareTokenRequest) String() string {
 func (*ShareTokenRequest) ProtoMessage() {}
 
 func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1031,7 @@ func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenRequest.ProtoReflect.Descriptor instead.
 func (*ShareTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ShareTokenRequest) GetTokenSha256() []byte {
@@ -956,7 +1057,7 @@ type ShareTokenResponse struct {
 
 func (x *ShareTokenResponse) Reset() {
 	*x = ShareTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1069,7 @@ func (x *ShareTokenResponse) String() string {
 func (*ShareTokenResponse) ProtoMessage() {}
 
 func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1082,7 @@ func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenResponse.ProtoReflect.Descriptor instead.
 func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 // IdentifyTokenRequest asks to whom etcd has given a token.
@@ -995,7 +1096,7 @@ type IdentifyTokenRequest struct {
 
 func (x *IdentifyTokenRequest) Reset() {
 	*x = IdentifyTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1108,7 @@ func (x *IdentifyTokenRequest) String() string {
 func (*IdentifyTokenRequest) ProtoMessage() {}
 
 func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1121,7 @@ func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
@@ -1041,7 +1142,7 @@ type IdentifyTokenResponse struct {
 
 func (x *IdentifyTokenResponse) Reset() {
 	*x = IdentifyTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1154,7 @@ func (x *IdentifyTokenResponse) String() string {
 func (*IdentifyTokenResponse) ProtoMessage() {}
 
 func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1167,7 @@ func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *IdentifyTokenResponse) GetUser() string {
@@ -1085,7 +1186,7 @@ type ReadRightsRequest struct {
 
 func (x *ReadRightsRequest) Reset() {
 	*x = ReadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1198,7 @@ func (x *ReadRightsRequest) String() string {
 func (*ReadRightsRequest) ProtoMessage() {}
 
 func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1211,7 @@ func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 // ReadRightsResponse tells what etcd's users may read.
@@ -1132,7 +1233,7 @@ type ReadRightsResponse struct {
 
 func (x *ReadRightsResponse) Reset() {
 	*x = ReadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1245,7 @@ func (x *ReadRightsResponse) String() string {
 func (*ReadRightsResponse) ProtoMessage() {}
 
 func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1258,7 @@ func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadRightsResponse) GetKnown() bool {
@@ -1208,7 +1309,7 @@ type UserRights struct {
 
 func (x *UserRights) Reset() {
 	*x = UserRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1321,7 @@ func (x *UserRights) String() string {
 func (*UserRights) ProtoMessage() {}
 
 func (x *UserRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1334,7 @@ func (x *UserRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
 func (*UserRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UserRights) GetName() string {
@@ -1263,7 +1364,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1376,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1389,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RoleRights) GetName() string {
@@ -1319,7 +1420,7 @@ type ReadPermission struct {
 
 func (x *ReadPermission) Reset() {
 	*x = ReadPermission{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1432,7 @@ func (x *ReadPermission) String() string {
 func (*ReadPermission) ProtoMessage() {}
 
 func (x *ReadPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1445,7 @@ func (x *ReadPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
 func (*ReadPermission) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadPermission) GetKey() []byte {
@@ -1374,7 +1475,7 @@ type PermitRequest struct {
 
 func (x *PermitRequest) Reset() {
 	*x = PermitRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1487,7 @@ func (x *PermitRequest) String() string {
 func (*PermitRequest) ProtoMessage() {}
 
 func (x *PermitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1500,7 @@ func (x *PermitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
 func (*PermitRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PermitRequest) GetNode() string {
@@ -1425,7 +1526,7 @@ type PermitResponse struct {
 
 func (x *PermitResponse) Reset() {
 	*x = PermitResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1538,7 @@ func (x *PermitResponse) String() string {
 func (*PermitResponse) ProtoMessage() {}
 
 func (x *PermitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,14 +1551,14 @@ func (x *PermitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitResponse.ProtoReflect.Descriptor instead.
 func (*PermitResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\x91\x03\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\x84\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1473,9 +1574,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\bR\rrequireDirect\x12#\n" +
 	"\rwant_progress\x18\v \x01(\x03R\fwantProgress\x12\x1d\n" +
 	"\n" +
-	"ping_nanos\x18\f \x01(\x03R\tpingNanos\x12\x1d\n" +
-	"\n" +
-	"want_delta\x18\r \x01(\bR\twantDelta\"\xbd\x03\n" +
+	"want_delta\x18\r \x01(\bR\twantDeltaJ\x04\b\f\x10\rR\n" +
+	"ping_nanos\"\xbd\x03\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
 	"\x05state\x18\x02 \x01(\v2\x1e.shardwatch.peer.v1.StateChunkH\x00R\x05state\x121\n" +
@@ -1509,13 +1609,21 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tTombstone\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
-	"\tFollowEnd\"\x90\x01\n" +
+	"\tFollowEnd\"\x83\x01\n" +
 	"\tHeartbeat\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x03R\bprogress\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1b\n" +
-	"\tage_known\x18\x03 \x01(\bR\bageKnown\x12\x1d\n" +
+	"\tage_known\x18\x03 \x01(\bR\bageKnownJ\x04\b\x04\x10\x05R\n" +
+	"pong_nanos\",\n" +
+	"\vBeatRequest\x12\x1d\n" +
 	"\n" +
-	"pong_nanos\x18\x04 \x01(\x03R\tpongNanos\"*\n" +
+	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\"\xa2\x01\n" +
+	"\fBeatResponse\x12\x1d\n" +
+	"\n" +
+	"pong_nanos\x18\x01 \x01(\x03R\tpongNanos\x12#\n" +
+	"\retcd_revision\x18\x02 \x01(\x03R\fetcdRevision\x124\n" +
+	"\betcd_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aetcdAge\x12\x18\n" +
+	"\alineage\x18\x04 \x01(\x04R\alineage\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
@@ -1553,9 +1661,10 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\rPermitRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\apurpose\x18\x02 \x01(\tR\apurpose\"\x10\n" +
-	"\x0ePermitResponse2\x85\x05\n" +
+	"\x0ePermitResponse2\xd4\x05\n" +
 	"\vPeerService\x12S\n" +
-	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12Z\n" +
+	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
+	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
 	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
 	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponse\x12[\n" +
 	"\n" +
@@ -1577,7 +1686,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -1587,24 +1696,26 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*Tombstone)(nil),             // 5: shardwatch.peer.v1.Tombstone
 	(*FollowEnd)(nil),             // 6: shardwatch.peer.v1.FollowEnd
 	(*Heartbeat)(nil),             // 7: shardwatch.peer.v1.Heartbeat
-	(*ProposeRequest)(nil),        // 8: shardwatch.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 9: shardwatch.peer.v1.ProposeResponse
-	(*FollowMapRequest)(nil),      // 10: shardwatch.peer.v1.FollowMapRequest
-	(*FollowMapResponse)(nil),     // 11: shardwatch.peer.v1.FollowMapResponse
-	(*ShareTokenRequest)(nil),     // 12: shardwatch.peer.v1.ShareTokenRequest
-	(*ShareTokenResponse)(nil),    // 13: shardwatch.peer.v1.ShareTokenResponse
-	(*IdentifyTokenRequest)(nil),  // 14: shardwatch.peer.v1.IdentifyTokenRequest
-	(*IdentifyTokenResponse)(nil), // 15: shardwatch.peer.v1.IdentifyTokenResponse
-	(*ReadRightsRequest)(nil),     // 16: shardwatch.peer.v1.ReadRightsRequest
-	(*ReadRightsResponse)(nil),    // 17: shardwatch.peer.v1.ReadRightsResponse
-	(*UserRights)(nil),            // 18: shardwatch.peer.v1.UserRights
-	(*RoleRights)(nil),            // 19: shardwatch.peer.v1.RoleRights
-	(*ReadPermission)(nil),        // 20: shardwatch.peer.v1.ReadPermission
-	(*PermitRequest)(nil),         // 21: shardwatch.peer.v1.PermitRequest
-	(*PermitResponse)(nil),        // 22: shardwatch.peer.v1.PermitResponse
-	(*v1.Event)(nil),              // 23: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 24: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*BeatRequest)(nil),           // 8: shardwatch.peer.v1.BeatRequest
+	(*BeatResponse)(nil),          // 9: shardwatch.peer.v1.BeatResponse
+	(*ProposeRequest)(nil),        // 10: shardwatch.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 11: shardwatch.peer.v1.ProposeResponse
+	(*FollowMapRequest)(nil),      // 12: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),     // 13: shardwatch.peer.v1.FollowMapResponse
+	(*ShareTokenRequest)(nil),     // 14: shardwatch.peer.v1.ShareTokenRequest
+	(*ShareTokenResponse)(nil),    // 15: shardwatch.peer.v1.ShareTokenResponse
+	(*IdentifyTokenRequest)(nil),  // 16: shardwatch.peer.v1.IdentifyTokenRequest
+	(*IdentifyTokenResponse)(nil), // 17: shardwatch.peer.v1.IdentifyTokenResponse
+	(*ReadRightsRequest)(nil),     // 18: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 19: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 20: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 21: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 22: shardwatch.peer.v1.ReadPermission
+	(*PermitRequest)(nil),         // 23: shardwatch.peer.v1.PermitRequest
+	(*PermitResponse)(nil),        // 24: shardwatch.peer.v1.PermitResponse
+	(*v1.Event)(nil),              // 25: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 26: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
@@ -1612,32 +1723,35 @@ var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
 	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	23, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	24, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	25, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	26, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	25, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	18, // 9: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
-	19, // 10: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
-	20, // 11: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	0,  // 12: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	10, // 13: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	8,  // 14: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	12, // 15: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	14, // 16: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	16, // 17: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	21, // 18: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	1,  // 19: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	11, // 20: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	9,  // 21: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	13, // 22: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	15, // 23: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	17, // 24: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	22, // 25: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	27, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	27, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	20, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	21, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	22, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	0,  // 13: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	8,  // 14: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
+	12, // 15: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	10, // 16: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	14, // 17: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	16, // 18: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	18, // 19: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	23, // 20: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	1,  // 21: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 22: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	13, // 23: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	11, // 24: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	15, // 25: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	17, // 26: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	19, // 27: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	24, // 28: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	21, // [21:29] is the sub-list for method output_type
+	13, // [13:21] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -1658,7 +1772,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	PeerService_Follow_FullMethodName        = "/shardwatch.peer.v1.PeerService/Follow"
+	PeerService_Beat_FullMethodName          = "/shardwatch.peer.v1.PeerService/Beat"
 	PeerService_FollowMap_FullMethodName     = "/shardwatch.peer.v1.PeerService/FollowMap"
 	PeerService_Propose_FullMethodName       = "/shardwatch.peer.v1.PeerService/Propose"
 	PeerService_ShareToken_FullMethodName    = "/shardwatch.peer.v1.PeerService/ShareToken"
@@ -35,9 +36,13 @@ const (
 // PeerService is what nodes say to each other on the peer port, beside the
 // public services (which a node uses to forward reads).
 type PeerServiceClient interface {
-	// Follow streams one shard: the state or the window, then whole revisions,
-	// progress, age, and a heartbeat at least every 200 ms.
+	// Follow streams one shard: the state or the window, then whole revisions, and
+	// progress: at once when it is waited for, else within 200 ms.
 	Follow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowRequest, FollowResponse], error)
+	// Beat answers each request at once. It is the heartbeat between two nodes, one
+	// for all shards that the caller follows here: a node that does not answer for
+	// 600 ms counts as lost.
+	Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error)
 	// FollowMap streams the shard map, now and whenever it changes.
 	FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error)
 	// Propose hands a change of the shard map to the raft leader. The answer
@@ -78,9 +83,22 @@ func (c *peerServiceClient) Follow(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_FollowClient = grpc.BidiStreamingClient[FollowRequest, FollowResponse]
 
+func (c *peerServiceClient) Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[1], PeerService_Beat_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BeatRequest, BeatResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_BeatClient = grpc.BidiStreamingClient[BeatRequest, BeatResponse]
+
 func (c *peerServiceClient) FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[1], PeerService_FollowMap_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[2], PeerService_FollowMap_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +157,7 @@ func (c *peerServiceClient) ReadRights(ctx context.Context, in *ReadRightsReques
 
 func (c *peerServiceClient) Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[2], PeerService_Permit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[3], PeerService_Permit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +181,13 @@ type PeerService_PermitClient = grpc.ServerStreamingClient[PermitResponse]
 // PeerService is what nodes say to each other on the peer port, beside the
 // public services (which a node uses to forward reads).
 type PeerServiceServer interface {
-	// Follow streams one shard: the state or the window, then whole revisions,
-	// progress, age, and a heartbeat at least every 200 ms.
+	// Follow streams one shard: the state or the window, then whole revisions, and
+	// progress: at once when it is waited for, else within 200 ms.
 	Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error
+	// Beat answers each request at once. It is the heartbeat between two nodes, one
+	// for all shards that the caller follows here: a node that does not answer for
+	// 600 ms counts as lost.
+	Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error
 	// FollowMap streams the shard map, now and whenever it changes.
 	FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error
 	// Propose hands a change of the shard map to the raft leader. The answer
@@ -195,6 +217,9 @@ type UnimplementedPeerServiceServer struct{}
 
 func (UnimplementedPeerServiceServer) Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error {
 	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedPeerServiceServer) Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error {
+	return status.Error(codes.Unimplemented, "method Beat not implemented")
 }
 func (UnimplementedPeerServiceServer) FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowMap not implemented")
@@ -241,6 +266,13 @@ func _PeerService_Follow_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_FollowServer = grpc.BidiStreamingServer[FollowRequest, FollowResponse]
+
+func _PeerService_Beat_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeerServiceServer).Beat(&grpc.GenericServerStream[BeatRequest, BeatResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_BeatServer = grpc.BidiStreamingServer[BeatRequest, BeatResponse]
 
 func _PeerService_FollowMap_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(FollowMapRequest)
@@ -364,6 +396,12 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Follow",
 			Handler:       _PeerService_Follow_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Beat",
+			Handler:       _PeerService_Beat_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -1,0 +1,217 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// beater is a node that answers pings, until it hangs.
+type beater struct {
+	peerv1.UnimplementedPeerServiceServer
+	mu    sync.Mutex
+	hung  bool // guarded by mu
+	open  int  // guarded by mu; heartbeats
+	begun int  // guarded by mu
+	beats int  // guarded by mu; pings that were answered
+}
+
+func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
+	b.note(func() { b.open++; b.begun++ })
+	defer b.note(func() { b.open-- })
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		for b.hangs() && s.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		b.note(func() { b.beats++ })
+		if err := s.Send(&peerv1.BeatResponse{
+			PongNanos: m.GetPingNanos(), EtcdRevision: 7, EtcdAge: durationpb.New(time.Second), Lineage: 3,
+		}); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *beater) hangs() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hung
+}
+
+func (b *beater) note(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
+// linked runs a test with a link to a node, on fake time.
+func linked(t *testing.T, test func(t *testing.T, b *beater, conn *grpc.ClientConn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b, l := &beater{}, bufconn.Listen(1<<20)
+		server := grpc.NewServer(grpc.WaitForHandlers(true))
+		peerv1.RegisterPeerServiceServer(server, b)
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(l) })
+		conn, err := grpc.NewClient("passthrough:///node", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, b, conn)
+		_ = conn.Close()
+		server.Stop()
+		serving.Wait()
+	})
+}
+
+// All who follow over a link share its heartbeat, which ends with the last.
+func TestOneHeartbeatForALink(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		l := NewLink(conn, nil)
+		var releases []func()
+		for range 64 {
+			_, release := l.hold(t.Context(), Silence)
+			releases = append(releases, release)
+		}
+		const beats = 50
+		time.Sleep(beats * Heartbeat)
+		b.note(func() {
+			if b.begun != 1 || b.beats < beats || b.beats > beats+1 {
+				t.Errorf("%d heartbeats for 64 who follow, %d answers in %d beats", b.begun, b.beats, beats)
+			}
+		})
+		for i, release := range releases {
+			if b.note(func() {
+				if b.open != 1 {
+					t.Errorf("%d heartbeats while %d follow", b.open, len(releases)-i)
+				}
+			}); t.Failed() {
+				break
+			}
+			release()
+			synctest.Wait()
+		}
+		b.note(func() {
+			if b.open != 0 {
+				t.Errorf("%d heartbeats while nobody follows", b.open)
+			}
+		})
+		_, release := l.hold(t.Context(), Silence)
+		time.Sleep(Heartbeat)
+		release()
+		if b.begun != 2 {
+			t.Errorf("%d heartbeats have begun", b.begun)
+		}
+	})
+}
+
+// A node that hangs is lost to all who follow it within Silence, and to those who
+// are patient later; who comes meanwhile is told as well.
+func TestSilence(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		l := NewLink(conn, nil)
+		one, release1 := l.hold(t.Context(), Silence)
+		defer release1()
+		other, release2 := l.hold(t.Context(), Silence)
+		defer release2()
+		patient, release3 := l.hold(t.Context(), 2*time.Second)
+		defer release3()
+		time.Sleep(time.Hour + 70*time.Millisecond)
+		if one.Err() != nil {
+			t.Fatal(context.Cause(one))
+		}
+		b.note(func() { b.hung = true })
+		hung := time.Now()
+		for _, ctx := range []context.Context{one, other} {
+			<-ctx.Done()
+			if took := time.Since(hung); took > Silence || took < Silence-Heartbeat || !errors.Is(context.Cause(ctx), ErrSilent) {
+				t.Errorf("noticed after %v: %v", took, context.Cause(ctx))
+			}
+		}
+		late, release4 := l.hold(t.Context(), Silence)
+		defer release4()
+		<-late.Done()
+		if took := time.Since(hung); took > Silence+Heartbeat || patient.Err() != nil {
+			t.Errorf("who comes later notices after %v, the patient one: %v", took, patient.Err())
+		}
+		<-patient.Done()
+		if took := time.Since(hung); took > 2*time.Second || took < 2*time.Second-Heartbeat || !errors.Is(context.Cause(patient), ErrSilent) {
+			t.Errorf("noticed after %v: %v", took, context.Cause(patient))
+		}
+	})
+}
+
+// A node that hung for less than Silence is not lost.
+func TestShortSilence(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		ctx, release := NewLink(conn, nil).hold(t.Context(), Silence)
+		defer release()
+		for range 100 {
+			b.note(func() { b.hung = true })
+			time.Sleep(Silence - Heartbeat - time.Millisecond)
+			b.note(func() { b.hung = false })
+			time.Sleep(Heartbeat + 7*time.Millisecond)
+		}
+		if ctx.Err() != nil {
+			t.Error(context.Cause(ctx))
+		}
+	})
+}
+
+// A link that breaks tells so at once, and beats again for those who come later.
+func TestBrokenLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, err := grpc.NewClient("passthrough:///node", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, io.ErrClosedPipe }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		l := NewLink(conn, nil)
+		for range 3 {
+			began := time.Now()
+			ctx, release := l.hold(t.Context(), Silence)
+			<-ctx.Done()
+			if !wire.IsUnavailable(context.Cause(ctx)) || time.Since(began) >= Silence {
+				t.Errorf("after %v: %v", time.Since(began), context.Cause(ctx))
+			}
+			release()
+		}
+	})
+}
+
+// What a node has read of etcd is dated by the clock of who asks.
+func TestLooksAreDated(t *testing.T) {
+	linked(t, func(t *testing.T, _ *beater, conn *grpc.ClientConn) {
+		looks := make(chan Look, 1)
+		_, release := NewLink(conn, func(l Look) {
+			select {
+			case looks <- l:
+			default:
+			}
+		}).hold(t.Context(), Silence)
+		defer release()
+		l := <-looks
+		if l.Lineage != 3 || l.Revision != 7 || !l.At.Equal(time.Now().Add(-time.Second)) {
+			t.Errorf("%+v at %v", l, time.Now())
+		}
+	})
+}
