@@ -98,7 +98,8 @@ func (c *Cache) follow(ctx context.Context) error {
 				return outOfTurn(u)
 			}
 			if u.Kind == kv.UpdateBatch {
-				c.apply(&u.Batch)
+				b := u.Batch // the window keeps it, and not all of u
+				c.apply(&b)
 				continue
 			}
 			c.advance(u.Revision)

@@ -48,7 +48,8 @@ func (c *Cache) newLoading(begin kv.Update) *loading {
 func (l *loading) add(u kv.Update) error {
 	switch u.Kind {
 	case kv.UpdateHistory:
-		l.past.Batches = append(l.past.Batches, &u.Batch)
+		b := u.Batch // it is kept, and not all of u
+		l.past.Batches = append(l.past.Batches, &b)
 	case kv.UpdateTombstones:
 		l.past.Tombstones = append(l.past.Tombstones, u.Tombstones...)
 	case kv.UpdateState:

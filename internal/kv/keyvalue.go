@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -21,14 +22,15 @@ const (
 )
 
 // KeyValue is one key at one revision. It is immutable.
+//
+// Most of a node's memory is these, so it holds little beside the bytes: what
+// is asked for rarely is read from them each time.
 type KeyValue struct {
-	enc            []byte // wire form, mvccpb.KeyValue
-	keyAt, keyLen  uint32 // the key within enc
-	valAt, valLen  uint32 // the value within enc
-	createRevision Revision
-	modRevision    Revision
-	version        int64
-	lease          int64
+	// enc is the wire form, mvccpb.KeyValue, as NewKeyValue makes it: known
+	// fields alone, in order, none that is zero. So equal key/values have equal
+	// bytes, whoever encoded them.
+	enc         []byte
+	modRevision Revision
 }
 
 // Fields are what a KeyValue is built from.
@@ -41,33 +43,42 @@ type Fields struct {
 
 // NewKeyValue encodes f. It copies key and value.
 func NewKeyValue(f Fields) *KeyValue {
-	n := 2*(1+10) + len(f.Key) + len(f.Value) + 4*(1+10)
-	b := make([]byte, 0, n)
-	k := &KeyValue{
-		createRevision: f.CreateRevision, modRevision: f.ModRevision, version: f.Version, lease: f.Lease,
-		keyLen: uint32(len(f.Key)), valLen: uint32(len(f.Value)), //nolint:gosec // etcd bounds a request to far below 4 GiB
-	}
-	if len(f.Key) > 0 {
-		b = protowire.AppendTag(b, fieldKey, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(len(f.Key)))
-		k.keyAt = uint32(len(b)) //nolint:gosec // as above
-		b = append(b, f.Key...)
-	}
+	b := make([]byte, 0, f.size())
+	b = appendBytes(b, fieldKey, f.Key)
 	b = appendInt(b, fieldCreateRevision, int64(f.CreateRevision))
 	b = appendInt(b, fieldModRevision, int64(f.ModRevision))
 	b = appendInt(b, fieldVersion, f.Version)
-	if len(f.Value) > 0 {
-		b = protowire.AppendTag(b, fieldValue, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(len(f.Value)))
-		k.valAt = uint32(len(b)) //nolint:gosec // as above
-		b = append(b, f.Value...)
-	}
+	b = appendBytes(b, fieldValue, f.Value)
 	b = appendInt(b, fieldLease, f.Lease)
-	if cap(b)-len(b) > 32 { // give the slack back: most of the heap is these
-		b = append(make([]byte, 0, len(b)), b...)
+	return &KeyValue{enc: b, modRevision: f.ModRevision}
+}
+
+// size returns the length of the encoding.
+func (f *Fields) size() int {
+	return sizeBytes(f.Key) + sizeInt(int64(f.CreateRevision)) + sizeInt(int64(f.ModRevision)) +
+		sizeInt(f.Version) + sizeBytes(f.Value) + sizeInt(f.Lease)
+}
+
+func sizeBytes(v []byte) int {
+	if len(v) == 0 {
+		return 0
 	}
-	k.enc = b
-	return k
+	return 1 + protowire.SizeBytes(len(v))
+}
+
+func sizeInt(v int64) int {
+	if v == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeVarint(uint64(v)) //nolint:gosec // proto's int64 is two's complement
+}
+
+func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	return protowire.AppendBytes(b, v)
 }
 
 func appendInt(b []byte, field protowire.Number, v int64) []byte {
@@ -82,19 +93,21 @@ func appendInt(b []byte, field protowire.Number, v int64) []byte {
 var ErrMalformed = errors.New("malformed key/value encoding")
 
 // DecodeKeyValue reads the wire form of an mvccpb.KeyValue. The result keeps
-// b; nobody may change it afterwards. Unknown fields are kept in the bytes
-// and otherwise passed over.
+// b, when it is encoded as NewKeyValue does; nobody may change it afterwards.
+// Unknown fields are dropped.
 func DecodeKeyValue(b []byte) (*KeyValue, error) {
 	if len(b) > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
-	k := &KeyValue{enc: b}
+	var f Fields
+	inOrder, last := true, protowire.Number(0)
 	for at := 0; at < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[at:])
 		if n < 0 {
 			return nil, fmt.Errorf("%w: tag at %d: %w", ErrMalformed, at, protowire.ParseError(n))
 		}
 		at += n
+		inOrder, last = inOrder && num > last, num
 		switch {
 		case typ == protowire.BytesType && (num == fieldKey || num == fieldValue):
 			v, n := protowire.ConsumeBytes(b[at:])
@@ -102,11 +115,10 @@ func DecodeKeyValue(b []byte) (*KeyValue, error) {
 				return nil, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
 			}
 			at += n
-			start, length := uint32(at-len(v)), uint32(len(v)) //nolint:gosec // bounded above
 			if num == fieldKey {
-				k.keyAt, k.keyLen = start, length
+				f.Key = v
 			} else {
-				k.valAt, k.valLen = start, length
+				f.Value = v
 			}
 		case typ == protowire.VarintType && num >= fieldCreateRevision && num <= fieldLease:
 			v, n := protowire.ConsumeVarint(b[at:])
@@ -117,13 +129,13 @@ func DecodeKeyValue(b []byte) (*KeyValue, error) {
 			i := int64(v) //nolint:gosec // proto's int64 is two's complement
 			switch num {
 			case fieldCreateRevision:
-				k.createRevision = Revision(i)
+				f.CreateRevision = Revision(i)
 			case fieldModRevision:
-				k.modRevision = Revision(i)
+				f.ModRevision = Revision(i)
 			case fieldVersion:
-				k.version = i
+				f.Version = i
 			case fieldLease:
-				k.lease = i
+				f.Lease = i
 			}
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, b[at:])
@@ -133,33 +145,84 @@ func DecodeKeyValue(b []byte) (*KeyValue, error) {
 			at += n
 		}
 	}
-	return k, nil
+	if !inOrder || f.size() != len(b) {
+		return NewKeyValue(f), nil
+	}
+	return &KeyValue{enc: b, modRevision: f.ModRevision}, nil
+}
+
+// bytesAt returns where the value of a bytes field lies that may begin at at.
+// Without it both are at.
+func (k *KeyValue) bytesAt(at int, field byte) (from, to int) {
+	if at >= len(k.enc) || k.enc[at] != field<<3|byte(protowire.BytesType) {
+		return at, at
+	}
+	n, size := binary.Uvarint(k.enc[at+1:])
+	from = at + 1 + size
+	return from, from + int(n) //nolint:gosec // a length within enc
+}
+
+// intAt returns the value of a varint field that may begin at at, and where the
+// next one begins.
+func (k *KeyValue) intAt(at int, field byte) (v int64, next int) {
+	if at >= len(k.enc) || k.enc[at] != field<<3|byte(protowire.VarintType) {
+		return 0, at
+	}
+	u, size := binary.Uvarint(k.enc[at+1:])
+	return int64(u), at + 1 + size //nolint:gosec // proto's int64 is two's complement
 }
 
 // Key returns the key. The caller must not change it.
-func (k *KeyValue) Key() []byte { return k.enc[k.keyAt : k.keyAt+k.keyLen : k.keyAt+k.keyLen] }
+func (k *KeyValue) Key() []byte {
+	from, to := k.bytesAt(0, fieldKey)
+	return k.enc[from:to:to]
+}
 
 // Value returns the value. The caller must not change it.
-func (k *KeyValue) Value() []byte { return k.enc[k.valAt : k.valAt+k.valLen : k.valAt+k.valLen] }
+func (k *KeyValue) Value() []byte {
+	_, at := k.head()
+	from, to := k.bytesAt(at, fieldValue)
+	return k.enc[from:to:to]
+}
 
 // CreateRevision returns the revision at which the key was created.
-func (k *KeyValue) CreateRevision() Revision { return k.createRevision }
+func (k *KeyValue) CreateRevision() Revision {
+	_, at := k.bytesAt(0, fieldKey)
+	v, _ := k.intAt(at, fieldCreateRevision)
+	return Revision(v)
+}
 
 // ModRevision returns the revision of the key's last change.
 func (k *KeyValue) ModRevision() Revision { return k.modRevision }
 
+// head returns the version, and where what follows it begins.
+func (k *KeyValue) head() (version int64, next int) {
+	_, at := k.bytesAt(0, fieldKey)
+	_, at = k.intAt(at, fieldCreateRevision)
+	_, at = k.intAt(at, fieldModRevision)
+	return k.intAt(at, fieldVersion)
+}
+
 // Version returns the number of changes since the key was created.
-func (k *KeyValue) Version() int64 { return k.version }
+func (k *KeyValue) Version() int64 {
+	v, _ := k.head()
+	return v
+}
 
 // Lease returns the lease the key is attached to; 0 for none.
-func (k *KeyValue) Lease() int64 { return k.lease }
+func (k *KeyValue) Lease() int64 {
+	_, at := k.head()
+	_, at = k.bytesAt(at, fieldValue)
+	v, _ := k.intAt(at, fieldLease)
+	return v
+}
 
 // Encoded returns the wire form, that of mvccpb.KeyValue. The caller must not
 // change it.
 func (k *KeyValue) Encoded() []byte { return k.enc }
 
 // Size returns the bytes the key/value holds in memory.
-func (k *KeyValue) Size() int { return 80 + cap(k.enc) }
+func (k *KeyValue) Size() int { return 32 + cap(k.enc) }
 
 // Field numbers of etcd's mvccpb.Event.
 const (
@@ -237,7 +300,7 @@ func DecodeEvent(b []byte) (Event, error) {
 			at += n
 		}
 	}
-	if e.KV == nil || e.KV.keyLen == 0 {
+	if e.KV == nil || len(e.KV.Key()) == 0 {
 		return Event{}, fmt.Errorf("%w: event without a key", ErrMalformed)
 	}
 	return e, nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -77,6 +78,40 @@ func TestEventBytesAreEtcds(t *testing.T) {
 		}
 		if (d.Prev != nil) != (e.Prev != nil) || (d.Prev != nil && !bytes.Equal(d.Prev.Value(), p.Value)) {
 			t.Fatal("previous value lost")
+		}
+	}
+}
+
+// However a key/value was encoded, it is kept as we encode it: whether two are
+// equal is asked of their bytes.
+func TestDecodedBytesAreOurs(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		f := randomFields(rng)
+		fields := [][]byte{
+			protowire.AppendBytes([]byte{1<<3 | 2}, f.Key),
+			protowire.AppendVarint([]byte{2 << 3}, uint64(f.CreateRevision)),
+			protowire.AppendVarint([]byte{3 << 3}, uint64(f.ModRevision)),
+			protowire.AppendVarint([]byte{4 << 3}, uint64(f.Version)), // may be zero
+			protowire.AppendBytes([]byte{5<<3 | 2}, f.Value),          // may be empty
+			protowire.AppendVarint([]byte{6 << 3}, uint64(f.Lease)),
+		}
+		switch rng.IntN(4) {
+		case 0:
+			rng.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+		case 1:
+			fields = append(fields, []byte{7 << 3, 1}) // unknown
+		case 2:
+			fields = append([][]byte{{4 << 3, 9}}, fields...) // the last one counts
+		}
+		k, err := kv.DecodeKeyValue(bytes.Join(fields, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := kv.NewKeyValue(f); !bytes.Equal(k.Encoded(), want.Encoded()) || k.ModRevision() != f.ModRevision || k.Lease() != f.Lease {
+			t.Fatalf("%+v has become %x, not %x", f, k.Encoded(), want.Encoded())
 		}
 	}
 }
