@@ -148,3 +148,45 @@ func benchmarkCrowd(b *testing.B, client bool, watches, batch int, together bool
 	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/delivery")
 	b.ReportMetric(float64(messages.Load())/float64(b.N*batch), "messages/event")
 }
+
+// BenchmarkCrowdReplay creates 1,000 watches on a stream that start 5,000 events of
+// 256 bytes ago: an op is until all have had them. What is encoded is dropped.
+func BenchmarkCrowdReplay(b *testing.B) {
+	const watches, revisions = 1000, 5000
+	for _, fan := range []string{"each", "together"} {
+		b.Run("fan="+fan, func(b *testing.B) {
+			h := cachetest.New()
+			r := start(b, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+			value := strings.Repeat("v", 256)
+			for range revisions {
+				h.Commit(cachetest.Put("a", value))
+			}
+			if err := r.node.Replica(1).WaitProgress(b.Context(), h.Now()); err != nil {
+				b.Fatal(err)
+			}
+			var messages int64
+			began := used()
+			for b.Loop() {
+				left, done := watches*revisions, make(chan struct{})
+				p := &held{sent: func(e *wire.Encoded) { // called one at a time
+					messages++
+					if left -= recipients(bytes.NewReader(e.Buffers[0].ReadOnlyData())); left == 0 {
+						close(done)
+					}
+				}}
+				r.hand(p)
+				p.in <- allowWatchIDs(fan == "together")
+				key, end := kv.Prefix("a").Etcd()
+				for id := range int64(watches) {
+					p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: &pb.CreateWatch{
+						WatchId: id + 1, Key: key, RangeEnd: end, Start: &pb.CreateWatch_StartRevision{StartRevision: first},
+					}}}
+				}
+				<-done
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(used()-began)/float64(b.N*watches*revisions), "cpu-ns/delivery")
+			b.ReportMetric(float64(messages)/float64(b.N*revisions), "messages/event")
+		})
+	}
+}
