@@ -7,19 +7,24 @@ import (
 	"strings"
 )
 
-// chart draws the CPU time per delivery, a bar for each side, load after load.
-// Within a load the bars are to scale.
+// chart draws the CPU time per delivery, a bar for each side, load after load: the
+// pale part is what the same writes cost unwatched. Within a load the bars are to
+// scale.
 func (r report) chart(out io.Writer) error {
 	const (
 		width, left, widest   = 760, 80, 470
 		line, gap, top, title = 20, 16, 40, 22
 	)
 	var rows []row
+	above := make(map[string]row) // by load
 	height := top
 	for _, x := range r.rows() {
-		if x.figure == figureCPU || x.figure == figureReplay {
+		switch x.figure {
+		case figureCPU, figureReplay:
 			rows = append(rows, x)
 			height += title + line*len(x.values) + gap
+		case figureAbove:
+			above[x.load] = x
 		}
 	}
 	var b strings.Builder
@@ -28,11 +33,12 @@ func (r report) chart(out io.Writer) error {
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .head { font-weight: 600 }
 .note { fill: #59636e }
+.all { opacity: 0.35 }
 .etcd { fill: #6e7781 } .proxy { fill: #a475f9 } .tier { fill: #2da44e } .native { fill: #218bff } .grpc { fill: #d4a72c }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9198a1 } }
 </style>
 `, width, height, width, height)
-	fmt.Fprintf(&b, `<text x="0" y="18" class="head">Server CPU per delivered event</text><text x="%d" y="18" class="note">%s; bars are to scale within a load</text>`+"\n",
+	fmt.Fprintf(&b, `<text x="0" y="18" class="head">Server CPU per delivered event</text><text x="%d" y="18" class="note">%s; pale: the writes alone</text>`+"\n",
 		230, escape(r.Setting))
 	y := top
 	for _, x := range rows {
@@ -47,16 +53,23 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 			if !ok {
 				continue
 			}
-			long := 1.0
-			if most > 0 {
-				long = max(1, v/most*widest)
-			}
 			label := x.unit.text(v)
 			if ratio, ok := x.ratio(side); ok && side != sideEtcd {
 				label += fmt.Sprintf(" (%.2f of etcd's)", ratio)
 			}
-			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="%d" rx="2" class="%s"/><text x="%.1f" y="%d">%s</text>`+"\n",
-				left-8, y+14, escape(side), left, y+3, long, line-6, escape(side), float64(left)+long+6, y+14, escape(label))
+			solid := v
+			if part, ok := above[x.load].values[side]; ok {
+				solid = min(max(part, 0), v)
+			}
+			scale := widest / max(most, 1e-12)
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, left-8, y+14, escape(side))
+			for _, bar := range []struct {
+				class string
+				value float64
+			}{{"all ", v}, {"", solid}} {
+				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" rx="2" class="%s%s"/>`, left, y+3, bar.value*scale, line-6, bar.class, escape(side))
+			}
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", left+v*scale+6, y+14, escape(label))
 			y += line
 		}
 		y += gap

@@ -50,6 +50,7 @@ type config struct {
 
 	cachenode, etcd, self string // programs
 	dir                   string
+	profile               string    // a directory for profiles of the servers; empty: none are made
 	changed               []string  // flags that were given, besides those that choose loads and outputs
 	identity              *identity // with tls
 	say                   func(format string, args ...any)

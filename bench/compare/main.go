@@ -73,6 +73,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	chartPath := flags.String("chart", "", "`path` of another copy of the chart")
 	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
 	flags.StringVar(&cfg.dir, "dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
+	flags.StringVar(&cfg.profile, "profile", "", "`directory` for CPU profiles of the servers while events are delivered, made by perf: one for each load and side")
 	plain := map[string]bool{"help": true}
 	flags.VisitAll(func(f *pflag.Flag) { plain[f.Name] = true })
 
@@ -198,6 +199,11 @@ func (c *config) prepare(ctx context.Context) (err error) {
 	}
 	if c.cachenode == "" && slices.ContainsFunc(c.sides, cached) {
 		if c.cachenode, err = nodetest.Build(ctx, c.dir); err != nil {
+			return err
+		}
+	}
+	if c.profile != "" {
+		if err := os.MkdirAll(c.profile, 0o750); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -213,6 +215,11 @@ func (t *trial) write(ctx context.Context, a *audience, perSecond float64) (*his
 // run writes an audience's events and reads them, and returns how long the puts
 // took and what it all cost, up to the failure if there is one.
 func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *histogram, spent used, err error) {
+	profiled, err := t.profiled()
+	if err != nil {
+		return nil, spent, err
+	}
+	defer profiled()
 	before, err := t.side.used()
 	if err != nil {
 		return nil, spent, err
@@ -231,6 +238,24 @@ func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *
 	}
 	spent, failed := t.side.since(before)
 	return puts, spent, errors.Join(err, failed)
+}
+
+// profiled profiles the servers until done is called, when that is wanted. Look
+// at it with: perf report --no-children -i FILE.
+func (t *trial) profiled() (done func(), err error) {
+	if t.profile == "" {
+		return func() {}, nil
+	}
+	name := filepath.Join(t.profile, strings.ReplaceAll(t.load, "/", "-")+"-"+t.side.kind)
+	var pids []string
+	for _, pid := range t.side.servers() {
+		pids = append(pids, strconv.Itoa(pid))
+	}
+	p, err := proc.Start(name+".log", "perf", "record", "-F", "499", "-g", "-o", name+".perf", "-p", strings.Join(pids, ","))
+	if err != nil {
+		return nil, fmt.Errorf("make a profile: %w", err)
+	}
+	return p.Interrupt, nil
 }
 
 // stoppedLoad is watches, and then the same with one more client that does not

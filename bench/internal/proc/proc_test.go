@@ -59,6 +59,13 @@ func TestProcess(t *testing.T) {
 	if p.Err() == nil {
 		t.Error("it was killed and runs")
 	}
+	p.Interrupt()
+	if p, err = Start(log, "sleep", "1000"); err != nil {
+		t.Fatal(err)
+	}
+	if p.Interrupt(); p.Err() == nil {
+		t.Error("it was interrupted and runs")
+	}
 	if _, err := Start(log, "/no/such/program"); err == nil {
 		t.Error("a program that is not there was started")
 	}

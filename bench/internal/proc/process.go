@@ -58,6 +58,12 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
+// Interrupt asks the process to end and waits until it is gone.
+func (p *Process) Interrupt() {
+	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended
+	<-p.ended
+}
+
 // Err returns how the process ended, or nil while it runs.
 func (p *Process) Err() error {
 	select {
