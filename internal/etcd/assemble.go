@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/mutant"
 )
@@ -50,7 +47,8 @@ type assembly struct {
 	pending   []kv.Event  // events of open, which may have more
 	fragments bool        // the last response has another fragment behind it
 
-	events, bytes int // counts
+	events, bytes int         // counts
+	out           []kv.Update // what add returned last
 }
 
 func newAssembly(from kv.Revision) *assembly { return &assembly{from: from, done: from - 1} }
@@ -63,80 +61,104 @@ var errProtocol = errors.New("etcd broke the watch protocol")
 const anyWatch = -1
 
 // add takes the next response, complete at now, and returns what it makes
-// known. A watch that etcd ends is an error: a *kv.CompactedError when it
-// begins at what is compacted, errToken when a login would help.
-func (a *assembly) add(r *etcdserverpb.WatchResponse, now time.Time) ([]kv.Update, error) {
-	if r.GetCanceled() {
+// known, good until the next call. A watch that etcd ends is an error: a
+// *kv.CompactedError when it begins at what is compacted, errToken when a login
+// would help.
+func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
+	a.reset()
+	if r.canceled {
 		return nil, a.ended(r)
 	}
-	if r.GetCreated() {
+	if r.created {
 		if a.announced {
 			return nil, fmt.Errorf("%w: a second watch was announced", errProtocol)
 		}
-		a.announced, a.id = true, r.GetWatchId()
+		a.announced, a.id = true, r.watch
 		// A watch from beyond the current revision has nothing to catch up
 		// with and nothing that could be compacted.
-		a.begun = a.from > kv.Revision(r.GetHeader().GetRevision())
+		a.begun = a.from > r.revision
 		return nil, nil
 	}
-	if id := r.GetWatchId(); !a.announced || (id != a.id && id != anyWatch) {
-		return nil, fmt.Errorf("%w: a response to watch %d, which is not ours", errProtocol, id)
+	if !a.announced || (r.watch != a.id && r.watch != anyWatch) {
+		return nil, fmt.Errorf("%w: a response to watch %d, which is not ours", errProtocol, r.watch)
 	}
-	if len(r.GetEvents()) == 0 && !r.GetFragment() && !a.fragments {
-		return a.progress(kv.Revision(r.GetHeader().GetRevision())), nil
+	if len(r.events) == 0 && !r.fragment && !a.fragments {
+		a.progress(r.revision)
+		return a.out, nil
 	}
-	return a.take(r, now)
+	if err := a.take(r, now); err != nil {
+		return nil, err
+	}
+	return a.out, nil
+}
+
+// reused is the capacity up to which slices are used again for the next
+// response: what they point to lives until then.
+const reused = 256
+
+// reset forgets what was returned.
+func (a *assembly) reset() {
+	if clear(a.out); cap(a.out) > reused {
+		a.out = nil
+	}
+	a.out = a.out[:0]
 }
 
 // progress handles a response without events.
-func (a *assembly) progress(revision kv.Revision) []kv.Update {
+func (a *assembly) progress(revision kv.Revision) {
 	a.begun = true
-	if revision <= a.done {
-		return nil
+	if revision > a.done {
+		a.done = revision
+		a.out = append(a.out, kv.Update{Kind: kv.UpdateProgress, Revision: revision})
 	}
-	a.done = revision
-	return []kv.Update{{Kind: kv.UpdateProgress, Revision: revision}}
 }
 
 // take handles events. A revision is complete when an event of a later one
 // comes, or the end of the last fragment.
-func (a *assembly) take(r *etcdserverpb.WatchResponse, now time.Time) (out []kv.Update, err error) {
+func (a *assembly) take(r *watchResponse, now time.Time) error {
 	a.begun = true
-	for _, e := range r.GetEvents() {
-		revision := kv.Revision(e.GetKv().GetModRevision())
+	for rest := r.events; len(rest) > 0; {
+		revision := rest[0].KV.ModRevision()
+		n := 1
+		for n < len(rest) && rest[n].KV.ModRevision() == revision {
+			n++
+		}
+		events := rest[:n]
+		rest = rest[n:]
 		switch {
 		case revision < a.from:
 			continue // we did not ask for it
 		case revision <= a.done || revision < a.open:
-			return nil, fmt.Errorf("%w: an event of revision %d behind those of %d", errProtocol, revision, max(a.done, a.open))
+			return fmt.Errorf("%w: an event of revision %d behind those of %d", errProtocol, revision, max(a.done, a.open))
 		case revision > a.open:
-			out = a.flush(out, now)
+			a.flush(now)
 			a.open = revision
 		}
-		a.events++
-		a.bytes += len(e.GetKv().GetKey()) + len(e.GetKv().GetValue())
-		a.pending = append(a.pending, event(e))
+		a.events += n
+		for i := range events {
+			a.bytes += len(events[i].KV.Key()) + len(events[i].KV.Value())
+		}
+		a.pending = append(a.pending, events...)
 	}
-	a.fragments = r.GetFragment()
+	a.fragments = r.fragment
 	if !a.fragments || mutant.On("fragment-applied-early") {
-		out = a.flush(out, now)
+		a.flush(now)
 	}
 	if mutant.On("watermark-from-header") {
-		a.done = max(a.done, kv.Revision(r.GetHeader().GetRevision()))
+		a.done = max(a.done, r.revision)
 	}
-	return out, nil
+	return nil
 }
 
-func (a *assembly) flush(out []kv.Update, now time.Time) []kv.Update {
+func (a *assembly) flush(now time.Time) {
 	if len(a.pending) == 0 {
-		return out
+		return
 	}
-	out = append(out, kv.Update{
+	a.out = append(a.out, kv.Update{
 		Kind: kv.UpdateBatch, Revision: a.open,
 		Batch: kv.Batch{Revision: a.open, Events: a.pending, Received: now},
 	})
 	a.done, a.open, a.pending = a.open, 0, nil
-	return out
 }
 
 // ended returns why etcd ended the watch.
@@ -145,11 +167,11 @@ func (a *assembly) flush(out []kv.Update, now time.Time) []kv.Update {
 // needs a revision below (watcher_group.go, chooseAll), and compaction keeps
 // what happened at its own revision, deletes included (key_index.go,
 // doCompact). So the compact revision is the floor.
-func (a *assembly) ended(r *etcdserverpb.WatchResponse) error {
-	if floor := r.GetCompactRevision(); floor != 0 {
-		return &kv.CompactedError{Requested: a.done + 1, Floor: kv.Revision(floor)}
+func (a *assembly) ended(r *watchResponse) error {
+	if r.compacted != 0 {
+		return &kv.CompactedError{Requested: a.done + 1, Floor: r.compacted}
 	}
-	reason := r.GetCancelReason()
+	reason := r.reason
 	if wantsLogin(reason) {
 		return fmt.Errorf("%w: %s", errToken, reason)
 	}
@@ -157,18 +179,4 @@ func (a *assembly) ended(r *etcdserverpb.WatchResponse) error {
 		reason = "no reason given"
 	}
 	return fmt.Errorf("etcd cancelled the watch: %s", reason)
-}
-
-func event(e *mvccpb.Event) kv.Event {
-	out := kv.Event{Type: kv.Put}
-	if e.GetType() == mvccpb.Event_DELETE {
-		out.Type = kv.Delete
-		out.KV = kv.NewKeyValue(kv.Fields{Key: e.GetKv().GetKey(), ModRevision: kv.Revision(e.GetKv().GetModRevision())})
-	} else {
-		out.KV = keyValue(e.GetKv())
-	}
-	if prev := e.GetPrevKv(); prev != nil {
-		out.Prev = keyValue(prev)
-	}
-	return out
 }

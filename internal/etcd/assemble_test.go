@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -24,6 +25,20 @@ func response(header int64, fragment bool, revisions ...int64) *etcdserverpb.Wat
 	r := &etcdserverpb.WatchResponse{WatchId: 7, Fragment: fragment, Header: &etcdserverpb.ResponseHeader{Revision: header}}
 	for i, rev := range revisions {
 		r.Events = append(r.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: fmt.Appendf(nil, "k%d", i), ModRevision: rev}})
+	}
+	return r
+}
+
+// decoded reads a response as it comes from the wire.
+func decoded(tb testing.TB, m *etcdserverpb.WatchResponse) *watchResponse {
+	tb.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &watchResponse{}
+	if err := r.decode(b); err != nil {
+		tb.Fatal(err)
 	}
 	return r
 }
@@ -74,7 +89,7 @@ func TestAssembly(t *testing.T) {
 			var err error
 			for _, r := range c.in {
 				var updates []kv.Update
-				if updates, err = a.add(r, time.Time{}); err != nil {
+				if updates, err = a.add(decoded(t, r), time.Time{}); err != nil {
 					break
 				}
 				all = append(all, updates...)
@@ -92,10 +107,10 @@ func TestAssemblyBegins(t *testing.T) {
 		want         bool
 	}{{5, 4, true}, {5, 5, false}, {5, 6, false}} {
 		a := newAssembly(kv.Revision(c.from))
-		if _, err := a.add(created(7, c.header), time.Time{}); err != nil || a.begun != c.want {
+		if _, err := a.add(decoded(t, created(7, c.header)), time.Time{}); err != nil || a.begun != c.want {
 			t.Errorf("from %d at %d: begun %v, %v", c.from, c.header, a.begun, err)
 		}
-		if _, err := a.add(response(c.header, false), time.Time{}); err != nil || !a.begun {
+		if _, err := a.add(decoded(t, response(c.header, false)), time.Time{}); err != nil || !a.begun {
 			t.Errorf("from %d at %d: not begun after an answer: %v", c.from, c.header, err)
 		}
 	}
@@ -104,11 +119,11 @@ func TestAssemblyBegins(t *testing.T) {
 func TestAssemblyCompacted(t *testing.T) {
 	a := newAssembly(5)
 	for _, r := range []*etcdserverpb.WatchResponse{created(7, 9), response(9, false, 5, 6)} {
-		if _, err := a.add(r, time.Time{}); err != nil {
+		if _, err := a.add(decoded(t, r), time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := a.add(&etcdserverpb.WatchResponse{WatchId: 7, Canceled: true, CompactRevision: 20}, time.Time{})
+	_, err := a.add(decoded(t, &etcdserverpb.WatchResponse{WatchId: 7, Canceled: true, CompactRevision: 20}), time.Time{})
 	var compacted *kv.CompactedError
 	if !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: 7, Floor: 20}) {
 		t.Errorf("got %v", err)
@@ -134,10 +149,10 @@ func TestAssemblyOfRandomCuts(t *testing.T) {
 			want = append(want, fmt.Sprintf("b%d×%d", rev, n))
 		}
 		a := newAssembly(2)
-		_, _ = a.add(created(7, 1), time.Time{})
+		_, _ = a.add(decoded(t, created(7, 1)), time.Time{})
 		var got []string
 		add := func(r *etcdserverpb.WatchResponse) {
-			updates, err := a.add(r, time.Time{})
+			updates, err := a.add(decoded(t, r), time.Time{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -173,7 +173,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
-	stream, err := c.watch.Watch(withLeader(withToken(ctx, token)))
+	stream, err := c.openWatch(withLeader(withToken(ctx, token)))
 	if err != nil {
 		return c.broken("open the stream", err)
 	}
@@ -184,16 +184,16 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
 	sending.Go(func() { askForPast(ctx, stream, batch, created, ended) })
 	for left, announced, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
-		r, err := stream.Recv()
+		r, err := stream.receive()
 		if err != nil {
 			return c.broken("receive", err)
 		}
-		if r.GetCreated() && !r.GetCanceled() {
+		if r.created && !r.canceled {
 			if announced++; announced == len(batch) {
 				close(created)
 			}
 		}
-		for _, one := range concerned(batch, r.GetWatchId()) {
+		for _, one := range concerned(batch, r.watch) {
 			if one.over {
 				continue
 			}
@@ -204,7 +204,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 			}
 			if one.err = err; err != nil {
 				one.over = true
-				ended <- r.GetWatchId()
+				ended <- r.watch
 			} else {
 				bytes += one.take(updates)
 			}
@@ -235,7 +235,7 @@ func concerned(batch []*pastRead, id int64) []*pastRead {
 // progress, which tells that nothing more is to come. A watch that etcd has
 // ended must be cancelled, or there is none for the others (watchable_store.go,
 // progressIfSync).
-func askForPast(ctx context.Context, stream etcdserverpb.Watch_WatchClient, batch []*pastRead, created <-chan struct{}, ended <-chan int64) {
+func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, created <-chan struct{}, ended <-chan int64) {
 	for i, one := range batch {
 		key, end := one.Range.Etcd()
 		// When sending fails, receiving says why (grpc.ClientStream.SendMsg).

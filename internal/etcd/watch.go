@@ -29,7 +29,7 @@ type watch struct {
 
 	from   kv.Revision
 	limit  time.Duration // see Config.SilenceLimit
-	stream etcdserverpb.Watch_WatchClient
+	stream *watchStream
 	began  time.Time
 
 	announced chan kv.Revision // etcd's revision when the watch was created, once
@@ -62,7 +62,7 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 	defer cancel(nil)
 
 	key, end := req.Range.Etcd()
-	stream, err := c.watch.Watch(withLeader(withToken(ctx, token)))
+	stream, err := c.openWatch(withLeader(withToken(ctx, token)))
 	if err != nil {
 		return c.broken("open the stream", err)
 	}
@@ -116,12 +116,12 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 	n := &w.c.count
 	for {
 		w.receiving.Store(int64(max(1, time.Since(w.began))))
-		r, err := w.stream.Recv()
+		r, err := w.stream.receive()
 		w.receiving.Store(0)
 		if err != nil {
 			return w.c.broken("receive", err)
 		}
-		if r.GetFragment() {
+		if r.fragment {
 			n.fragments.Add(1)
 		}
 		was := a.announced
@@ -134,10 +134,10 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 			if at, ok := peer.FromContext(w.stream.Context()); ok {
 				w.remote = at.Addr
 			}
-			w.announced <- kv.Revision(r.GetHeader().GetRevision())
+			w.announced <- r.revision
 		}
-		if now := kv.Revision(r.GetHeader().GetRevision()); a.announced && !was && p.release == nil && now-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
-			return &farBehindError{revision: now}
+		if a.announced && !was && p.release == nil && r.revision-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
+			return &farBehindError{revision: r.revision}
 		}
 		if err != nil {
 			var compacted *kv.CompactedError

@@ -1,0 +1,142 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Field numbers of etcdserverpb.WatchResponse and ResponseHeader. They are
+// written here a second time because the generated code allocates each event
+// five times; a test holds the two against each other.
+const (
+	fieldHeader          = 1
+	fieldWatchID         = 2
+	fieldCreated         = 3
+	fieldCanceled        = 4
+	fieldCompactRevision = 5
+	fieldCancelReason    = 6
+	fieldFragment        = 7
+	fieldEvents          = 11
+
+	fieldHeaderRevision = 3
+)
+
+// watchResponse is what an etcdserverpb.WatchResponse says.
+type watchResponse struct {
+	watch                       int64
+	revision                    kv.Revision // the header's
+	created, canceled, fragment bool
+	compacted                   kv.Revision
+	reason                      string
+	events                      []kv.Event // the next response is decoded into them
+}
+
+// decode reads the wire form. It keeps nothing of b: the bytes of each event are
+// copied, alone, since b belongs to gRPC and holds many of which one may live for
+// years.
+func (r *watchResponse) decode(b []byte) error {
+	events := r.events
+	if clear(events); cap(events) > reused {
+		events = nil
+	}
+	*r = watchResponse{events: events[:0]}
+	return eachField(b, func(num protowire.Number, v []byte, i uint64) error {
+		switch num {
+		case fieldHeader:
+			return eachField(v, func(num protowire.Number, _ []byte, i uint64) error {
+				if num == fieldHeaderRevision {
+					r.revision = kv.Revision(i) //nolint:gosec // proto's int64
+				}
+				return nil
+			})
+		case fieldWatchID:
+			r.watch = int64(i) //nolint:gosec // proto's int64
+		case fieldCreated:
+			r.created = i != 0
+		case fieldCanceled:
+			r.canceled = i != 0
+		case fieldCompactRevision:
+			r.compacted = kv.Revision(i) //nolint:gosec // proto's int64
+		case fieldCancelReason:
+			r.reason = string(v)
+		case fieldFragment:
+			r.fragment = i != 0
+		case fieldEvents:
+			e, err := kv.DecodeEvent(bytes.Clone(v))
+			if err != nil {
+				return fmt.Errorf("%w: %w", errProtocol, err)
+			}
+			r.events = append(r.events, e)
+		}
+		return nil
+	})
+}
+
+// eachField calls fn for each field of a message, with its bytes or its number;
+// those of other types have neither.
+func eachField(b []byte, fn func(num protowire.Number, v []byte, i uint64) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%w: a message: %w", errProtocol, protowire.ParseError(n))
+		}
+		b = b[n:]
+		var v []byte
+		var i uint64
+		switch typ {
+		case protowire.BytesType:
+			v, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			i, n = protowire.ConsumeVarint(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return fmt.Errorf("%w: field %d of a message: %w", errProtocol, num, protowire.ParseError(n))
+		}
+		b = b[n:]
+		if err := fn(num, v, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchStream is a stream of watches. One goroutine sends, another receives.
+type watchStream struct {
+	etcdserverpb.Watch_WatchClient
+	last watchResponse // owned by receive
+}
+
+// openWatch opens a stream of watches.
+func (c *Client) openWatch(ctx context.Context) (*watchStream, error) {
+	s, err := c.watch.Watch(ctx, grpc.ForceCodecV2(wire.NewCodec()))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller sorts it
+	}
+	return &watchStream{Watch_WatchClient: s}, nil
+}
+
+// receive returns the next response, which is good until the next call.
+func (s *watchStream) receive() (*watchResponse, error) {
+	var m wire.Encoded
+	if err := s.RecvMsg(&m); err != nil {
+		return nil, err //nolint:wrapcheck // the caller sorts it
+	}
+	defer m.Buffers.Free()
+	b := m.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	if err := s.last.decode(b.ReadOnlyData()); err != nil {
+		return nil, err
+	}
+	return &s.last, nil
+}

@@ -1,0 +1,95 @@
+package etcd
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// What is decoded is what etcd's own code encodes, however often one response
+// is used, and nothing of the buffer is kept.
+func TestResponsesAreEtcds(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	blob := func(most int) []byte {
+		b := make([]byte, rng.IntN(most))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return b
+	}
+	item := func() *mvccpb.KeyValue {
+		return &mvccpb.KeyValue{
+			Key: append(blob(200), 'k'), Value: blob(300), CreateRevision: rng.Int64(), ModRevision: rng.Int64(),
+			Version: rng.Int64N(3), Lease: rng.Int64N(2) * rng.Int64(),
+		}
+	}
+	var got watchResponse
+	for range 500 {
+		m := &etcdserverpb.WatchResponse{
+			WatchId: rng.Int64N(5) - 1, Created: rng.IntN(2) == 0, Canceled: rng.IntN(2) == 0, Fragment: rng.IntN(2) == 0,
+			CompactRevision: rng.Int64N(3), CancelReason: string(bytes.Repeat([]byte("why"), rng.IntN(3))),
+		}
+		if rng.IntN(5) > 0 {
+			m.Header = &etcdserverpb.ResponseHeader{ClusterId: rng.Uint64(), MemberId: rng.Uint64(), Revision: rng.Int64N(3) * rng.Int64N(1<<40), RaftTerm: rng.Uint64()}
+		}
+		for range rng.IntN(6) {
+			e := &mvccpb.Event{Kv: item(), Type: mvccpb.Event_EventType(rng.IntN(2))}
+			if rng.IntN(3) == 0 {
+				e.PrevKv = item()
+			}
+			m.Events = append(m.Events, e)
+		}
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.decode(b); err != nil {
+			t.Fatal(err)
+		}
+		clear(b)
+		if got.watch != m.GetWatchId() || got.created != m.GetCreated() || got.canceled != m.GetCanceled() || got.fragment != m.GetFragment() ||
+			int64(got.compacted) != m.GetCompactRevision() || got.reason != m.GetCancelReason() || int64(got.revision) != m.GetHeader().GetRevision() ||
+			len(got.events) != len(m.GetEvents()) {
+			t.Fatalf("decoded %+v from %v", got, m)
+		}
+		for i, want := range m.GetEvents() {
+			e := got.events[i]
+			if int32(e.Type) != int32(want.GetType()) || !bytes.Equal(e.KV.Encoded(), keyValue(want.GetKv()).Encoded()) || (e.Prev == nil) != (want.GetPrevKv() == nil) {
+				t.Fatalf("decoded %+v from %v", e, want)
+			}
+			if e.Prev != nil && !bytes.Equal(e.Prev.Encoded(), keyValue(want.GetPrevKv()).Encoded()) {
+				t.Fatalf("the previous value is %+v in %v", e.Prev, want)
+			}
+		}
+	}
+}
+
+func FuzzDecodeResponse(f *testing.F) {
+	b, err := proto.Marshal(response(9, true, 5, 6))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{0x5a, 0x80})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r watchResponse
+		err := r.decode(b)
+		if err != nil && !errors.Is(err, errProtocol) {
+			t.Fatal(err)
+		}
+		for _, e := range r.events {
+			if len(e.KV.Key()) == 0 || e.Type > kv.Delete {
+				t.Fatalf("%x: %+v", b, e)
+			}
+		}
+	})
+}
