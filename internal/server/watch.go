@@ -16,9 +16,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// passBytes is about how much one pass of the pump sends for one watch before
-// the connection's others have their turn.
-const passBytes = 256 << 10
+// Bounds of what one pass of the pump sends for one watch before the others have
+// their turn: about so many bytes, and so many revisions that those find them
+// encoded; see wire.Fan.
+const (
+	passBytes     = 256 << 10
+	passRevisions = 128
+)
 
 // watch is one watch of a stream. It is opened by the stream, then belongs to
 // the pump that is at the stream.
@@ -214,7 +218,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 // events sends the revisions that are ready, up to a pass's worth.
 func (w *watch) events(own *pump.Scratch) (again bool) {
 	limit := w.s.srv.cfg.FragmentBytes
-	for sent := 0; sent < passBytes; {
+	for n, sent := 0, 0; n < passRevisions && sent < passBytes; n++ {
 		revision, events, err := w.inner.Next(own.Events[:0])
 		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
 			own.Events = events
