@@ -18,6 +18,12 @@ import (
 // asks and does not read costs nothing. It also ends a stream that requires a
 // leader when our data is as old as that of a member without one.
 type progress struct {
+	// Owned by the pump: nothing above hold is sent until the request is
+	// answered, or for maxHold; 0: all may be sent. since is when that began
+	// last.
+	hold  kv.Revision
+	since time.Time
+
 	s    *stream
 	task pump.Task
 
@@ -31,12 +37,6 @@ type progress struct {
 	asking  bool        // guarded by mu; a request is being answered
 	again   bool        // guarded by mu; another came meanwhile
 	wanted  kv.Revision // guarded by mu; what the request waits for; 0: not known yet
-
-	// Owned by the pump: nothing above hold is sent until the request is
-	// answered, or for maxHold; 0: all may be sent. since is when that began
-	// last.
-	hold  kv.Revision
-	since time.Time
 }
 
 const (

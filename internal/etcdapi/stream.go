@@ -45,19 +45,20 @@ type sender interface {
 // answered in that order: a watch that needs time to open holds back the
 // answers behind it, not the work.
 type stream struct {
-	door     *Door
-	tasks    *pump.Stream
-	out      sender
+	door   *Door
+	tasks  *pump.Stream
+	failed bool        // owned by the pump that is at it: sending does not work
+	sent   kv.Revision // owned by the pump: the highest revision of events sent
+	batch  wire.Batch  // owned by the pump: what is sent at the end of its turn
+	out    sender
+
+	progress progress
 	from     net.Addr        // where the client is
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
-	progress progress
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
-	batch    wire.Batch     // owned by the pump that is at it: what is sent at the end of its turn
-	failed   bool           // owned by the pump: sending does not work
-	sent     kv.Revision    // owned by the pump: the highest revision of events sent
 	nextID   int64          // owned by the handler
 
 	mu      sync.Mutex
@@ -103,7 +104,7 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 		return errStopped
 	}
 	s.batch.Init(gs.Context(), s.out)
-	s.tasks.After(s.flush)
+	s.tasks.After(s)
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)
@@ -353,20 +354,20 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 // send sends a message. For the pump that is at the stream. It reports whether
 // the stream works.
 func (s *stream) send(m any) bool {
-	if s.flush(); s.failed {
+	if s.Flush(); s.failed {
 		return false
 	}
 	return s.check(s.out.SendMsg(m))
 }
 
-// add sends a watch's events, in the end with those of others: see flush. As
+// add sends a watch's events, in the end with those of others: see Flush. As
 // send.
 func (s *stream) add(id int64, m *wire.Shared) bool {
 	return !s.failed && s.check(s.batch.Add(id, m))
 }
 
-// flush sends what was added.
-func (s *stream) flush() {
+// Flush implements pump.Flusher: it sends what was added.
+func (s *stream) Flush() {
 	if !s.failed {
 		s.check(s.batch.Flush())
 	}

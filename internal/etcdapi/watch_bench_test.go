@@ -127,7 +127,7 @@ const (
 // startWatched serves watches as a node does, and returns what has them sent an
 // event.
 func startWatched(b *testing.B, c *crowd) (event func()) {
-	r := startWatches(b, rigOptions{})
+	r := startWatches(b, rigOptions{shards: cachetest.Map(1, nil, "here")})
 	c.Address = r.conn.Target()
 	value := strings.Repeat("v", benchBytes)
 	return func() { r.h.Commit(cachetest.Put(benchKey, value)) }

@@ -40,15 +40,20 @@ const slowFor = time.Second
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
 	conn  *Conn
-	left  func() // tells the Connections
-	flush func() // see After
+	flush Flusher // see After; nil: none
 
-	next      *Stream     // guarded by conn.mu; the next one that is ready
-	ready     []*Task     // guarded by conn.mu; tasks to run, first come first served
-	busy      bool        // guarded by conn.mu; a pump is at it
-	closed    atomic.Bool // set under conn.mu; no task of it begins again
-	slowUntil time.Time   // guarded by conn.mu; zero, or until when it is served apart
+	next   *Stream     // guarded by conn.mu; the next one that is ready
+	ready  []*Task     // guarded by conn.mu; tasks to run, first come first served
+	busy   bool        // guarded by conn.mu; a pump is at it
+	slow   bool        // guarded by conn.mu; it is served apart, until slowUntil
+	closed atomic.Bool // set under conn.mu; no task of it begins again
+
+	slowUntil time.Time // guarded by conn.mu
+	left      func()    // tells the Connections
 }
+
+// Flusher sends what the tasks of a stream have left to be sent together.
+type Flusher interface{ Flush() }
 
 // Task is something to do for a stream, again and again: one run at a time for
 // each stream. Init it before use; it must not be copied afterwards.
@@ -89,13 +94,12 @@ func (c *Conn) Open() *Stream {
 	} else if c.running {
 		c.guardLocked()
 	}
-	return &Stream{conn: c, left: func() {}, flush: func() {}}
+	return &Stream{conn: c, left: func() {}}
 }
 
-// After has flush called at the end of each of the stream's turns, by the pump
-// that is at it: what tasks leave to be sent together. Call it before the first
-// task is started.
-func (s *Stream) After(flush func()) { s.flush = flush }
+// After has f called at the end of each of the stream's turns, by the pump that
+// is at it. Call it before the first task is started.
+func (s *Stream) After(f Flusher) { s.flush = f }
 
 // Close returns when no pump is at the stream any more, and none comes back.
 // What is being sent is waited for: it ends when the client reads, or with its
@@ -198,13 +202,13 @@ func (c *Conn) serve(me int) {
 			c.work.Wait()
 			continue
 		}
-		if !s.slowUntil.IsZero() {
+		if s.slow {
 			if time.Now().Before(s.slowUntil) {
 				c.startLocked() // before it stops this one again
 				c.stayLocked(s, &own)
 				return
 			}
-			s.slowUntil = time.Time{}
+			s.slow = false
 		}
 		c.running = true
 		if c.streams > 1 {
@@ -252,7 +256,9 @@ func (c *Conn) run(s *Stream, own *Scratch) (again []*Task) {
 		}
 		c.steps.Add(1)
 	}
-	s.flush()
+	if s.flush != nil {
+		s.flush.Flush()
+	}
 	return again
 }
 
@@ -263,7 +269,7 @@ func (c *Conn) stayLocked(s *Stream, own *Scratch) {
 	for len(s.ready) > 0 && !s.closed.Load() {
 		c.turnLocked(s, own)
 	}
-	s.slowUntil = time.Now().Add(slowFor)
+	s.slow, s.slowUntil = true, time.Now().Add(slowFor)
 	c.leaveLocked(s)
 }
 

@@ -23,14 +23,16 @@ import (
 // interceptors and statistics. Where the transport is not the one that we know,
 // messages go one by one.
 type Batch struct {
-	ctx   context.Context //nolint:containedctx // leads to the transport
-	out   interface{ SendMsg(m any) error }
-	write transport
-
 	// What was added: either one message, which may stay alone, or bytes.
 	one *Shared
 	id  int64   // of one's watch
 	buf *[]byte // of the pool
+
+	to    Recipient // the last one of a message alone; with a watch a stream, of all
+	toID  int64
+	out   interface{ SendMsg(m any) error }
+	write *transport      // nil: not looked for yet
+	ctx   context.Context //nolint:containedctx // leads to the transport
 }
 
 const (
@@ -81,7 +83,10 @@ func (b *Batch) Add(id int64, m *Shared) error {
 func (b *Batch) Flush() error {
 	switch {
 	case b.one != nil:
-		m := b.one.To(NewEtcdRecipient(b.id))
+		if b.to.id == nil || b.toID != b.id {
+			b.to, b.toID = NewEtcdRecipient(b.id), b.id
+		}
+		m := b.one.To(b.to)
 		b.one = nil
 		return b.out.SendMsg(m)
 	case b.buf != nil:
@@ -107,7 +112,7 @@ func (m *Shared) appendTo(b []byte, id int64) []byte {
 
 // open finds the transport. It reports whether there is one that takes bytes.
 func (b *Batch) open() bool {
-	if !b.write.known {
+	if b.write == nil {
 		b.write = transportOf(grpc.ServerTransportStreamFromContext(b.ctx))
 	}
 	return b.write.method.IsValid()
@@ -118,13 +123,12 @@ func (b *Batch) open() bool {
 //
 //	Write(header []byte, data mem.BufferSlice, options *transport.WriteOptions) error
 type transport struct {
-	known  bool
 	method reflect.Value // none: the stream is another one
 	args   [3]reflect.Value
 }
 
-func transportOf(stream grpc.ServerTransportStream) transport {
-	none := transport{known: true}
+func transportOf(stream grpc.ServerTransportStream) *transport {
+	none := new(transport)
 	if stream == nil {
 		return none
 	}
@@ -137,7 +141,7 @@ func transportOf(stream grpc.ServerTransportStream) transport {
 		t.NumOut() != 1 || t.Out(0) != reflect.TypeFor[error]() {
 		return none
 	}
-	return transport{known: true, method: m, args: [3]reflect.Value{reflect.Zero(t.In(0)), {}, reflect.New(t.In(2).Elem())}}
+	return &transport{method: m, args: [3]reflect.Value{reflect.Zero(t.In(0)), {}, reflect.New(t.In(2).Elem())}}
 }
 
 // send hands data over. The caller keeps its reference to it.
