@@ -101,6 +101,25 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
+// The page tells of every side and of every kind of load.
+func TestThePageHasEverything(t *testing.T) {
+	page, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := defaults()
+	words := kinds()
+	for _, l := range loads(&c) {
+		kind, _, _ := strings.Cut(l.name, "/")
+		words = append(words, kind)
+	}
+	for _, w := range words {
+		if !bytes.Contains(page, []byte("| `"+w)) && !bytes.Contains(page, []byte("`"+w+"/<")) {
+			t.Errorf("docs/performance.md does not tell of %s", w)
+		}
+	}
+}
+
 // The command in a line of the table runs that load and no other.
 func TestNamesOfLoads(t *testing.T) {
 	c := defaults()

@@ -61,7 +61,7 @@ func (r report) rows() (rows []row) {
 func (x row) ratio(side string) (float64, bool) {
 	a, ok1 := x.values[side]
 	b, ok2 := x.values[sideEtcd]
-	return a / b, ok1 && ok2 && b > 0
+	return a / b, ok1 && ok2 && a >= 0 && b > 0
 }
 
 // table prints a line for each figure of each load.

@@ -131,17 +131,26 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 		t.note(figureSpeed, unitRate, float64(n)/spent.wall.Seconds())
 		return nil
 	}
-	owner, err := t.side.owner(ctx, w.key(0))
-	if err != nil {
-		return err
+	return t.noteLatency(ctx, a)
+}
+
+// noteLatency keeps how long events took to their receipt: for all watches, and
+// for those at the owner of the keys and at replicas. A side without cache nodes
+// is both.
+func (t *trial) noteLatency(ctx context.Context, a *audience) (err error) {
+	var owner string
+	if t.side.nodes != nil {
+		if owner, err = t.side.owner(ctx, a.key(0), a.key(watchFolders-1)); err != nil {
+			return err
+		}
 	}
 	all, near, far := new(histogram), new(histogram), new(histogram)
 	for end, h := range a.latency {
 		all.merge(h)
-		if end == owner || owner == "" {
+		if t.side.nodes == nil || end == owner {
 			near.merge(h)
 		}
-		if end != owner {
+		if t.side.nodes == nil || end != owner {
 			far.merge(h)
 		}
 	}
