@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -121,6 +122,50 @@ func BenchmarkAppend(b *testing.B) {
 			for b.Loop() {
 				next()
 				read()
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkMixed is what an event costs the writer of a large state, beside idle
+// watchers: updates of keys by chance, and one delete of twenty, after which the
+// key is created again.
+func BenchmarkMixed(b *testing.B) {
+	const keys = 100_000
+	for _, watchers := range []int{0, 1000, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d/watchers=%d", keys, watchers), func(b *testing.B) {
+			c, _ := benchCache(b, watchers, 0, 0)
+			rng := rand.New(rand.NewPCG(1, 2))
+			value, there := make([]byte, 256), make([]bool, keys)
+			event := func(i int, revision kv.Revision) kv.Event {
+				key := fmt.Appendf(nil, "/registry/pods/ns-%04d/pod-%06d", i%1000, i)
+				if there[i] && rng.IntN(20) == 0 {
+					there[i] = false
+					return del(string(key), revision)
+				}
+				there[i] = true
+				return kv.Event{KV: kv.NewKeyValue(kv.Fields{Key: key, Value: value, CreateRevision: revision, ModRevision: revision, Version: 1})}
+			}
+			revision := c.Progress() + 1
+			all := batch(revision)
+			for i := range keys {
+				all.Events = append(all.Events, event(i, revision))
+			}
+			c.apply(&all)
+			var ready []kv.Batch
+			b.ReportAllocs()
+			for b.Loop() {
+				if len(ready) == 0 {
+					b.StopTimer()
+					for range 10_000 {
+						revision++
+						ready = append(ready, batch(revision, event(rng.IntN(keys), revision)))
+					}
+					b.StartTimer()
+				}
+				c.apply(&ready[0])
+				ready = ready[1:]
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 		})
