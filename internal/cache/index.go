@@ -44,6 +44,7 @@ func (x *index) add(w *Watcher) {
 		}
 	}
 	w.r = e.r // the same in memory for all of them: it is compared for each event
+
 	w.entry, w.place = e, int32(len(e.list)) //nolint:gosec // a count of watchers in memory
 	e.list = append(e.list, w)
 	x.count++

@@ -152,5 +152,5 @@ func (t *transport) send(data mem.BufferSlice) error {
 	if err.IsNil() {
 		return nil
 	}
-	return fmt.Errorf("send: %w", err.Interface().(error)) //nolint:errcheck,forcetypeassert // transportOf has looked
+	return fmt.Errorf("send: %w", err.Interface().(error)) // transportOf has looked
 }
