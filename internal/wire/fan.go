@@ -16,10 +16,9 @@ import (
 // message may come in any order: so that goes first, and all that follows is
 // encoded once and shared.
 //
-// The zero Fan is ready. It keeps what it encoded last; see Forget. Any number of
-// goroutines may use it.
+// The zero Fan is ready. It keeps what it encoded last. Any number of goroutines
+// may use it.
 type Fan struct {
-	used  atomic.Bool
 	slots [fanSlots]atomic.Pointer[Shared]
 }
 
@@ -91,16 +90,6 @@ func (f *Fan) EtcdShared(h Header, fragment bool, events []*kv.Event, withPrev b
 	return f.message(fanKey{header: h, etcd: true, fragment: fragment, prev: withPrev}, events)
 }
 
-// Forget lets go of the bytes that the Fan remembers.
-func (f *Fan) Forget() {
-	if !f.used.Swap(false) {
-		return
-	}
-	for i := range f.slots {
-		f.slots[i].Store(nil)
-	}
-}
-
 func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
 	at := 4 * int(key.header.Revision) % fanSlots
 	if key.prev {
@@ -118,7 +107,6 @@ func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
 		if m.size <= fanBytes {
 			m.events = slices.Clone(events)
 			f.slots[at].Store(m)
-			f.used.Store(true)
 		}
 	}
 	return m

@@ -43,9 +43,6 @@ func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 		if string(got) != string(want) {
 			t.Fatalf("seed %d: got %x, want %x", seed, got, want)
 		}
-		if r.IntN(100) == 0 {
-			f.Forget()
-		}
 	}
 }
 
@@ -70,7 +67,6 @@ func TestFanMessagesStay(t *testing.T) {
 	for i := range int64(100) {
 		send(i + 1)
 	}
-	f.Forget()
 }
 
 // A message for several watches is the one for each of them, but for whom it
