@@ -116,6 +116,8 @@ type audience struct {
 	latency   map[string]*histogram // by endpoint: from then to the receipt
 	newest    atomic.Int64          // the greatest revision that was acknowledged
 	delivered atomic.Int64
+	messages  atomic.Int64 // that carried events, and
+	carried   atomic.Int64 // so many events
 
 	options []grpc.DialOption // of its connections
 
@@ -373,6 +375,8 @@ func (a *audience) take(s *watchStream, r *watched) error {
 	if len(r.revisions) == 0 {
 		return nil
 	}
+	a.messages.Add(1)
+	a.carried.Add(int64(len(r.revisions)))
 	n := int64(len(r.ids) * len(r.revisions))
 	each, all := int64(a.matched()), a.delivered.Add(n)
 	for range all/each - (all-n)/each { // so many events were delivered

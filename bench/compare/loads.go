@@ -31,6 +31,10 @@ type setup struct {
 	key        func(i int) string
 }
 
+// elsewhere has the nodes' shards cut where nothing is watched: what is watched
+// lies in one.
+func elsewhere() setup { return setup{keys: 2_000, size: 100, key: keyName} }
+
 // etcdSides have etcd's API, as far as loads use it.
 func etcdSides() []string { return []string{sideEtcd, sideProxy, sideTier} }
 

@@ -322,7 +322,7 @@ FAILED: b on tier: because
 		t.Errorf("%s\nwant\n%s", b.String(), want)
 	}
 	for text, got := range map[string]string{
-		"-1.50 ms": unitTime.text(-1.5e-3), "12.3 s": unitTime.text(12.3), "1.20 M/s": unitRate.text(1.2e6), "12.4 /s": unitRate.text(12.4), "3.1 %": unitShare.text(0.031), "7": unitCount.text(7.2),
+		"-1.50 ms": unitTime.text(-1.5e-3), "12.3 s": unitTime.text(12.3), "1.20 M/s": unitRate.text(1.2e6), "12.4 /s": unitRate.text(12.4), "3.1 %": unitShare.text(0.031), "7": unitCount.text(7), "7.2": unitCount.text(7.21),
 	} {
 		if got != text {
 			t.Errorf("%q, want %q", got, text)

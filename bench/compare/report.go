@@ -188,7 +188,7 @@ func (u unit) text(v float64) string {
 	case unitShare:
 		return fmt.Sprintf("%.1f %%", v*100)
 	}
-	return fmt.Sprintf("%.0f", v)
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
 }
 
 // digits prints three of them, or all before the point.

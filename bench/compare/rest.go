@@ -10,7 +10,7 @@ func restLoads(c *config) []load {
 	const shards = 64
 	return []load{
 		{
-			name: "write", sides: []string{sideEtcd, sideProxy, sideTier}, standard: true,
+			name: "write", sides: []string{sideEtcd, sideProxy, sideTier}, standard: true, setup: elsewhere(),
 			run: unwatchedWrites,
 		},
 		{

@@ -20,6 +20,7 @@ const (
 	figureCPU       = "CPU per delivery"
 	figureAbove     = "… above the same writes unwatched"
 	figureBehind    = "… of the etcd behind"
+	figureTogether  = "events in a message"
 	figureSpeed     = "deliveries/s"
 	figureP50       = "latency p50"
 	figureP99       = "latency p99"
@@ -51,7 +52,7 @@ func watchLoads(c *config) (out []load) {
 							sides = append(sides, sideBare)
 						}
 						out = append(out, load{
-							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run,
+							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run, setup: elsewhere(),
 							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 2,
 						})
 					}
@@ -70,7 +71,7 @@ func watchLoads(c *config) (out []load) {
 		})
 	}
 	return append(out, load{
-		name: "stopped", sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: true,
+		name: "stopped", sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: true, setup: elsewhere(),
 		run: stoppedLoad{shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: 1 << 10}}.run,
 	})
 }
@@ -123,6 +124,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	if len(t.side.behind()) > 0 {
 		t.noteTime(figureBehind, spent.behind, n)
 	}
+	t.note(figureTogether, unitCount, float64(a.carried.Load())/float64(max(a.messages.Load(), 1)))
 	if failed != nil {
 		return fmt.Errorf("after %d of %d deliveries, which its figures are of: %w", n, whole, failed)
 	}
@@ -273,7 +275,6 @@ type stoppedLoad struct{ shape }
 
 func (l stoppedLoad) run(ctx context.Context, t *trial) error {
 	events, perSecond := watchLoad{shape: l.shape}.pace(t.config)
-	var mute *audience
 	for _, with := range []bool{false, true} {
 		a, err := t.audience(ctx, l.shape, events)
 		if err != nil {
@@ -281,16 +282,17 @@ func (l stoppedLoad) run(ctx context.Context, t *trial) error {
 		}
 		defer a.close()
 		label := ", all read"
-		var before int64
 		if with {
 			label = ", one does not read"
-			if mute, err = t.audience(ctx, shape{mode: modeConnection, what: whatPrefix, watches: 1, size: l.size}, events); err != nil {
+			mute, err := t.audience(ctx, shape{mode: modeConnection, what: whatPrefix, watches: 1, size: l.size}, events)
+			if err != nil {
 				return err
 			}
 			defer mute.close()
-			if before, err = proc.Memory(t.side.all()); err != nil {
-				return err
-			}
+		}
+		before, err := proc.Memory(t.side.all())
+		if err != nil {
+			return err
 		}
 		if _, _, err := t.run(ctx, a, perSecond); err != nil {
 			return err
@@ -302,13 +304,11 @@ func (l stoppedLoad) run(ctx context.Context, t *trial) error {
 		}
 		t.note(figureP50+label, unitTime, all.quantile(0.5).Seconds())
 		t.note(figureP99+label, unitTime, all.quantile(0.99).Seconds())
-		if with {
-			after, err := proc.Memory(t.side.all())
-			if err != nil {
-				return err
-			}
-			t.note("memory grew by", unitBytes, float64(after-before))
+		after, err := proc.Memory(t.side.all())
+		if err != nil {
+			return err
 		}
+		t.note("memory grew by"+label, unitBytes, float64(after-before))
 	}
 	return nil
 }
