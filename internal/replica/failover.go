@@ -299,6 +299,10 @@ func (r *run) rescue(ctx context.Context) outcome {
 	for _, what := range []What{GapFilled, Leapt} {
 		r.req.AllowLeap = what == Leapt
 		for _, c := range r.f.Warm() {
+			if time.Now().Before(r.hung[c.Name]) {
+				out = unanswered
+				continue
+			}
 			from := r.req.From
 			// The scout ends it soon: it is no candidate, or another is better.
 			more, _, err := r.one(ctx, c)
@@ -312,6 +316,9 @@ func (r *run) rescue(ctx context.Context) outcome {
 			}
 			if !answered(err) {
 				out = unanswered
+			}
+			if errors.Is(err, ErrSilent) {
+				r.hung[c.Name] = time.Now().Add(hungFor)
 			}
 			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", err)
 		}

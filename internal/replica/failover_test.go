@@ -276,6 +276,17 @@ func TestFailover(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			b.check(t, Etcd)
 		},
+		"nor asked again when it was silent a moment ago": func(t *testing.T) {
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.err, b.etcd.floor = ErrSilent, errGone, 90
+				b.warm = []Candidate{{Name: "owner", Source: b.owner}, {Name: "third", Source: b.second}}
+			})
+			defer b.stop()
+			time.Sleep(rescuePatience / 2)
+			if b.owner.opened != 1 || b.second.opened < 4 {
+				t.Errorf("the silent node was asked %d times, the one that is away %d times", b.owner.opened, b.second.opened)
+			}
+		},
 		"but it is not waited for for ever": func(t *testing.T) {
 			b := newBench(50, func(b *bench) {
 				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
