@@ -231,7 +231,7 @@ func TestDemand(t *testing.T) {
 		t.Error("met, yet unmet")
 	}
 	d.sent(at(1000))
-	expect("met: idle", 8, 6000)
+	expect("met: idle, with all others", 8, 5000)
 	d.add(9, 8, at(2000))
 	if d.since != at(2000) {
 		t.Error("a new wait began")

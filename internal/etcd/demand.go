@@ -37,12 +37,14 @@ func (d *demand) add(revision, progress kv.Revision, now time.Time) {
 // unmet reports whether somebody still waits.
 func (d *demand) unmet(progress kv.Revision) bool { return d.want > progress }
 
-// due returns when to ask next.
+// due returns when to ask next. Watches that nobody waits for ask at the same
+// moments, those that are multiples of idle: to wake a process that sleeps costs
+// more than what it then does.
 func (d *demand) due(progress kv.Revision) time.Time {
 	if d.unmet(progress) {
 		return d.asked.Add(d.pause)
 	}
-	return d.asked.Add(d.idle)
+	return d.asked.Add(d.asked.Truncate(d.idle).Add(d.idle).Sub(d.asked))
 }
 
 // sent notes that etcd was asked.

@@ -246,8 +246,6 @@ func (n *Node) gossip(ctx context.Context) error {
 func (n *Node) announce(ctx context.Context) error {
 	members, stop := n.members.Changes()
 	defer stop()
-	look := time.NewTicker(250 * time.Millisecond)
-	defer look.Stop()
 	told := ""
 	for {
 		_, mapChanged := n.placement.Watch()
@@ -255,7 +253,12 @@ func (n *Node) announce(ctx context.Context) error {
 			n.members.SetClusterID(id)
 			told = id
 		}
-		n.server.SetReady(len(n.NotReady()) == 0)
+		ready := len(n.NotReady()) == 0
+		n.server.SetReady(ready)
+		var again <-chan time.Time
+		if !ready { // once it is, it stays so until it drains, which members tells
+			again = time.After(readyEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -264,10 +267,13 @@ func (n *Node) announce(ctx context.Context) error {
 			n.changed.ring()
 		case <-mapChanged:
 			n.changed.ring()
-		case <-look.C:
+		case <-again:
 		}
 	}
 }
+
+// readyEvery is how often it is looked whether the node is ready.
+const readyEvery = 250 * time.Millisecond
 
 // NotReady returns why the node does not serve yet; nothing when it does. Once
 // it does, it is so until it drains: whatever it has to load later, others
