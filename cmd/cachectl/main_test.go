@@ -92,6 +92,18 @@ func TestScripts(t *testing.T) {
 			},
 			// await-watch waits until a node serves a watch.
 			"await-watch": func(ts *testscript.TestScript, _ bool, _ []string) { servingNode(ts) },
+			// await-line waits until a file has a line.
+			"await-line": func(ts *testscript.TestScript, _ bool, args []string) {
+				for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+					b, err := os.ReadFile(ts.MkAbs(args[0]))
+					if err == nil && bytes.Count(b, []byte("\n")) > 0 {
+						return
+					}
+					if time.Now().After(end) {
+						ts.Fatalf("%s has no line: %v", args[0], err)
+					}
+				}
+			},
 			// kill-serving waits until a node serves a watch, and kills it.
 			"kill-serving": func(ts *testscript.TestScript, _ bool, _ []string) {
 				servingNode(ts).Kill()
