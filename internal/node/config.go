@@ -117,7 +117,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: 2 * time.Second,
+		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 	}
