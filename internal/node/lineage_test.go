@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -149,7 +150,8 @@ func (c *cluster) lineage(want uint64) *shard.Map {
 	return out
 }
 
-// same fails unless every node answers, by both APIs, as etcd does.
+// same fails unless every node answers, by both APIs, as etcd does. A node that
+// says that it has not got everything yet is asked again.
 func (c *cluster) same() {
 	c.t.Helper()
 	want, err := c.etcd.Client().Get(within(c.t), "\x00", clientv3.WithFromKey())
@@ -162,29 +164,43 @@ func (c *cluster) same() {
 			continue
 		}
 		cli := etcdClient(c.t.(*testing.T), m.clients)
-		got, err := cli.Get(within(c.t), "\x00", clientv3.WithFromKey())
-		if err != nil || show(got.Kvs) != show(want.Kvs) || got.Header.ClusterId != want.Header.ClusterId {
-			c.t.Errorf("%s: %v, %v; want %v", m.name, got, err, want)
-		}
-		list, err := native(c.t.(*testing.T), m).List(within(c.t), &pb.ListRequest{Key: []byte{0}, RangeEnd: []byte{0}})
-		n := 0
-		for err == nil {
-			var part *pb.ListResponse
-			if part, err = list.Recv(); err == nil {
-				n += len(part.GetKvs())
-				for _, k := range part.GetKvs() {
-					found := false
-					for _, w := range want.Kvs {
-						found = found || string(w.Key) == string(k.GetKey()) && string(w.Value) == string(k.GetValue()) && w.ModRevision == k.GetModRevision()
-					}
-					if !found {
-						c.t.Errorf("%s has %v, etcd has not", m.name, k)
-					}
-				}
+		eventually(c.t, m.name+" answers by etcd's API", func() error {
+			got, err := cli.Get(within(c.t), "\x00", clientv3.WithFromKey())
+			if err == nil && (show(got.Kvs) != show(want.Kvs) || got.Header.ClusterId != want.Header.ClusterId) {
+				c.t.Errorf("%s: %v; want %v", m.name, got, want)
 			}
+			return err
+		})
+		eventually(c.t, m.name+" answers by the native API", func() error { return c.sameList(m, want.Kvs) })
+	}
+}
+
+// sameList compares what the node lists. It returns why that has no end.
+func (c *cluster) sameList(m *machine, want []*mvccpb.KeyValue) error {
+	list, err := native(c.t.(*testing.T), m).List(within(c.t), &pb.ListRequest{Key: []byte{0}, RangeEnd: []byte{0}})
+	if err != nil {
+		return err
+	}
+	for n := 0; ; {
+		part, err := list.Recv()
+		switch {
+		case errors.Is(err, io.EOF) && n != len(want):
+			c.t.Errorf("%s lists %d keys, etcd has %d", m.name, n, len(want))
+			return nil
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		}
-		if n != len(want.Kvs) {
-			c.t.Errorf("%s lists %d keys, etcd has %d: %v", m.name, n, len(want.Kvs), err)
+		n += len(part.GetKvs())
+		for _, k := range part.GetKvs() {
+			found := false
+			for _, w := range want {
+				found = found || string(w.Key) == string(k.GetKey()) && string(w.Value) == string(k.GetValue()) && w.ModRevision == k.GetModRevision()
+			}
+			if !found {
+				c.t.Errorf("%s has %v, etcd has not", m.name, k)
+			}
 		}
 	}
 }
