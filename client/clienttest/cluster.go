@@ -165,6 +165,15 @@ func (c *Cluster) Restore(revision int64) {
 	c.broadcastLocked()
 }
 
+// historyLocked returns the history of a lineage: a watch that is being served
+// while etcd is restored has that of before until it is ended.
+func (c *Cluster) historyLocked(lineage uint64) *history {
+	if lineage < c.lineage {
+		return &c.past[lineage-1]
+	}
+	return &c.hist
+}
+
 // Found founds the cluster anew, under another ID: its lineages count from 1
 // again, and its history is what etcd has now. Nodes must not be running.
 func (c *Cluster) Found(id string) {
@@ -209,11 +218,7 @@ func (c *Cluster) History() []Batch {
 func (c *Cluster) State(lineage uint64, revision int64) []*pb.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &c.hist
-	if lineage < c.lineage {
-		h = &c.past[lineage-1]
-	}
-	return h.state(revision, "", "")
+	return c.historyLocked(lineage).state(revision, "", "")
 }
 
 // Watches returns how many watches have been started, at all nodes.

@@ -248,7 +248,7 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 // state sends the state of a watch's range at a revision.
 func (w *watchStream) state(x *watch, kind pb.SyncKind, revision int64) error {
 	w.c.mu.Lock()
-	kvs := w.c.hist.state(revision, x.start, x.end)
+	kvs := w.c.historyLocked(x.lineage).state(revision, x.start, x.end)
 	w.c.mu.Unlock()
 	if kind == pb.SyncKind_SYNC_KIND_STATE {
 		w.c.lists.Add(1)
@@ -262,7 +262,7 @@ func (w *watchStream) state(x *watch, kind pb.SyncKind, revision int64) error {
 // changes sends what has changed behind a watch's position.
 func (w *watchStream) changes(x *watch, kind pb.SyncKind, revision int64) error {
 	w.c.mu.Lock()
-	kvs, deleted := w.c.hist.changes(x.next-1, revision, x.start, x.end)
+	kvs, deleted := w.c.historyLocked(x.lineage).changes(x.next-1, revision, x.start, x.end)
 	w.c.mu.Unlock()
 	from := x.next - 1
 	x.next = revision + 1
@@ -368,7 +368,7 @@ func (w *watchStream) responses(watches []*watch, revision int64) (out []*pb.Wat
 		}
 		x.next++
 		w.c.mu.Lock()
-		events := w.c.hist.events(revision, x.start, x.end, x.prev)
+		events := w.c.historyLocked(x.lineage).events(revision, x.start, x.end, x.prev)
 		w.c.mu.Unlock()
 		if len(events) == 0 {
 			continue
@@ -391,7 +391,7 @@ func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
 		return nil
 	case x.sync && x.next < floor:
 		w.c.mu.Lock()
-		known := x.next >= w.c.hist.deletes
+		known := x.next >= w.c.historyLocked(x.lineage).deletes
 		w.c.mu.Unlock()
 		if known {
 			return w.changes(x, pb.SyncKind_SYNC_KIND_DELTA, visible)
@@ -407,7 +407,7 @@ func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
 	}
 	for ; x.next <= visible; x.next++ {
 		w.c.mu.Lock()
-		events := w.c.hist.events(x.next, x.start, x.end, x.prev)
+		events := w.c.historyLocked(x.lineage).events(x.next, x.start, x.end, x.prev)
 		w.c.mu.Unlock()
 		if len(events) == 0 {
 			continue
