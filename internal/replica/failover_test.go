@@ -47,6 +47,13 @@ func (s *script) set(f func(*script)) {
 	s.change = make(chan struct{})
 }
 
+// asked returns how often it was followed.
+func (s *script) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened
+}
+
 func (s *script) fail(err error) { s.set(func(s *script) { s.err = err }) }
 
 func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -283,8 +290,8 @@ func TestFailover(t *testing.T) {
 			})
 			defer b.stop()
 			time.Sleep(rescuePatience / 2)
-			if b.owner.opened != 1 || b.second.opened < 4 {
-				t.Errorf("the silent node was asked %d times, the one that is away %d times", b.owner.opened, b.second.opened)
+			if silent, away := b.owner.asked(), b.second.asked(); silent != 1 || away < 4 {
+				t.Errorf("the silent node was asked %d times, the one that is away %d times", silent, away)
 			}
 		},
 		"but it is not waited for for ever": func(t *testing.T) {
@@ -307,7 +314,7 @@ func TestFailover(t *testing.T) {
 			b.owner.fail(nil)
 			time.Sleep(2 * time.Second)
 			b.check(t, "owner")
-			if b.etcd.opened > 0 {
+			if b.etcd.asked() > 0 {
 				t.Error("etcd was asked")
 			}
 		},
@@ -322,8 +329,8 @@ func TestFailover(t *testing.T) {
 			defer b.stop()
 			time.Sleep(time.Second)
 			b.check(t, "owner")
-			if b.second.opened != 1 || b.etcd.opened != 0 {
-				t.Errorf("second was asked %d times, etcd %d times", b.second.opened, b.etcd.opened)
+			if second, etcd := b.second.asked(), b.etcd.asked(); second != 1 || etcd != 0 {
+				t.Errorf("second was asked %d times, etcd %d times", second, etcd)
 			}
 		},
 		"a hung source is not asked again at once": func(t *testing.T) {
@@ -333,8 +340,8 @@ func TestFailover(t *testing.T) {
 			b.owner.fail(ErrSilent)
 			time.Sleep(time.Second)
 			b.check(t, "second")
-			if b.owner.opened != 1 {
-				t.Errorf("asked %d times", b.owner.opened)
+			if n := b.owner.asked(); n != 1 {
+				t.Errorf("asked %d times", n)
 			}
 		},
 	} {
