@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -137,7 +138,7 @@ func (f *Failover) called() <-chan struct{} {
 // kv.ErrOtherHistory.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time)}
+		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time), stale: make(map[string]time.Time)}
 		defer f.set("", false, nil)
 		if req.From == 0 && !r.warm(ctx) {
 			return
@@ -170,6 +171,9 @@ type run struct {
 	// hung are candidates that fell silent without closing the stream, until
 	// when: to ask one again at once would cost as long as noticing it did.
 	hung map[string]time.Time
+	// stale are candidates that brought nothing though etcd had moved on, until
+	// when. How old their data is they tell too late: it was fresh a moment ago.
+	stale map[string]time.Time
 	// gone is when the candidates first said that what is missing is compacted;
 	// zero when they have not.
 	gone time.Time
@@ -220,7 +224,7 @@ func (r *run) round(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if time.Now().Before(r.hung[c.Name]) {
+		if now := time.Now(); now.Before(r.hung[c.Name]) || now.Before(r.stale[c.Name]) {
 			gone.open = true
 			continue
 		}
@@ -229,8 +233,10 @@ func (r *run) round(ctx context.Context) bool {
 		switch {
 		case !more:
 			return false
-		case errors.Is(err, ErrSilent), errors.Is(err, ErrStale):
+		case errors.Is(err, ErrSilent):
 			r.hung[c.Name] = time.Now().Add(hungFor)
+		case errors.Is(err, ErrStale):
+			r.stale[c.Name] = time.Now().Add(hungFor)
 		case errors.Is(err, errBetter):
 			clear(r.hung)
 			return true
@@ -384,7 +390,8 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 		if !got {
 			got = true
 			r.f.set(c.Name, c.Direct, cancel)
-			scout.Go(func() { r.scout(ctx, c, cancel) })
+			stale := maps.Clone(r.stale)
+			scout.Go(func() { r.scout(ctx, c, stale, cancel) })
 		}
 		switch u.Kind {
 		case kv.UpdateBegin:
@@ -418,9 +425,9 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 	return more, got, err
 }
 
-// scout looks for a better candidate than c and ends c when there is one, or
-// when c is none any more.
-func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseFunc) {
+// scout looks for a better candidate than c, not a stale one, and ends c when
+// there is one, or when c is none any more.
+func (r *run) scout(ctx context.Context, c Candidate, stale map[string]time.Time, leave context.CancelCauseFunc) {
 	tick := time.NewTimer(UntilBeat(scoutEvery))
 	defer tick.Stop()
 	called := r.f.called()
@@ -446,7 +453,7 @@ func (r *run) scout(ctx context.Context, c Candidate, leave context.CancelCauseF
 			return
 		}
 		for _, b := range candidates[:better] {
-			if probe(ctx, b, r.req.Range, r.req.Lineage) {
+			if time.Now().After(stale[b.Name]) && probe(ctx, b, r.req.Range, r.req.Lineage) {
 				r.f.notice(Notice{What: BetterSource, Source: b.Name}, r.req.Range)
 				leave(errBetter)
 				return

@@ -27,6 +27,7 @@ type script struct {
 	mu     sync.Mutex
 	err    error         // guarded by mu; why it does not serve
 	mute   bool          // guarded by mu; it begins and brings nothing
+	young  bool          // guarded by mu; what it has is not old yet
 	floor  kv.Revision   // guarded by mu
 	change chan struct{} // guarded by mu; closed when one of the above changes
 	opened int           // guarded by mu
@@ -105,7 +106,7 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 func (s *script) Probe(context.Context, kv.Range, uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mute {
+	if s.mute && !s.young {
 		return ErrStale
 	}
 	return s.err
@@ -227,6 +228,19 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.f.Change(ErrStale)
 			time.Sleep(2 * time.Second)
+			b.check(t, "second")
+		},
+		"also while what it has is not old yet, or another source is back": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.set(func(s *script) { s.mute, s.young = true, true })
+			b.second.fail(errGone)
+			b.f.Change(ErrStale)
+			time.Sleep(time.Second)
+			b.check(t, Etcd)
+			b.second.fail(nil)
+			time.Sleep(time.Second)
 			b.check(t, "second")
 		},
 		"what one has compacted another has": func(t *testing.T) {
