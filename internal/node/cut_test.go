@@ -185,7 +185,7 @@ func TestNodeCutFromEverybody(t *testing.T) {
 	c.nodes[1].crash()
 	select {
 	case e := <-ended:
-		if e.GetReason() != pb.EndReason_END_REASON_UNAVAILABLE || e.GetResumeRevision() != position+1 || !strings.Contains(e.GetMessage(), "cut off from etcd and from all other nodes") {
+		if e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != position+1 || !strings.Contains(e.GetMessage(), "cut off from etcd and from all other nodes") {
 			t.Errorf("the watch ended: %v", e)
 		}
 	case <-time.After(patience):

@@ -69,9 +69,7 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) farewells(streams []*stream) (out []farewell) {
 	for _, st := range streams {
 		for _, w := range st.list() {
-			out = append(out, farewell{st.from, 1, func() {
-				w.sendElsewhere(shardwatchv1.EndReason_END_REASON_DRAINING, s.goodbye())
-			}})
+			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(s.goodbye()) }})
 		}
 	}
 	if s.cfg.Etcd != nil {
@@ -138,18 +136,16 @@ func (s *Server) Abandon(ctx context.Context, why error) (watches int) {
 	var all []farewell
 	for _, st := range s.allStreams() {
 		for _, w := range st.list() {
-			all = append(all, farewell{st.from, 1, func() {
-				w.sendElsewhere(shardwatchv1.EndReason_END_REASON_UNAVAILABLE, why)
-			}})
+			all = append(all, farewell{st.from, 1, func() { w.sendElsewhere(why) }})
 		}
 	}
 	return s.sayGoodbye(ctx, clientByClient(all))
 }
 
-// sendElsewhere ends the watch because another node will do better.
-func (w *watch) sendElsewhere(reason shardwatchv1.EndReason, why error) {
+// sendElsewhere ends the watch because any other node will do better for a while.
+func (w *watch) sendElsewhere(why error) {
 	w.end(&shardwatchv1.Ended{
-		Reason: reason, Message: why.Error(),
+		Reason: shardwatchv1.EndReason_END_REASON_DRAINING, Message: why.Error(),
 		Endpoints: w.s.srv.cfg.Router.Elsewhere(w.rng), RetryAfter: durationpb.New(time.Millisecond),
 	})
 }

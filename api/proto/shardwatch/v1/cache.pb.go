@@ -99,7 +99,8 @@ const (
 	EndReason_END_REASON_COMPACTED EndReason = 3
 	// The start revision or token belongs to another history: List, then watch.
 	EndReason_END_REASON_LINEAGE EndReason = 4
-	// The node goes away. Go on at another one from resume_revision.
+	// The node goes away, or is cut off from etcd and from all other nodes. Go on
+	// at another one from resume_revision.
 	EndReason_END_REASON_DRAINING EndReason = 5
 	// A bound was reached; the message names it. Retry after retry_after.
 	EndReason_END_REASON_LIMIT EndReason = 6
