@@ -87,8 +87,13 @@ func (g *Guard) identify(ctx context.Context, token string, revision uint64) (st
 		}
 		q, mine := g.inquire(id)
 		if mine {
-			q.user, q.err = g.find(ctx, token, id, h, ok, revision)
-			q.gaveUp = q.err != nil && ctx.Err() != nil
+			// Whoever asked before us may have had the answer since we looked.
+			if h, ok = g.tokens.get(id); ok && g.need(h, revision) == fresh {
+				q.user = h.user
+			} else {
+				q.user, q.err = g.find(ctx, token, id, h, ok, revision)
+				q.gaveUp = q.err != nil && ctx.Err() != nil
+			}
 			g.answer(id, q)
 			return q.user, q.err
 		}
