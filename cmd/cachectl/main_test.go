@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,16 +20,22 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"cachectl": main})
 }
 
-// servingNode waits until a node serves a watch.
-func servingNode(ts *testscript.TestScript) *clienttest.Node {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for _, n := range clusterOf(ts).Nodes() {
-			if n.Watches() > 0 {
-				return n
-			}
+// await waits until ok.
+func await(ts *testscript.TestScript, what string, ok func() bool) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("never happened: %s", what)
 		}
 	}
-	ts.Fatalf("no node serves a watch")
+}
+
+// serving returns a node that serves a watch; nil: none does.
+func serving(ts *testscript.TestScript) *clienttest.Node {
+	for _, n := range clusterOf(ts).Nodes() {
+		if n.Watches() > 0 {
+			return n
+		}
+	}
 	return nil
 }
 
@@ -83,30 +88,26 @@ func TestScripts(t *testing.T) {
 			// await-no-watch waits until no node serves a watch: the last
 			// command's has ended.
 			"await-no-watch": func(ts *testscript.TestScript, _ bool, _ []string) {
-				serves := func(n *clienttest.Node) bool { return n.Watches() > 0 }
-				for end := time.Now().Add(time.Minute); slices.ContainsFunc(clusterOf(ts).Nodes(), serves); time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(end) {
-						ts.Fatalf("watches do not end")
-					}
-				}
+				await(ts, "no node serves a watch", func() bool { return serving(ts) == nil })
 			},
 			// await-watch waits until a node serves a watch.
-			"await-watch": func(ts *testscript.TestScript, _ bool, _ []string) { servingNode(ts) },
+			"await-watch": func(ts *testscript.TestScript, _ bool, _ []string) {
+				await(ts, "a node serves a watch", func() bool { return serving(ts) != nil })
+			},
 			// await-line waits until a file has a line.
 			"await-line": func(ts *testscript.TestScript, _ bool, args []string) {
-				for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+				await(ts, args[0]+" has a line", func() bool {
 					b, err := os.ReadFile(ts.MkAbs(args[0]))
-					if err == nil && bytes.Count(b, []byte("\n")) > 0 {
-						return
-					}
-					if time.Now().After(end) {
-						ts.Fatalf("%s has no line: %v", args[0], err)
-					}
-				}
+					return err == nil && bytes.Contains(b, []byte("\n"))
+				})
 			},
-			// kill-serving waits until a node serves a watch, and kills it.
+			// kill-serving kills a node that serves a watch.
 			"kill-serving": func(ts *testscript.TestScript, _ bool, _ []string) {
-				servingNode(ts).Kill()
+				n := serving(ts)
+				if n == nil {
+					ts.Fatalf("no node serves a watch")
+				}
+				n.Kill()
 			},
 			"put-binary": func(ts *testscript.TestScript, _ bool, _ []string) {
 				clusterOf(ts).Put("/demo/\xff\x00", "line\nbreak")

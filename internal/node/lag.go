@@ -15,12 +15,11 @@ type lag struct {
 
 // stuckAfter is how long a source may bring nothing at all though etcd has
 // moved on; then another one is taken. Nodes that are cut from etcd look
-// healthy to those who follow them.
-// It is two looks of the clock that find the same.
+// healthy to those who follow them. Two looks of the clock in a row tell.
 const stuckAfter = 2*clockEvery - clockEvery/10
 
-// standstill is how long nobody may have looked for what was seen last to still count:
-// a node that stood still has not read what its source has sent meanwhile.
+// standstill is how long nobody may have looked for what was seen last to count
+// still: a node that stood still has not read what its source has sent meanwhile.
 const standstill = 4 * clockEvery
 
 // still notes progress while etcd is at revision, and returns for how long it has
