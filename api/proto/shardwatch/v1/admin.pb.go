@@ -714,7 +714,7 @@ var File_shardwatch_v1_admin_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x19shardwatch/v1/admin.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bshardwatch/v1/cluster.proto\"K\n" +
+	"\x19shardwatch/v1/admin.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x1dshardwatch/v1/placement.proto\"K\n" +
 	"\x14ClusterStatusRequest\x123\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"y\n" +
 	"\x15ClusterStatusResponse\x12)\n" +
@@ -765,11 +765,12 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"WatcherAPI\x12\x1b\n" +
 	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12WATCHER_API_NATIVE\x10\x01\x12\x14\n" +
-	"\x10WATCHER_API_ETCD\x10\x022\x9b\x02\n" +
+	"\x10WATCHER_API_ETCD\x10\x022\xff\x02\n" +
 	"\fAdminService\x12Z\n" +
 	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponse\x12Y\n" +
 	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12T\n" +
-	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponseBGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
+	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponse\x12b\n" +
+	"\x0fChangePlacement\x12%.shardwatch.v1.ChangePlacementRequest\x1a&.shardwatch.v1.ChangePlacementResponse0\x01BGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
 
 var (
 	file_shardwatch_v1_admin_proto_rawDescOnce sync.Once
@@ -786,21 +787,23 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
-	(WatcherRung)(0),              // 0: shardwatch.v1.WatcherRung
-	(WatcherAPI)(0),               // 1: shardwatch.v1.WatcherAPI
-	(*ClusterStatusRequest)(nil),  // 2: shardwatch.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil), // 3: shardwatch.v1.ClusterStatusResponse
-	(*MemberStatus)(nil),          // 4: shardwatch.v1.MemberStatus
-	(*ListWatchersRequest)(nil),   // 5: shardwatch.v1.ListWatchersRequest
-	(*ListWatchersResponse)(nil),  // 6: shardwatch.v1.ListWatchersResponse
-	(*WatcherStatus)(nil),         // 7: shardwatch.v1.WatcherStatus
-	(*BumpLineageRequest)(nil),    // 8: shardwatch.v1.BumpLineageRequest
-	(*BumpLineageResponse)(nil),   // 9: shardwatch.v1.BumpLineageResponse
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
-	(*ShardMap)(nil),              // 11: shardwatch.v1.ShardMap
-	(*Member)(nil),                // 12: shardwatch.v1.Member
-	(*StatusResponse)(nil),        // 13: shardwatch.v1.StatusResponse
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
+	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
+	(*ClusterStatusRequest)(nil),    // 2: shardwatch.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),   // 3: shardwatch.v1.ClusterStatusResponse
+	(*MemberStatus)(nil),            // 4: shardwatch.v1.MemberStatus
+	(*ListWatchersRequest)(nil),     // 5: shardwatch.v1.ListWatchersRequest
+	(*ListWatchersResponse)(nil),    // 6: shardwatch.v1.ListWatchersResponse
+	(*WatcherStatus)(nil),           // 7: shardwatch.v1.WatcherStatus
+	(*BumpLineageRequest)(nil),      // 8: shardwatch.v1.BumpLineageRequest
+	(*BumpLineageResponse)(nil),     // 9: shardwatch.v1.BumpLineageResponse
+	(*durationpb.Duration)(nil),     // 10: google.protobuf.Duration
+	(*ShardMap)(nil),                // 11: shardwatch.v1.ShardMap
+	(*Member)(nil),                  // 12: shardwatch.v1.Member
+	(*StatusResponse)(nil),          // 13: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
+	(*ChangePlacementRequest)(nil),  // 15: shardwatch.v1.ChangePlacementRequest
+	(*ChangePlacementResponse)(nil), // 16: shardwatch.v1.ChangePlacementResponse
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
 	10, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
@@ -816,11 +819,13 @@ var file_shardwatch_v1_admin_proto_depIdxs = []int32{
 	2,  // 10: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
 	5,  // 11: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
 	8,  // 12: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
-	3,  // 13: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6,  // 14: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
-	9,  // 15: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
+	15, // 13: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
+	3,  // 14: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	6,  // 15: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	9,  // 16: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	16, // 17: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -832,6 +837,7 @@ func file_shardwatch_v1_admin_proto_init() {
 		return
 	}
 	file_shardwatch_v1_cluster_proto_init()
+	file_shardwatch_v1_placement_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

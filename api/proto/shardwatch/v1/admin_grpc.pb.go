@@ -19,9 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ClusterStatus_FullMethodName = "/shardwatch.v1.AdminService/ClusterStatus"
-	AdminService_ListWatchers_FullMethodName  = "/shardwatch.v1.AdminService/ListWatchers"
-	AdminService_BumpLineage_FullMethodName   = "/shardwatch.v1.AdminService/BumpLineage"
+	AdminService_ClusterStatus_FullMethodName   = "/shardwatch.v1.AdminService/ClusterStatus"
+	AdminService_ListWatchers_FullMethodName    = "/shardwatch.v1.AdminService/ListWatchers"
+	AdminService_BumpLineage_FullMethodName     = "/shardwatch.v1.AdminService/BumpLineage"
+	AdminService_ChangePlacement_FullMethodName = "/shardwatch.v1.AdminService/ChangePlacement"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -39,6 +40,19 @@ type AdminServiceClient interface {
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
+	// ChangePlacement changes how the key space is cut or who serves what, as an
+	// operator wants it. The responses are the plan, then how far it has come,
+	// until it is done. Any node may be asked.
+	//
+	// With the plan the voters have agreed: the change goes on whether or not
+	// anybody follows. When the call ends before that without an answer, the
+	// outcome is not known: send the same request, with repeated set, to any node.
+	//
+	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata
+	// "field" names the part of the request, and "force" is "true" when force
+	// overrides it. That the map has changed meanwhile is no reason, unless
+	// if_version is set: the request is judged anew.
+	ChangePlacement(ctx context.Context, in *ChangePlacementRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangePlacementResponse], error)
 }
 
 type adminServiceClient struct {
@@ -88,6 +102,25 @@ func (c *adminServiceClient) BumpLineage(ctx context.Context, in *BumpLineageReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ChangePlacement(ctx context.Context, in *ChangePlacementRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangePlacementResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_ChangePlacement_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ChangePlacementRequest, ChangePlacementResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_ChangePlacementClient = grpc.ServerStreamingClient[ChangePlacementResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -103,6 +136,19 @@ type AdminServiceServer interface {
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
+	// ChangePlacement changes how the key space is cut or who serves what, as an
+	// operator wants it. The responses are the plan, then how far it has come,
+	// until it is done. Any node may be asked.
+	//
+	// With the plan the voters have agreed: the change goes on whether or not
+	// anybody follows. When the call ends before that without an answer, the
+	// outcome is not known: send the same request, with repeated set, to any node.
+	//
+	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata
+	// "field" names the part of the request, and "force" is "true" when force
+	// overrides it. That the map has changed meanwhile is no reason, unless
+	// if_version is set: the request is judged anew.
+	ChangePlacement(*ChangePlacementRequest, grpc.ServerStreamingServer[ChangePlacementResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -121,6 +167,9 @@ func (UnimplementedAdminServiceServer) ListWatchers(*ListWatchersRequest, grpc.S
 }
 func (UnimplementedAdminServiceServer) BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BumpLineage not implemented")
+}
+func (UnimplementedAdminServiceServer) ChangePlacement(*ChangePlacementRequest, grpc.ServerStreamingServer[ChangePlacementResponse]) error {
+	return status.Error(codes.Unimplemented, "method ChangePlacement not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -190,6 +239,17 @@ func _AdminService_BumpLineage_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ChangePlacement_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ChangePlacementRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).ChangePlacement(m, &grpc.GenericServerStream[ChangePlacementRequest, ChangePlacementResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_ChangePlacementServer = grpc.ServerStreamingServer[ChangePlacementResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -210,6 +270,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListWatchers",
 			Handler:       _AdminService_ListWatchers_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ChangePlacement",
+			Handler:       _AdminService_ChangePlacement_Handler,
 			ServerStreams: true,
 		},
 	},
