@@ -79,6 +79,21 @@ func (c *Cache) wait(w *waiter) *waiter {
 	return w
 }
 
+// WakeAt has waker called once the cache has everything up to revision and has
+// woken all whom that concerns, or when it is retired; it asks the source to get
+// there soon. It may call waker before it returns. What it returns takes it back.
+func (c *Cache) WakeAt(revision kv.Revision, waker Waker) (forget func()) {
+	w := c.wakeAt(revision, waker, nil)
+	return func() { c.forget(w) }
+}
+
+// Reached reports whether the cache is where WakeAt's waker is called, and
+// whether that is because it is retired.
+func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {
+	v := c.settled.Load()
+	return v.retired || v.ready && v.progress >= revision, v.retired
+}
+
 // forget takes the waiter out, when it is still in.
 func (c *Cache) forget(w *waiter) {
 	c.mu.Lock()

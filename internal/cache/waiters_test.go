@@ -224,3 +224,29 @@ func TestWaitBeforeLoaded(t *testing.T) {
 		t.Error("not woken once the state is there")
 	}
 }
+
+// Who is no watcher waits alike, and can take it back.
+func TestWakeAtWithoutWatcher(t *testing.T) {
+	c := loaded(small(nil), 10)
+	var there, taken, left wakes
+	c.WakeAt(10, &there)
+	forget := c.WakeAt(20, &taken)
+	c.WakeAt(20, &left)
+	if reached, retired := c.Reached(20); reached || retired {
+		t.Errorf("at 10: reached 20 %t, retired %t", reached, retired)
+	}
+	forget()
+	c.advance(20)
+	if there.n.Load() != 1 || taken.n.Load() != 0 || left.n.Load() != 1 {
+		t.Errorf("woken %d %d %d, want 1 0 1", there.n.Load(), taken.n.Load(), left.n.Load())
+	}
+	forget() // it may come too late
+	c.WakeAt(30, &left)
+	c.retire()
+	if reached, retired := c.Reached(30); !reached || !retired || left.n.Load() != 2 {
+		t.Errorf("retired: reached %t, retired %t, woken %d times", reached, retired, left.n.Load())
+	}
+	if n := waitersOf(c); n != 0 {
+		t.Errorf("%d waiters left", n)
+	}
+}

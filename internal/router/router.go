@@ -79,6 +79,8 @@ type Router struct {
 
 	mu       sync.Mutex
 	homeless map[*Watch]struct{} // guarded by mu
+	// frontiers are those in use, by their first cache; guarded by mu.
+	frontiers map[*cache.Cache][]*frontier
 }
 
 // New returns a Router.
@@ -86,7 +88,7 @@ func New(cfg Config) *Router {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Router{cfg: cfg, kick: make(chan struct{}, 1), homeless: make(map[*Watch]struct{})}
+	return &Router{cfg: cfg, kick: make(chan struct{}, 1), homeless: make(map[*Watch]struct{}), frontiers: make(map[*cache.Cache][]*frontier)}
 }
 
 // Kick says that the shard map or the caches have changed.

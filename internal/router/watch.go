@@ -23,11 +23,12 @@ type Watch struct {
 	state     atomic.Int32
 	// cursors are the user's while state is settled, the mover's while it is
 	// homeless. The slice and the state change under mu, too: see Position.
-	cursors []cursor
-	first   [1]cursor    // where cursors begin: nearly all watches have one, and look at it for each event
-	err     error        // why it has failed; set before state
-	since   time.Time    // homeless since; written under mu
-	taken   atomic.Int64 // the lowest revision that cursors hold back; 0: none
+	cursors  []cursor
+	together *together    // of several cursors; nil: there is one at most
+	first    [1]cursor    // where cursors begin: nearly all watches have one, and look at it for each event
+	err      error        // why it has failed; set before state
+	since    time.Time    // homeless since; written under mu
+	taken    atomic.Int64 // the lowest revision that cursors hold back; 0: none
 
 	r       *Router
 	rng     kv.Range
@@ -48,14 +49,20 @@ const (
 // cursor is the position in one shard.
 type cursor struct {
 	shard   shard.ID
+	cache   *cache.Cache
 	watcher *cache.Watcher
 	release func() // gives a relay back; may be nil
 	// The next revision of this shard, taken from the watcher and not yet
 	// delivered; 0: none.
 	revision kv.Revision
 	events   []*kv.Event
-	// The revisions that progress was asked for, by merge and by WakeAt.
-	asked, wished kv.Revision
+}
+
+// together is where a watch over several shards waits for all of them.
+type together struct {
+	frontier *frontier
+	held     place // for the revision that comes next
+	wished   place // for the one that WakeAt was called with
 }
 
 func (c *cursor) close() {
@@ -102,7 +109,20 @@ func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker)
 	if w.lineage, w.cursors, err = r.open(ctx, req, waker, w.first[:0]); err != nil {
 		return nil, err
 	}
+	w.gather()
 	return w, nil
+}
+
+// gather has a watch with several cursors wait with those over the same caches.
+func (w *Watch) gather() {
+	if len(w.cursors) < 2 {
+		return
+	}
+	caches := make([]*cache.Cache, len(w.cursors))
+	for i := range w.cursors {
+		caches[i] = w.cursors[i].cache
+	}
+	w.together = &together{frontier: w.r.frontier(caches), held: place{waker: w.waker}, wished: place{waker: w.waker}}
 }
 
 // Here reports whether every shard of rng is on this node and ready.
@@ -155,6 +175,7 @@ func (r *Router) cursor(ctx context.Context, lineage uint64, s *shard.Shard, req
 	if !serves(home, lineage, part) {
 		err = cache.ErrRetired // of another map than the one we look at
 	} else {
+		c.cache = home
 		c.watcher, err = home.Watch(part, req.From, waker)
 	}
 	if err != nil && c.release != nil {
@@ -184,6 +205,12 @@ func (w *Watch) Close() {
 }
 
 func (w *Watch) drop() {
+	if t := w.together; t != nil {
+		t.frontier.forget(&t.held)
+		t.frontier.forget(&t.wished)
+		w.r.leave(t.frontier)
+		w.together = nil
+	}
 	for i := range w.cursors {
 		w.cursors[i].close()
 	}
@@ -246,18 +273,16 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	w.taken.Store(int64(lowest))
 	held := false
 	for i := range w.cursors {
-		c := &w.cursors[i]
-		if c.revision > 0 || c.watcher.Progress() >= lowest {
-			continue
-		}
-		held = true
-		if c.asked != lowest {
-			c.asked = lowest
-			c.watcher.WakeAt(lowest)
+		if c := &w.cursors[i]; c.revision == 0 && c.watcher.Progress() < lowest {
+			held = true
+			break
 		}
 	}
-	if held && !mutant.On("transaction-torn") {
-		return 0, dst, nil
+	if held {
+		w.together.frontier.await(&w.together.held, lowest)
+		if !mutant.On("transaction-torn") {
+			return 0, dst, nil
+		}
 	}
 	for i := range w.cursors {
 		c := &w.cursors[i]
@@ -325,12 +350,14 @@ func (w *Watch) WakeAt(revision kv.Revision) {
 	if w.state.Load() != settled {
 		return
 	}
-	for i := range w.cursors {
-		c := &w.cursors[i]
-		if c.progress() < revision && c.wished < revision {
-			c.wished = revision
-			c.watcher.WakeAt(revision)
-		}
+	if at, _ := w.Progress(); at >= revision {
+		return
+	}
+	t := w.together
+	if t == nil {
+		w.cursors[0].watcher.WakeAt(revision)
+	} else if at := t.frontier.waitsFor(&t.wished); at == 0 || at > revision {
+		t.frontier.await(&t.wished, revision)
 	}
 }
 
@@ -376,6 +403,7 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cursors = cursors
+	w.gather()
 	w.state.Store(settled)
 	if w.closed {
 		w.drop()

@@ -1,0 +1,20 @@
+package router
+
+// Waits returns how many revisions are waited for by watches over several
+// shards, and by how many of them, and how many frontiers there are.
+func (r *Router) Waits() (revisions, watches, frontiers int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, list := range r.frontiers {
+		for _, f := range list {
+			frontiers++
+			f.mu.Lock()
+			revisions += len(f.waits)
+			for _, w := range f.waits {
+				watches += len(w.places)
+			}
+			f.mu.Unlock()
+		}
+	}
+	return revisions, watches, frontiers
+}
