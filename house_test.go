@@ -33,7 +33,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/mutant"},
 		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/wire"},
+		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard"},
 		{"internal/cachetest", "internal/history"},
@@ -94,6 +94,7 @@ func doors() []door {
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/placement"}, false, nil},
 		{"google.golang.org/grpc/codes", []string{"internal/wire", "client", "client/...", "api/..."}, true, nil},
 		{"google.golang.org/grpc/status", []string{"internal/wire", "client", "client/...", "api/..."}, true, nil},
+		{"github.com/go-jose/go-jose/v4", []string{"internal/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false, nil},
 	}
 }

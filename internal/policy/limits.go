@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+// Limits bound what one identity may have open at one node. 0: no bound.
+type Limits struct {
+	// Connections that have calls of the identity.
+	Connections int64
+	// Streams are calls that are going on, of all kinds.
+	Streams int64
+	// Watches of both APIs.
+	Watches int64
+	// CreatesPerSecond are watches that begin; a second's worth may come at once.
+	CreatesPerSecond int64
+	// ListBytes are bytes of lists that are being made or sent.
+	ListBytes int64
+}
+
+// DefaultLimits are those of a policy that says nothing of them: what no
+// well-behaved client reaches.
+func DefaultLimits() Limits {
+	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20}
+}
+
+// partial are limits of which some are set.
+type partial struct{ connections, streams, watches, creates, listBytes *int64 }
+
+// over returns the limits with those that are set in their place.
+func (p partial) over(l Limits) Limits {
+	for _, f := range []struct{ set, at *int64 }{
+		{p.connections, &l.Connections},
+		{p.streams, &l.Streams},
+		{p.watches, &l.Watches},
+		{p.creates, &l.CreatesPerSecond},
+		{p.listBytes, &l.ListBytes},
+	} {
+		if f.set != nil {
+			*f.at = *f.set
+		}
+	}
+	return l
+}
+
+func (r *reader) limits(n *yaml.Node, at string) (p partial) {
+	count := func(to **int64) func(*yaml.Node, string) {
+		return func(n *yaml.Node, at string) {
+			c, err := strconv.ParseInt(n.Value, 10, 64)
+			if n.Kind != yaml.ScalarNode || err != nil || c < 0 {
+				r.failf(n, at, "want a whole number; 0: no limit")
+			}
+			*to = &c
+		}
+	}
+	r.fields(n, at,
+		field{"connections", count(&p.connections)}, field{"streams", count(&p.streams)}, field{"watches", count(&p.watches)},
+		field{"creates_per_second", count(&p.creates)},
+		field{"list_bytes", func(n *yaml.Node, at string) {
+			var size config.Size
+			if text, ok := r.text(n, at); !ok {
+				return
+			} else if err := size.Set(text); err != nil {
+				r.failf(n, at, "%v", err)
+			}
+			bytes := int64(size)
+			p.listBytes = &bytes
+		}},
+	)
+	return p
+}

@@ -1,0 +1,125 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
+)
+
+// Every mistake is named, with its file, line and field.
+func TestMistakesAreNamed(t *testing.T) {
+	const (
+		roles      = "roles: {r: [{verbs: [read], all: true}]}\n"
+		identities = "identities: [{match: [anonymous], roles: [r]}]\n"
+	)
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"empty":         {"", []string{"p.yaml: is empty"}},
+		"comments":      {"# nothing\n", []string{"p.yaml: is empty"}},
+		"null":          {"null\n", []string{"p.yaml: is empty"}},
+		"no YAML":       {"roles: [\n", []string{"p.yaml: line 1: did not find expected node content"}},
+		"two documents": {roles + identities + "---\nx: 1\n", []string{"p.yaml: more than one YAML document"}},
+		"a list":        {"- a\n", []string{`p.yaml:1: want lines of the form "name: value" with tokens, limits, roles, identities`}},
+		"nothing given": {"limits: {watches: 1}\n", []string{"p.yaml:1: roles and identities are needed"}},
+		"unknown field": {roles + identities + "role: 1\n", []string{`p.yaml:3: unknown field "role": there is tokens, limits, roles, identities`}},
+		"set twice":     {roles + roles + identities, []string{"p.yaml:2: roles is set again; it was set in line 1"}},
+		"a role without rules": {"roles:\n  r: []\n" + identities, []string{
+			"p.yaml:2: roles.r: want a list with at least one item",
+		}},
+		"an unknown verb": {"roles: {r: [{verbs: [reed], all: true}]}\n" + identities, []string{
+			`p.yaml:1: roles.r[0].verbs[0]: "reed" is no verb: use read, watch, write, admin`,
+		}},
+		"no verbs": {"roles: {r: [{all: true}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: verbs is needed"}},
+		"no keys":  {"roles: {r: [{verbs: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
+		"all is false": {"roles: {r: [{verbs: [read], all: false}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0].all: want true, or leave it out",
+		}},
+		"an empty prefix": {"roles: {r: [{verbs: [read], prefixes: [\"\"]}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0].prefixes[0]: want a text that is not empty",
+		}},
+		"a range backwards": {"roles:\n  r:\n    - verbs: [read]\n      ranges: [{from: b, to: a}, {to: c}]\n" + identities, []string{
+			`p.yaml:4: roles.r[0].ranges[0]: to ("a") does not lie behind from ("b")`, "p.yaml:4: roles.r[0].ranges[1]: from is needed",
+		}},
+		"admin with keys": {"roles: {r: [{verbs: [admin], keys: [a]}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0]: admin is not about keys: leave roles.r[0].keys out",
+		}},
+		"admin among others": {"roles: {r: [{verbs: [admin, read], keys: [a]}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0]: admin is not about keys: give it a rule of its own",
+		}},
+		"an unknown role": {roles + "identities:\n  - match: [anonymous]\n    roles: [q]\n", []string{
+			`p.yaml:4: identities[0].roles[0]: there is no role "q": there is r`,
+		}},
+		"no match": {roles + "identities:\n  - roles: [r]\n", []string{"p.yaml:3: identities[0]: match is needed"}},
+		"a bad name": {roles + "identities:\n  - match: [bob, 'cn:', 'cn:a*b', 'dns:a.*']\n    roles: [r]\n", []string{
+			`p.yaml:3: identities[0].match[0]: "bob": write uri:…, dns:…, cn:…, sub:…`, `match[1]: "cn:" names nobody`,
+			`match[2]: a "*" may stand at the end`, `match[3]: a "*" may stand at the end`,
+		}},
+		"a token's name without tokens": {roles + "identities:\n  - match: ['sub:a']\n    roles: [r]\n", []string{
+			"p.yaml:3: identities[0].match[0]: sub: names come from bearer tokens, and there is no tokens: section",
+		}},
+		"half a tokens section": {roles + identities + "tokens:\n  issuer: x\n", []string{
+			"p.yaml:4: tokens: audience is needed", "p.yaml:4: tokens: keys is needed",
+		}},
+		"bad limits": {roles + identities + "limits:\n  watches: -1\n  list_bytes: 3 fishes\n  watch: 1\n", []string{
+			"p.yaml:4: limits.watches: want a whole number; 0: no limit", `p.yaml:5: limits.list_bytes: "3 fishes" is not a size`,
+			`p.yaml:6: limits: unknown field "watch": there is connections, streams, watches, creates_per_second, list_bytes`,
+		}},
+		"an alias": {"roles: {r: &a [{verbs: [read], all: true}], q: *a}\n" + identities, []string{"p.yaml:1: roles.q: want a list"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := policy.Parse("p.yaml", []byte(c.text))
+			if err == nil || p != nil {
+				t.Fatal("it is taken")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(c.want) {
+				t.Errorf("%d mistakes are named, want %d:\n%v", len(lines), len(c.want), err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got  %v\nwant %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestTokensKeysAreNextToThePolicy(t *testing.T) {
+	if got := parse(t, example).Tokens.KeysFile; got != "dir/jwks.json" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Whatever is in the file, it is read or refused; and what is read lets nobody
+// in who has no entry.
+func FuzzParse(f *testing.F) {
+	f.Add(example, "cn:ops")
+	f.Add("roles: {r: [{verbs: [read], ranges: [{from: a}]}]}\nidentities: [{match: ['dns:*.x'], roles: [r]}]", "dns:a.x")
+	f.Add("a: &a [*a]", "")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		p, err := policy.Parse("p.yaml", []byte(text))
+		if err != nil {
+			return
+		}
+		var names policy.Names
+		if name != "" {
+			names = policy.Names{name}
+		}
+		id := p.Identity(names)
+		for _, v := range []policy.Verb{policy.Read, policy.Watch, policy.Write, policy.Admin} {
+			for _, r := range []kv.Range{{}, kv.Single("a"), kv.Prefix("/pods/")} {
+				allowed, because := p.Explain(names, v, r)
+				if allowed != id.May(v, r) || len(because) == 0 {
+					t.Errorf("%v %v: May says %v, and the explanation %v: %q", v, r, id.May(v, r), allowed, because)
+				}
+				if allowed && len(id.Roles) == 0 {
+					t.Error("allowed without a role")
+				}
+			}
+		}
+	})
+}
