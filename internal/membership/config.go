@@ -19,9 +19,9 @@ import (
 // Config is what a Membership is built from. Start from [Defaults].
 type Config struct {
 	// Self is this node as others shall see it. Name and UUID are required.
-	// GossipAddress, State and Since are ignored. An address without a host
-	// (":7400"), or with an unspecified one ("0.0.0.0:7400"), gets the host of
-	// the gossip address when others read it.
+	// GossipAddress, State and Since are ignored; Level 0 is shard.Level. An
+	// address without a host (":7400"), or with an unspecified one
+	// ("0.0.0.0:7400"), gets the host of the gossip address when others read it.
 	Self shard.Member
 
 	// BindAddr is the host:port for gossip, UDP and TCP. The host is an IP

@@ -78,6 +78,9 @@ func New(cfg Config) (*Membership, error) {
 		told:     make(map[string]bool),
 	}
 	m.self.GossipAddress = ""
+	if m.self.Level == 0 {
+		m.self.Level = shard.Level
+	}
 	m.roster.observe(time.Now(), []shard.Member{m.selfLocked()})
 	m.members = m.roster.list()
 	return m, nil

@@ -36,6 +36,7 @@ const (
 	metaBootstrap = 10
 	metaDraining  = 11
 	metaStarted   = 12 // varint: when the process started, ms since 1970
+	metaLevel     = 13 // varint: the feature level
 )
 
 // meta is what a node says about itself.
@@ -90,6 +91,7 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	if m.Draining {
 		intField(metaDraining, 1)
 	}
+	intField(metaLevel, uint64(max(m.Level, 0)))
 	if ms := m.started.UnixMilli(); !m.started.IsZero() && ms > 0 {
 		intField(metaStarted, uint64(ms))
 	}
@@ -159,6 +161,8 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 				addresses[num] = v
 			case metaBootstrap:
 				m.BootstrapExpect = int(min(v, 1<<16))
+			case metaLevel:
+				m.Level = int(min(v, 1<<16))
 			case metaDraining:
 				m.Draining = v != 0
 			case metaStarted:

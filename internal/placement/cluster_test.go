@@ -166,7 +166,7 @@ func (n *node) start() {
 	n.p = p
 	n.member = shard.Member{
 		Name: n.name, UUID: cfg.UUID, RaftAddress: cfg.Address,
-		BootstrapExpect: n.expect, State: shard.Alive, Since: time.Now(),
+		BootstrapExpect: n.expect, Level: shard.Level, State: shard.Alive, Since: time.Now(),
 	}
 	n.c.nodes[n.name] = n
 	n.c.mu.Unlock()
@@ -237,6 +237,17 @@ func leader(t *testing.T, nodes ...*node) *node {
 		return len(slices.Compact(names)) == 1 && found != nil
 	})
 	return found
+}
+
+// change makes a change of the map as n has it, again when that has changed
+// meanwhile.
+func change(n *node, c shard.Change) error {
+	for {
+		_, err := n.p.Propose(context.Background(), shard.Command{IfVersion: n.p.Map().Version, Change: c})
+		if stale := new(shard.StaleError); !errors.As(err, &stale) {
+			return err
+		}
+	}
 }
 
 // touch makes some change of the map through n and returns its version.

@@ -173,6 +173,31 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 	}
 }
 
+// What older members do not understand is not written while there are any.
+func TestNothingNewIsSaidToOldMembers(t *testing.T) {
+	c := newCluster(t, false)
+	n, old := c.add("n1", 1), c.add("n2", 0)
+	old.set(func(m *shard.Member) { m.Level = shard.Level - 1 })
+	c.founded(n)
+	err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}})
+	refused := new(shard.OldMembersError)
+	if !errors.As(err, &refused) || !slices.Equal(refused.Members, []shard.NodeID{"n2"}) {
+		t.Errorf("with an old member: %v", err)
+	}
+	touch(t, n) // what it understands goes on
+	old.set(func(m *shard.Member) { m.Level = shard.Level })
+	if err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}}); err != nil {
+		t.Fatal(err)
+	}
+	old.set(func(m *shard.Member) { m.Level = 1 }) // too late to mind
+	eventually(t, "the drained node has no shards", func() bool {
+		return !slices.ContainsFunc(n.p.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, "n2") })
+	})
+	if err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}, Undo: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDataDirectoryOfAnotherCluster(t *testing.T) {
 	a, b := newCluster(t, false), newCluster(t, false)
 	lost := a.add("n9", 1)

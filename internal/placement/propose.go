@@ -99,8 +99,22 @@ func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, e
 	return p.commit(ctx, r, command)
 }
 
+// understood fails with a [shard.OldMembersError] when a member could not apply
+// the command, or read the map that it makes. Whatever the map says already they
+// all understand.
+func (p *Placement) understood(command []byte) error {
+	level := shard.CommandLevel(command)
+	if m := p.Map(); m != nil && m.Level() >= level {
+		return nil
+	}
+	return shard.Understood(level, p.ourMembers())
+}
+
 // commit applies a command through raft, once.
 func (p *Placement) commit(ctx context.Context, r *raft.Raft, b []byte) (uint64, error) {
+	if err := p.understood(b); err != nil {
+		return 0, err
+	}
 	f := r.Apply(b, p.cfg.BarrierTimeout)
 	err := p.await(ctx, f)
 	switch {

@@ -99,6 +99,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 	var view []shard.Member
 	shaky := make(map[shard.NodeID]bool)
 	for _, n := range members {
+		n.Draining = n.Draining || m.IsDrained(n.Name)
 		switch n.State {
 		case shard.Alive:
 			if !holds[n.Name] && wait(n.Since.Add(r.Settle)) {

@@ -75,12 +75,9 @@ func (a Assign) apply(m *Map) (*Map, error) {
 	if len(a.Moves) == 0 {
 		return nil, fmt.Errorf("%w: no moves", ErrInvalid)
 	}
-	next := m.Clone()
+	next := m.next()
 	moved := make(map[ID]bool, len(a.Moves))
-	at := make(map[ID]int, len(next.Shards))
-	for i := range next.Shards {
-		at[next.Shards[i].ID] = i
-	}
+	at := next.positions()
 	for _, mv := range a.Moves {
 		i, ok := at[mv.Shard]
 		switch {
@@ -111,7 +108,7 @@ func (c Split) apply(m *Map) (*Map, error) {
 	if len(c.At) == 0 {
 		return nil, fmt.Errorf("%w: split shard %d: no cuts", ErrInvalid, c.Shard)
 	}
-	next := m.Clone()
+	next := m.next()
 	parent := next.Shards[i]
 	parts, err := cut(parent.Range, c.At)
 	if err != nil {
@@ -119,11 +116,106 @@ func (c Split) apply(m *Map) (*Map, error) {
 	}
 	children := make([]Shard, 0, len(parts))
 	for _, p := range parts {
-		children = append(children, Shard{ID: next.NextID, Range: p, Epoch: 1, Replicas: slices.Clone(parent.Replicas)})
+		child := Shard{ID: next.NextID, Range: p, Epoch: 1, Replicas: slices.Clone(parent.Replicas), Home: parent.Home.clone()}
+		child.Home.Seat = 0
+		if c.Stay && len(children) == 0 {
+			child.Home = parent.homeFor(child.ID)
+		}
+		children = append(children, child)
 		next.NextID++
 	}
 	next.Shards = slices.Replace(next.Shards, i, i+1, children...)
 	return next, nil
+}
+
+func (c Merge) apply(m *Map) (*Map, error) {
+	switch {
+	case len(c.Shards) < 2:
+		return nil, fmt.Errorf("%w: merge of %d shards; it takes two", ErrInvalid, len(c.Shards))
+	case len(c.Replicas) == 0:
+		return nil, fmt.Errorf("%w: the merged shard would have no replica", ErrInvalid)
+	}
+	at := m.positions()
+	for _, id := range c.Shards {
+		if _, ok := at[id]; !ok {
+			return nil, fmt.Errorf("merge shard %d: %w", id, ErrUnknownShard)
+		}
+	}
+	first := at[c.Shards[0]]
+	for i, id := range c.Shards {
+		if first+i == len(m.Shards) || m.Shards[first+i].ID != id || (i > 0 && m.Shards[first+i].Range.Start != m.Shards[first+i-1].Range.End) {
+			return nil, fmt.Errorf("%w: shard %d does not begin where shard %d ends", ErrInvalid, id, c.Shards[max(i-1, 0)])
+		}
+		for _, n := range c.Replicas {
+			if !slices.Contains(m.Shards[first+i].Replicas, n) {
+				return nil, fmt.Errorf("%w: node %q has no replica of shard %d: bring the shards together first", ErrInvalid, n, id)
+			}
+		}
+	}
+	next := m.next()
+	parts := next.Shards[first : first+len(c.Shards)]
+	merged := Shard{
+		ID: next.NextID, Epoch: 1, Replicas: slices.Clone(c.Replicas), Home: parts[0].homeFor(next.NextID),
+		Range: kv.Range{Start: parts[0].Range.Start, End: parts[len(parts)-1].Range.End},
+	}
+	next.NextID++
+	next.Shards = slices.Replace(next.Shards, first, first+len(c.Shards), merged)
+	return next, nil
+}
+
+func (c Rehome) apply(m *Map) (*Map, error) {
+	if len(c.Homes) == 0 {
+		return nil, fmt.Errorf("%w: no shard is given a home", ErrInvalid)
+	}
+	next := m.next()
+	at := next.positions()
+	for _, h := range c.Homes {
+		i, ok := at[h.Shard]
+		if !ok {
+			return nil, fmt.Errorf("home of shard %d: %w, or it is named twice", h.Shard, ErrUnknownShard)
+		}
+		delete(at, h.Shard)
+		next.Shards[i].Home = h.Home.clone()
+		if h.Home.Seat == h.Shard {
+			next.Shards[i].Home.Seat = 0
+		}
+	}
+	return next, nil
+}
+
+func (c Drain) apply(m *Map) (*Map, error) {
+	if len(c.Nodes) == 0 {
+		return nil, fmt.Errorf("%w: no node is named", ErrInvalid)
+	}
+	next := m.next()
+	if c.Undo {
+		next.Drained = slices.DeleteFunc(slices.Clone(m.Drained), func(n NodeID) bool { return slices.Contains(c.Nodes, n) })
+	} else {
+		next.Drained = slices.Concat(m.Drained, c.Nodes)
+		slices.Sort(next.Drained)
+		next.Drained = slices.Compact(next.Drained)
+	}
+	if len(next.Drained) == 0 {
+		next.Drained = nil
+	}
+	return next, nil
+}
+
+// next returns a copy of m to change: what its shards refer to is shared, and may
+// be replaced, never written to.
+func (m *Map) next() *Map {
+	c := *m
+	c.Shards = slices.Clone(m.Shards)
+	return &c
+}
+
+// positions returns where in the map each shard is.
+func (m *Map) positions() map[ID]int {
+	at := make(map[ID]int, len(m.Shards))
+	for i := range m.Shards {
+		at[m.Shards[i].ID] = i
+	}
+	return at
 }
 
 func (r Renew) apply(m *Map) (*Map, error) {
@@ -135,7 +227,7 @@ func (r Renew) apply(m *Map) (*Map, error) {
 	case r.Origin.Cause == "":
 		return nil, fmt.Errorf("%w: a lineage without a cause", ErrInvalid)
 	}
-	next := m.Clone()
+	next := m.next()
 	next.Lineage++
 	next.EtcdClusterID, next.Origin = r.EtcdClusterID, &r.Origin
 	return next, nil

@@ -15,6 +15,14 @@ func TestApplyRefuses(t *testing.T) {
 	m := found(t, spec(2, 2), "m")
 	before := m.Clone()
 	s := spec(2, 1)
+	owned := func(m *shard.Map) *shard.Map {
+		for i := range m.Shards {
+			m.Shards[i].Replicas = []shard.NodeID{"n"}
+		}
+		return m
+	}
+	apart := owned(found(t, spec(2, 1, kv.Prefix("a"), kv.Prefix("c"))))
+	touching := owned(found(t, spec(2, 1, kv.Prefix("a"), kv.Prefix("b"))))
 	for _, c := range []struct {
 		name   string
 		on     *shard.Map
@@ -39,6 +47,21 @@ func TestApplyRefuses(t *testing.T) {
 		{"split: no cuts", m, 1, shard.Split{Shard: 1}, shard.ErrInvalid},
 		{"split: at start", m, 1, shard.Split{Shard: 2, At: []string{"m"}}, shard.ErrInvalid},
 		{"split: outside", m, 1, shard.Split{Shard: 1, At: []string{"m"}}, shard.ErrInvalid},
+		{"merge: one", m, 1, shard.Merge{Shards: []shard.ID{1}, Replicas: []shard.NodeID{"n"}}, shard.ErrInvalid},
+		{"merge: unknown", m, 1, shard.Merge{Shards: []shard.ID{1, 9}, Replicas: []shard.NodeID{"n"}}, shard.ErrUnknownShard},
+		{"merge: no replica", m, 1, shard.Merge{Shards: []shard.ID{1, 2}}, shard.ErrInvalid},
+		{"merge: who has no part", m, 1, shard.Merge{Shards: []shard.ID{1, 2}, Replicas: []shard.NodeID{"n"}}, shard.ErrInvalid},
+		{"merge: order", m, 1, shard.Merge{Shards: []shard.ID{2, 1}, Replicas: []shard.NodeID{"n"}}, shard.ErrInvalid},
+		{"merge: over a hole", apart, 1, shard.Merge{Shards: []shard.ID{1, 2}, Replicas: []shard.NodeID{"n"}}, shard.ErrInvalid},
+		{"merge: over served ranges", touching, 1, shard.Merge{Shards: []shard.ID{1, 2}, Replicas: []shard.NodeID{"n"}}, shard.ErrInvalid},
+		{"rehome: nothing", m, 1, shard.Rehome{}, shard.ErrInvalid},
+		{"rehome: unknown", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 9}}}, shard.ErrUnknownShard},
+		{"rehome: twice", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1}, {Shard: 1}}}, shard.ErrRefused},
+		{"rehome: seat of nobody", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Seat: 9}}}}, shard.ErrInvalid},
+		{"rehome: pinned twice", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"n", "n"}}}}}, shard.ErrInvalid},
+		{"rehome: too many replicas", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Replicas: shard.MaxReplicas + 1}}}}, shard.ErrInvalid},
+		{"drain: nobody", m, 1, shard.Drain{}, shard.ErrInvalid},
+		{"drain: nameless", m, 1, shard.Drain{Nodes: []shard.NodeID{""}}, shard.ErrInvalid},
 		{"split: out of order", m, 1, shard.Split{Shard: 1, At: []string{"b", "a"}}, shard.ErrInvalid},
 	} {
 		got, err := shard.Apply(c.on, shard.Command{IfVersion: c.ifv, Change: c.change})
@@ -56,8 +79,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// Random commands against a model: a list of cuts, and a set of replicas for
-// each part. The encoding of every command and map is tried on the way.
+// Random splits, merges and moves against a model: a list of cuts, and a set of
+// replicas for each part. The encoding of every command and map is tried on the way.
 func TestApplyAgainstModel(t *testing.T) {
 	rng := newRand(t)
 	cuts := []string{""}
@@ -70,12 +93,18 @@ func TestApplyAgainstModel(t *testing.T) {
 	for step := range 300 {
 		i := rng.IntN(len(m.Shards))
 		c := shard.Command{IfVersion: m.Version, RequestID: fmt.Sprint(step)}
-		if rng.IntN(3) == 0 {
+		if rng.IntN(4) == 0 {
+			if i == 0 || !slices.Equal(replicas[i-1], replicas[i]) {
+				continue
+			}
+			c.Change = shard.Merge{Shards: []shard.ID{m.Shards[i-1].ID, m.Shards[i].ID}, Replicas: replicas[i]}
+			cuts, replicas = slices.Delete(cuts, i, i+1), slices.Delete(replicas, i, i+1)
+		} else if rng.IntN(3) == 0 {
 			at := m.Shards[i].Range.Start + string([]byte{byte(rng.IntN(256))})
 			if !m.Shards[i].Range.Contains(at) {
 				continue
 			}
-			c.Change = shard.Split{Shard: m.Shards[i].ID, At: []string{at}}
+			c.Change = shard.Split{Shard: m.Shards[i].ID, At: []string{at}, Stay: rng.IntN(2) == 0}
 			cuts = slices.Insert(cuts, i+1, at)
 			replicas = slices.Insert(replicas, i+1, replicas[i])
 		} else {
@@ -152,7 +181,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no level", good[1:], shard.ErrNewer}, // '{' reads as a level of the far future
 		{"level 0", append([]byte{0}, good[1:]...), shard.ErrMalformed},
 		{"newer", newer, shard.ErrNewer},
-		{"unknown field", []byte("\x01" + `{"request_id":"","if_version":0,"merge":{}}`), shard.ErrMalformed},
+		{"unknown field", []byte("\x01" + `{"request_id":"","if_version":0,"graft":{}}`), shard.ErrMalformed},
 		{"no change", []byte("\x01" + `{"request_id":"","if_version":0}`), shard.ErrMalformed},
 		{"two changes", []byte("\x01" + `{"split":{"shard":1,"at":[]},"assign":{"moves":[]}}`), shard.ErrMalformed},
 		{"trailing", append(slices.Clone(good), '!'), shard.ErrMalformed},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -16,11 +17,12 @@ import (
 // miss. What is written has the lowest level that says it all, so that nodes of
 // different versions go on together while nothing new is said. It is the first
 // byte of every encoding; 0 is never used.
-const Level = levelLineage
+const Level = levelHomes
 
 const (
 	levelFirst   = 1
 	levelLineage = 2 // maps with an origin, and Renew
+	levelHomes   = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -43,7 +45,17 @@ type wireShard struct {
 	Range    wireRange `json:"range"`
 	Epoch    uint64    `json:"epoch"`
 	Replicas []NodeID  `json:"replicas,omitempty"`
+	Home     wireHome  `json:"home,omitzero"`
 }
+
+type wireHome struct {
+	Seat     ID       `json:"seat,omitempty"`
+	Pins     []NodeID `json:"pins,omitempty"`
+	Replicas int      `json:"replicas,omitempty"`
+}
+
+// IsZero makes omitzero leave out what is empty.
+func (h wireHome) IsZero() bool { return Home(h).IsZero() }
 
 type wireMap struct {
 	ClusterID     string      `json:"cluster_id"`
@@ -54,6 +66,7 @@ type wireMap struct {
 	NextID        ID          `json:"next_id"`
 	Spec          wireSpec    `json:"spec"`
 	Shards        []wireShard `json:"shards"`
+	Drained       []NodeID    `json:"drained,omitempty"`
 }
 
 type wireOrigin struct {
@@ -71,6 +84,9 @@ type wireCommand struct {
 	Found     *wireFound  `json:"found,omitempty"`
 	Assign    *wireAssign `json:"assign,omitempty"`
 	Split     *wireSplit  `json:"split,omitempty"`
+	Merge     *wireMerge  `json:"merge,omitempty"`
+	Rehome    *wireRehome `json:"rehome,omitempty"`
+	Drain     *wireDrain  `json:"drain,omitempty"`
 	Renew     *wireRenew  `json:"renew,omitempty"`
 }
 
@@ -94,6 +110,26 @@ type wireMove struct {
 type wireSplit struct {
 	Shard ID       `json:"shard"`
 	At    [][]byte `json:"at"`
+	Stay  bool     `json:"stay,omitempty"`
+}
+
+type wireMerge struct {
+	Shards   []ID     `json:"shards"`
+	Replicas []NodeID `json:"replicas"`
+}
+
+type wireRehome struct {
+	Homes []wireShardHome `json:"homes"`
+}
+
+type wireShardHome struct {
+	Shard ID       `json:"shard"`
+	Home  wireHome `json:"home,omitzero"`
+}
+
+type wireDrain struct {
+	Nodes []NodeID `json:"nodes"`
+	Undo  bool     `json:"undo,omitempty"`
 }
 
 type wireRenew struct {
@@ -108,16 +144,38 @@ func EncodeMap(m *Map) ([]byte, error) {
 	w := wireMap{
 		ClusterID: m.ClusterID, EtcdClusterID: m.EtcdClusterID, Lineage: m.Lineage,
 		Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
+		Drained: m.Drained,
 	}
-	for _, s := range m.Shards {
-		w.Shards = append(w.Shards, wireShard{ID: s.ID, Range: toWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		w.Shards = append(w.Shards, wireShard{ID: s.ID, Range: toWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas, Home: wireHome(s.Home)})
 	}
-	if m.Origin == nil {
-		return encode(levelFirst, w)
+	if m.Origin != nil {
+		origin := wireOrigin(*m.Origin)
+		w.Origin = &origin
 	}
-	origin := wireOrigin(*m.Origin)
-	w.Origin = &origin
-	return encode(levelLineage, w)
+	return encode(byte(m.Level()), w)
+}
+
+// Level returns the lowest feature level that says all of the map: what a node
+// must understand to have it.
+func (m *Map) Level() int {
+	switch {
+	case len(m.Drained) > 0 || slices.ContainsFunc(m.Shards, func(s Shard) bool { return !s.Home.IsZero() }):
+		return levelHomes
+	case m.Origin != nil:
+		return levelLineage
+	}
+	return levelFirst
+}
+
+// CommandLevel returns the feature level that an encoded command has, which is
+// what a node must understand to apply it; 0: none.
+func CommandLevel(command []byte) int {
+	if len(command) == 0 {
+		return 0
+	}
+	return int(command[0])
 }
 
 // DecodeMap reads what EncodeMap wrote, and validates it. It fails with
@@ -129,10 +187,10 @@ func DecodeMap(b []byte) (*Map, error) {
 	}
 	m := &Map{
 		ClusterID: w.ClusterID, EtcdClusterID: w.EtcdClusterID, Lineage: w.Lineage,
-		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec),
+		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained,
 	}
 	for _, s := range w.Shards {
-		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas})
+		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas, Home: Home(s.Home)})
 	}
 	if w.Origin != nil {
 		origin := Origin(*w.Origin)
@@ -160,7 +218,22 @@ func EncodeCommand(c Command) ([]byte, error) {
 			w.Assign.Moves = append(w.Assign.Moves, wireMove(m))
 		}
 	case Split:
-		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At)}
+		if x.Stay {
+			level = levelHomes
+		}
+		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At), Stay: x.Stay}
+	case Merge:
+		level = levelHomes
+		w.Merge = new(wireMerge(x))
+	case Rehome:
+		level = levelHomes
+		w.Rehome = &wireRehome{}
+		for _, h := range x.Homes {
+			w.Rehome.Homes = append(w.Rehome.Homes, wireShardHome{Shard: h.Shard, Home: wireHome(h.Home)})
+		}
+	case Drain:
+		level = levelHomes
+		w.Drain = new(wireDrain(x))
 	case Renew:
 		level = levelLineage
 		w.Renew = &wireRenew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: wireOrigin(x.Origin)}
@@ -196,7 +269,23 @@ func DecodeCommand(b []byte) (Command, error) {
 	}
 	if w.Split != nil {
 		n++
-		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At)}
+		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At), Stay: w.Split.Stay}
+	}
+	if w.Merge != nil {
+		n++
+		c.Change = Merge(*w.Merge)
+	}
+	if w.Rehome != nil {
+		n++
+		var r Rehome
+		for _, h := range w.Rehome.Homes {
+			r.Homes = append(r.Homes, ShardHome{Shard: h.Shard, Home: Home(h.Home)})
+		}
+		c.Change = r
+	}
+	if w.Drain != nil {
+		n++
+		c.Change = Drain(*w.Drain)
 	}
 	if x := w.Renew; x != nil {
 		n++

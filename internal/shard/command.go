@@ -11,11 +11,12 @@ type Command struct {
 	// IfVersion is the version of the map the command was made for; 0: there
 	// is none yet.
 	IfVersion uint64
-	// Change is what to do: a [Found], an [Assign], a [Split] or a [Renew].
+	// Change is what to do.
 	Change Change
 }
 
-// Change is what a command does: [Found], [Assign], [Split] or [Renew].
+// Change is what a command does: [Found], [Assign], [Split], [Merge], [Rehome],
+// [Drain] or [Renew].
 //
 // A change holds decisions, never the input of one. The planner may differ
 // between versions of the software, and what the voters replay must not.
@@ -51,11 +52,51 @@ type Move struct {
 }
 
 // Split cuts a shard in len(At)+1 parts. The parts are new shards with new
-// IDs and epoch 1, on the replicas of the old one.
+// IDs and epoch 1, on the replicas of the old one, with its pins and its number
+// of replicas.
 type Split struct {
 	Shard ID
 	// At are the cuts, in order, each inside the shard and not at its start.
 	At []string
+	// Stay lets the first part belong where the shard belonged. Else all parts
+	// belong where their own IDs say.
+	Stay bool
+}
+
+// Merge makes one shard of several that lie side by side in one served range.
+// It is a new shard with a new ID and epoch 1. It belongs where the first of
+// them did.
+//
+// A merge moves no data: each of its replicas must have every part already. See
+// [Together] for how to bring that about.
+type Merge struct {
+	// Shards are the parts, two or more, in the order of their keys.
+	Shards []ID
+	// Replicas are those of the new shard, in order of preference. At least one,
+	// and each a replica of all the parts.
+	Replicas []NodeID
+}
+
+// Rehome says where shards belong from now on. Their replicas do not change with
+// it: the planner takes them there step by step, and leaves them there.
+type Rehome struct {
+	// Homes has at least one, and none twice.
+	Homes []ShardHome
+}
+
+// ShardHome is one shard's home.
+type ShardHome struct {
+	Shard ID
+	Home  Home
+}
+
+// Drain says of nodes that they shall have no shards, or with Undo, that they may
+// have some again. It is fine when that is said already, and of nodes that nobody
+// has seen.
+type Drain struct {
+	// Nodes are at least one, in any order.
+	Nodes []NodeID
+	Undo  bool
 }
 
 // Renew begins the next lineage: etcd's history is another one from now on.

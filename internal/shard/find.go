@@ -68,8 +68,10 @@ func (m *Map) Clone() *Map {
 	c := *m
 	c.Spec.Ranges = slices.Clone(m.Spec.Ranges)
 	c.Shards = slices.Clone(m.Shards)
+	c.Drained = slices.Clone(m.Drained)
 	for i := range c.Shards {
 		c.Shards[i].Replicas = slices.Clone(c.Shards[i].Replicas)
+		c.Shards[i].Home = c.Shards[i].Home.clone()
 	}
 	return &c
 }

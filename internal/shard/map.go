@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"slices"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -21,6 +22,50 @@ type Shard struct {
 	// Replicas are the nodes that have the shard, in order of preference. The
 	// first is the owner: the one that watches etcd.
 	Replicas []NodeID
+	// Home is where the shard belongs, which is where the planner takes it.
+	Home Home
+}
+
+// Home is where a shard belongs, as far as that does not follow from its ID and
+// from the specification. The zero Home is that of most shards.
+type Home struct {
+	// Seat is the ID that rendezvous hashing takes for the shard's own; 0: its
+	// own. A part of a split keeps its parent's seat, so that it need not move.
+	// Neighbours that have one seat and are alike in the rest are placed alike:
+	// they are about to become one shard (see [Merges]).
+	Seat ID
+	// Pins are nodes that have the shard whatever hashing says, as long as they
+	// are there, in order of preference: the first is to own it. Others are
+	// added until there are enough.
+	Pins []NodeID
+	// Replicas is how many nodes should have the shard; 0: as many as the
+	// specification says.
+	Replicas int
+}
+
+// IsZero reports whether the home says nothing.
+func (h Home) IsZero() bool { return h.Seat == 0 && len(h.Pins) == 0 && h.Replicas == 0 }
+
+func (h Home) clone() Home {
+	h.Pins = slices.Clone(h.Pins)
+	return h
+}
+
+// Seat returns the ID that says where the shard belongs.
+func (s *Shard) Seat() ID {
+	if s.Home.Seat != 0 {
+		return s.Home.Seat
+	}
+	return s.ID
+}
+
+// homeFor returns the home of a shard with the ID id that is to be where s is.
+func (s *Shard) homeFor(id ID) Home {
+	h := s.Home.clone()
+	if h.Seat = s.Seat(); h.Seat == id {
+		h.Seat = 0
+	}
+	return h
 }
 
 // Owner returns the node that watches etcd for the shard, or "".
@@ -46,7 +91,8 @@ type Spec struct {
 //
 // Invariants (see Validate): shards are ordered by key and disjoint; together
 // they cover Spec.Ranges and nothing else; IDs are unique and below NextID; a
-// shard's replicas are distinct.
+// shard's replicas are distinct, and so are its pins; drained nodes are in order
+// and distinct.
 type Map struct {
 	// ClusterID is a UUID made when the cluster was founded.
 	ClusterID string
@@ -62,6 +108,16 @@ type Map struct {
 	NextID ID
 	Spec   Spec
 	Shards []Shard
+	// Drained are the nodes that shall have no shards until an operator says
+	// otherwise, in the order of their names: whether they run or not, and over
+	// restarts. A node that shuts down drains by gossip (Member.Draining).
+	Drained []NodeID
+}
+
+// IsDrained reports whether the node is one of Drained.
+func (m *Map) IsDrained(n NodeID) bool {
+	_, found := slices.BinarySearch(m.Drained, n)
+	return found
 }
 
 // Origin is how a lineage came about: what showed that the history before it

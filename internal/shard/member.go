@@ -24,8 +24,10 @@ type Member struct {
 	ClientAddress, PeerAddress, RaftAddress, HTTPAddress, GossipAddress string
 	// Zone is the node's failure domain; empty: none.
 	Zone string
-	// Version is the software's.
+	// Version is the software's, and Level its feature level (see the constant);
+	// 0: it is from before nodes told theirs.
 	Version string
+	Level   int
 	// ClusterID is the cluster the node belongs to; empty while it knows none.
 	ClusterID string
 	// BootstrapExpect is how many voters the node waits for when it founds a

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -11,29 +10,20 @@ import (
 // Plan returns the moves that bring the map nearer to where its shards belong
 // on these members; none when they are there, or when nobody is left.
 //
-// Where a shard belongs is rendezvous hashing: the Spec.Replicas nodes with the
-// highest scores, a node of a zone that has fewer of them first. It depends on
-// nothing but the shard's ID and the members, so when a node goes only its
-// shards move, and when it returns only those come back. Members that are
-// alive or suspect can have shards; those that drain only when there are no
-// others.
+// Where a shard belongs is rendezvous hashing: as many nodes as the shard's home
+// or else the specification asks for, those with the highest scores, a node of a
+// zone that has fewer of them first. It depends on nothing but the home and the
+// members, so when a node goes only its shards move, and when it returns only
+// those come back. Members that are alive or suspect can have shards; those that
+// drain, by gossip or in the map, only when there are no others. Pinned nodes
+// that can have shards come before all others.
 //
 // One plan is one step, and a step is careful with what is warm: among the
 // replicas that result there is always one that has the shard and lives, and
 // newcomers stand behind all that have it. So a node is a replica before it
 // becomes owner, by a later plan, and a shard may have one replica too many
 // meanwhile. Two plans, each applied, are enough to arrive.
-func Plan(m *Map, members []Member) []Move {
-	p := newPlanner(members)
-	var moves []Move
-	for i := range m.Shards {
-		s := &m.Shards[i]
-		if next := p.step(s, m.Spec.Replicas); len(next) > 0 && !slices.Equal(next, s.Replicas) {
-			moves = append(moves, Move{Shard: s.ID, Replicas: next})
-		}
-	}
-	return moves
-}
+func Plan(m *Map, members []Member) []Move { return new(Planner).Plan(m, members) }
 
 // Place returns f with the replicas that its shards belong on.
 func Place(f Found, members []Member) (Found, error) {
@@ -42,73 +32,149 @@ func Place(f Found, members []Member) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	p := newPlanner(members)
+	var p Planner
+	p.meet(members, nil)
 	for i := range m.Shards {
 		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], f.Spec.Replicas))
 	}
 	return f, nil
 }
 
-type planner struct {
-	nodes []planNode // candidates
-	zones []int      // scratch: replicas per zone
-	live  map[NodeID]bool
-	drain map[NodeID]bool
+// Planner is [Plan] for one who plans again and again: it remembers where each
+// shard belonged, and works out again only what a change of the members touches.
+// What it plans does not depend on what it remembers. The zero Planner is ready;
+// it is for one goroutine.
+type Planner struct {
+	nodes      []planNode       // whatever was a candidate, in order of appearance
+	candidates []candidate      // in the order of their names
+	slots      map[NodeID]int32 // where each candidate is in nodes
+	zones      map[string]int32
+	known      map[ID]*belonging
+
+	live, drain map[NodeID]bool
+	scratch     []zoneScratch
 }
 
+// zoneScratch is what choose knows of a zone.
+type zoneScratch struct {
+	best  []pick // its nodes with the highest scores, the highest first
+	next  int    // in best
+	taken int    // nodes chosen
+}
+
+// planNode is a node that can have shards, or could. One that comes back is a new
+// one, as is one in another zone.
 type planNode struct {
-	name  NodeID
-	hash  uint64
-	zone  int // index; a node without a zone is one by itself
-	score uint64
-	taken bool
+	name NodeID
+	lane uint64
+	zone int32 // below 0: none, which is a zone by itself
+	in   bool  // is a candidate
 }
 
-func newPlanner(members []Member) *planner {
+// candidate is what choose needs of a node, close together.
+type candidate struct {
+	lane uint64
+	slot int32
+	zone int32
+}
+
+// belonging is where a shard without pins belongs.
+type belonging struct {
+	seat  ID
+	count int
+	nodes []int32 // in order of preference; fewer than count when there are no more
+	seen  int     // how many of Planner.nodes there were when that was so
+}
+
+type pick struct {
+	slot  int32
+	score uint64
+}
+
+// Plan is the function [Plan].
+func (p *Planner) Plan(m *Map, members []Member) []Move {
+	p.meet(members, m.Drained)
+	var moves []Move
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		if next := p.step(s, m.Spec.Replicas); len(next) > 0 && !slices.Equal(next, s.Replicas) {
+			moves = append(moves, Move{Shard: s.ID, Replicas: next})
+		}
+	}
+	if len(p.known) > 2*len(m.Shards)+64 { // mostly of shards that are gone
+		p.known = nil
+	}
+	return moves
+}
+
+// meet takes the members into account.
+func (p *Planner) meet(members []Member, drained []NodeID) {
+	if len(p.nodes) > 2*len(p.candidates)+64 { // mostly nodes that are gone
+		*p = Planner{}
+	}
+	if p.zones == nil {
+		p.zones = make(map[string]int32)
+	}
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-	p := &planner{live: map[NodeID]bool{}, drain: map[NodeID]bool{}}
-	zones := map[string]int{}
-	add := func(m Member) {
-		z, ok := zones[m.Zone]
-		if m.Zone == "" || !ok {
-			z = len(p.zones)
-			p.zones = append(p.zones, 0)
-			zones[m.Zone] = z
-		}
-		p.nodes = append(p.nodes, planNode{name: m.Name, hash: xxhash.Sum64String(string(m.Name)), zone: z})
-	}
+	p.live, p.drain = make(map[NodeID]bool, len(members)), make(map[NodeID]bool)
+	members = slices.DeleteFunc(members, func(m Member) bool { return m.State != Alive && m.State != Suspect })
 	for _, m := range members {
-		if m.State != Alive && m.State != Suspect {
-			continue
-		}
 		p.live[m.Name] = true
-		if m.Draining {
+		if _, found := slices.BinarySearch(drained, m.Name); found || m.Draining {
 			p.drain[m.Name] = true
-		} else {
-			add(m)
 		}
 	}
-	if len(p.nodes) == 0 { // only draining ones are left: better than nobody
-		for _, m := range members {
-			if p.live[m.Name] {
-				add(m)
-			}
-		}
+	if len(p.drain) == len(members) { // only draining ones are left: better than nobody
 		clear(p.drain)
 	}
-	return p
+	for _, slot := range p.slots {
+		p.nodes[slot].in = false
+	}
+	slots := make(map[NodeID]int32, len(members))
+	p.candidates = p.candidates[:0]
+	for _, m := range members {
+		if p.drain[m.Name] {
+			continue
+		}
+		zone := p.zone(m.Zone)
+		slot, ok := p.slots[m.Name]
+		if !ok || p.nodes[slot].zone != zone {
+			slot = int32(len(p.nodes)) //nolint:gosec // nodes are few
+			p.nodes = append(p.nodes, planNode{name: m.Name, lane: lane(xxhash.Sum64String(string(m.Name))), zone: zone})
+		}
+		p.nodes[slot].in = true
+		slots[m.Name] = slot
+		p.candidates = append(p.candidates, candidate{lane: p.nodes[slot].lane, slot: slot, zone: zone})
+	}
+	p.slots = slots
 }
 
-// step returns the shard's next replicas; empty when there is no candidate.
-func (p *planner) step(s *Shard, replicas int) []NodeID {
-	desired := p.desired(s.ID, replicas)
-	if len(desired) == 0 {
+func (p *Planner) zone(name string) int32 {
+	if name == "" {
+		return -1
+	}
+	z, ok := p.zones[name]
+	if !ok {
+		z = int32(len(p.zones)) //nolint:gosec // zones are few
+		p.zones[name] = z
+	}
+	return z
+}
+
+// step returns the shard's next replicas; empty when there is no candidate. It
+// may return those that the shard has.
+func (p *Planner) step(s *Shard, replicas int) []NodeID {
+	wanted := p.belongs(s, replicas)
+	if len(wanted) == 0 {
 		return nil
 	}
-	var have, fresh []NodeID
-	for _, n := range desired {
-		if slices.Contains(s.Replicas, n) {
+	if slices.EqualFunc(wanted, s.Replicas, func(slot int32, n NodeID) bool { return p.nodes[slot].name == n }) {
+		return s.Replicas
+	}
+	have, fresh := make([]NodeID, 0, len(wanted)+1), make([]NodeID, 0, len(wanted))
+	for _, slot := range wanted {
+		if n := p.nodes[slot].name; slices.Contains(s.Replicas, n) {
 			have = append(have, n)
 		} else {
 			fresh = append(fresh, n)
@@ -116,15 +182,15 @@ func (p *planner) step(s *Shard, replicas int) []NodeID {
 	}
 	if len(have) == 0 {
 		if keep := p.keep(s); keep != "" {
-			have = []NodeID{keep}
+			have = append(have, keep)
 		}
 	}
 	return append(have, fresh...)
 }
 
-// keep returns the live replica to keep when none of them is desired: the
-// first that does not drain, else the first.
-func (p *planner) keep(s *Shard) NodeID {
+// keep returns the live replica to keep when none of them is wanted: the first
+// that does not drain, else the first.
+func (p *Planner) keep(s *Shard) NodeID {
 	var keep NodeID
 	for _, n := range s.Replicas {
 		if p.live[n] && !p.drain[n] {
@@ -137,35 +203,130 @@ func (p *planner) keep(s *Shard) NodeID {
 	return keep
 }
 
-// desired returns where the shard belongs, in order of preference.
-func (p *planner) desired(id ID, replicas int) []NodeID {
-	for i := range p.nodes {
-		n := &p.nodes[i]
-		n.score, n.taken = score(id, n.hash), false
+// belongs returns where the shard belongs, in order of preference.
+func (p *Planner) belongs(s *Shard, count int) []int32 {
+	if s.Home.Replicas > 0 {
+		count = s.Home.Replicas
 	}
-	clear(p.zones)
-	out := make([]NodeID, 0, min(replicas, len(p.nodes)))
-	for len(out) < cap(out) {
-		var best *planNode
-		for i := range p.nodes {
-			n := &p.nodes[i]
-			if !n.taken && (best == nil || p.zones[n.zone] < p.zones[best.zone] ||
-				(p.zones[n.zone] == p.zones[best.zone] && n.score > best.score)) {
-				best = n
+	if len(s.Home.Pins) > 0 {
+		return p.choose(s.Seat(), max(count, len(s.Home.Pins)), s.Home.Pins)
+	}
+	b := p.known[s.ID]
+	if b == nil || b.seat != s.Seat() || b.count != count || !p.holds(b) {
+		b = &belonging{seat: s.Seat(), count: count, nodes: p.choose(s.Seat(), count, nil)}
+		if p.known == nil {
+			p.known = make(map[ID]*belonging)
+		}
+		p.known[s.ID] = b
+	}
+	b.seen = len(p.nodes)
+	return b.nodes
+}
+
+// holds reports whether b is still what choose would return. A node that was not
+// chosen may go without a difference; one that came is asked whether it would be
+// chosen before one of those that are.
+func (p *Planner) holds(b *belonging) bool {
+	for _, slot := range b.nodes {
+		if !p.nodes[slot].in {
+			return false
+		}
+	}
+	for slot := b.seen; slot < len(p.nodes); slot++ {
+		if n := &p.nodes[slot]; n.in && p.displaces(b, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// displaces reports whether n would be chosen where b's nodes are.
+func (p *Planner) displaces(b *belonging, n *planNode) bool {
+	if len(b.nodes) < b.count {
+		return true
+	}
+	start := start(b.seat)
+	mine := score(start, n.lane)
+	for i, slot := range b.nodes {
+		other := &p.nodes[slot]
+		crowd, crowded := 0, 0 // of n's zone, and of the other's
+		for _, before := range b.nodes[:i] {
+			if z := p.nodes[before].zone; z >= 0 {
+				if z == n.zone {
+					crowd++
+				}
+				if z == other.zone {
+					crowded++
+				}
 			}
 		}
-		best.taken = true
-		p.zones[best.zone]++
-		out = append(out, best.name)
+		if theirs := score(start, other.lane); crowd < crowded ||
+			(crowd == crowded && (mine > theirs || (mine == theirs && n.name < other.name))) {
+			return true
+		}
+	}
+	return false
+}
+
+// choose returns the pins that are candidates, and of all others those with the
+// highest scores, always one from a zone with the fewest: count in all, as far as
+// there are.
+func (p *Planner) choose(seat ID, count int, pins []NodeID) []int32 {
+	out := make([]int32, 0, min(count, len(p.candidates)))
+	alone := len(p.zones) // the last is for those without a zone: always one from none
+	for len(p.scratch) <= alone {
+		p.scratch = append(p.scratch, zoneScratch{})
+	}
+	zones := p.scratch[:alone+1]
+	for z := range zones {
+		zones[z].best, zones[z].next, zones[z].taken = zones[z].best[:0], 0, 0
+	}
+	for _, n := range pins {
+		if slot, ok := p.slots[n]; ok {
+			out = append(out, slot)
+			if z := p.nodes[slot].zone; z >= 0 {
+				zones[z].taken++
+			}
+		}
+	}
+	pinned, start := len(out), start(seat)
+	for _, c := range p.candidates {
+		z := int(c.zone)
+		if z < 0 {
+			z = alone
+		}
+		best, s := zones[z].best, score(start, c.lane)
+		if full := len(best) == count; full && s <= best[count-1].score {
+			continue // most end here
+		} else if slices.Contains(out[:pinned], c.slot) {
+			continue
+		} else if full {
+			best = best[:count-1]
+		}
+		at := len(best)
+		for at > 0 && s > best[at-1].score { // equal ones keep the order of their names
+			at--
+		}
+		zones[z].best = slices.Insert(best, at, pick{slot: c.slot, score: s})
+	}
+	for len(out) < cap(out) {
+		var from *zoneScratch
+		for z := range zones {
+			if o := &zones[z]; o.next < len(o.best) && (from == nil || o.taken < from.taken ||
+				(o.taken == from.taken && p.before(o.best[o.next], from.best[from.next]))) {
+				from = o
+			}
+		}
+		out = append(out, from.best[from.next].slot)
+		from.next++
+		if from != &zones[alone] {
+			from.taken++
+		}
 	}
 	return out
 }
 
-// score is how much the shard wants to be on the node. Nodes come in the order
-// of their names, so that equal scores have an order too.
-func score(id ID, node uint64) uint64 {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:8], uint64(id))
-	binary.LittleEndian.PutUint64(b[8:], node)
-	return xxhash.Sum64(b[:])
+// before reports whether a is to be chosen before b when their zones do not tell.
+func (p *Planner) before(a, b pick) bool {
+	return a.score > b.score || (a.score == b.score && p.nodes[a.slot].name < p.nodes[b.slot].name)
 }

@@ -209,6 +209,46 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 	}
 }
 
+// A planner that has seen the map and the members change in every way plans what
+// one plans that sees them for the first time.
+func TestPlannerRemembersNothingWrong(t *testing.T) {
+	rng := newRand(t)
+	ms := nodes(12)
+	m := settle(t, withShards(t, 64, 3), ms)
+	var p shard.Planner
+	for step := range 400 {
+		n := &ms[rng.IntN(len(ms))]
+		switch rng.IntN(8) {
+		case 0:
+			n.State = shard.Dead
+		case 1:
+			n.Draining = !n.Draining
+		case 2:
+			n.Zone = []string{"", "a", "b", "c"}[rng.IntN(4)]
+		case 3:
+			m = change(t, m, shard.Drain{Nodes: []shard.NodeID{n.Name}, Undo: rng.IntN(2) == 0})
+		case 4:
+			s := m.Shards[rng.IntN(len(m.Shards))]
+			home := shard.Home{Seat: m.Shards[rng.IntN(len(m.Shards))].Seat(), Replicas: rng.IntN(5)}
+			if rng.IntN(2) == 0 {
+				home.Pins = []shard.NodeID{n.Name}
+			}
+			m = change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: s.ID, Home: home}}})
+		case 5:
+			n.Name += "'" // another node instead of it
+		default:
+			n.State = shard.Alive
+		}
+		got, want := p.Plan(m, shuffled(rng, ms)), shard.Plan(m, ms)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("step %d: %+v, want %+v", step, got, want)
+		}
+		if len(want) > 0 && rng.IntN(3) > 0 {
+			m = apply(t, m, want)
+		}
+	}
+}
+
 func TestPlace(t *testing.T) {
 	ms := nodes(5)
 	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
@@ -230,19 +270,38 @@ func shuffled(rng *rand.Rand, ms []shard.Member) []shard.Member {
 	return out
 }
 
+// What a leader plans that has just begun to lead, and what it plans when one node
+// goes and comes.
 func BenchmarkPlan(b *testing.B) {
-	ms := nodes(100)
-	cuts := numbered("%06d", 10_000)[1:]
-	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(10_000, 3), Cuts: cuts}, ms)
-	if err != nil {
-		b.Fatal(err)
-	}
-	m, err := shard.Apply(nil, shard.Command{Change: f})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ms[0].State = shard.Dead
-	for b.Loop() {
-		shard.Plan(m, ms)
+	for _, c := range []struct{ shards, nodes, zones int }{{10_000, 100, 0}, {100_000, 1000, 0}, {100_000, 1000, 3}} {
+		ms := nodes(c.nodes)
+		for i := range ms {
+			if c.zones > 0 {
+				ms[i].Zone = fmt.Sprint("zone-", i%c.zones)
+			}
+		}
+		f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m, err := shard.Apply(nil, shard.Command{Change: f})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/first", c.shards, c.nodes, c.zones), func(b *testing.B) {
+			for b.Loop() {
+				shard.Plan(m, ms)
+			}
+		})
+		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/change", c.shards, c.nodes, c.zones), func(b *testing.B) {
+			var p shard.Planner
+			p.Plan(m, ms)
+			for b.Loop() {
+				ms[0].State = shard.Dead
+				p.Plan(m, ms)
+				ms[0].State = shard.Alive
+				p.Plan(m, ms)
+			}
+		})
 	}
 }

@@ -60,8 +60,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// As long as etcd was never restored, older versions understand all that is
-// written.
+// As long as nothing new is said, older versions understand all that is written.
 func TestLevelIsTheLowestThatWillDo(t *testing.T) {
 	m := found(t, spec(2, 2), "m")
 	level := func(b []byte, err error) byte {
@@ -72,11 +71,20 @@ func TestLevelIsTheLowestThatWillDo(t *testing.T) {
 	}
 	renewed := m.Clone()
 	renewed.Origin = &shard.Origin{Cause: kv.CauseOperator}
+	drained, homed := renewed.Clone(), m.Clone()
+	drained.Drained = []shard.NodeID{"n1"}
+	homed.Shards[0].Home.Pins = []shard.NodeID{"n1"}
 	for _, c := range []struct {
 		name string
 		got  byte
 		want byte
 	}{
+		{"drained map", level(shard.EncodeMap(drained)), 3},
+		{"map with a home", level(shard.EncodeMap(homed)), 3},
+		{"merge", level(shard.EncodeCommand(shard.Command{Change: shard.Merge{}})), 3},
+		{"rehome", level(shard.EncodeCommand(shard.Command{Change: shard.Rehome{}})), 3},
+		{"drain", level(shard.EncodeCommand(shard.Command{Change: shard.Drain{}})), 3},
+		{"split that stays", level(shard.EncodeCommand(shard.Command{Change: shard.Split{Shard: 1, At: []string{"a"}, Stay: true}})), 3},
 		{"map", level(shard.EncodeMap(m)), 1},
 		{"map with an origin", level(shard.EncodeMap(renewed)), 2},
 		{"split", level(shard.EncodeCommand(shard.Command{Change: shard.Split{Shard: 1, At: []string{"a"}}})), 1},

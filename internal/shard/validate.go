@@ -59,21 +59,42 @@ func (m *Map) Validate() error {
 		if s.Epoch == 0 {
 			errs = append(errs, fmt.Errorf("shard %d: epoch 0", s.ID))
 		}
-		errs = append(errs, validateReplicas(s.ID, s.Replicas))
+		errs = append(errs, validateNodes(s.ID, s.Replicas), validateHome(s, m.NextID))
+	}
+	for i, n := range m.Drained {
+		if n == "" || !utf8.ValidString(string(n)) || (i > 0 && n <= m.Drained[i-1]) {
+			errs = append(errs, fmt.Errorf("map: drained node %q is nameless, not UTF-8, or out of order", n))
+		}
 	}
 	errs = append(errs, m.validateCover())
 	return errors.Join(errs...)
 }
 
-// validateReplicas allows an empty list: a cluster may be founded before any
-// node can take a shard.
-func validateReplicas(id ID, replicas []NodeID) error {
+// MaxReplicas is the greatest number of replicas, and of pins, that one shard may
+// be given. The owner sends every event to each.
+const MaxReplicas = 64
+
+func validateHome(s *Shard, next ID) error {
 	var errs []error
-	for i, n := range replicas {
+	h := &s.Home
+	if h.Seat >= next || (h.Seat != 0 && h.Seat == s.ID) {
+		errs = append(errs, fmt.Errorf("shard %d: seat %d is its own ID, or that of no shard so far", s.ID, h.Seat))
+	}
+	if h.Replicas < 0 || h.Replicas > MaxReplicas || len(h.Pins) > MaxReplicas {
+		errs = append(errs, fmt.Errorf("shard %d: %d replicas and %d pins; each is from 0 to %d", s.ID, h.Replicas, len(h.Pins), MaxReplicas))
+	}
+	return errors.Join(append(errs, validateNodes(s.ID, h.Pins))...)
+}
+
+// validateNodes allows an empty list: a cluster may be founded before any node
+// can take a shard.
+func validateNodes(id ID, nodes []NodeID) error {
+	var errs []error
+	for i, n := range nodes {
 		if n == "" || !utf8.ValidString(string(n)) {
 			errs = append(errs, fmt.Errorf("shard %d: node name %q is empty or not UTF-8", id, n))
 		}
-		for _, o := range replicas[:i] {
+		for _, o := range nodes[:i] {
 			if o == n {
 				errs = append(errs, fmt.Errorf("shard %d: node %q is named twice", id, n))
 			}

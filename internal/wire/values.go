@@ -30,7 +30,7 @@ func KeyValueMessage(v *kv.KeyValue) *shardwatchv1.KeyValue {
 func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
 		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
-		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards)),
+		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards)), Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few
 	}
 	if o := m.Origin; o != nil {
 		out.Origin = &shardwatchv1.LineageOrigin{
@@ -41,11 +41,18 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		key, end := s.Range.Etcd()
-		one := &shardwatchv1.Shard{Id: uint64(s.ID), Key: key, RangeEnd: end, Epoch: s.Epoch}
-		for _, n := range s.Replicas {
-			one.Replicas = append(one.Replicas, string(n))
-		}
-		out.Shards = append(out.Shards, one)
+		out.Shards = append(out.Shards, &shardwatchv1.Shard{
+			Id: uint64(s.ID), Key: key, RangeEnd: end, Epoch: s.Epoch, Replicas: names(s.Replicas),
+			Pins: names(s.Home.Pins), WantedReplicas: int32(s.Home.Replicas), Joins: m.Joins(i), //nolint:gosec // few
+		})
+	}
+	return out
+}
+
+func names(nodes []shard.NodeID) []string {
+	var out []string
+	for _, n := range nodes {
+		out = append(out, string(n))
 	}
 	return out
 }

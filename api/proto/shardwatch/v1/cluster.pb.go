@@ -150,7 +150,12 @@ type ShardMap struct {
 	// The shards, ordered by key.
 	Shards []*Shard `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
 	// How the lineage came about; not set for the first.
-	Origin        *LineageOrigin `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin *LineageOrigin `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Names of the nodes that an operator has drained, in order: they are given no
+	// shards.
+	Drained []string `protobuf:"bytes,6,rep,name=drained,proto3" json:"drained,omitempty"`
+	// How many nodes should have each shard that says nothing else.
+	Replicas      int32 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -218,6 +223,20 @@ func (x *ShardMap) GetOrigin() *LineageOrigin {
 		return x.Origin
 	}
 	return nil
+}
+
+func (x *ShardMap) GetDrained() []string {
+	if x != nil {
+		return x.Drained
+	}
+	return nil
+}
+
+func (x *ShardMap) GetReplicas() int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
 }
 
 // LineageOrigin is how a lineage came about: etcd was restored or replaced.
@@ -325,7 +344,13 @@ type Shard struct {
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Names of the nodes that have it, in order of preference. The first is the
 	// owner: the one that watches etcd.
-	Replicas      []string `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas []string `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// Names of the nodes that an operator wants to have it, in order of preference.
+	Pins []string `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
+	// How many nodes should have it; 0: as many as the map says.
+	WantedReplicas int32 `protobuf:"varint,7,opt,name=wanted_replicas,json=wantedReplicas,proto3" json:"wanted_replicas,omitempty"`
+	// It is about to become one with a neighbour.
+	Joins         bool `protobuf:"varint,8,opt,name=joins,proto3" json:"joins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +418,27 @@ func (x *Shard) GetReplicas() []string {
 		return x.Replicas
 	}
 	return nil
+}
+
+func (x *Shard) GetPins() []string {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+func (x *Shard) GetWantedReplicas() int32 {
+	if x != nil {
+		return x.WantedReplicas
+	}
+	return 0
+}
+
+func (x *Shard) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
 }
 
 // Member is one node.
@@ -1120,27 +1166,32 @@ var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x01\n" +
+	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
 	"\bShardMap\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12,\n" +
 	"\x06shards\x18\x04 \x03(\v2\x14.shardwatch.v1.ShardR\x06shards\x124\n" +
-	"\x06origin\x18\x05 \x01(\v2\x1c.shardwatch.v1.LineageOriginR\x06origin\"\xc2\x01\n" +
+	"\x06origin\x18\x05 \x01(\v2\x1c.shardwatch.v1.LineageOriginR\x06origin\x12\x18\n" +
+	"\adrained\x18\x06 \x03(\tR\adrained\x12\x1a\n" +
+	"\breplicas\x18\a \x01(\x05R\breplicas\"\xc2\x01\n" +
 	"\rLineageOrigin\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12*\n" +
 	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12'\n" +
 	"\x0frevision_before\x18\x05 \x01(\x03R\x0erevisionBefore\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\"x\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\"\xcb\x01\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x03 \x01(\fR\brangeEnd\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\breplicas\x18\x05 \x03(\tR\breplicas\"\xc7\x02\n" +
+	"\breplicas\x18\x05 \x03(\tR\breplicas\x12\x12\n" +
+	"\x04pins\x18\x06 \x03(\tR\x04pins\x12'\n" +
+	"\x0fwanted_replicas\x18\a \x01(\x05R\x0ewantedReplicas\x12\x14\n" +
+	"\x05joins\x18\b \x01(\bR\x05joins\"\xc7\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12%\n" +

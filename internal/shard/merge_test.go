@@ -1,0 +1,169 @@
+package shard_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func change(t *testing.T, m *shard.Map, c shard.Change) *shard.Map {
+	t.Helper()
+	b, err := shard.EncodeCommand(shard.Command{IfVersion: m.Version, Change: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := shard.DecodeCommand(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := shard.Apply(m, command)
+	if err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	b, err = shard.EncodeMap(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := shard.DecodeMap(b); err != nil || !reflect.DeepEqual(back, next) {
+		t.Fatalf("%+v came back as %+v, %v", next, back, err)
+	}
+	return next
+}
+
+// Shards that were split by Stay, brought together and merged end where they
+// began, and what belonged elsewhere is all that moved.
+func TestSplitAndMerge(t *testing.T) {
+	ms := nodes(20)
+	m := settle(t, withShards(t, 1, 3), ms)
+	home := m.Shards[0].Replicas
+	m = settle(t, change(t, m, shard.Split{Shard: 1, At: []string{"m", "t"}, Stay: true}), ms)
+	if !slices.Equal(m.Shards[0].Replicas, home) || slices.Equal(m.Shards[1].Replicas, home) || slices.Equal(m.Shards[2].Replicas, m.Shards[1].Replicas) {
+		t.Fatalf("from %v to %+v", home, m.Shards)
+	}
+	if got := shard.Merges(m); len(got) > 0 {
+		t.Fatalf("merges out of nowhere: %+v", got)
+	}
+	r, err := shard.Together(m, 2, 2, 3, 4)
+	if err != nil || len(r.Homes) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	m = change(t, m, r)
+	if got := shard.Merges(m); len(got) > 0 {
+		t.Fatalf("merged before they are together: %+v", got)
+	}
+	if !m.Joins(0) || !m.Joins(2) || m.Joins(3) {
+		t.Error("who joins is not known")
+	}
+	m = settle(t, m, ms)
+	merges := shard.Merges(m)
+	if want := []shard.Merge{{Shards: []shard.ID{2, 3, 4}, Replicas: home}}; !reflect.DeepEqual(merges, want) {
+		t.Fatalf("%+v, want %+v", merges, want)
+	}
+	m = change(t, m, merges[0])
+	if s := m.Shards[0]; len(m.Shards) != 1 || s.ID != 5 || s.Epoch != 1 || s.Range.Start != "" || s.Range.End != "" || !slices.Equal(s.Replicas, home) {
+		t.Errorf("merged to %+v", m.Shards)
+	}
+	if moves := shard.Plan(m, ms); len(moves) > 0 {
+		t.Errorf("the merged shard moves: %+v", moves)
+	}
+	if _, err := shard.Together(m, 9, 5); !errors.Is(err, shard.ErrUnknownShard) {
+		t.Error(err)
+	}
+	if _, err := shard.Together(m, 5, 9); !errors.Is(err, shard.ErrUnknownShard) {
+		t.Error(err)
+	}
+}
+
+// A part that is split while it waits for a merge, and a merge that is given up,
+// leave nothing behind once all is loosened.
+func TestLoosen(t *testing.T) {
+	ms := nodes(9)
+	m := settle(t, withShards(t, 4, 3), ms)
+	want := m
+	if r := shard.Loosen(m); len(r.Homes) > 0 {
+		t.Errorf("nothing is to do, and it does %+v", r)
+	}
+	together, err := shard.Together(m, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = change(t, m, together)
+	m = change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 3, Home: shard.Home{Pins: []shard.NodeID{"node-00"}, Replicas: 5}}}})
+	m = change(t, settle(t, m, ms), shard.Loosen(m))
+	if got := m.Shards[2].Home; !reflect.DeepEqual(got, shard.Home{Replicas: 5}) {
+		t.Errorf("shard 3 is left with %+v", got)
+	}
+	m = settle(t, change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 3}}}), ms)
+	for i := range m.Shards {
+		if !slices.Equal(m.Shards[i].Replicas, want.Shards[i].Replicas) || !m.Shards[i].Home.IsZero() {
+			t.Errorf("%+v, want %+v", m.Shards[i], want.Shards[i])
+		}
+	}
+}
+
+// What an operator wants of a shard outlives any number of plans, and what cannot
+// be had is made up for.
+func TestPlanHomes(t *testing.T) {
+	ms := nodes(6)
+	m := settle(t, withShards(t, 1, 3), ms)
+	rest := slices.DeleteFunc([]shard.NodeID{"node-00", "node-01", "node-02", "node-03", "node-04", "node-05"}, func(n shard.NodeID) bool {
+		return slices.Contains(m.Shards[0].Replicas, n)
+	})
+	home := func(h shard.Home) *shard.Map {
+		return change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: h}}})
+	}
+	pinned := home(shard.Home{Pins: rest[:2]})
+	if step := shard.Plan(pinned, ms); len(step) != 1 || step[0].Replicas[0] != m.Shards[0].Replicas[0] {
+		t.Errorf("the first step gives the shard to a newcomer: %+v", step)
+	}
+	pinned = settle(t, pinned, ms)
+	if want := []shard.NodeID{rest[0], rest[1], m.Shards[0].Replicas[0]}; !slices.Equal(pinned.Shards[0].Replicas, want) {
+		t.Errorf("pinned to %v: %v, want %v", rest[:2], pinned.Shards[0].Replicas, want)
+	}
+	dead := slices.Clone(ms)
+	for i := range dead {
+		if dead[i].Name == rest[0] {
+			dead[i].State = shard.Dead
+		}
+	}
+	if got := settle(t, pinned, dead).Shards[0].Replicas; len(got) != 3 || got[0] != rest[1] {
+		t.Errorf("with a pin that is dead: %v", got)
+	}
+	if got := settle(t, home(shard.Home{Pins: rest}), ms).Shards[0].Replicas; !slices.Equal(got, rest) {
+		t.Errorf("more pins than replicas: %v, want %v", got, rest)
+	}
+	if got := settle(t, home(shard.Home{Replicas: 5}), ms).Shards[0].Replicas; len(got) != 5 || !slices.Equal(got[:3], m.Shards[0].Replicas) {
+		t.Errorf("with five replicas: %v, before %v", got, m.Shards[0].Replicas)
+	}
+
+	drained := change(t, m, shard.Drain{Nodes: []shard.NodeID{m.Shards[0].Replicas[1], "unknown", m.Shards[0].Replicas[0]}})
+	if !drained.IsDrained("unknown") || drained.IsDrained(rest[0]) || len(drained.Drained) != 3 {
+		t.Errorf("drained: %v", drained.Drained)
+	}
+	drained = settle(t, drained, ms)
+	if got := drained.Shards[0].Replicas; slices.ContainsFunc(got, drained.IsDrained) || len(got) != 3 {
+		t.Errorf("drained nodes have shards: %v", got)
+	}
+	back := settle(t, change(t, drained, shard.Drain{Nodes: drained.Drained, Undo: true}), ms)
+	if !slices.Equal(back.Shards[0].Replicas, m.Shards[0].Replicas) || back.Drained != nil {
+		t.Errorf("back: %v, %v", back.Shards[0].Replicas, back.Drained)
+	}
+}
+
+func TestUnderstood(t *testing.T) {
+	members := []shard.Member{
+		{Name: "c", Level: shard.Level, State: shard.Alive}, {Name: "b", State: shard.Dead},
+		{Name: "a", Level: 2, State: shard.Suspect}, {Name: "d", Level: 1, State: shard.Left},
+	}
+	if err := shard.Understood(2, members); err != nil {
+		t.Errorf("what was there before levels were told: %v", err)
+	}
+	err := shard.Understood(3, members)
+	old := new(shard.OldMembersError)
+	if !errors.As(err, &old) || !slices.Equal(old.Members, []shard.NodeID{"a", "b"}) || !errors.Is(err, shard.ErrRefused) {
+		t.Errorf("%v", err)
+	}
+}

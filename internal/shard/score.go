@@ -1,0 +1,35 @@
+package shard
+
+import "math/bits"
+
+// How much a shard wants to be on a node is the xxhash64 of its seat and of the
+// hash of the node's name, 8 bytes each, little-endian. A plan of a large cluster
+// takes a hundred million of them, so the hash is written out here, cut in two:
+// start is the same for all nodes, and a node's lane for all shards. What it gives
+// must never change: it says where the shards of running clusters are.
+
+const (
+	prime1 = 11400714785074694791
+	prime2 = 14029467366897019727
+	prime3 = 1609587929392839161
+	prime4 = 9650029242287828579
+	prime5 = 2870177450012600261
+)
+
+// lane is what xxhash makes of 8 bytes before it mixes them in.
+func lane(x uint64) uint64 { return bits.RotateLeft64(x*prime2, 31) * prime1 }
+
+// start is the state of the hash behind the seat.
+func start(seat ID) uint64 { return mix(prime5+16, lane(uint64(seat))) }
+
+// score is the hash.
+func score(start, lane uint64) uint64 {
+	h := mix(start, lane)
+	h ^= h >> 33
+	h *= prime2
+	h ^= h >> 29
+	h *= prime3
+	return h ^ h>>32
+}
+
+func mix(h, lane uint64) uint64 { return bits.RotateLeft64(h^lane, 27)*prime1 + prime4 }
