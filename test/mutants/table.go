@@ -14,6 +14,8 @@ func All() []Mutant {
 		{"delta-of-another-snapshot", "a delta has values newer than its revision", "cache", "^TestAgainstModel$"},
 		{"delta-over-hole", "a delta from inside a leap, where deletes are not known", "cache", "^TestAgainstModel$"},
 		{"split-without-window", "the halves of a split inherit the state without its window", "cache", "^TestSplitInheritsWindowAndState$"},
+		{"merge-of-two-moments", "a merged shard begins with parts of different revisions", "cache", "^TestHeirsAgainstModel$"},
+		{"merge-drops-half", "of a revision over two shards that are merged, one half is lost", "cache", "^TestHeirsAgainstModel$"},
 		{"floor-left-behind", "events leave the window and its floor stays", "cache", "^TestAgainstModel$"},
 		{"source-behind-gap", "goes on with a source that begins behind a gap", "cache", "^TestSourceOutOfTurn$"},
 		{"stale-source", "takes the state of a source that is older than its own", "cache", "^TestOlderStateIsRefused$"},
