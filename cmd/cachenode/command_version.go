@@ -1,22 +1,65 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
-	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
+// levels are what nodes of different versions must understand of each other.
+type levels struct {
+	// Map is the newest feature level of shard maps and of raft's commands and
+	// snapshots; older ones are understood, too.
+	Map int `json:"map"`
+}
+
 func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "cachenode %s %s %s/%s\n", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		Short: "Show the version, and how it was built",
+		Long: `Show the version, the commit that was built, and the newest feature level of
+shard maps and of raft's commands that this version writes and understands: nodes
+of different versions go on together as long as nothing is written that the
+older ones miss. See docs/upgrade.md.`,
+		Args: noArgs,
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
+	completeWith(cmd, "output", "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		info, l := version.Get(), levels{Map: shard.Level}
+		switch output {
+		case "text":
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText(info, l))
+			return err
+		case "json":
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(struct {
+				version.Info
+				Levels levels `json:"levels"`
+			}{info, l})
+		}
+		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: there is text and json", output)}
+	}
+	return cmd
+}
+
+// versionText is the version for people.
+func versionText(info version.Info, l levels) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cachenode %s %s %s\n", info.Version, info.Go, info.Platform)
+	if info.Commit != "" {
+		fmt.Fprintf(&b, "  commit  %s, %s\n", info.Commit, info.Date)
+	}
+	if info.Tags != "" {
+		fmt.Fprintf(&b, "  tags    %s\n", info.Tags)
+	}
+	fmt.Fprintf(&b, "  levels  shard map %d\n", l.Map)
+	return b.String()
 }

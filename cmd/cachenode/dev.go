@@ -1,3 +1,5 @@
+//go:build !nodev
+
 package main
 
 import (
@@ -14,6 +16,9 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/devetcd"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/placement"
 )
 
 // runDev runs etcd and the nodes of cfg with their data under cfg.DataDir until
@@ -115,4 +120,14 @@ func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time
 	}
 	fmt.Fprintf(&b, "Try, in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
 	_, _ = io.WriteString(out, b.String()) // nobody is left to tell
+}
+
+// quicker makes a cluster on one machine settle sooner than one over a network
+// should.
+func quicker(nc *node.Config) {
+	nc.TunePlacement = func(c *placement.Config) {
+		c.Heartbeat, c.Election = 300*time.Millisecond, 300*time.Millisecond
+		c.Settle, c.SplitCheck = 300*time.Millisecond, 2*time.Second
+	}
+	nc.TuneMembership = func(c *membership.Config) { c.RetryInterval = 200 * time.Millisecond }
 }

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/version"
@@ -30,6 +30,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
+	limitMemory(log, memlimit.FromCgroup)
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
 	return serve(ctx, cfg, log, nil)
@@ -197,14 +198,4 @@ func closeAll(l node.Listeners) {
 			_ = one.Close()
 		}
 	}
-}
-
-// quicker makes a cluster on one machine settle sooner than one over a network
-// should.
-func quicker(nc *node.Config) {
-	nc.TunePlacement = func(c *placement.Config) {
-		c.Heartbeat, c.Election = 300*time.Millisecond, 300*time.Millisecond
-		c.Settle, c.SplitCheck = 300*time.Millisecond, 2*time.Second
-	}
-	nc.TuneMembership = func(c *membership.Config) { c.RetryInterval = 200 * time.Millisecond }
 }

@@ -1,0 +1,23 @@
+//go:build nodev
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// newDevCommand returns a command that says where the real one is: with it comes
+// a whole etcd, which the image has no use for.
+func newDevCommand(process) *cobra.Command {
+	return &cobra.Command{
+		Use:                "dev",
+		Short:              "Not in this build: it has no etcd of its own",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("this cachenode was built without the etcd that 'dev' runs (build tag nodev), as the one in the image is: take the binary of a release, or `go run ./cmd/cachenode dev`")
+		},
+	}
+}
