@@ -32,7 +32,7 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/mutant"},
-		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard"},

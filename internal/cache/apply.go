@@ -55,6 +55,9 @@ func (c *Cache) apply(b *kv.Batch) {
 		v.root = c.tree.Copy()
 	}
 	c.view.Store(v)
+	if c.cfg.Applied != nil {
+		c.cfg.Applied(b)
+	}
 	c.wakeMatching(b, seq)
 	c.settle(v)
 }

@@ -46,6 +46,9 @@ type Config struct {
 	// what is held: etcd was restored. The cache keeps what it has then. It must
 	// not block; nil: nobody is told.
 	OtherHistory func(error)
+	// Applied is told of every batch that can be read from now on. It must not
+	// block; nil: nobody is told.
+	Applied func(*kv.Batch)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
 	WindowBytes int64
 	WindowTime  time.Duration
@@ -163,7 +166,7 @@ func New(cfg Config) *Cache {
 	c.view.Store(v)
 	c.settled.Store(v)
 	if s := cfg.Seed; s != nil {
-		c.inherit(s)
+		c.load(s.tree, s.past)
 		c.cfg.Seed, c.cfg.History = nil, nil
 	}
 	return c

@@ -21,20 +21,16 @@ type Export struct {
 // Export returns the cache's content at its present progress. It fails with
 // ErrRetired and ErrNotReady.
 func (c *Cache) Export() (*Export, error) {
-	switch {
-	case c.view.Load().retired:
+	if c.view.Load().retired {
 		return nil, ErrRetired
-	case c.cfg.Stateless:
-		return nil, ErrNotReady
 	}
 	return c.export()
 }
 
-// export is Export for a cache that may be retired, and may be stateless: then
-// there is nothing but the window.
+// export is Export for a cache that may be retired.
 func (c *Cache) export() (*Export, error) {
 	v := c.view.Load()
-	if !v.ready {
+	if !v.ready || c.cfg.Stateless {
 		return nil, ErrNotReady
 	}
 	// Taken later, they are those below the view's floor and more.

@@ -318,6 +318,7 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 		}
 		return nil
 	}
+	own.Trail.Sent(revision, 1)
 	w.s.door.saw(revision)
 	w.quiet, w.s.sent = false, max(w.s.sent, revision)
 	if w.fragment {

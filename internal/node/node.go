@@ -21,6 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Node is one cache node. Create it with New, run it once.
@@ -38,6 +39,7 @@ type Node struct {
 	lineage   *lineage
 	clock     *clock
 	digest    *digest
+	trail     *trail.Trail
 	router    *router.Router
 	guard     *guard.Guard
 	etcdAPI   *etcdapi.Door
@@ -80,6 +82,7 @@ func New(cfg Config) (*Node, error) {
 		n.lineage.enter(m) // before etcd is looked at
 	}
 	n.digest = newDigest(n.log)
+	n.trail = new(trail.Trail)
 	n.store = newStore(n)
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
@@ -96,7 +99,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage = n.permits, n
+	sc.Permits, sc.Lineage, sc.Trail = n.permits, n, n.trail
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/peer"
 
+	"github.com/shardwatch/shardwatch/internal/trail"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -18,6 +19,10 @@ import (
 // message. But the streams of a connection have the same peer address, the very
 // same pointer, and no other connection's have it.
 type Connections struct {
+	// Trail is told which revisions are sent to watches; nil: nobody is. Set it
+	// before the first Open.
+	Trail *trail.Trail
+
 	pumps sync.WaitGroup
 	fan   wire.Fan // what goes to many connections is encoded once, too
 
@@ -42,6 +47,7 @@ func (c *Connections) Open(ctx context.Context) (*Stream, error) {
 	conn := c.live[p.Addr]
 	if conn == nil {
 		conn = &shared{Conn: New(&c.pumps, &c.fan)}
+		conn.trail = c.Trail
 		if c.live == nil {
 			c.live = make(map[net.Addr]*shared)
 		}

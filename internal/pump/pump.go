@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/trail"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -14,6 +15,7 @@ import (
 type Conn struct {
 	pumps *sync.WaitGroup
 	fan   *wire.Fan
+	trail *trail.Trail  // nil: nobody remembers what was sent
 	steps atomic.Uint64 // grows with every task that ends
 
 	mu          sync.Mutex
@@ -69,6 +71,8 @@ type Scratch struct {
 	Events []*kv.Event
 	// Fan is that of all connections.
 	Fan *wire.Fan
+	// Trail is told which revisions are sent to watches.
+	Trail trail.Turn
 
 	turn []*Task
 }
@@ -192,7 +196,7 @@ func (c *Conn) takeLocked() *Stream {
 // serve is the pump with number me. Superseded while it is at a stream, it
 // stays with that one until the stream has nothing left, then ends.
 func (c *Conn) serve(me int) {
-	own := Scratch{Fan: c.fan}
+	own := Scratch{Fan: c.fan, Trail: c.trail.Turn()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.pump == me {
@@ -259,6 +263,7 @@ func (c *Conn) run(s *Stream, own *Scratch) (again []*Task) {
 	if s.flush != nil {
 		s.flush.Flush()
 	}
+	own.Trail.Flush()
 	return again
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Node is what the server asks the node. All methods may be called from any
@@ -75,8 +76,10 @@ type Config struct {
 	Permits Permits
 	// Lineage begins new lineages for operators; nil: none can be begun.
 	Lineage Lineage
-	Self    shard.NodeID
-	Logger  *slog.Logger
+	// Trail is told what is sent, and asked for it; nil: nothing is remembered.
+	Trail  *trail.Trail
+	Self   shard.NodeID
+	Logger *slog.Logger
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config

@@ -170,6 +170,7 @@ func (c *crowd) send(p *parcels, own *pump.Scratch) {
 	p.sort()
 	for i := range p.list {
 		c.sendOne(&p.list[i], p, own)
+		own.Trail.Sent(p.list[i].revision, len(p.list[i].to))
 	}
 	p.sent()
 }

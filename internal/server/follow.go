@@ -335,6 +335,7 @@ func (f *follower) drain() error {
 		if err := f.batch(revision, false, f.req.GetPrevKv()); err != nil {
 			return err
 		}
+		f.srv.cfg.Trail.SentToNode(revision)
 		f.sent = max(f.sent, revision)
 	}
 }

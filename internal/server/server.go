@@ -71,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), pace: drainPace, openings: newOpenings(), health: health.NewServer()}
 
+	s.pumps.Trail = cfg.Trail
 	s.units = newUnits(&s.cfg)
 	creds := plain(cfg.ClientTLS)
 	if cfg.Etcd != nil {

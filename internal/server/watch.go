@@ -238,6 +238,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 			}
 			return nil
 		})
+		own.Trail.Sent(revision, 1)
 		w.at = revision
 		clear(events)
 	}

@@ -599,6 +599,309 @@ func (x *WatcherStatus) GetResyncs() int64 {
 	return 0
 }
 
+// TraceRevisionRequest asks for the way of a revision.
+type TraceRevisionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision.
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRevisionRequest) Reset() {
+	*x = TraceRevisionRequest{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRevisionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRevisionRequest) ProtoMessage() {}
+
+func (x *TraceRevisionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRevisionRequest.ProtoReflect.Descriptor instead.
+func (*TraceRevisionRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TraceRevisionRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// TraceRevisionResponse is the way of a revision through a node. Times are those
+// of the node's clock; durations count from received.
+type TraceRevisionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The oldest revision that it remembers; 0: none. Between it and the newest
+	// are some that changed nothing here, which it does not.
+	Oldest int64 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	// The newest one.
+	Newest int64 `protobuf:"varint,3,opt,name=newest,proto3" json:"newest,omitempty"`
+	// When the node had the revision. Not set: it does not remember it.
+	Received *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=received,proto3" json:"received,omitempty"`
+	// The copies of shards that it came into.
+	Hops []*RevisionHop `protobuf:"bytes,5,rep,name=hops,proto3" json:"hops,omitempty"`
+	// Its way on to other nodes.
+	Nodes *RevisionSent `protobuf:"bytes,6,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Its way on to watches of clients.
+	Watches       *RevisionSent `protobuf:"bytes,7,opt,name=watches,proto3" json:"watches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRevisionResponse) Reset() {
+	*x = TraceRevisionResponse{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRevisionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRevisionResponse) ProtoMessage() {}
+
+func (x *TraceRevisionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRevisionResponse.ProtoReflect.Descriptor instead.
+func (*TraceRevisionResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TraceRevisionResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *TraceRevisionResponse) GetOldest() int64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *TraceRevisionResponse) GetNewest() int64 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+func (x *TraceRevisionResponse) GetReceived() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Received
+	}
+	return nil
+}
+
+func (x *TraceRevisionResponse) GetHops() []*RevisionHop {
+	if x != nil {
+		return x.Hops
+	}
+	return nil
+}
+
+func (x *TraceRevisionResponse) GetNodes() *RevisionSent {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *TraceRevisionResponse) GetWatches() *RevisionSent {
+	if x != nil {
+		return x.Watches
+	}
+	return nil
+}
+
+// RevisionHop is a revision's way into a node's copy of one shard.
+type RevisionHop struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The copy is a relay.
+	Relay bool `protobuf:"varint,2,opt,name=relay,proto3" json:"relay,omitempty"`
+	// Where the revision came from.
+	Source ReplicaSource `protobuf:"varint,3,opt,name=source,proto3,enum=shardwatch.v1.ReplicaSource" json:"source,omitempty"`
+	// With PEER: the node.
+	SourceNode string `protobuf:"bytes,4,opt,name=source_node,json=sourceNode,proto3" json:"source_node,omitempty"`
+	// When it was there in full.
+	Received *durationpb.Duration `protobuf:"bytes,5,opt,name=received,proto3" json:"received,omitempty"`
+	// When it could be read.
+	Applied       *durationpb.Duration `protobuf:"bytes,6,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevisionHop) Reset() {
+	*x = RevisionHop{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevisionHop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevisionHop) ProtoMessage() {}
+
+func (x *RevisionHop) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevisionHop.ProtoReflect.Descriptor instead.
+func (*RevisionHop) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RevisionHop) GetShardId() uint64 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *RevisionHop) GetRelay() bool {
+	if x != nil {
+		return x.Relay
+	}
+	return false
+}
+
+func (x *RevisionHop) GetSource() ReplicaSource {
+	if x != nil {
+		return x.Source
+	}
+	return ReplicaSource_REPLICA_SOURCE_UNSPECIFIED
+}
+
+func (x *RevisionHop) GetSourceNode() string {
+	if x != nil {
+		return x.SourceNode
+	}
+	return ""
+}
+
+func (x *RevisionHop) GetReceived() *durationpb.Duration {
+	if x != nil {
+		return x.Received
+	}
+	return nil
+}
+
+func (x *RevisionHop) GetApplied() *durationpb.Duration {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+// RevisionSent says when a revision was sent on.
+type RevisionSent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How often: to how many nodes or watches.
+	Times int64 `protobuf:"varint,1,opt,name=times,proto3" json:"times,omitempty"`
+	// To the first of them.
+	First *durationpb.Duration `protobuf:"bytes,2,opt,name=first,proto3" json:"first,omitempty"`
+	// To the last of them, as yet.
+	Last          *durationpb.Duration `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevisionSent) Reset() {
+	*x = RevisionSent{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevisionSent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevisionSent) ProtoMessage() {}
+
+func (x *RevisionSent) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevisionSent.ProtoReflect.Descriptor instead.
+func (*RevisionSent) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RevisionSent) GetTimes() int64 {
+	if x != nil {
+		return x.Times
+	}
+	return 0
+}
+
+func (x *RevisionSent) GetFirst() *durationpb.Duration {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *RevisionSent) GetLast() *durationpb.Duration {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 // BumpLineageRequest says that etcd's history is another one.
 type BumpLineageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -615,7 +918,7 @@ type BumpLineageRequest struct {
 
 func (x *BumpLineageRequest) Reset() {
 	*x = BumpLineageRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +930,7 @@ func (x *BumpLineageRequest) String() string {
 func (*BumpLineageRequest) ProtoMessage() {}
 
 func (x *BumpLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +943,7 @@ func (x *BumpLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BumpLineageRequest.ProtoReflect.Descriptor instead.
 func (*BumpLineageRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BumpLineageRequest) GetLineage() uint64 {
@@ -675,7 +978,7 @@ type BumpLineageResponse struct {
 
 func (x *BumpLineageResponse) Reset() {
 	*x = BumpLineageResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +990,7 @@ func (x *BumpLineageResponse) String() string {
 func (*BumpLineageResponse) ProtoMessage() {}
 
 func (x *BumpLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +1003,7 @@ func (x *BumpLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BumpLineageResponse.ProtoReflect.Descriptor instead.
 func (*BumpLineageResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BumpLineageResponse) GetLineage() uint64 {
@@ -747,7 +1050,29 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\x04rung\x18\r \x01(\x0e2\x1a.shardwatch.v1.WatcherRungR\x04rung\x120\n" +
 	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06deltas\x18\x0f \x01(\x03R\x06deltas\x12\x18\n" +
-	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"n\n" +
+	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"2\n" +
+	"\x14TraceRevisionRequest\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xad\x02\n" +
+	"\x15TraceRevisionResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06oldest\x18\x02 \x01(\x03R\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x03 \x01(\x03R\x06newest\x126\n" +
+	"\breceived\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\breceived\x12.\n" +
+	"\x04hops\x18\x05 \x03(\v2\x1a.shardwatch.v1.RevisionHopR\x04hops\x121\n" +
+	"\x05nodes\x18\x06 \x01(\v2\x1b.shardwatch.v1.RevisionSentR\x05nodes\x125\n" +
+	"\awatches\x18\a \x01(\v2\x1b.shardwatch.v1.RevisionSentR\awatches\"\x81\x02\n" +
+	"\vRevisionHop\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x14\n" +
+	"\x05relay\x18\x02 \x01(\bR\x05relay\x124\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x1c.shardwatch.v1.ReplicaSourceR\x06source\x12\x1f\n" +
+	"\vsource_node\x18\x04 \x01(\tR\n" +
+	"sourceNode\x125\n" +
+	"\breceived\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\breceived\x123\n" +
+	"\aapplied\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\aapplied\"\x84\x01\n" +
+	"\fRevisionSent\x12\x14\n" +
+	"\x05times\x18\x01 \x01(\x03R\x05times\x12/\n" +
+	"\x05first\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
+	"\x04last\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04last\"n\n" +
 	"\x12BumpLineageRequest\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12&\n" +
@@ -765,10 +1090,11 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"WatcherAPI\x12\x1b\n" +
 	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12WATCHER_API_NATIVE\x10\x01\x12\x14\n" +
-	"\x10WATCHER_API_ETCD\x10\x022\xff\x02\n" +
+	"\x10WATCHER_API_ETCD\x10\x022\xdb\x03\n" +
 	"\fAdminService\x12Z\n" +
 	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponse\x12Y\n" +
-	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12T\n" +
+	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12Z\n" +
+	"\rTraceRevision\x12#.shardwatch.v1.TraceRevisionRequest\x1a$.shardwatch.v1.TraceRevisionResponse\x12T\n" +
 	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponse\x12b\n" +
 	"\x0fChangePlacement\x12%.shardwatch.v1.ChangePlacementRequest\x1a&.shardwatch.v1.ChangePlacementResponse0\x01BGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
 
@@ -785,7 +1111,7 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
 	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
@@ -795,40 +1121,56 @@ var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(*ListWatchersRequest)(nil),     // 5: shardwatch.v1.ListWatchersRequest
 	(*ListWatchersResponse)(nil),    // 6: shardwatch.v1.ListWatchersResponse
 	(*WatcherStatus)(nil),           // 7: shardwatch.v1.WatcherStatus
-	(*BumpLineageRequest)(nil),      // 8: shardwatch.v1.BumpLineageRequest
-	(*BumpLineageResponse)(nil),     // 9: shardwatch.v1.BumpLineageResponse
-	(*durationpb.Duration)(nil),     // 10: google.protobuf.Duration
-	(*ShardMap)(nil),                // 11: shardwatch.v1.ShardMap
-	(*Member)(nil),                  // 12: shardwatch.v1.Member
-	(*StatusResponse)(nil),          // 13: shardwatch.v1.StatusResponse
-	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
-	(*ChangePlacementRequest)(nil),  // 15: shardwatch.v1.ChangePlacementRequest
-	(*ChangePlacementResponse)(nil), // 16: shardwatch.v1.ChangePlacementResponse
+	(*TraceRevisionRequest)(nil),    // 8: shardwatch.v1.TraceRevisionRequest
+	(*TraceRevisionResponse)(nil),   // 9: shardwatch.v1.TraceRevisionResponse
+	(*RevisionHop)(nil),             // 10: shardwatch.v1.RevisionHop
+	(*RevisionSent)(nil),            // 11: shardwatch.v1.RevisionSent
+	(*BumpLineageRequest)(nil),      // 12: shardwatch.v1.BumpLineageRequest
+	(*BumpLineageResponse)(nil),     // 13: shardwatch.v1.BumpLineageResponse
+	(*durationpb.Duration)(nil),     // 14: google.protobuf.Duration
+	(*ShardMap)(nil),                // 15: shardwatch.v1.ShardMap
+	(*Member)(nil),                  // 16: shardwatch.v1.Member
+	(*StatusResponse)(nil),          // 17: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
+	(ReplicaSource)(0),              // 19: shardwatch.v1.ReplicaSource
+	(*ChangePlacementRequest)(nil),  // 20: shardwatch.v1.ChangePlacementRequest
+	(*ChangePlacementResponse)(nil), // 21: shardwatch.v1.ChangePlacementResponse
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
-	10, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
-	11, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
+	14, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
+	15, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
 	4,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
-	12, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
-	13, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
+	16, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
+	17, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
 	7,  // 5: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
 	1,  // 6: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
-	10, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
+	14, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
 	0,  // 8: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
-	14, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
-	2,  // 10: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
-	5,  // 11: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
-	8,  // 12: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
-	15, // 13: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
-	3,  // 14: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6,  // 15: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
-	9,  // 16: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
-	16, // 17: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	18, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
+	18, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
+	10, // 11: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
+	11, // 12: shardwatch.v1.TraceRevisionResponse.nodes:type_name -> shardwatch.v1.RevisionSent
+	11, // 13: shardwatch.v1.TraceRevisionResponse.watches:type_name -> shardwatch.v1.RevisionSent
+	19, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
+	14, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
+	14, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
+	14, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
+	14, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
+	2,  // 19: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
+	5,  // 20: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
+	8,  // 21: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
+	12, // 22: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
+	20, // 23: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
+	3,  // 24: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	6,  // 25: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	9,  // 26: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
+	13, // 27: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	21, // 28: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
+	24, // [24:29] is the sub-list for method output_type
+	19, // [19:24] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_admin_proto_init() }
@@ -844,7 +1186,7 @@ func file_shardwatch_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_admin_proto_rawDesc), len(file_shardwatch_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   8,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

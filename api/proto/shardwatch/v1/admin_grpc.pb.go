@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AdminService_ClusterStatus_FullMethodName   = "/shardwatch.v1.AdminService/ClusterStatus"
 	AdminService_ListWatchers_FullMethodName    = "/shardwatch.v1.AdminService/ListWatchers"
+	AdminService_TraceRevision_FullMethodName   = "/shardwatch.v1.AdminService/TraceRevision"
 	AdminService_BumpLineage_FullMethodName     = "/shardwatch.v1.AdminService/BumpLineage"
 	AdminService_ChangePlacement_FullMethodName = "/shardwatch.v1.AdminService/ChangePlacement"
 )
@@ -37,6 +38,9 @@ type AdminServiceClient interface {
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
 	// ListWatchers tells who watches what at this node, and how far they are.
 	ListWatchers(ctx context.Context, in *ListWatchersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListWatchersResponse], error)
+	// TraceRevision tells the way of a revision through this node, as far as it
+	// remembers.
+	TraceRevision(ctx context.Context, in *TraceRevisionRequest, opts ...grpc.CallOption) (*TraceRevisionResponse, error)
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
@@ -92,6 +96,16 @@ func (c *adminServiceClient) ListWatchers(ctx context.Context, in *ListWatchersR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ListWatchersClient = grpc.ServerStreamingClient[ListWatchersResponse]
 
+func (c *adminServiceClient) TraceRevision(ctx context.Context, in *TraceRevisionRequest, opts ...grpc.CallOption) (*TraceRevisionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TraceRevisionResponse)
+	err := c.cc.Invoke(ctx, AdminService_TraceRevision_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BumpLineageResponse)
@@ -133,6 +147,9 @@ type AdminServiceServer interface {
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
 	// ListWatchers tells who watches what at this node, and how far they are.
 	ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error
+	// TraceRevision tells the way of a revision through this node, as far as it
+	// remembers.
+	TraceRevision(context.Context, *TraceRevisionRequest) (*TraceRevisionResponse, error)
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
@@ -164,6 +181,9 @@ func (UnimplementedAdminServiceServer) ClusterStatus(context.Context, *ClusterSt
 }
 func (UnimplementedAdminServiceServer) ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error {
 	return status.Error(codes.Unimplemented, "method ListWatchers not implemented")
+}
+func (UnimplementedAdminServiceServer) TraceRevision(context.Context, *TraceRevisionRequest) (*TraceRevisionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TraceRevision not implemented")
 }
 func (UnimplementedAdminServiceServer) BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BumpLineage not implemented")
@@ -221,6 +241,24 @@ func _AdminService_ListWatchers_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ListWatchersServer = grpc.ServerStreamingServer[ListWatchersResponse]
 
+func _AdminService_TraceRevision_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TraceRevisionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).TraceRevision(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_TraceRevision_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).TraceRevision(ctx, req.(*TraceRevisionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_BumpLineage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BumpLineageRequest)
 	if err := dec(in); err != nil {
@@ -260,6 +298,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterStatus",
 			Handler:    _AdminService_ClusterStatus_Handler,
+		},
+		{
+			MethodName: "TraceRevision",
+			Handler:    _AdminService_TraceRevision_Handler,
 		},
 		{
 			MethodName: "BumpLineage",
