@@ -53,6 +53,12 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")
 	go test ./test/differential -run ForLong -count=1 -v -timeout 0 $(if $(ARGS),$(ARGS),-differential.for=1h)
 
+.PHONY: manifests
+manifests: ## Build deploy/k8s into dist/manifests and hold it against what will read it
+	mkdir -p dist/manifests
+	for o in deploy/k8s/overlays/*/; do "$$(tools/pinned kustomize)" build "$$o" > "dist/manifests/$$(basename "$$o").yaml"; done
+	go test -C test/manifests ./...
+
 .PHONY: check
 check: ## What CI runs
 	.ci/run

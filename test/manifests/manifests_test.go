@@ -1,0 +1,296 @@
+package manifests_test
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	admission "k8s.io/pod-security-admission/api"
+	checks "k8s.io/pod-security-admission/policy"
+)
+
+// A schema that takes anything shows nothing.
+func TestAMisspeltFieldIsRefused(t *testing.T) {
+	good := string(build(t, "production"))
+	d := strict(t)
+	if _, err := decode(d, []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	for right, wrong := range map[string]string{
+		"terminationGracePeriodSeconds":             "terminationGracePeriodSecond",
+		"readinessProbe":                            "readynessProbe",
+		"unhealthyPodEvictionPolicy":                "unhealthyPodsEvictionPolicy",
+		"dnsNames":                                  "dnsname",
+		"interval: 15s":                             "interval: 15s\n    intervall: 15s",
+		"kind: ServiceMonitor":                      "kind: ServiceMonitors",
+		"minReadySeconds: 15":                       "minReadySeconds: fifteen",
+		"apiVersion: policy/v1":                     "apiVersion: policy/v1beta7",
+		"publishNotReadyAddresses: true":            "publishNotReadyAddresses: true\n  publishNotReadyAddresses: true",
+		"automountServiceAccountToken: false\nkind": "automountToken: false\nkind",
+	} {
+		if !strings.Contains(good, right) {
+			t.Errorf("there is no %q to misspell", right)
+		}
+		if _, err := decode(d, []byte(strings.Replace(good, right, wrong, 1))); err == nil {
+			t.Errorf("%q was taken", wrong)
+		}
+	}
+}
+
+// Every pod passes the admission of namespaces that enforce "restricted", as
+// these do.
+func TestPodsAreRestricted(t *testing.T) {
+	evaluator, err := checks.NewEvaluator(checks.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := admission.LevelVersion{Level: admission.LevelRestricted, Version: admission.LatestVersion()}
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		for _, s := range of[*apps.StatefulSet](objects) {
+			pod := s.Spec.Template
+			if verdict := checks.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec)); !verdict.Allowed {
+				t.Errorf("%s: %s: %s", s.Name, verdict.ForbiddenReason(), verdict.ForbiddenDetail())
+			}
+			if token := pod.Spec.AutomountServiceAccountToken; token == nil || *token {
+				t.Errorf("%s: has a token of its service account", s.Name)
+			}
+			for _, c := range pod.Spec.Containers {
+				if ro := c.SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
+					t.Errorf("%s: container %s may write to its root", s.Name, c.Name)
+				}
+			}
+		}
+		for _, n := range of[*core.Namespace](objects) {
+			if n.Labels[admission.EnforceLevelLabel] != string(admission.LevelRestricted) {
+				t.Errorf("namespace %s enforces %q", n.Name, n.Labels[admission.EnforceLevelLabel])
+			}
+		}
+	})
+}
+
+// What objects call each other by is there: selectors select the pods, ports are
+// the containers', and whatever is mounted or read exists.
+func TestReferencesResolve(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		nodes := shardwatch(t, objects)
+		pod := nodes.Spec.Template
+		for _, s := range of[*core.Service](objects) {
+			if s.Name == "etcd" {
+				continue
+			}
+			if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+				t.Errorf("Service %s selects %v, pods have %v", s.Name, s.Spec.Selector, pod.Labels)
+			}
+			for _, p := range s.Spec.Ports {
+				knownPort(t, &pod.Spec, "Service "+s.Name, p.TargetPort)
+			}
+		}
+		for _, p := range of[*policy.PodDisruptionBudget](objects) {
+			selects(t, "PodDisruptionBudget "+p.Name, p.Spec.Selector, pod.Labels)
+		}
+		for _, n := range of[*networking.NetworkPolicy](objects) {
+			selects(t, "NetworkPolicy "+n.Name, &n.Spec.PodSelector, pod.Labels)
+			for _, rule := range n.Spec.Ingress {
+				for _, p := range rule.Ports {
+					knownPort(t, &pod.Spec, "NetworkPolicy "+n.Name, *p.Port)
+				}
+			}
+		}
+		for _, m := range of[*monitoring.ServiceMonitor](objects) {
+			for _, s := range of[*core.Service](objects) {
+				if s.Name == nodes.Spec.ServiceName {
+					selects(t, "ServiceMonitor "+m.Name, &m.Spec.Selector, s.Labels)
+				}
+			}
+		}
+		for i := range pod.Spec.TopologySpreadConstraints {
+			c := &pod.Spec.TopologySpreadConstraints[i]
+			selects(t, "the spread over "+c.TopologyKey, c.LabelSelector, pod.Labels)
+		}
+		if !exists(of[*core.Service](objects), nodes.Spec.ServiceName) {
+			t.Errorf("there is no Service %s, which serviceName says", nodes.Spec.ServiceName)
+		}
+		if !exists(of[*core.ServiceAccount](objects), pod.Spec.ServiceAccountName) {
+			t.Errorf("there is no ServiceAccount %s", pod.Spec.ServiceAccountName)
+		}
+		secretsAreMade(t, objects, &pod.Spec)
+		issuersExist(t, objects)
+	})
+}
+
+// The Secrets that people make, by docs/install.md; all others are cert-manager's.
+var byHand = map[string]bool{"shardwatch-etcd": true, "shardwatch-gossip": true}
+
+func secretsAreMade(t *testing.T, objects []runtime.Object, pod *core.PodSpec) {
+	t.Helper()
+	made := map[string]bool{}
+	for _, c := range of[*certmanager.Certificate](objects) {
+		made[c.Spec.SecretName] = true
+	}
+	for _, v := range pod.Volumes {
+		if s := v.Secret; s != nil && !made[s.SecretName] && !byHand[s.SecretName] {
+			t.Errorf("volume %s: nobody makes the Secret %s", v.Name, s.SecretName)
+		}
+	}
+	for _, i := range of[*certmanager.Issuer](objects) {
+		if i.Spec.CA != nil && !made[i.Spec.CA.SecretName] {
+			t.Errorf("Issuer %s: nobody makes the Secret %s", i.Name, i.Spec.CA.SecretName)
+		}
+	}
+}
+
+func issuersExist(t *testing.T, objects []runtime.Object) {
+	t.Helper()
+	for _, c := range of[*certmanager.Certificate](objects) {
+		if !exists(of[*certmanager.Issuer](objects), c.Spec.IssuerRef.Name) {
+			t.Errorf("Certificate %s: there is no Issuer %s", c.Name, c.Spec.IssuerRef.Name)
+		}
+		for _, name := range c.Spec.DNSNames {
+			if strings.HasSuffix(name, ".svc") && !strings.HasSuffix(name, "."+c.Namespace+".svc") {
+				t.Errorf("Certificate %s: %s is not in the namespace %s", c.Name, name, c.Namespace)
+			}
+		}
+	}
+}
+
+// A pod has time to drain, and none is waited for that waits for others.
+func TestPodsMayDrainAndFoundACluster(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		nodes := shardwatch(t, objects)
+		pod := &nodes.Spec.Template.Spec
+		settings := settings(t, objects, pod)
+		drain, err := time.ParseDuration(settings["CACHENODE_DRAIN_TIMEOUT"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What follows a drain: memberlist's last probe, and the exit.
+		const rest = 10 * time.Second
+		sleep := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
+		if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < sleep+drain+rest {
+			t.Errorf("terminationGracePeriodSeconds (%s) is below preStop (%s) + --drain-timeout (%s) + %s", grace, sleep, drain, rest)
+		}
+		voters, err := strconv.Atoi(settings["CACHENODE_BOOTSTRAP_EXPECT"])
+		if err != nil || int(*nodes.Spec.Replicas) < voters {
+			t.Errorf("%d replicas cannot found a cluster of %d voters: %v", *nodes.Spec.Replicas, voters, err)
+		}
+		if voters > 1 && nodes.Spec.PodManagementPolicy != apps.ParallelPodManagement {
+			t.Errorf("podManagementPolicy is %q: the first pod would wait for others that are not started", nodes.Spec.PodManagementPolicy)
+		}
+		for _, p := range of[*policy.PodDisruptionBudget](objects) {
+			if most := p.Spec.MaxUnavailable; most == nil || *most != intstr.FromInt32(1) {
+				t.Errorf("the PodDisruptionBudget allows %v pods to be away", most)
+			}
+		}
+		for _, s := range of[*core.Service](objects) {
+			if s.Name == nodes.Spec.ServiceName && (!s.Spec.PublishNotReadyAddresses || s.Spec.ClusterIP != core.ClusterIPNone) {
+				t.Errorf("Service %s does not tell where pods are that are not ready", s.Name)
+			}
+		}
+	})
+}
+
+// shardwatch returns the StatefulSet of the nodes.
+func shardwatch(t *testing.T, objects []runtime.Object) *apps.StatefulSet {
+	t.Helper()
+	for _, s := range of[*apps.StatefulSet](objects) {
+		if s.Name == "shardwatch" {
+			return s
+		}
+	}
+	t.Fatal("there is no StatefulSet shardwatch")
+	return nil
+}
+
+// settings returns the environment of the first container; what Kubernetes fills
+// in is made up.
+func settings(t *testing.T, objects []runtime.Object, pod *core.PodSpec) map[string]string {
+	t.Helper()
+	env := map[string]string{}
+	for _, from := range pod.Containers[0].EnvFrom {
+		for _, m := range of[*core.ConfigMap](objects) {
+			if m.Name == from.ConfigMapRef.Name {
+				for k, v := range m.Data {
+					env[k] = v
+				}
+			}
+		}
+		if len(env) == 0 {
+			t.Errorf("there is no ConfigMap %s", from.ConfigMapRef.Name)
+		}
+	}
+	fields := map[string]string{
+		"metadata.name": "shardwatch-0", "metadata.namespace": "shardwatch", "status.podIP": "192.0.2.7",
+		"metadata.labels['topology.kubernetes.io/zone']": "",
+	}
+	for _, e := range pod.Containers[0].Env {
+		value := e.Value
+		if e.ValueFrom != nil {
+			made, ok := fields[e.ValueFrom.FieldRef.FieldPath]
+			if !ok {
+				t.Errorf("%s: field %s: what would that be?", e.Name, e.ValueFrom.FieldRef.FieldPath)
+			}
+			value = made
+		}
+		for k, v := range env {
+			value = strings.ReplaceAll(value, "$("+k+")", v)
+		}
+		if strings.Contains(value, "$(") {
+			t.Errorf("%s is %q: Kubernetes knows only variables that come before it", e.Name, value)
+		}
+		env[e.Name] = value
+	}
+	for name, value := range env {
+		if strings.HasPrefix(value, "/") && strings.HasPrefix(name, "CACHENODE_") && name != "CACHENODE_PREFIX" && !mounted(pod, value) {
+			t.Errorf("%s: nothing is mounted for %s", name, value)
+		}
+	}
+	return env
+}
+
+func mounted(pod *core.PodSpec, file string) bool {
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if file == m.MountPath || path.Dir(file) == m.MountPath {
+			return true
+		}
+	}
+	return false
+}
+
+func selects(t *testing.T, who string, s *meta.LabelSelector, have map[string]string) {
+	t.Helper()
+	selector, err := meta.LabelSelectorAsSelector(s)
+	if err != nil || selector.Empty() || !selector.Matches(labels.Set(have)) {
+		t.Errorf("%s selects %v, what is there has %v: %v", who, selector, have, err)
+	}
+}
+
+func knownPort(t *testing.T, pod *core.PodSpec, who string, port intstr.IntOrString) {
+	t.Helper()
+	for _, p := range pod.Containers[0].Ports {
+		if p.Name == port.StrVal || p.ContainerPort == port.IntVal {
+			return
+		}
+	}
+	t.Errorf("%s: the container has no port %s", who, port.String())
+}
+
+func exists[T meta.Object](objects []T, name string) bool {
+	for _, o := range objects {
+		if o.GetName() == name {
+			return true
+		}
+	}
+	return false
+}

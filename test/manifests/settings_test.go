@@ -1,0 +1,77 @@
+package manifests_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// cachenode, as it is in the image, takes what the pods' environment says, and
+// knows every setting in it.
+func TestCachenodeTakesTheSettings(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "cachenode")
+	command(t, "go", "build", "-tags", "nodev", "-o", bin, "./cmd/cachenode")
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		pod := shardwatch(t, objects).Spec.Template.Spec
+		if args := pod.Containers[0].Args; len(args) != 1 || args[0] != "run" {
+			t.Errorf("args are %q: settings are to be in the environment", args)
+		}
+		files := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), bin, "config")
+		for name, value := range settings(t, objects, &pod) {
+			if rest, ok := strings.CutPrefix(value, "/etc/shardwatch/"); ok {
+				value = filepath.Join(files, rest)
+				secret(t, value)
+			}
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "sets nothing") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// secret writes what a mounted Secret would have under the name of file.
+func secret(t *testing.T, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, certificate, certificate, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"ca.crt":  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+		"key":     []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
