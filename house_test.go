@@ -32,6 +32,8 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/mutant"},
+		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/operate"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
@@ -40,7 +42,7 @@ func floors() [][]string {
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},
 		{"internal/etcdapi"},
-		{"internal/server"},
+		{"internal/server", "internal/statuspage"},
 		{"internal/node"},
 		{"internal/devetcd", "internal/sim"},
 		{"cmd/cachenode"},

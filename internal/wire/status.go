@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -35,6 +36,7 @@ const (
 	reasonLimit     = "LIMIT"
 	reasonNotLeader = "NOT_LEADER"
 	reasonRefused   = "REFUSED"
+	reasonStaleMap  = "STALE_MAP"
 	reasonUnknown   = "UNAUTHENTICATED"
 	reasonDenied    = "DENIED"
 )
@@ -58,6 +60,8 @@ func Status(err error) error {
 		unknown     *kv.UnauthenticatedError
 		denied      *kv.DeniedError
 		leader      *shard.LeaderError
+		stale       *shard.StaleError
+		refused     *operate.RefusedError
 	)
 	switch {
 	case errors.As(err, &compacted):
@@ -87,6 +91,12 @@ func Status(err error) error {
 		return build(codes.PermissionDenied, err, reasonDenied, 0)
 	case errors.As(err, &leader):
 		return build(codes.Unavailable, err, reasonNotLeader, 0, "leader", string(leader.Leader))
+	case errors.As(err, &stale):
+		return build(codes.FailedPrecondition, err, reasonStaleMap, 0,
+			"if_version", number(stale.IfVersion), "current", number(stale.Current))
+	case errors.As(err, &refused):
+		return build(codes.FailedPrecondition, err, reasonRefused, 0,
+			"field", refused.Field, "reason", refused.Reason, "force", strconv.FormatBool(refused.Force))
 	case errors.Is(err, shard.ErrRefused):
 		return build(codes.FailedPrecondition, err, reasonRefused, 0)
 	}
@@ -177,7 +187,12 @@ func Error(err error) error {
 		return &kv.DeniedError{Detail: s.Message()}
 	case reasonNotLeader:
 		return &shard.LeaderError{Leader: shard.NodeID(m["leader"])}
+	case reasonStaleMap:
+		return &shard.StaleError{IfVersion: num("if_version"), Current: num("current")}
 	case reasonRefused:
+		if m["field"] != "" {
+			return &operate.RefusedError{Field: m["field"], Reason: m["reason"], Force: m["force"] == "true"}
+		}
 		return fmt.Errorf("%w (%s)", shard.ErrRefused, s.Message())
 	case reasonLimit:
 		n, _ := strconv.ParseInt(m["max"], 10, 64)

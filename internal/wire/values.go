@@ -39,14 +39,19 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 		}
 	}
 	for i := range m.Shards {
-		s := &m.Shards[i]
-		key, end := s.Range.Etcd()
-		out.Shards = append(out.Shards, &shardwatchv1.Shard{
-			Id: uint64(s.ID), Key: key, RangeEnd: end, Epoch: s.Epoch, Replicas: names(s.Replicas),
-			Pins: names(s.Home.Pins), WantedReplicas: int32(s.Home.Replicas), Joins: m.Joins(i), //nolint:gosec // few
-		})
+		one := shardMessage(&m.Shards[i])
+		one.Joins = m.Joins(i)
+		out.Shards = append(out.Shards, one)
 	}
 	return out
+}
+
+func shardMessage(s *shard.Shard) *shardwatchv1.Shard {
+	key, end := s.Range.Etcd()
+	return &shardwatchv1.Shard{
+		Id: uint64(s.ID), Key: key, RangeEnd: end, Epoch: s.Epoch, Replicas: names(s.Replicas),
+		Pins: names(s.Home.Pins), WantedReplicas: int32(s.Home.Replicas), //nolint:gosec // few
+	}
 }
 
 func names(nodes []shard.NodeID) []string {

@@ -690,7 +690,8 @@ type PlacementStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As it is: one, or the two that are merged.
 	From []*Shard `protobuf:"bytes,1,rep,name=from,proto3" json:"from,omitempty"`
-	// As it will be: one, or the parts. Of one that is yet to come the ID is 0.
+	// As it will be: one, or the parts. The IDs of parts are those that they get
+	// if nothing else happens before; that of a merged shard is 0.
 	To []*Shard `protobuf:"bytes,2,rep,name=to,proto3" json:"to,omitempty"`
 	// The nodes that have to fetch it from others.
 	Filling []string `protobuf:"bytes,3,rep,name=filling,proto3" json:"filling,omitempty"`

@@ -1,0 +1,426 @@
+package operate_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// cluster is a, b, c and d, of which a, b and c vote, with shards 1 [, /g), 2 [/g,
+// /m), 3 [/m, /t) and, in another served range, 4 [/t, ), where the planner wants
+// them, 1 KiB each.
+func cluster(t *testing.T) *operate.Cluster {
+	t.Helper()
+	c := &operate.Cluster{Voters: []shard.NodeID{"a", "b", "c"}}
+	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {
+		c.Members = append(c.Members, shard.Member{Name: name, Level: shard.Level, State: shard.Alive, BootstrapExpect: 3})
+	}
+	f, err := shard.Place(shard.Found{
+		ClusterID: "test", EtcdClusterID: 1, Cuts: []string{"/g", "/m"},
+		Spec: shard.Spec{Ranges: []kv.Range{{End: "/t"}, {Start: "/t"}}, Shards: 4, Replicas: 2},
+	}, c.Members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Map, err = shard.Apply(nil, shard.Command{Change: f}); err != nil {
+		t.Fatal(err)
+	}
+	load(c)
+	return c
+}
+
+// load makes everything loaded where the map says.
+func load(c *operate.Cluster) {
+	c.Copies = make(map[shard.NodeID]map[shard.ID]operate.Copy)
+	for _, m := range c.Members {
+		c.Copies[m.Name] = make(map[shard.ID]operate.Copy)
+		for _, s := range c.Map.Shards {
+			if slices.Contains(s.Replicas, m.Name) {
+				c.Copies[m.Name][s.ID] = operate.Copy{Ready: true, Keys: 4, Bytes: 1 << 10}
+			}
+		}
+	}
+}
+
+// propose makes a change of the map.
+func propose(t *testing.T, c *operate.Cluster, change shard.Change) {
+	t.Helper()
+	next, err := shard.Apply(c.Map, shard.Command{IfVersion: c.Map.Version, Change: change})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Map = next
+}
+
+// state sets what gossip says of a node.
+func state(c *operate.Cluster, node shard.NodeID, s shard.State) {
+	for i := range c.Members {
+		if c.Members[i].Name == node {
+			c.Members[i].State = s
+		}
+	}
+}
+
+func replicas(t *testing.T, c *operate.Cluster, id shard.ID) []shard.NodeID {
+	t.Helper()
+	s, ok := c.Map.Shard(id)
+	if !ok {
+		t.Fatalf("no shard %d", id)
+	}
+	return s.Replicas
+}
+
+// stranger returns a node that has not got the shard.
+func stranger(t *testing.T, c *operate.Cluster, id shard.ID) shard.NodeID {
+	t.Helper()
+	for _, m := range c.Members {
+		if !slices.Contains(replicas(t, c, id), m.Name) {
+			return m.Name
+		}
+	}
+	t.Fatalf("everybody has shard %d", id)
+	return ""
+}
+
+// Every refusal says what is wrong and what is allowed, and names the flag or
+// argument that it is about.
+func TestRefusals(t *testing.T) {
+	drained := func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) }
+	for name, test := range map[string]struct {
+		given   func(t *testing.T, c *operate.Cluster)
+		request operate.Request
+		field   string
+		says    string
+		force   bool // overrides it
+	}{
+		"an unknown shard": {nil, operate.Split{Shard: 9, At: []string{"/a"}}, "shard", "there is no shard 9; there are 1, 2, 3, 4", false},
+		"a shard that is gone": {
+			func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Split{Shard: 1, At: []string{"/c"}}) },
+			operate.Split{Shard: 1, At: []string{"/a"}},
+			"shard", "there is no shard 1 any more: it was split or merged; there are 5, 6, 2, 3, 4", false,
+		},
+		"a cut outside":      {nil, operate.Split{Shard: 2, At: []string{"/z"}}, "at", `"/z" does not lie in shard 2, which has ["/g", "/m")`, false},
+		"a cut at the start": {nil, operate.Split{Shard: 2, At: []string{"/g"}}, "at", `shard 2 begins at "/g" already`, false},
+		"a cut at the end":   {nil, operate.Split{Shard: 2, At: []string{"/m"}}, "at", `shard 2 ends at "/m" already`, false},
+		"an empty cut":       {nil, operate.Split{Shard: 1, At: []string{""}}, "at", `shard 1 begins at "" already`, false},
+		"a cut twice":        {nil, operate.Split{Shard: 2, At: []string{"/h", "/h"}}, "at", `"/h" is named twice`, false},
+		"a split of what is being loaded": {
+			func(t *testing.T, c *operate.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
+			operate.Split{Shard: 2, At: []string{"/h"}},
+			"shard", "shard 2 is still being loaded at", true,
+		},
+
+		"merging with itself":         {nil, operate.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
+		"merging what does not touch": {nil, operate.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 do not touch: the neighbours of 3 are 2 and 4", false},
+		"merging over served ranges":  {nil, operate.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
+		"merging with nobody":         {nil, operate.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
+		"merging what is being loaded": {
+			func(t *testing.T, c *operate.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
+			operate.Merge{Shard: 1, With: 2},
+			"with", "still being loaded", true,
+		},
+		"merging what was moved apart": {
+			func(t *testing.T, c *operate.Cluster) {
+				propose(t, c, shard.Rehome{Homes: []shard.ShardHome{
+					{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}, {Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"c", "d"}}},
+				}})
+			},
+			operate.Merge{Shard: 1, With: 2},
+			"with", "both were moved by hand, to different nodes: the merged shard would stay with a, b", true,
+		},
+		"splitting what is being merged": {
+			func(t *testing.T, c *operate.Cluster) {
+				together, err := shard.Together(c.Map, 1, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				propose(t, c, together)
+			},
+			operate.Split{Shard: 2, At: []string{"/h"}},
+			"shard", "shard 2 is about to be merged with its neighbour", true,
+		},
+
+		"taking the last replica":  {nil, operate.Move{Shard: 1}, "to", "shard 1 would lose its last replica", false},
+		"fewer replicas":           {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a"}}, "to", "shard 1 would have 1 of the 2 replicas that the cluster wants (--replicas)", true},
+		"moving to a stranger":     {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
+		"owned by a stranger":      {nil, operate.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
+		"moving to a node twice":   {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
+		"moving to a drained node": {drained, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: cachectl undrain d comes first", false},
+		"owned by a drained node":  {drained, operate.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
+		"moving to a dead node":    {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Dead) }, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
+		"moving to a suspect":      {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Suspect) }, operate.Move{Shard: 1, Owner: "d"}, "owner", "did not answer lately", true},
+		"moving to who has left":   {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Left) }, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
+		"to and owner":             {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
+		"all replicas in one zone": {
+			func(_ *testing.T, c *operate.Cluster) {
+				for i, zone := range []string{"east", "east", "west", "west"} {
+					c.Members[i].Zone = zone
+				}
+			},
+			operate.Move{Shard: 1, To: []shard.NodeID{"a", "b"}},
+			"to", `all replicas of shard 1 would be in zone "east", and there are others`, true,
+		},
+
+		"draining nobody":     {nil, operate.Drain{}, "nodes", "name the nodes", false},
+		"draining a stranger": {nil, operate.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
+		"draining all":        {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "nobody would be left", false},
+		"draining the last": {
+			func(t *testing.T, c *operate.Cluster) {
+				propose(t, c, shard.Drain{Nodes: []shard.NodeID{"a", "b", "c"}})
+			},
+			operate.Drain{Nodes: []shard.NodeID{"d"}},
+			"nodes", "nobody would be left", false,
+		},
+		"draining below the replicas": {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
+		"draining below a quorum": {
+			func(_ *testing.T, c *operate.Cluster) {
+				state(c, "b", shard.Dead)
+				c.Members[3].BootstrapExpect = 0 // d never votes
+				c.Members = append(c.Members, shard.Member{Name: "e", Level: shard.Level, State: shard.Alive})
+			},
+			operate.Drain{Nodes: []shard.NodeID{"a"}},
+			"nodes", "1 of 3 voters would be left once a is stopped, and 2 are needed", true,
+		},
+		"undraining a stranger": {nil, operate.Undrain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t)
+			if test.given != nil {
+				test.given(t, c)
+			}
+			_, err := operate.Judge(c, operate.Order{Request: test.request})
+			refused, invalid := new(operate.RefusedError), new(kv.InvalidError)
+			switch {
+			case errors.As(err, &refused):
+			case errors.As(err, &invalid):
+				refused = &operate.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
+			default:
+				t.Fatalf("got %v", err)
+			}
+			if refused.Field != test.field || !strings.Contains(refused.Reason, test.says) || refused.Force != test.force {
+				t.Errorf("got %+v", refused)
+			}
+			plan, err := operate.Judge(c, operate.Order{Request: test.request, Force: true})
+			if (err == nil) != test.force {
+				t.Errorf("with force: %v", err)
+			}
+			if err == nil && !slices.ContainsFunc(plan.Warnings, func(w string) bool { return strings.Contains(w, test.says) }) {
+				t.Errorf("warnings: %q", plan.Warnings)
+			}
+		})
+	}
+}
+
+func TestAnotherVersion(t *testing.T) {
+	c := cluster(t)
+	_, err := operate.Judge(c, operate.Order{Request: operate.Rebalance{}, IfVersion: 7})
+	if err == nil || err.Error() != "if_version: the shard map has version 1, not 7" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// outline is a plan in short: what becomes of what, who fills, and bytes.
+func outline(p *operate.Plan) string {
+	var out []string
+	for _, s := range p.Steps {
+		line := ""
+		for _, f := range s.From {
+			line += fmt.Sprintf("%d%v ", f.ID, f.Replicas)
+		}
+		line += "->"
+		for _, to := range s.To {
+			line += fmt.Sprintf(" %d%v", to.ID, to.Replicas)
+		}
+		out = append(out, fmt.Sprintf("%s fill %v %d", line, s.Filling, s.Bytes))
+	}
+	return strings.Join(out, "; ")
+}
+
+// follow does what the voters and the planner do until nothing is left, and
+// returns how often something was.
+func follow(t *testing.T, c *operate.Cluster, p *operate.Plan) (rounds int) {
+	t.Helper()
+	if p.Change != nil {
+		propose(t, c, p.Change)
+	}
+	var planner shard.Planner
+	copies := slices.ContainsFunc(p.Steps, func(s operate.Step) bool { return len(s.Filling) > 0 })
+	for ; rounds < 20; rounds++ {
+		if moves := shard.Plan(c.Map, c.Members); len(moves) > 0 {
+			propose(t, c, shard.Assign{Moves: moves})
+		} else if merges := shard.Merges(c.Map); len(merges) > 0 {
+			propose(t, c, merges[0])
+		} else {
+			loading := p.Progress(c, &planner)
+			load(c)
+			if done := p.Progress(c, &planner); !done.Done || done.Left != 0 {
+				t.Errorf("not done: %+v", done)
+			}
+			if loading.Done && copies {
+				t.Errorf("done before it was loaded")
+			}
+			return rounds
+		}
+		if now := p.Progress(c, &planner); now.Done && copies {
+			t.Errorf("done too early: %+v", now)
+		}
+	}
+	t.Error("never at rest")
+	return rounds
+}
+
+// What a plan shows is what happens.
+func TestPlansComeTrue(t *testing.T) {
+	for name, test := range map[string]struct {
+		given   func(t *testing.T, c *operate.Cluster)
+		request func(t *testing.T, c *operate.Cluster) operate.Request
+		quiet   bool // nothing is to be done
+	}{
+		"split": {nil, func(*testing.T, *operate.Cluster) operate.Request {
+			return operate.Split{Shard: 2, At: []string{"/j", "/h"}}
+		}, false},
+		"merge": {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Merge{Shard: 3, With: 2} }, false},
+		"move": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
+			return operate.Move{Shard: 2, To: []shard.NodeID{stranger(t, c, 2), replicas(t, c, 2)[0]}}
+		}, false},
+		"owner": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
+			return operate.Move{Shard: 2, Owner: replicas(t, c, 2)[1]}
+		}, false},
+		"owner from outside": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
+			return operate.Move{Shard: 2, Owner: stranger(t, c, 2)}
+		}, false},
+		"drain": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
+			return operate.Drain{Nodes: replicas(t, c, 2)[:1]}
+		}, false},
+		"undrain": {func(t *testing.T, c *operate.Cluster) {
+			drain, err := operate.Judge(c, operate.Order{Request: operate.Drain{Nodes: replicas(t, c, 2)[:1]}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			follow(t, c, drain)
+		}, func(_ *testing.T, c *operate.Cluster) operate.Request { return operate.Undrain{Nodes: c.Map.Drained} }, false},
+		"rebalance": {func(t *testing.T, c *operate.Cluster) {
+			move, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 2, Owner: stranger(t, c, 2)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			follow(t, c, move)
+		}, func(*testing.T, *operate.Cluster) operate.Request { return operate.Rebalance{} }, false},
+		"drained already": {
+			func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) },
+			func(*testing.T, *operate.Cluster) operate.Request { return operate.Drain{Nodes: []shard.NodeID{"d"}} }, true,
+		},
+		"not drained":      {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Undrain{Nodes: []shard.NodeID{"d"}} }, true},
+		"balanced already": {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Rebalance{} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t)
+			if test.given != nil {
+				test.given(t, c)
+			}
+			r := test.request(t, c)
+			p, err := operate.Judge(c, operate.Order{Request: r})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.quiet != (p.Change == nil) {
+				t.Errorf("change %+v", p.Change)
+			}
+			told := outline(p)
+			before := c.Map
+			follow(t, c, p)
+			for _, s := range p.Steps {
+				now := c.Map.Overlapping(s.Range)
+				if len(now) != len(s.To) {
+					t.Fatalf("planned %s, got %+v", told, now)
+				}
+				for i := range now {
+					if now[i].Range != s.To[i].Range || !slices.Equal(now[i].Replicas, s.To[i].Replicas) || (s.To[i].ID != 0 && s.To[i].ID != now[i].ID) {
+						t.Errorf("planned %s, got %+v", told, now)
+					}
+				}
+			}
+			for _, s := range before.Shards {
+				planned := slices.ContainsFunc(p.Steps, func(step operate.Step) bool { return step.Range.Overlaps(s.Range) })
+				if now, ok := c.Map.Shard(s.ID); !planned && (!ok || !slices.Equal(now.Replicas, s.Replicas)) {
+					t.Errorf("shard %d was not in %s, and is %+v", s.ID, told, now)
+				}
+			}
+			again, err := operate.Judge(c, operate.Order{Request: r})
+			if _, gone := r.(operate.Split); gone || name == "merge" {
+				return // it names shards that are gone
+			}
+			if err != nil || again.Change != nil || len(again.Steps) > 0 {
+				t.Errorf("the same again: %v, %+v", err, again)
+			}
+		})
+	}
+}
+
+// A copy that a node has to fetch is told with its size, or that nobody knows it.
+func TestWhatIsCopied(t *testing.T) {
+	c := cluster(t)
+	fresh := stranger(t, c, 2)
+	move := operate.Order{Request: operate.Move{Shard: 2, To: []shard.NodeID{fresh, replicas(t, c, 2)[1]}}}
+	p, err := operate.Judge(c, move)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Steps) != 1 || !slices.Equal(p.Steps[0].Filling, []shard.NodeID{fresh}) || p.Steps[0].Bytes != 1<<10 {
+		t.Errorf("got %s", outline(p))
+	}
+	c.Copies = nil
+	if p, err = operate.Judge(c, move); err != nil || p.Steps[0].Bytes != -1 {
+		t.Errorf("unknown: %v, %s", err, outline(p))
+	}
+}
+
+// The larger of two shards stays where it is.
+func TestTheSmallerShardComes(t *testing.T) {
+	for _, larger := range []shard.ID{1, 2} {
+		c := cluster(t)
+		for _, copies := range c.Copies {
+			if held, ok := copies[larger]; ok {
+				held.Bytes <<= 10
+				copies[larger] = held
+			}
+		}
+		p, err := operate.Judge(c, operate.Order{Request: operate.Merge{Shard: 1, With: 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if homes := p.Change.(shard.Rehome).Homes; len(homes) != 1 || homes[0].Shard == larger {
+			t.Errorf("with %d as the larger: %+v", larger, homes)
+		}
+	}
+}
+
+// A replica that is being loaded is told with how much it has.
+func TestFilling(t *testing.T) {
+	c := cluster(t)
+	fresh := stranger(t, c, 2)
+	p, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 2, To: []shard.NodeID{replicas(t, c, 2)[0], fresh}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	propose(t, c, p.Change)
+	propose(t, c, shard.Assign{Moves: shard.Plan(c.Map, c.Members)})
+	c.Copies[fresh][2] = operate.Copy{Bytes: 256}
+	now := p.Progress(c, new(shard.Planner))
+	if want := (operate.Filling{Shard: 2, Node: fresh, Bytes: 256, OfBytes: 1 << 10}); now.Done || len(now.Filling) != 1 || now.Filling[0] != want {
+		t.Errorf("got %+v", now)
+	}
+	if !slices.Contains(p.Ask(c.Map), fresh) {
+		t.Errorf("asks %v", p.Ask(c.Map))
+	}
+	delete(c.Copies, fresh)
+	if now := p.Progress(c, new(shard.Planner)); now.Done || now.Left != 1 {
+		t.Errorf("without an answer: %+v", now)
+	}
+}

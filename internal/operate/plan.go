@@ -1,0 +1,161 @@
+package operate
+
+import (
+	"slices"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Plan is what an order comes to.
+type Plan struct {
+	// Version is that of the map that it was made for.
+	Version uint64
+	// Change is what to propose; nil: nothing, it is made already.
+	Change shard.Change
+	// Steps are what becomes of which shards, in key order.
+	Steps []Step
+	// Warnings are what Force has overridden.
+	Warnings []string
+}
+
+// Step is what becomes of one shard, or of several that become one.
+type Step struct {
+	// Range is that of From, and of To.
+	Range kv.Range
+	// From are the shards as they are, To as they will be. The IDs of parts are those
+	// that they get if nothing else happens before; that of a merged shard is 0.
+	From, To []shard.Shard
+	// Filling are the nodes that have to fetch the shard from others.
+	Filling []shard.NodeID
+	// Bytes is about how much that is for all of them; -1: not known.
+	Bytes int64
+}
+
+// maxRounds bounds the planner's way: a move takes two, a merge two more.
+const maxRounds = 8
+
+// settled returns the map after all that the planner does with it on these
+// members.
+func settled(m *shard.Map, members []shard.Member) (*shard.Map, error) {
+	var planner shard.Planner
+	for range maxRounds {
+		var change shard.Change
+		if moves := planner.Plan(m, members); len(moves) > 0 {
+			change = shard.Assign{Moves: moves}
+		} else if merges := shard.Merges(m); len(merges) > 0 {
+			change = merges[0]
+		} else {
+			break
+		}
+		next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: change})
+		if err != nil {
+			return nil, err
+		}
+		m = next
+	}
+	return m, nil
+}
+
+// lay fills in the steps.
+func (p *Plan) lay(c *Cluster, r Request) error {
+	m := c.Map
+	if p.Change != nil {
+		var err error
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: p.Change}); err != nil {
+			return err
+		}
+	}
+	end, err := settled(m, c.Members)
+	if err != nil {
+		return err
+	}
+	for _, s := range diff(c.Map, end) {
+		for i := range s.To {
+			if s.To[i].ID >= m.NextID {
+				s.To[i].ID = 0
+			}
+		}
+		if slices.ContainsFunc(s.From, func(from shard.Shard) bool {
+			return slices.ContainsFunc(s.To, func(to shard.Shard) bool { return r.touches(&from, &to) })
+		}) {
+			s.measure(c)
+			p.Steps = append(p.Steps, s)
+		}
+	}
+	return nil
+}
+
+// diff returns a step for every part of the key space where the maps differ, the
+// smallest parts that both maps cut at.
+func diff(from, to *shard.Map) (steps []Step) {
+	a, b := from.Shards, to.Shards
+	for len(a) > 0 && len(b) > 0 {
+		i, j := 1, 1
+		for a[i-1].Range.End != b[j-1].Range.End {
+			if behind(a[i-1].Range.End, b[j-1].Range.End) {
+				j++
+			} else {
+				i++
+			}
+		}
+		if i > 1 || j > 1 || a[0].ID != b[0].ID || !slices.Equal(a[0].Replicas, b[0].Replicas) {
+			steps = append(steps, Step{Range: kv.Range{Start: a[0].Range.Start, End: a[i-1].Range.End}, From: a[:i], To: b[:j]})
+		}
+		a, b = a[i:], b[j:]
+	}
+	return steps
+}
+
+// behind reports whether a range that ends at a ends behind one that ends at b.
+func behind(a, b string) bool { return b != "" && (a == "" || a > b) }
+
+// measure tells what has to be copied: a part of a shard counts as its share of
+// the keys, evenly.
+func (s *Step) measure(c *Cluster) {
+	for i := range s.To {
+		for _, n := range s.To[i].Replicas {
+			for j := range s.From {
+				from := &s.From[j]
+				if !from.Range.Overlaps(s.To[i].Range) || slices.Contains(from.Replicas, n) {
+					continue
+				}
+				if !slices.Contains(s.Filling, n) {
+					s.Filling = append(s.Filling, n)
+				}
+				if held := c.bytes(from); held < 0 {
+					s.Bytes = -1
+				} else if s.Bytes >= 0 {
+					s.Bytes += held / int64(len(s.To))
+				}
+			}
+		}
+	}
+}
+
+// bytes returns how much the shard holds; -1: not known.
+func (c *Cluster) bytes(s *shard.Shard) int64 {
+	out := int64(-1)
+	for _, n := range s.Replicas {
+		if held, ok := c.Copies[n][s.ID]; ok && held.Ready {
+			out = max(out, held.Bytes)
+		}
+	}
+	return out
+}
+
+func (r Split) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard }
+
+func (r Merge) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard || from.ID == r.With }
+
+func (r Move) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard }
+
+func (r Drain) touches(from, _ *shard.Shard) bool { return has(from, r.Nodes) }
+
+func (r Undrain) touches(_, to *shard.Shard) bool { return has(to, r.Nodes) }
+
+func (Rebalance) touches(_, _ *shard.Shard) bool { return true }
+
+func has(s *shard.Shard, nodes []shard.NodeID) bool {
+	return slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return slices.Contains(nodes, n) })
+}

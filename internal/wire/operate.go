@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"slices"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Order returns what an operator wants. It fails with a *kv.InvalidError when that
+// is nothing.
+func Order(m *shardwatchv1.ChangePlacementRequest) (operate.Order, error) {
+	out := operate.Order{
+		ID: m.GetRequestId(), Repeated: m.GetRepeated(), IfVersion: m.GetIfVersion(), DryRun: m.GetDryRun(), Force: m.GetForce(),
+	}
+	switch c := m.GetChange().(type) {
+	case *shardwatchv1.ChangePlacementRequest_Split:
+		split := operate.Split{Shard: shard.ID(c.Split.GetShard())}
+		for _, key := range c.Split.GetAt() {
+			split.At = append(split.At, string(key))
+		}
+		out.Request = split
+	case *shardwatchv1.ChangePlacementRequest_Merge:
+		out.Request = operate.Merge{Shard: shard.ID(c.Merge.GetShard()), With: shard.ID(c.Merge.GetWith())}
+	case *shardwatchv1.ChangePlacementRequest_Move:
+		out.Request = operate.Move{Shard: shard.ID(c.Move.GetShard()), To: nodes(c.Move.GetTo()), Owner: shard.NodeID(c.Move.GetOwner())}
+	case *shardwatchv1.ChangePlacementRequest_Drain:
+		out.Request = operate.Drain{Nodes: nodes(c.Drain.GetNodes())}
+	case *shardwatchv1.ChangePlacementRequest_Undrain:
+		out.Request = operate.Undrain{Nodes: nodes(c.Undrain.GetNodes())}
+	case *shardwatchv1.ChangePlacementRequest_Rebalance:
+		out.Request = operate.Rebalance{}
+	default:
+		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain or rebalance"}
+	}
+	return out, nil
+}
+
+func nodes(names []string) []shard.NodeID {
+	var out []shard.NodeID
+	for _, n := range names {
+		out = append(out, shard.NodeID(n))
+	}
+	return out
+}
+
+// planPart is how many steps a message carries.
+const planPart = 1000
+
+// PlanMessages returns a plan in parts; there is always one.
+func PlanMessages(p *operate.Plan) []*shardwatchv1.PlacementPlan {
+	out := []*shardwatchv1.PlacementPlan{{MapVersion: p.Version, Warnings: p.Warnings}}
+	for steps := range slices.Chunk(p.Steps, planPart) {
+		last := out[len(out)-1]
+		if len(last.GetSteps()) > 0 {
+			last = &shardwatchv1.PlacementPlan{MapVersion: p.Version}
+			out = append(out, last)
+		}
+		for i := range steps {
+			last.Steps = append(last.Steps, stepMessage(&steps[i]))
+		}
+	}
+	return out
+}
+
+func stepMessage(s *operate.Step) *shardwatchv1.PlacementStep {
+	out := &shardwatchv1.PlacementStep{Filling: names(s.Filling), BytesToCopy: s.Bytes}
+	for i := range s.From {
+		out.From = append(out.From, shardMessage(&s.From[i]))
+	}
+	for i := range s.To {
+		out.To = append(out.To, shardMessage(&s.To[i]))
+	}
+	return out
+}
+
+// maxFilling bounds what is told of replicas that are being loaded.
+const maxFilling = 100
+
+// ProgressMessage returns how far a plan has come.
+func ProgressMessage(p *operate.Progress) *shardwatchv1.PlacementProgress {
+	out := &shardwatchv1.PlacementProgress{MapVersion: p.Version, ShardsLeft: int32(p.Left), Done: p.Done} //nolint:gosec // few
+	for _, f := range p.Filling[:min(len(p.Filling), maxFilling)] {
+		out.Filling = append(out.Filling, &shardwatchv1.ReplicaFilling{
+			Shard: uint64(f.Shard), Node: string(f.Node), Bytes: f.Bytes, OfBytes: f.OfBytes,
+		})
+	}
+	return out
+}
