@@ -166,7 +166,7 @@ func New(cfg Config) *Cache {
 	c.view.Store(v)
 	c.settled.Store(v)
 	if s := cfg.Seed; s != nil {
-		c.load(s.tree, s.past)
+		c.inherit(s)
 		c.cfg.Seed, c.cfg.History = nil, nil
 	}
 	return c

@@ -21,16 +21,20 @@ type Export struct {
 // Export returns the cache's content at its present progress. It fails with
 // ErrRetired and ErrNotReady.
 func (c *Cache) Export() (*Export, error) {
-	if c.view.Load().retired {
+	switch {
+	case c.view.Load().retired:
 		return nil, ErrRetired
+	case c.cfg.Stateless:
+		return nil, ErrNotReady
 	}
 	return c.export()
 }
 
-// export is Export for a cache that may be retired.
+// export is Export for a cache that may be retired, and may be stateless: then
+// there is nothing but the window.
 func (c *Cache) export() (*Export, error) {
 	v := c.view.Load()
-	if !v.ready || c.cfg.Stateless {
+	if !v.ready {
 		return nil, ErrNotReady
 	}
 	// Taken later, they are those below the view's floor and more.

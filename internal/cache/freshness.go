@@ -75,6 +75,14 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 	return true
 }
 
+// since returns since when everything is known to be here, for a cache that
+// started at start, and false while that is not known.
+func (f *freshness) since(start time.Time) (time.Time, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return start.Add(f.freshAt), f.known
+}
+
 // Observe tells the cache that etcd, read linearizably after the time at, was
 // at revision. Once the cache has everything up to it, the data is as fresh as
 // that. It reports whether the cache has to get there first: see Demand.

@@ -142,7 +142,7 @@ func (s *store) at(revision kv.Revision) map[string]*versions {
 			return m
 		}
 	}
-	return nil
+	return map[string]*versions{}
 }
 
 func (s *store) head() (current kv.Revision, quiet bool) {
@@ -451,8 +451,13 @@ func (x *client) changes(ctx context.Context) error {
 	if x.rng.IntN(2) == 0 {
 		at = max(since, progress-kv.Revision(x.rng.IntN(20)))
 	}
-	r := x.randomRange()
 	x.stat.changes++
+	return x.changesOf(ctx, x.randomRange(), since, at)
+}
+
+// changesOf takes what has changed in r between two revisions.
+func (x *client) changesOf(ctx context.Context, r kv.Range, since, at kv.Revision) error {
+	progress, floor := x.c.Progress(), x.c.DeltaFloor()
 	got, err := x.c.Changes(ctx, r, since, at)
 	var compacted *kv.CompactedError
 	switch {

@@ -24,15 +24,22 @@ func (c *Cache) At(ctx context.Context, revision kv.Revision) (*Snapshot, error)
 		return nil, ErrNotReady
 	case revision == 0:
 		return &Snapshot{Revision: v.progress, root: v.root}, nil
-	case v.changed <= revision:
-		return &Snapshot{Revision: revision, root: v.root}, nil
 	}
-	root, oldest := c.roots.at(revision)
+	root, oldest := c.rootAt(v, revision)
 	if root == nil {
-		if oldest == 0 {
-			oldest = v.changed
-		}
 		return nil, &kv.CompactedError{Requested: revision, Floor: oldest}
 	}
 	return &Snapshot{Revision: revision, root: root}, nil
+}
+
+// rootAt returns the state at a revision that v has reached, or nil and the
+// oldest revision whose state is kept.
+func (c *Cache) rootAt(v *view, revision kv.Revision) (root *tree, oldest kv.Revision) {
+	if v.changed <= revision {
+		return v.root, 0
+	}
+	if root, oldest = c.roots.at(revision); root == nil && oldest == 0 {
+		oldest = v.changed
+	}
+	return root, oldest
 }

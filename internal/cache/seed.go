@@ -1,7 +1,10 @@
 package cache
 
 import (
+	"cmp"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/mutant"
@@ -45,9 +48,12 @@ func (h *History) join(older *History) {
 }
 
 // tombstones returns all deletes of the history, by revision.
-func (h *History) tombstones() []kv.Tombstone {
-	out := slices.Clip(h.Tombstones[:cutTombstones(h.Tombstones, h.Floor)])
-	for _, b := range h.Batches {
+func (h *History) tombstones() []kv.Tombstone { return h.deletesBelow(math.MaxInt64) }
+
+// deletesBelow returns the deletes below a revision, in order.
+func (h *History) deletesBelow(revision kv.Revision) []kv.Tombstone {
+	out := slices.Clip(h.Tombstones[:cutTombstones(h.Tombstones, min(h.Floor, revision))])
+	for _, b := range h.Batches[:cutBatches(h.Batches, revision)] {
 		for i := range b.Events {
 			if e := &b.Events[i]; e.Type == kv.Delete {
 				out = append(out, kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision})
@@ -59,13 +65,13 @@ func (h *History) tombstones() []kv.Tombstone {
 
 // cutBatches returns how many of the batches lie below revision.
 func cutBatches(list []*kv.Batch, revision kv.Revision) int {
-	n, _ := slices.BinarySearchFunc(list, revision, func(b *kv.Batch, r kv.Revision) int { return int(b.Revision - r) })
+	n, _ := slices.BinarySearchFunc(list, revision, func(b *kv.Batch, r kv.Revision) int { return cmp.Compare(b.Revision, r) })
 	return n
 }
 
 // cutTombstones is cutBatches for tombstones.
 func cutTombstones(list []kv.Tombstone, revision kv.Revision) int {
-	n, _ := slices.BinarySearchFunc(list, revision, func(t kv.Tombstone, r kv.Revision) int { return int(t.Revision - r) })
+	n, _ := slices.BinarySearchFunc(list, revision, func(t kv.Tombstone, r kv.Revision) int { return cmp.Compare(t.Revision, r) })
 	return n
 }
 
@@ -91,27 +97,156 @@ func (h *History) Part(r kv.Range) *History {
 	return out
 }
 
-// Seed is what a new cache starts with instead of nothing.
-type Seed struct {
-	tree *tree
-	past *History
-}
-
-// Seed returns the part of the cache that lies in r, for a child of a split:
-// it inherits state and history, so that its watchers miss nothing. Call it
-// after Run has returned. It is nil when there is nothing to inherit.
-func (c *Cache) Seed(r kv.Range) *Seed {
-	x, err := c.export()
-	if err != nil || !c.cfg.Range.Covers(r) {
+// Unite returns the history of ranges that lie side by side, from theirs in key
+// order, which it may change. It goes as far as the one that goes least far, and
+// is complete from where all of them are; what a revision did in several of
+// them is one batch again. It is nil when they have no revision in common.
+func Unite(parts ...*History) *History {
+	out := &History{Progress: math.MaxInt64}
+	for _, h := range parts {
+		out.Progress = min(out.Progress, h.Progress)
+		out.Floor, out.DeltaFloor = max(out.Floor, h.Floor), max(out.DeltaFloor, h.DeltaFloor)
+	}
+	if out.Floor > out.Progress+1 {
 		return nil
 	}
-	s := &Seed{tree: newTree(), past: x.Past().Part(r)}
+	for _, h := range parts {
+		from, to := cutBatches(h.Batches, out.Floor), cutBatches(h.Batches, out.Progress+1)
+		out.Batches = append(out.Batches, h.Batches[from:to]...)
+		deletes := h.deletesBelow(out.Floor)
+		out.Tombstones = append(out.Tombstones, deletes[cutTombstones(deletes, out.DeltaFloor):]...)
+	}
+	slices.SortStableFunc(out.Tombstones, func(a, b kv.Tombstone) int { return cmp.Compare(a.Revision, b.Revision) })
+	slices.SortStableFunc(out.Batches, func(a, b *kv.Batch) int { return cmp.Compare(a.Revision, b.Revision) })
+	whole := out.Batches[:0]
+	for _, b := range out.Batches {
+		n := len(whole)
+		if n == 0 || whole[n-1].Revision != b.Revision {
+			whole = append(whole, b)
+			continue
+		}
+		if mutant.On("merge-drops-half") {
+			continue
+		}
+		whole[n-1].Events = append(whole[n-1].Events, b.Events...)
+		if b.Received.After(whole[n-1].Received) {
+			whole[n-1].Received = b.Received
+		}
+	}
+	clear(out.Batches[len(whole):])
+	out.Batches = whole
+	return out
+}
+
+// Seed is what a new cache starts with instead of nothing.
+type Seed struct {
+	tree    *tree       // the state at base
+	base    kv.Revision // where the new cache's oldest kept root is
+	past    *History    // on both sides of base
+	freshAt time.Time   // all that etcd had acknowledged by then is here; zero: not known
+}
+
+// Inherit returns what caches have in r, for a shard that comes of a split, a
+// merge, or both: state and history as of the revision that all of them have
+// reached, and the states of revisions before it that all of them keep. Watchers
+// of theirs that are ahead of that are so of the new cache, too, and miss
+// nothing. For a stateless cache the state is left out, and caches without one
+// will do.
+//
+// Of caches that overlap the first ones are taken. Call it after their Run has
+// returned. It is nil when they do not cover r, are not loaded, or are so far
+// apart that the ones ahead do not keep the state of where the others are.
+func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
+	parts := cover(r, stateless, from)
+	if parts == nil {
+		return nil
+	}
+	histories := make([]*History, len(parts))
+	base := kv.Revision(0)
+	for i, p := range parts {
+		x, err := p.c.export()
+		if err != nil {
+			return nil
+		}
+		histories[i] = x.Past().Part(p.r)
+		_, oldest := p.c.rootAt(p.c.view.Load(), 0)
+		base = max(base, oldest)
+	}
+	s := &Seed{tree: newTree(), past: Unite(histories...)}
+	if s.past == nil {
+		return nil
+	}
 	if mutant.On("split-without-window") {
 		s.past.Batches = nil
 	}
-	x.Snapshot.Ascend(r, func(item *kv.KeyValue) bool {
-		s.tree.Load(item)
-		return true
-	})
+	for _, p := range parts {
+		// Who has come least far was as fresh as it says at just this revision.
+		if at, known := p.c.freshness.since(p.c.start); known && p.c.Progress() == s.past.Progress && at.After(s.freshAt) {
+			s.freshAt = at
+		}
+	}
+	if stateless {
+		s.base = s.past.Progress
+		return s
+	}
+	if s.base = max(base, s.past.Floor-1); s.base > s.past.Progress {
+		return nil
+	}
+	for _, p := range parts {
+		v := p.c.view.Load()
+		root, _ := p.c.rootAt(v, s.base)
+		if mutant.On("merge-of-two-moments") {
+			root = v.root
+		}
+		(&Snapshot{root: root}).Ascend(p.r, func(item *kv.KeyValue) bool {
+			s.tree.Load(item)
+			return true
+		})
+	}
 	return s
+}
+
+// part is a cache and what is to be taken of it.
+type part struct {
+	c *Cache
+	r kv.Range
+}
+
+// cover returns caches that have r, side by side and in key order; nil when
+// they do not.
+func cover(r kv.Range, stateless bool, from []*Cache) []part {
+	var out []part
+	for {
+		i := slices.IndexFunc(from, func(c *Cache) bool {
+			return c.view.Load().ready && (stateless || !c.cfg.Stateless) && c.cfg.Range.Contains(r.Start)
+		})
+		if i < 0 {
+			return nil
+		}
+		p, _ := from[i].cfg.Range.Intersect(r)
+		out = append(out, part{c: from[i], r: p})
+		if p.End == r.End {
+			return out
+		}
+		r.Start = p.End
+	}
+}
+
+// inherit starts with a seed. What happened behind its base happens again, so
+// that there are roots of all revisions since.
+func (c *Cache) inherit(s *Seed) {
+	known := cutBatches(s.past.Batches, s.base+1)
+	c.load(s.tree, &History{
+		Progress: s.base, Floor: s.past.Floor, Batches: s.past.Batches[:known],
+		DeltaFloor: s.past.DeltaFloor, Tombstones: s.past.Tombstones,
+	})
+	for _, b := range s.past.Batches[known:] {
+		c.apply(b)
+	}
+	c.advance(s.past.Progress)
+	c.counters.batches.Store(0) // they were counted where they came in
+	c.counters.events.Store(0)
+	if !s.freshAt.IsZero() {
+		c.freshness.observe(s.freshAt.Sub(c.start), s.past.Progress)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -39,7 +41,7 @@ func TestSplitInheritsWindowAndState(t *testing.T) {
 	if floor == 11 {
 		t.Fatal("the test wants a window that has moved")
 	}
-	if parent.Seed(kv.Range{Start: "a"}) == nil {
+	if Inherit(kv.Range{Start: "a"}, false, parent) == nil {
 		t.Error("an empty part is a part")
 	}
 	stop()
@@ -47,7 +49,7 @@ func TestSplitInheritsWindowAndState(t *testing.T) {
 	for _, r := range []kv.Range{{End: "5"}, {Start: "5"}} {
 		childSource := newScript()
 		cfg := small(childSource)
-		cfg.Range, cfg.Seed = r, parent.Seed(r)
+		cfg.Range, cfg.Seed = r, Inherit(r, false, parent)
 		child := New(cfg)
 		select {
 		case <-child.Ready():
@@ -100,13 +102,211 @@ func TestSplitInheritsWindowAndState(t *testing.T) {
 }
 
 func TestNothingToInherit(t *testing.T) {
-	if New(small(nil)).Seed(all) != nil {
+	if Inherit(all, false) != nil || Inherit(all, false, New(small(nil))) != nil {
 		t.Error("a seed of a cache that was never loaded")
 	}
-	cfg := small(nil)
-	cfg.Range = kv.Prefix("/a/")
-	if loaded(cfg, 10).Seed(kv.Prefix("/b/")) != nil {
+	part := func(r kv.Range) *Cache {
+		cfg := small(nil)
+		cfg.Range = r
+		return loaded(cfg, 10)
+	}
+	a, c := part(kv.Prefix("/a/")), part(kv.Prefix("/c/"))
+	if Inherit(kv.Prefix("/b/"), false, a, c) != nil {
 		t.Error("a seed of keys that are not held")
+	}
+	if Inherit(kv.Range{Start: "/a/", End: "/c0"}, false, a, c) != nil {
+		t.Error("a seed with a gap")
+	}
+	relay := small(nil)
+	relay.Stateless = true
+	if r := loaded(relay, 10); Inherit(all, false, r) != nil || Inherit(all, true, r) == nil {
+		t.Error("a relay's heir is a relay")
+	}
+}
+
+// Two shards are merged that are at different revisions, and the one ahead no
+// longer knows what it was where the other is.
+func TestTooFarApartToMerge(t *testing.T) {
+	left, right := small(nil), small(nil)
+	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}
+	right.RootsBytes = 0
+	a, b := loaded(left, 10), loaded(right, 10)
+	two := puts(12, "x")
+	b.apply(&two)
+	if Inherit(all, false, a, b) != nil {
+		t.Error("the state of revision 10 is nowhere")
+	}
+	one := puts(12, "a")
+	a.apply(&one)
+	s := Inherit(all, false, a, b)
+	if s == nil || len(s.past.Batches) != 1 || len(s.past.Batches[0].Events) != 2 {
+		t.Fatalf("what both did at 12 is one revision: %+v", s)
+	}
+}
+
+// Shards are split and merged and cut anew, again and again, each as far as it
+// happens to be. Every one that comes of it holds what the model does: at each
+// revision, in its window, and of what was deleted long ago.
+func TestHeirsAgainstModel(t *testing.T) {
+	rng := newRand(t)
+	generations := 150
+	if testing.Short() {
+		generations = 30
+	}
+	s := newStore(rng, 60, 0)
+	for range 100 {
+		s.grow()
+	}
+	config := func(r kv.Range, seed *Seed) Config {
+		cfg := small(nil)
+		cfg.Range, cfg.Seed = r, seed
+		cfg.WindowBytes, cfg.TombstoneBytes = 16<<10, 1<<20
+		return cfg
+	}
+	caches := []*Cache{New(config(all, nil))}
+	caches[0].load(newTree(), &History{Progress: 1, Floor: 2, DeltaFloor: 2})
+	roots, reads := 0, 0
+	for range generations {
+		for range rng.IntN(80) {
+			s.grow()
+		}
+		now, _ := s.head()
+		for _, c := range caches {
+			advanceTo(s, c, max(c.Progress(), now-kv.Revision(rng.IntN(20))))
+		}
+		var heirs []*Cache
+		for _, r := range somePartition(rng, s) {
+			seed := Inherit(r, false, caches...)
+			if seed == nil {
+				t.Fatalf("%v inherits nothing", r)
+			}
+			heirs = append(heirs, New(config(r, seed)))
+		}
+		for _, c := range heirs {
+			progress, floor, oldest := kv.Revision(1<<60), kv.Revision(0), kv.Revision(0)
+			for _, p := range caches {
+				if p.Range().Overlaps(c.Range()) {
+					progress, floor = min(progress, p.Progress()), max(floor, p.Floor())
+					_, root := p.rootAt(p.view.Load(), 0)
+					oldest = max(oldest, root)
+				}
+			}
+			if c.Progress() != progress || c.Floor() < floor {
+				t.Fatalf("heir of %v is at %d with floor %d, its parents at %d with %d", c.Range(), c.Progress(), c.Floor(), progress, floor)
+			}
+			x := client{s: s, c: c, rng: rng}
+			oldest = max(oldest, floor-1)
+			for at := oldest; at <= progress; at++ {
+				if err := x.stateAt(at); err != nil {
+					t.Fatal(err)
+				}
+				roots++
+			}
+			for range 10 {
+				reads++
+				from := c.Floor() + kv.Revision(rng.Int64N(int64(progress-c.Floor()+2)))
+				if err := x.replay(from); err != nil {
+					t.Fatal(err)
+				}
+				low := max(1, c.DeltaFloor()-1)
+				since := low + kv.Revision(rng.Int64N(int64(progress-low+1)))
+				if err := x.changesOf(t.Context(), x.randomRangeIn(c.Range()), since, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		caches = heirs
+	}
+	t.Logf("%d states of the past, %d replays", roots, reads)
+}
+
+// somePartition cuts all keys in up to four ranges.
+func somePartition(rng *rand.Rand, s *store) []kv.Range {
+	var cuts []string
+	for range rng.IntN(4) {
+		cuts = append(cuts, s.keys[rng.IntN(len(s.keys))])
+	}
+	slices.Sort(cuts)
+	var out []kv.Range
+	start := ""
+	for _, c := range slices.Compact(cuts) {
+		out = append(out, kv.Range{Start: start, End: c})
+		start = c
+	}
+	return append(out, kv.Range{Start: start})
+}
+
+// advanceTo has a cache that does not run apply what happens up to a revision.
+func advanceTo(s *store, c *Cache, revision kv.Revision) {
+	for _, at := range s.between(c.Progress()+1, revision) {
+		whole := s.batch(at)
+		b := kv.Batch{Revision: at, Received: whole.Received}
+		for _, e := range whole.Events {
+			if c.Range().ContainsBytes(e.KV.Key()) {
+				b.Events = append(b.Events, e)
+			}
+		}
+		if len(b.Events) > 0 {
+			c.apply(&b)
+		}
+	}
+	c.advance(revision)
+}
+
+func (x *client) randomRangeIn(in kv.Range) kv.Range {
+	for {
+		if r, some := x.randomRange().Intersect(in); some {
+			return r
+		}
+	}
+}
+
+// stateAt holds the state at a revision against the store.
+func (x *client) stateAt(revision kv.Revision) error {
+	snap, err := x.c.At(context.Background(), revision)
+	if err != nil {
+		return fmt.Errorf("state at %d: %w", revision, err)
+	}
+	want := map[string]kv.Revision{}
+	for k, v := range x.s.at(revision) {
+		if x.c.Range().Contains(k) {
+			want[k] = v.mod
+		}
+	}
+	got := map[string]kv.Revision{}
+	snap.Ascend(all, func(item *kv.KeyValue) bool {
+		got[string(item.Key())] = item.ModRevision()
+		return true
+	})
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("state of %v at %d: %v, not %v", x.c.Range(), revision, got, want)
+	}
+	return nil
+}
+
+// replay watches a random range from a revision to the cache's progress.
+func (x *client) replay(from kv.Revision) error {
+	r := x.randomRangeIn(x.c.Range())
+	w, err := x.c.Watch(r, from, &wakes{})
+	if err != nil {
+		return fmt.Errorf("watch %v from %d: %w", r, from, err)
+	}
+	defer w.Close()
+	for next := from; ; {
+		revision, events, err := w.Next(nil)
+		if err != nil {
+			return fmt.Errorf("watch %v from %d: %w", r, next, err)
+		}
+		if revision == 0 {
+			if missed, _ := x.s.after(r, next); missed > 0 && missed <= x.c.Progress() {
+				return fmt.Errorf("watch %v from %d: %d is missing", r, from, missed)
+			}
+			return nil
+		}
+		if err := x.compare(r, next, revision, events); err != nil {
+			return fmt.Errorf("watch %v from %d: %w", r, from, err)
+		}
+		next = revision + 1
 	}
 }
 

@@ -63,7 +63,7 @@ func Map(version uint64, cuts []string, nodes ...shard.NodeID) *shard.Map {
 }
 
 // Use makes the node's caches those of m. Caches whose shard is gone or has
-// another range or lineage end; their children inherit from them.
+// another range or lineage end; what comes in their place inherits from them.
 func (n *Node) Use(m *shard.Map) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,11 +94,13 @@ func (n *Node) launchLocked(s *shard.Shard, gone []*held) *held {
 	cfg := cache.Defaults()
 	h := &held{gate: &Gate{}, done: make(chan struct{})}
 	cfg.Range, cfg.Lineage, cfg.Source = s.Range, n.m.Lineage, n.history.Source(h.gate)
+	var from []*cache.Cache
 	for _, g := range gone {
-		if g.cache.Lineage() == cfg.Lineage && g.cache.Range().Covers(s.Range) {
-			cfg.Seed = g.cache.Seed(s.Range)
+		if g.cache.Lineage() == cfg.Lineage {
+			from = append(from, g.cache)
 		}
 	}
+	cfg.Seed = cache.Inherit(s.Range, false, from...)
 	if n.tune != nil {
 		n.tune(&cfg)
 	}

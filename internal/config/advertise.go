@@ -11,8 +11,8 @@ type Advertised struct {
 	Client, Peer, Raft, Gossip, HTTP string
 }
 
-// Advertised works out what to tell others. The host of an address is
-// Advertise when that is set, else the host that the listener is bound to, else
+// Advertised works out what to tell others. The host of the clients' address is
+// AdvertiseClients when that is set. Else the host of an address is Advertise, else the host that the listener is bound to, else
 // the best of local, which are the machine's own addresses: a private one
 // before a public one, IPv4 before IPv6. c is valid.
 //
@@ -26,6 +26,8 @@ func (c Config) Advertised(local []netip.Addr) (Advertised, error) {
 			return Advertised{}, err
 		}
 		switch {
+		case i == 0 && c.AdvertiseClients != "":
+			host = c.AdvertiseClients
 		case c.Advertise != "":
 			host = c.Advertise
 		case anyHost(host):

@@ -23,6 +23,9 @@ type Config struct {
 	// Advertise is the host under which others reach this node. Empty: see
 	// Advertised.
 	Advertise string
+	// AdvertiseClients is the host under which clients reach this node, where it
+	// is another one: a name that its certificate has. Empty: Advertise.
+	AdvertiseClients string
 
 	// Join are the gossip addresses of other nodes, host[:port]. A DNS name
 	// stands for all its addresses.

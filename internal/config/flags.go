@@ -28,6 +28,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen.Gossip, "gossip-listen", c.Listen.Gossip, "`address` for gossip, TCP and UDP")
 	fs.StringVar(&c.Listen.HTTP, "http-listen", c.Listen.HTTP, "`address` for /healthz, /readyz and /metrics")
 	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
+	fs.StringVar(&c.AdvertiseClients, "advertise-clients", "", "`host` under which clients reach this node, where it is another one")
 
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")

@@ -111,12 +111,13 @@ func (c Config) validateAddresses(m *mistakes) {
 		}
 		ports[port] = append(ports[port], taken{l.flag, host})
 	}
-	if a := c.Advertise; a != "" {
+	for _, a := range []struct{ flag, host string }{{"advertise", c.Advertise}, {"advertise-clients", c.AdvertiseClients}} {
 		switch {
-		case anyHost(a):
-			m.addf("--advertise %s: others cannot dial \"any address\"; give one of this machine's", a)
-		case strings.ContainsAny(a, "/ ") || (strings.Contains(a, ":") && !isIP(a)):
-			m.addf("--advertise %q: want a host alone; the ports are those of the listeners", a)
+		case a.host == "":
+		case anyHost(a.host):
+			m.addf("--%s %s: others cannot dial \"any address\"; give one of this machine's", a.flag, a.host)
+		case strings.ContainsAny(a.host, "/ ") || (strings.Contains(a.host, ":") && !isIP(a.host)):
+			m.addf("--%s %q: want a host alone; the ports are those of the listeners", a.flag, a.host)
 		}
 	}
 	for _, j := range c.Join {

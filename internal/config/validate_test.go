@@ -64,6 +64,10 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			[]string{`--listen ":0": the port must be`, `--http-listen ":70000": the port must be`},
 		},
 		"advertise any": {func(c *config.Config) { c.Advertise = "0.0.0.0" }, []string{"--advertise 0.0.0.0: others cannot dial"}},
+		"advertise to clients": {
+			func(c *config.Config) { c.AdvertiseClients = "node.example:7400" },
+			[]string{`--advertise-clients "node.example:7400": want a host alone`},
+		},
 		"advertise with a port": {
 			func(c *config.Config) { c.Advertise = "host:7400" },
 			[]string{`--advertise "host:7400": want a host alone`},
@@ -231,6 +235,15 @@ func TestAdvertised(t *testing.T) {
 				t.Errorf("gossip %q", got.Gossip)
 			}
 		})
+	}
+}
+
+func TestClientsAreToldAnotherName(t *testing.T) {
+	cfg := valid(t)
+	cfg.Advertise, cfg.AdvertiseClients = "10.1.2.3", "node-0.example"
+	got, err := cfg.Advertised(nil)
+	if err != nil || got.Client != "node-0.example:7400" || got.Peer != "10.1.2.3:7401" || got.Gossip != "10.1.2.3:7946" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Load reads what an earlier run of the node has saved for shards. What is of
 // another origin or not whole is discarded, with a message. Where a shard is
-// new, what was saved of one that covered it is taken. Call it once, before
+// new, what was saved of those that it was made of is taken. Call it once, before
 // Save.
 //
 // The time that has passed since it was saved does not count as age: a window
@@ -32,13 +32,8 @@ func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache
 	}
 	out := make(map[shard.ID]*cache.History)
 	for id, r := range shards {
-		if from, ok := s.covering(id, r); ok {
-			if h := s.read(from); h != nil {
-				if s.logs[from].rng != r {
-					h = h.Part(r)
-				}
-				out[id] = h
-			}
+		if h := s.known(id, r); h != nil {
+			out[id] = h
 		}
 	}
 	s.note(func(st *Status) { st.Bytes = s.bytes() })
@@ -99,19 +94,40 @@ func foreign(is, want Origin) error {
 	return fmt.Errorf("it is of lineage %d, and this is %d", is.Lineage, want.Lineage)
 }
 
-// covering returns which logs have what there is to know of r: those of the
-// shard, or of one that covered it.
-func (s *Store) covering(id shard.ID, r kv.Range) (from shard.ID, ok bool) {
+// known returns what there is to know of r: from the logs of the shard, or else
+// of others that had its keys; nil: nothing.
+func (s *Store) known(id shard.ID, r kv.Range) *cache.History {
 	if l := s.logs[id]; l != nil && l.rng == r {
-		return id, true
+		return s.read(id)
 	}
+	var parts []*cache.History
+	for {
+		from, ok := s.newest(r.Start)
+		if !ok {
+			return nil
+		}
+		h := s.read(from)
+		if h == nil {
+			return nil
+		}
+		part, _ := s.logs[from].rng.Intersect(r)
+		parts = append(parts, h.Part(part))
+		if part.End == r.End {
+			return cache.Unite(parts...)
+		}
+		r.Start = part.End
+	}
+}
+
+// newest returns the shard that had a key last, of those that have logs.
+func (s *Store) newest(key string) (id shard.ID, ok bool) {
 	newest := kv.Revision(-1)
 	for other, l := range s.logs {
-		if n := len(l.window.files); n > 0 && l.rng.Covers(r) && l.window.files[n-1].after > newest {
-			from, ok, newest = other, true, l.window.files[n-1].after
+		if n := len(l.window.files); n > 0 && l.rng.Contains(key) && l.window.files[n-1].after > newest {
+			id, ok, newest = other, true, l.window.files[n-1].after
 		}
 	}
-	return from, ok
+	return id, ok
 }
 
 // read reads what the logs of a shard have; nil: nothing.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -200,6 +201,52 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// What was saved of two shards that were merged since is the history of the one
+// that came of them, as far as both go.
+func TestAMergedShardInherits(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	left, right := kv.Range{Start: "/a", End: "/k/30"}, kv.Range{Start: "/k/30", End: "/z"}
+	save := func(id shard.ID, r kv.Range) {
+		t.Helper()
+		cfg := cache.Defaults()
+		cfg.Range, cfg.Seed = r, cache.Inherit(r, false, w.cache)
+		if err := s.Save(t.Context(), origin, []Shard{{ID: id, Range: r, Export: cache.New(cfg).Export}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run(300)
+	save(8, left)
+	known := inKeyOrder(w.past())
+	w.run(100)
+	save(9, right)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := load(t, dir, origin, 10, w.r)
+	if h == nil || h.Progress != known.Progress || h.Floor > 3 {
+		t.Fatalf("got %+v, want all up to %d", h, known.Progress)
+	}
+	if err := part(inKeyOrder(h), known, w.r); err != nil {
+		t.Error(err)
+	}
+	if _, h, _ := load(t, dir, origin, 10, kv.Range{Start: "/a", End: "/zz"}); h != nil {
+		t.Error("of a part of it nothing was saved")
+	}
+}
+
+// inKeyOrder orders the events of each revision: those of several shards come in
+// another order than etcd's.
+func inKeyOrder(h *cache.History) *cache.History {
+	for i, b := range h.Batches {
+		c := *b
+		c.Events = slices.SortedFunc(slices.Values(b.Events), func(x, y kv.Event) int { return bytes.Compare(x.KV.Key(), y.KV.Key()) })
+		h.Batches[i] = &c
+	}
+	return h
 }
 
 // What is of another cluster, etcd or lineage is not used, said so and removed.

@@ -23,7 +23,8 @@ func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	mine := slices.Contains(sh.Replicas, s.n.self)
-	if mine && !s.caughtUp(ctx, m.Version) {
+	// What comes in the place of what was here knows more than a new relay would.
+	if !s.caughtUp(ctx, m.Version) {
 		return nil, nil, unavailable(sh.ID, "this node has not come to the newest shard map yet")
 	}
 	var own *held
@@ -87,16 +88,8 @@ func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
 	}
 	h := s.relays[sh.ID]
 	if h == nil {
-		cfg := s.n.cfg.Cache
-		cfg.Range, cfg.Lineage, cfg.Stateless = sh.Range, m.Lineage, true
-		id := sh.ID
-		h = s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
-			Candidates: func() []replica.Candidate { return s.n.relays(id) },
-			Warm:       func() []replica.Candidate { return nil },
-			Noticed:    s.n.digest.add,
-			Logger:     s.n.log.With("shard", uint64(id), "relay", true),
-		})
-		s.relays[id] = h
+		h = s.lend(m, &sh, nil)
+		s.relays[h.id] = h
 	}
 	h.users++
 	return h, sync.OnceFunc(func() {
@@ -105,6 +98,20 @@ func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
 		if h.users--; h.users == 0 {
 			h.idle = time.Now()
 		}
+	})
+}
+
+// lend runs a relay, which begins with seed when that is not nil. It has no
+// users yet.
+func (s *store) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *held {
+	cfg := s.n.cfg.Cache
+	cfg.Range, cfg.Lineage, cfg.Stateless, cfg.Seed = sh.Range, m.Lineage, true, seed
+	id := sh.ID
+	return s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
+		Candidates: func() []replica.Candidate { return s.n.relays(id) },
+		Warm:       func() []replica.Candidate { return nil },
+		Noticed:    s.n.digest.add,
+		Logger:     s.n.log.With("shard", uint64(id), "relay", true),
 	})
 }
 

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -145,49 +148,125 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 			}
 		}
 	}
-	// First stop what goes, so that children of a split inherit from it.
+	// First stop what goes, so that what comes in its place inherits from it.
 	s.mu.Lock()
-	var gone []*held
+	var gone estate
 	for id, h := range s.replicas {
 		if sh := mine[id]; sh == nil || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
-			gone = append(gone, h)
+			gone.add(h)
 			delete(s.replicas, id)
 		}
 	}
 	for id, h := range s.relays {
 		if sh, ok := m.Shard(id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
-			s.dropLocked(h)
+			gone.add(h)
+			delete(s.relays, id)
 		}
 	}
+	var reordered []*held
 	for id, h := range s.replicas {
+		if h.epoch != mine[id].Epoch {
+			reordered = append(reordered, h)
+		}
 		h.epoch = mine[id].Epoch
 		delete(mine, id)
 	}
 	s.mu.Unlock()
-	for _, h := range gone {
-		h.stop()
-	}
-	for _, h := range gone {
-		<-h.done
-	}
+	gone.end()
 	past := s.n.history.load(m, mine)
-	// What a child inherits is copied: not under the lock.
-	started := make([]*held, 0, len(mine))
-	for _, sh := range mine {
-		started = append(started, s.start(ctx, m, sh, gone, past[sh.ID]))
-	}
+	// What is inherited is copied: not under the lock.
+	replicas, relays := s.succeed(ctx, m, mine, gone, past)
 	s.mu.Lock()
-	for _, h := range started {
+	for _, h := range replicas {
 		s.replicas[h.id] = h
+	}
+	for _, h := range relays {
+		s.relays[h.id] = h
 	}
 	s.version = m.Version
 	s.mu.Unlock()
 	s.moved.ring()
-	for _, h := range started {
+	for _, h := range reordered {
+		h.source.Scout() // another one may be the best source now
+	}
+	for _, h := range replicas {
 		s.running.Go(func() { s.welcome(h) })
 	}
 	s.n.router.Kick()
 }
+
+// succeed starts the replicas that this node has got, and relays where there
+// were watches of shards that other nodes have now. All of them inherit from
+// those that go, as far as these have what they need.
+func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone estate, past map[shard.ID]*cache.History) (replicas, relays []*held) {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
+	var mu sync.Mutex
+	keep := func(list *[]*held, h *held) {
+		mu.Lock()
+		defer mu.Unlock()
+		*list = append(*list, h)
+	}
+	from := gone.caches(m.Lineage)
+	for _, sh := range mine {
+		g.Go(func() error {
+			keep(&replicas, s.start(ctx, m, sh, cache.Inherit(sh.Range, false, from...), past[sh.ID]))
+			return nil
+		})
+	}
+	for i := range m.Shards {
+		if sh := &m.Shards[i]; mine[sh.ID] == nil && gone.watched(sh.Range) && !slices.Contains(sh.Replicas, s.n.self) {
+			g.Go(func() error {
+				if seed := cache.Inherit(sh.Range, true, from...); seed != nil {
+					h := s.lend(m, sh, seed)
+					h.idle = time.Now()
+					keep(&relays, h)
+				}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // always nil
+	return replicas, relays
+}
+
+// estate is the caches that a change of the map ends, with those that have a
+// state first.
+type estate struct {
+	held []*held
+	live []kv.Range // those that somebody watches
+}
+
+// add adds a cache that runs.
+func (e *estate) add(h *held) {
+	if e.held = append(e.held, h); h.cache.Status().Watchers > 0 {
+		e.live = append(e.live, h.cache.Range())
+	}
+}
+
+// end stops the caches and returns when they have ended.
+func (e *estate) end() {
+	for _, h := range e.held {
+		h.stop()
+	}
+	for _, h := range e.held {
+		<-h.done
+	}
+}
+
+// caches returns those of a lineage.
+func (e *estate) caches(lineage uint64) []*cache.Cache {
+	var out []*cache.Cache
+	for _, h := range e.held {
+		if h.cache.Lineage() == lineage {
+			out = append(out, h.cache)
+		}
+	}
+	return out
+}
+
+// watched reports whether somebody watches a part of r.
+func (e *estate) watched(r kv.Range) bool { return slices.ContainsFunc(e.live, r.Overlaps) }
 
 // abandon ends all caches: what they hold is of a history that has ended. Their
 // watches wait for the new lineage, which ends them.
@@ -232,15 +311,10 @@ func (s *store) dropLocked(h *held) {
 	delete(s.relays, h.id)
 }
 
-// start runs a new replica, which inherits from those that go, or else has past.
-func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, gone []*held, past *cache.History) *held {
+// start runs a new replica, which begins with seed, or else has past.
+func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History) *held {
 	cfg := s.n.cfg.Cache
-	cfg.Range, cfg.Lineage, cfg.History = sh.Range, m.Lineage, past
-	for _, h := range gone {
-		if h.cache.Lineage() == m.Lineage && h.cache.Range().Covers(sh.Range) {
-			cfg.Seed = h.cache.Seed(sh.Range)
-		}
-	}
+	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
 	id := sh.ID
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },

@@ -60,9 +60,8 @@ const (
 	// told to go elsewhere.
 	homelessTimeout = 5 * time.Second
 	// homelessRetry is how often it looks when nothing has changed.
-	homelessRetry = 250 * time.Millisecond
-	// homelessWait bounds how long those that must wait for a relay keep the
-	// others from their next try.
+	homelessRetry = 100 * time.Millisecond
+	// homelessWait bounds how long one try waits for a relay.
 	homelessWait = 500 * time.Millisecond
 	// movers bounds how many watches look at a time, waitingMovers how many of
 	// those that wait.
@@ -101,6 +100,9 @@ func (r *Router) Kick() {
 
 // Run finds new homes for watches until ctx ends.
 func (r *Router) Run(ctx context.Context) error {
+	var waiting errgroup.Group
+	waiting.SetLimit(waitingMovers)
+	defer func() { _ = waiting.Wait() }() // always nil
 	for {
 		var retry <-chan time.Time
 		if r.searching() { // a node that has nothing to do shall sleep
@@ -112,9 +114,7 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.kick:
 		case <-retry:
 		}
-		// Those whose shards are here first: no other may be in their way.
-		r.settle(ctx, movers, false)
-		r.settle(ctx, waitingMovers, true)
+		r.settle(ctx, &waiting)
 	}
 }
 
@@ -125,35 +125,52 @@ func (r *Router) searching() bool {
 	return len(r.homeless) > 0
 }
 
-// settle gives every homeless watch a try, so many at a time.
-func (r *Router) settle(ctx context.Context, atATime int, wait bool) {
+// settle gives every homeless watch a try. Those whose shards are here have it
+// before it returns; those that must wait for a relay are in nobody's way.
+func (r *Router) settle(ctx context.Context, waiting *errgroup.Group) {
 	r.mu.Lock()
 	looking := r.homeless
 	r.homeless = make(map[*Watch]struct{})
 	r.mu.Unlock()
-	if len(looking) == 0 {
-		return
-	}
-	if wait {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, homelessWait)
-		defer cancel()
-	}
 	var g errgroup.Group
-	g.SetLimit(atATime)
+	g.SetLimit(movers)
 	for w := range looking {
 		g.Go(func() error {
-			if w.settle(ctx, wait) {
+			if w.settle(ctx, false) {
 				w.waker.Wake()
-				return nil
+			} else if !waiting.TryGo(func() error { r.await(ctx, w); return nil }) {
+				r.keep(w)
 			}
-			r.mu.Lock()
-			r.homeless[w] = struct{}{}
-			r.mu.Unlock()
 			return nil
 		})
 	}
-	_ = g.Wait() // settle reports to the watch
+	_ = g.Wait() // always nil
+}
+
+// await gives a homeless watch a try that may wait for a relay. The next one is
+// not before homelessRetry.
+func (r *Router) await(ctx context.Context, w *Watch) {
+	ctx, cancel := context.WithTimeout(ctx, homelessWait)
+	defer cancel()
+	next := time.NewTimer(homelessRetry)
+	defer next.Stop()
+	if w.settle(ctx, true) {
+		w.waker.Wake()
+		return
+	}
+	select {
+	case <-next.C:
+	case <-ctx.Done():
+	}
+	r.keep(w)
+	r.Kick()
+}
+
+// keep has a watch looked after again.
+func (r *Router) keep(w *Watch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.homeless[w] = struct{}{}
 }
 
 // Now returns etcd's revision, read after the call. It fails with a

@@ -1,4 +1,4 @@
-// Package version says which Shardwatch this is. Read [String].
+// Package version says which Shardwatch this is, and how it was built. Read [Get].
 package version
 
 import (
@@ -6,16 +6,49 @@ import (
 	"strings"
 )
 
+// Info is what the Go command recorded of a build. Builds from the same commit with
+// the same Go have the same Info.
+type Info struct {
+	// Version is what String returns.
+	Version string `json:"version"`
+	// Commit and Date are those of the commit that was built, the date as in RFC
+	// 3339; "" when the build does not know, as of a module without its
+	// repository. Modified: the work tree differed from it.
+	Commit   string `json:"commit,omitempty"`
+	Date     string `json:"date,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	// Go is the version of the Go command, Platform GOOS/GOARCH, Tags the build
+	// tags, comma separated.
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	Tags     string `json:"tags,omitempty"`
+}
+
+// Get returns the Info of the running program. It never fails; what is not known
+// is "".
+func Get() Info {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Info{Version: of(&debug.BuildInfo{})}
+	}
+	return get(info)
+}
+
+func get(info *debug.BuildInfo) Info {
+	setting := make(map[string]string)
+	for _, s := range info.Settings {
+		setting[s.Key] = s.Value
+	}
+	return Info{
+		Version: of(info), Commit: setting["vcs.revision"], Date: setting["vcs.time"], Modified: setting["vcs.modified"] == "true",
+		Go: info.GoVersion, Platform: setting["GOOS"] + "/" + setting["GOARCH"], Tags: setting["-tags"],
+	}
+}
+
 // String returns the version of the running program: that of the module
 // (v1.2.3), or, in a build from a work tree, "devel" with the commit where the
 // Go command recorded one. It never fails and never returns "".
-func String() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "devel"
-	}
-	return of(info)
-}
+func String() string { return Get().Version }
 
 func of(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {

@@ -29,3 +29,21 @@ func TestOf(t *testing.T) {
 		})
 	}
 }
+
+func TestGet(t *testing.T) {
+	got := get(&debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "GOOS", Value: "linux"},
+		{Key: "GOARCH", Value: "arm64"},
+		{Key: "-tags", Value: "nodev"},
+		{Key: "vcs.revision", Value: "0123"},
+		{Key: "vcs.time", Value: "2026-11-22T00:44:16Z"},
+		{Key: "vcs.modified", Value: "true"},
+	}})
+	want := Info{Version: "v1.2.3", Commit: "0123", Date: "2026-11-22T00:44:16Z", Modified: true, Go: "go1.26.8", Platform: "linux/arm64", Tags: "nodev"}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if Get().Go == "" || Get().Version != String() {
+		t.Errorf("this program: %+v", Get())
+	}
+}
