@@ -256,14 +256,10 @@ type watcherJSON struct {
 }
 
 func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []answerOf) error {
-	type failure struct {
-		Node  string `json:"node"`
-		Error string `json:"error"`
-	}
 	out := struct {
 		Watchers []watcherJSON `json:"watchers"`
 		More     int           `json:"more"`
-		Failed   []failure     `json:"failed,omitempty"`
+		Failed   []failureJSON `json:"failed,omitempty"`
 	}{Watchers: make([]watcherJSON, 0, len(all)), More: more}
 	for _, w := range all {
 		j := watcherJSON{
@@ -276,7 +272,7 @@ func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []an
 		out.Watchers = append(out.Watchers, j)
 	}
 	for _, a := range silent {
-		out.Failed = append(out.Failed, failure{a.node, a.err.Error()})
+		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
 	}
 	return writeJSON(s.p.stdout, out)
 }

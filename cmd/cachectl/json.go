@@ -120,3 +120,9 @@ type shardJSON struct {
 	Owner    string        `json:"owner"`
 	Replicas []replicaJSON `json:"replicas"`
 }
+
+// failureJSON is a node that gave no answer.
+type failureJSON struct {
+	Node  string `json:"node"`
+	Error string `json:"error"`
+}

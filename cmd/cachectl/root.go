@@ -23,6 +23,7 @@ is wrong.`,
   cachectl list --prefix /demo/ --keys-only
   cachectl shards                           who serves what, and how far it is
   cachectl watchers                         who watches what, and who lags
+  cachectl trace 4711                       where a revision spent its time
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -37,7 +38,7 @@ is wrong.`,
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s),
-		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newLineageCommand(s), newConnectCommand(s),
+		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)
 	return root

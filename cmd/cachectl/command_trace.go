@@ -1,0 +1,338 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func newTraceCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "trace REVISION",
+		Short: "Show the way of a revision from etcd to the last watch",
+		Long: `trace asks every node what it remembers of a revision, and draws its way: which
+node had it from etcd, which nodes had it from that one, and when it was sent to
+watches. Every node remembers the last 4,096 revisions of its shards, with no more
+to set up, and forgets them when it ends.
+
+  received  the revision was there in full. The first time is that of the clock of
+            the node which had it first; the others say by how much later they had
+            it, by their own clocks: these compare clocks of several machines
+  applied   it could be read there, and its watches were woken
+  nodes     it was sent to other nodes that follow this one: how many, when to the
+            first and to the last
+  watches   the same for the watches of clients
+
+All but the first count from the node's own "received" and are exact. A watch that
+reads slowly is sent it late: "last" grows as long as the node remembers. The
+revision of a write is what put and del print, and what etcd answers.`,
+		Example: `  cachectl trace $(cachectl put /demo/a 1 -o json | jq .revision)
+  cachectl trace 4711 -o json`,
+		Args:              takes("REVISION"),
+		ValidArgsFunction: s.completeRevision,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			revision, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || revision <= 0 {
+				return &usageError{cmd.CommandPath(), fmt.Errorf("REVISION %q: want a number above 0", args[0])}
+			}
+			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+				return s.trace(ctx, c, revision)
+			})
+		},
+	}
+}
+
+// completeRevision offers the newest revision.
+func (s *session) completeRevision(cmd *cobra.Command, args []string, _ string) (out []cobra.Completion, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = s.within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
+		status, err := c.Status(ctx, "")
+		if err == nil {
+			out = append(out, number(status.EtcdRevision))
+		}
+		return err //nolint:wrapcheck // nobody reads it
+	})
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// traceOf is what a node says of a revision.
+type traceOf struct {
+	node  string
+	trace client.RevisionTrace
+	err   error
+}
+
+func (s *session) trace(ctx context.Context, c *client.Client, revision int64) error {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	members = slices.DeleteFunc(members, func(m client.Member) bool { return m.State == client.MemberDead || m.State == client.MemberLeft })
+	answers := make([]traceOf, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		asking.Go(func() {
+			answers[i].node = m.Name
+			answers[i].trace, answers[i].err = c.TraceRevision(ctx, m.ClientAddress, revision)
+		})
+	}
+	asking.Wait()
+	var silent, known []traceOf
+	for _, a := range answers {
+		switch {
+		case a.err != nil:
+			silent = append(silent, a)
+		case !a.trace.Received.IsZero():
+			known = append(known, a)
+		}
+	}
+	if len(silent) == len(answers) && len(silent) > 0 {
+		return silent[0].err
+	}
+	slices.SortStableFunc(known, func(a, b traceOf) int {
+		return cmp.Or(a.trace.Received.Compare(b.trace.Received), cmp.Compare(a.node, b.node))
+	})
+	if s.json() {
+		return s.traceJSON(revision, known, silent)
+	}
+	if len(known) == 0 {
+		return forgotten(revision, answers)
+	}
+	if err := drawTrace(s.p.stdout, revision, known); err != nil {
+		return err
+	}
+	for _, a := range silent {
+		if err := lines(s.p.stdout, fmt.Sprintf("%s gives no answer: %v", a.node, a.err)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgotten says why no node knows the revision.
+func forgotten(revision int64, answers []traceOf) error {
+	var newest int64
+	var spans []string
+	for _, a := range answers {
+		newest = max(newest, a.trace.Newest)
+		switch {
+		case a.err != nil:
+			spans = append(spans, fmt.Sprintf("%s gives no answer", a.node))
+		case a.trace.Newest == 0:
+			spans = append(spans, a.node+" has seen no write since its start")
+		default:
+			spans = append(spans, fmt.Sprintf("%s remembers %d to %d", a.node, a.trace.Oldest, a.trace.Newest))
+		}
+	}
+	why := "it changed nothing that is served here, or is forgotten"
+	if revision > newest {
+		why = "none has come to it"
+	}
+	return errors.New("no node remembers revision " + number(revision) + ": " + why + " (" + strings.Join(spans, ", ") + ")")
+}
+
+// drawTrace draws a tree: below each node those that had the revision from it.
+func drawTrace(w io.Writer, revision int64, known []traceOf) error {
+	first := known[0].trace
+	shards := map[string]bool{}
+	var names []string
+	for _, a := range known {
+		for _, h := range a.trace.Hops {
+			if name := strconv.FormatUint(h.Shard, 10); !shards[name] {
+				shards[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	word := "shard"
+	if len(names) > 1 {
+		word = "shards"
+	}
+	if err := lines(w, fmt.Sprintf("revision %d, %s %s", revision, word, strings.Join(names, ", "))); err != nil {
+		return err
+	}
+	d := &traceDrawing{w: w, began: first.Received, known: known, drawn: map[string]bool{}}
+	d.root(etcdSource, etcdSource)
+	for _, a := range known {
+		if !d.drawn[a.node] {
+			d.root(a.source(), a.source()+" (does not tell)")
+		}
+	}
+	return d.err
+}
+
+// etcdSource is the source of those who had it first.
+const etcdSource = "etcd"
+
+// root draws a source that is no node, or none that remembers, and all below it.
+func (d *traceDrawing) root(source, text string) {
+	if !slices.ContainsFunc(d.known, func(a traceOf) bool { return a.source() == source && !d.drawn[a.node] }) {
+		return
+	}
+	if d.err == nil {
+		d.err = lines(d.w, text)
+	}
+	d.below(source, "")
+}
+
+type traceDrawing struct {
+	w     io.Writer
+	began time.Time
+	known []traceOf
+	drawn map[string]bool
+	err   error
+}
+
+// source is the node that a had the revision from, or etcdSource.
+func (a *traceOf) source() string {
+	for _, h := range a.trace.Hops {
+		if h.Source == client.SourceEtcd {
+			return etcdSource
+		}
+	}
+	for _, h := range a.trace.Hops {
+		if h.SourceNode != "" {
+			return h.SourceNode
+		}
+	}
+	return "a source that was lost since"
+}
+
+// below draws those that had the revision from a node.
+func (d *traceDrawing) below(source, indent string) {
+	var from []traceOf
+	for _, a := range d.known {
+		if a.source() == source && !d.drawn[a.node] {
+			d.drawn[a.node] = true
+			from = append(from, a)
+		}
+	}
+	for i, a := range from {
+		d.node(a, indent, i == len(from)-1)
+	}
+}
+
+func (d *traceDrawing) node(a traceOf, indent string, last bool) {
+	d.drawn[a.node] = true
+	branch, under := "├─▶ ", "│   "
+	if last {
+		branch, under = "└─▶ ", "    "
+	}
+	t := a.trace
+	received := t.Received.Local().Format("2006-01-02 15:04:05.000000")
+	if !t.Received.Equal(d.began) {
+		received = signed(t.Received.Sub(d.began)) + " by its clock"
+	}
+	d.line(indent, branch, a.node, "received "+received)
+	applied := time.Duration(0)
+	relay := ""
+	for _, h := range t.Hops {
+		applied = max(applied, h.Applied)
+		if h.Relay {
+			relay = " (relay)"
+		}
+	}
+	d.line(indent, under, "", "applied  "+signed(applied)+relay)
+	if t.Nodes.Times > 0 {
+		d.line(indent, under, "", fmt.Sprintf("nodes    %s, %d", between(t.Nodes), t.Nodes.Times))
+	}
+	if t.Watches.Times > 0 {
+		d.line(indent, under, "", fmt.Sprintf("watches  %s, %d", between(t.Watches), t.Watches.Times))
+	}
+	d.below(a.node, indent+under)
+}
+
+func (d *traceDrawing) line(indent, branch, name, text string) {
+	if d.err == nil {
+		_, err := fmt.Fprintf(d.w, "%s%s%-8s %s\n", indent, branch, name, text)
+		if err != nil {
+			d.err = fmt.Errorf("write: %w", err)
+		}
+	}
+}
+
+func between(s client.RevisionSent) string {
+	if s.First == s.Last {
+		return signed(s.First)
+	}
+	return signed(s.First) + " to " + signed(s.Last)
+}
+
+// signed is a duration from a moment, to three places.
+func signed(d time.Duration) string {
+	sign := "+"
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%s%dµs", sign, d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%s%.3gms", sign, float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%s%.3fs", sign, d.Seconds())
+}
+
+type traceJSON struct {
+	Node     string         `json:"node"`
+	Received time.Time      `json:"received"`
+	Hops     []traceHopJSON `json:"hops"`
+	Nodes    *traceSentJSON `json:"nodes,omitempty"`
+	Watches  *traceSentJSON `json:"watches,omitempty"`
+}
+
+// traceHopJSON and traceSentJSON count from the node's received.
+type traceHopJSON struct {
+	Shard           uint64  `json:"shard"`
+	Relay           bool    `json:"relay,omitempty"`
+	Source          string  `json:"source"`
+	SourceNode      string  `json:"source_node,omitempty"`
+	ReceivedSeconds float64 `json:"received_seconds"`
+	AppliedSeconds  float64 `json:"applied_seconds"`
+}
+
+type traceSentJSON struct {
+	Times        int64   `json:"times"`
+	FirstSeconds float64 `json:"first_seconds"`
+	LastSeconds  float64 `json:"last_seconds"`
+}
+
+func (s *session) traceJSON(revision int64, known, silent []traceOf) error {
+	sent := func(r client.RevisionSent) *traceSentJSON {
+		if r.Times == 0 {
+			return nil
+		}
+		return &traceSentJSON{r.Times, r.First.Seconds(), r.Last.Seconds()}
+	}
+	out := struct {
+		Revision int64         `json:"revision"`
+		Nodes    []traceJSON   `json:"nodes"`
+		Failed   []failureJSON `json:"failed,omitempty"`
+	}{Revision: revision, Nodes: []traceJSON{}}
+	for _, a := range known {
+		t := a.trace
+		j := traceJSON{Node: a.node, Received: t.Received, Nodes: sent(t.Nodes), Watches: sent(t.Watches)}
+		for _, h := range t.Hops {
+			j.Hops = append(j.Hops, traceHopJSON{h.Shard, h.Relay, h.Source.String(), h.SourceNode, h.Received.Seconds(), h.Applied.Seconds()})
+		}
+		out.Nodes = append(out.Nodes, j)
+	}
+	for _, a := range silent {
+		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
+	}
+	return writeJSON(s.p.stdout, out)
+}
