@@ -32,6 +32,9 @@ type cluster struct {
 	nodes map[shard.NodeID]*node
 	cuts  []string
 	etcd  error // FoundingFacts fails with it
+
+	reports bool  // nodes report their shards
+	bytes   int64 // that each shard has, as they report it
 }
 
 type node struct {
@@ -84,6 +87,30 @@ func (c *cluster) members() (out []shard.Member) {
 		out = append(out, m)
 	}
 	return out
+}
+
+// report says that each node has loaded what the map gives it.
+func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placement.Report) {
+	for _, n := range c.all() {
+		m := n.p.Map()
+		if m == nil || !slices.Contains(nodes, n.name) {
+			continue
+		}
+		r := placement.Report{Node: n.name}
+		for _, s := range m.Shards {
+			if slices.Contains(s.Replicas, n.name) {
+				r.Shards = append(r.Shards, placement.ShardReport{Shard: s.ID, Ready: true, Bytes: c.load()})
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (c *cluster) load() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
 }
 
 func (c *cluster) tell() {
@@ -153,6 +180,10 @@ func (n *node) start() {
 			return 0, errors.New("connection refused")
 		}
 		return other.p.ApplyEncoded(ctx, b)
+	}
+	cfg.Halve = func(context.Context, kv.Range) (string, error) { return "half", nil }
+	if n.c.reports {
+		cfg.Reports = n.c.report
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(n.c.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.name)
 	if n.c.edit != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -70,6 +71,22 @@ type Config struct {
 	// PromoteDelay is how long a shard rests after any change before a move
 	// that is not urgent: time for a new replica to become warm.
 	PromoteDelay time.Duration
+	// MaxFills is how many newcomers load shards at a time in the cluster, and
+	// MaxNodeFills how many from one node or on one; 0: no bound. A newcomer counts
+	// for PromoteDelay, and longer when it reports that it is loading: at most
+	// FillTimeout, which also bounds how long a replica that loads holds up other
+	// moves of its shard.
+	MaxFills, MaxNodeFills int
+	FillTimeout            time.Duration
+	// Reports asks nodes what they have, side by side, and returns the answers of
+	// those that give one soon. The leader asks every few seconds. It may be nil:
+	// then all replicas count as warm after PromoteDelay, and load changes nothing.
+	Reports func(ctx context.Context, nodes []shard.NodeID) []Report
+	// Balance says when the load of shards changes the map.
+	Balance Balance
+	// Halve returns a key that cuts the keys of a range into two parts of about
+	// the same number, "" when there is none. It is needed with Balance.
+	Halve func(ctx context.Context, r kv.Range) (at string, err error)
 	// SplitCheck is how often the leader asks for Cuts.
 	SplitCheck time.Duration
 	// BarrierEvery is how often the leader commits a barrier, and
@@ -89,6 +106,7 @@ func Defaults() Config {
 		Heartbeat: time.Second, Election: time.Second,
 		Settle: 2 * time.Second, DeadGrace: 5 * time.Second,
 		MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
+		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute, Balance: DefaultBalance(),
 		SplitCheck:   10 * time.Second,
 		BarrierEvery: time.Second, BarrierTimeout: 5 * time.Second,
 		ProposeTimeout: 10 * time.Second,
@@ -135,6 +153,12 @@ func (c *Config) Validate() error {
 		{"propose timeout", c.ProposeTimeout},
 	} {
 		check(d.d >= 5*time.Millisecond, "%s (%s) must be at least 5ms", d.name, d.d)
+	}
+	check(c.MaxFills >= 0 && c.MaxNodeFills >= 0, "bounds of newcomers (%d, %d) must not be negative", c.MaxFills, c.MaxNodeFills)
+	check(c.FillTimeout >= c.PromoteDelay, "fill timeout (%s) must not be shorter than promote delay (%s)", c.FillTimeout, c.PromoteDelay)
+	check(c.Reports == nil || c.Halve != nil || !c.Balance.splits(), "no way to cut a shard that has too much load")
+	if err := c.Balance.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	check(c.Settle >= 0 && c.DeadGrace >= 0 && c.MoveInterval >= 0 && c.PromoteDelay >= 0, "settle, dead grace, move interval and promote delay must not be negative")
 	check(c.Election >= c.Heartbeat, "election (%s) must not be shorter than heartbeat (%s)", c.Election, c.Heartbeat)

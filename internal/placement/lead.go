@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,6 +33,8 @@ func (p *Placement) lead(ctx context.Context, r *raft.Raft, log *timedLog) error
 		p.log.Info("leads the voters")
 		g.Go(func() error { p.keepVoters(ctx, r); return nil })
 		g.Go(func() error { p.splitShards(ctx, r); return nil })
+		g.Go(func() error { p.askReports(ctx); return nil })
+		g.Go(func() error { p.balance(ctx, r); return nil })
 		p.placeShards(ctx, r)
 		return nil
 	})
@@ -81,7 +84,10 @@ func (p *Placement) hangs(ctx context.Context, log *timedLog) bool {
 // placeShards founds the cluster when it is not, then keeps shards where they
 // belong.
 func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
-	rules := Rules{Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay}
+	rules := Rules{
+		Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay,
+		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(shard.Planner),
+	}
 	var h History
 	told := false // of the reason not to found
 	for {
@@ -98,8 +104,10 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 		} else {
 			members, now := p.ourMembers(), time.Now()
 			h = h.Notice(m, members, now)
+			h.reports = p.reported()
 			d := rules.Decide(m, members, h, now)
 			again = d.Again
+			p.awaitFills(rules.filling(h, now))
 			if len(d.Moves) > 0 {
 				if err = p.lay(ctx, r, m.Version, shard.Assign{Moves: d.Moves}); err == nil {
 					h = h.Record(m, d, members, time.Now())
@@ -109,6 +117,17 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 				if ctx.Err() == nil {
 					p.log.Warn("could not move shards, trying again", "err", err)
 				}
+			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
+				if err = p.lay(ctx, r, m.Version, merges[0]); err == nil {
+					h = h.Merged(m, time.Now())
+					p.log.Info("shards merged", "shards", merges[0].Shards, "into", m.NextID)
+					continue
+				}
+				if ctx.Err() == nil {
+					p.log.Warn("could not merge shards, trying again", "err", err)
+				}
+			} else if !next.IsZero() && (again.IsZero() || next.Before(again)) {
+				again = next
 			}
 		}
 		wait := time.Until(again)
@@ -164,7 +183,7 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 	told := false
 	for pause(ctx, p.cfg.SplitCheck, true) {
 		m := p.Map()
-		if m == nil || len(m.Shards) >= m.Spec.Shards {
+		if m == nil || len(m.Shards) >= m.Spec.Shards || cutBefore(m) {
 			continue
 		}
 		cuts, err := p.cfg.Cuts(ctx)
@@ -176,6 +195,12 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 		}
 		told = err != nil
 	}
+}
+
+// cutBefore reports whether shards were merged, or split by an operator or by
+// their load: from then on it is not the founding's number that counts.
+func cutBefore(m *shard.Map) bool {
+	return slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return s.Home.Seat != 0 })
 }
 
 func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, splits []shard.Split) error {

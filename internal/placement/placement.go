@@ -30,7 +30,7 @@ type Placement struct {
 	self    raft.ServerID
 	file    mapFile
 	board   *board
-	members *bell // rings when the members may have changed
+	members *bell // rings when the members, or what they report, may have changed
 	futures sync.WaitGroup
 	opened  chan struct{} // closed once the disk was read
 
@@ -39,6 +39,10 @@ type Placement struct {
 	cluster  string     // guarded by mu; the cluster of the raft log, "" while there is none
 	isOpen   bool       // guarded by mu; opened is closed
 	refusing bool       // guarded by mu; nobody may wait for raft any more
+
+	// Of the leader.
+	reports *Reports       // guarded by mu
+	filling []shard.NodeID // guarded by mu; who is asked for reports often
 }
 
 // New builds a node's part and reads its map file. It starts nothing. A map

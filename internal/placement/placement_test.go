@@ -327,6 +327,56 @@ func TestClusterOnFakeTime(t *testing.T) {
 	})
 }
 
+// A shard with too much load is cut in two, on its nodes first; when the load has
+// gone for long enough, its parts become one again. An operator's move is made, and
+// stays.
+func TestLoadSplitsAndMerges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		c.cuts = nil
+		c.reports = true
+		c.edit = func(cfg *placement.Config) { cfg.Spec.Shards = 1 }
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3), c.add("n4", 0)}
+		time.Sleep(20 * time.Second)
+		first := c.founded(nodes[0]).Shards[0]
+		load := func(n int64) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.bytes = n
+		}
+		load(600 << 20)
+		time.Sleep(3 * time.Minute)
+		load(100 << 20)
+		m := nodes[0].p.Map()
+		if len(m.Shards) != 2 || m.Shards[0].Range.End != "half" || !slices.Equal(m.Shards[0].Replicas, first.Replicas) {
+			t.Fatalf("from %+v to %+v", first, m.Shards)
+		}
+		time.Sleep(5 * time.Minute)
+		if got := len(nodes[0].p.Map().Shards); got != 2 {
+			t.Errorf("%d shards: nothing is to change so soon", got)
+		}
+		load(10 << 20)
+		time.Sleep(15 * time.Minute)
+		if m = nodes[0].p.Map(); len(m.Shards) != 1 || m.Shards[0].ID != 4 || len(m.Shards[0].Replicas) != 2 {
+			t.Fatalf("still %+v", m.Shards)
+		}
+
+		s := m.Shards[0]
+		pins := []shard.NodeID{"n1", "n2", "n3", "n4"}
+		pins = slices.DeleteFunc(pins, func(n shard.NodeID) bool { return slices.Contains(s.Replicas, n) })
+		if err := change(nodes[0], shard.Rehome{Homes: []shard.ShardHome{{Shard: s.ID, Home: shard.Home{Pins: pins}}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := nodes[0].p.Map().Shards[0].Replicas; !slices.Equal(got, pins) {
+			t.Errorf("on %v, want %v", got, pins)
+		}
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
+
 func replicas(m *shard.Map) (out [][]shard.NodeID) {
 	for _, s := range m.Shards {
 		out = append(out, s.Replicas)

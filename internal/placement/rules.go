@@ -1,6 +1,9 @@
 package placement
 
 import (
+	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +15,10 @@ import (
 type Rules struct {
 	// See Config for each.
 	Settle, DeadGrace, MoveInterval, PromoteDelay time.Duration
+	FillTimeout                                   time.Duration
+	MaxFills, MaxNodeFills                        int
+	// Planner remembers earlier plans; nil: nothing is remembered.
+	Planner *shard.Planner
 }
 
 // History is what a leader remembers of its own doing. The zero History is
@@ -20,6 +27,15 @@ type History struct {
 	changed map[shard.ID]time.Time     // any move
 	buried  map[shard.ID]time.Time     // moves that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
+	fills   map[shard.ID]fill          // newcomers that may still be loading
+	reports *Reports                   // what nodes tell of their replicas; nil: nothing
+}
+
+// fill is a shard on its way to newcomers. The donor, its owner, sends it to each.
+type fill struct {
+	donor     shard.NodeID
+	newcomers []shard.NodeID
+	since     time.Time
 }
 
 // Decision is what to do now, and when to look again though nothing changes;
@@ -31,19 +47,28 @@ type Decision struct {
 
 // Record returns the history after the moves were made at now.
 func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) History {
-	next := History{changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), missing: h.missing}
-	for _, s := range m.Shards { // and forget shards that are gone
-		if t, ok := h.changed[s.ID]; ok {
-			next.changed[s.ID] = t
+	next := History{
+		changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), fills: make(map[shard.ID]fill),
+		missing: h.missing, reports: h.reports,
+	}
+	for i := range m.Shards { // and forget shards that are gone
+		id := m.Shards[i].ID
+		if t, ok := h.changed[id]; ok {
+			next.changed[id] = t
 		}
-		if t, ok := h.buried[s.ID]; ok {
-			next.buried[s.ID] = t
+		if t, ok := h.buried[id]; ok {
+			next.buried[id] = t
+		}
+		if f, ok := h.fills[id]; ok {
+			next.fills[id] = f
 		}
 	}
 	states := stateOf(members)
-	for _, mv := range d.Moves {
-		s, _ := m.Shard(mv.Shard)
+	for s, mv := range moved(m, d.Moves) {
 		next.changed[mv.Shard] = now
+		if newcomers := removed(mv.Replicas, s.Replicas); len(newcomers) > 0 && len(s.Replicas) > 0 {
+			next.fills[mv.Shard] = fill{donor: mv.Replicas[0], newcomers: newcomers, since: now}
+		}
 		if slices.ContainsFunc(removed(s.Replicas, mv.Replicas), func(n shard.NodeID) bool { return !gone(states, n) && !serves(states, n) }) {
 			next.buried[mv.Shard] = now
 		}
@@ -70,15 +95,59 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 	return h
 }
 
+// Merged returns the history after the merge was made of m at now.
+func (h History) Merged(m *shard.Map, now time.Time) History {
+	h.changed = maps.Clone(h.changed)
+	if h.changed == nil {
+		h.changed = make(map[shard.ID]time.Time)
+	}
+	h.changed[m.NextID] = now
+	return h
+}
+
+// filling returns the nodes that newcomers may be loading on.
+func (r Rules) filling(h History, now time.Time) []shard.NodeID {
+	var out []shard.NodeID
+	for id, f := range h.fills {
+		if now.Before(r.filledBy(id, f, h, now)) {
+			out = append(out, f.newcomers...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// moved yields each move with its shard as it is in m. Moves are in the order of
+// the map.
+func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move] {
+	return func(yield func(*shard.Shard, shard.Move) bool) {
+		i := 0
+		for _, mv := range moves {
+			for m.Shards[i].ID != mv.Shard {
+				i++
+			}
+			if !yield(&m.Shards[i], mv) {
+				return
+			}
+		}
+	}
+}
+
 // Decide returns the moves to make now:
 //   - those from nodes that left or drain, at once;
 //   - those from nodes that are dead (or not seen) for DeadGrace, once per
 //     MoveInterval and shard, unless nobody that lives has the shard;
 //   - all others, to newcomers and back home, when the newcomer is there for
-//     Settle and the shard has rested for PromoteDelay.
+//     Settle, the shard has rested for PromoteDelay, and no replica is known to be
+//     loading still.
 //
 // A node that is suspect, or dead for less than DeadGrace, keeps what it has
 // and gets nothing.
+//
+// A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
+// to one node at most MaxNodeFills times: those first that have the fewest live
+// replicas. A move that has to wait for that takes away at once what is taken from
+// nodes that left, drain or are dead. Where nobody has a shard, nothing waits.
 func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.Time) Decision {
 	var d Decision
 	wait := func(until time.Time) bool {
@@ -125,18 +194,127 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		}
 	}
 	states := stateOf(view)
-	for _, mv := range shard.Plan(m, view) {
-		s, _ := m.Shard(mv.Shard)
-		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(s, mv, states, h)) {
-			d.Moves = append(d.Moves, mv)
+	planner := r.Planner
+	if planner == nil {
+		planner = new(shard.Planner)
+	}
+	var due []dueMove
+	for s, mv := range moved(m, planner.Plan(m, view)) {
+		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(s, mv, states, h, now)) {
+			due = append(due, dueMove{s, mv})
 		}
 	}
+	d.Moves = r.admit(due, states, h, now, wait)
 	return d
 }
 
+// dueMove is a move that may be made now as far as its shard goes.
+type dueMove struct {
+	shard *shard.Shard
+	move  shard.Move
+}
+
+// admit returns the moves that are made now, so that not too many newcomers load
+// at a time, and in their place what can be made of the others. They come in the
+// order of the map.
+func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h History, now time.Time, wait func(time.Time) bool) []shard.Move {
+	all, of := 0, make(map[shard.NodeID]int)
+	count := func(f fill) {
+		all += len(f.newcomers)
+		of[f.donor] += len(f.newcomers)
+		for _, n := range f.newcomers {
+			of[n]++
+		}
+	}
+	var first time.Time // when the first fill may be over
+	for id, f := range h.fills {
+		if until := r.filledBy(id, f, h, now); now.Before(until) {
+			count(f)
+			if first.IsZero() || until.Before(first) {
+				first = until
+			}
+		}
+	}
+	live := func(i int) int {
+		return len(slices.DeleteFunc(slices.Clone(due[i].shard.Replicas), func(n shard.NodeID) bool { return !serves(states, n) }))
+	}
+	turn := make([]int, len(due))
+	for i := range turn {
+		turn[i] = i
+	}
+	slices.SortStableFunc(turn, func(a, b int) int { return cmp.Compare(live(a), live(b)) })
+	made := make([]shard.Move, len(due))
+	for _, i := range turn {
+		s, mv := due[i].shard, due[i].move
+		f := fill{donor: mv.Replicas[0], newcomers: removed(mv.Replicas, s.Replicas)}
+		full := func(n shard.NodeID) bool { return r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills }
+		switch {
+		case len(f.newcomers) == 0 || live(i) == 0:
+			made[i] = mv
+		case (r.MaxFills == 0 || all < r.MaxFills) && !full(f.donor) && !slices.ContainsFunc(f.newcomers, full):
+			count(f)
+			made[i] = mv
+		default:
+			if first.IsZero() {
+				first = now.Add(r.PromoteDelay) // after those that are admitted now
+			}
+			wait(first)
+			rest := slices.DeleteFunc(slices.Clone(mv.Replicas), func(n shard.NodeID) bool { return slices.Contains(f.newcomers, n) })
+			lost := removed(s.Replicas, rest)
+			if len(rest) > 0 && len(lost) > 0 && serves(states, rest[0]) && !slices.ContainsFunc(lost, func(n shard.NodeID) bool { return serves(states, n) && !states[n].Draining }) {
+				made[i] = shard.Move{Shard: mv.Shard, Replicas: rest}
+			}
+		}
+	}
+	return slices.DeleteFunc(made, func(mv shard.Move) bool { return mv.Shard == 0 })
+}
+
+// filledBy returns when the fill is over, or is to be looked at again.
+func (r Rules) filledBy(id shard.ID, f fill, h History, now time.Time) time.Time {
+	soonest, latest := f.since.Add(r.PromoteDelay), f.since.Add(r.FillTimeout)
+	if !now.Before(soonest) && now.Before(latest) && h.reports.loading(id, f.newcomers) {
+		return now.Add(coldCheck)
+	}
+	return soonest
+}
+
+// coldCheck is how soon it is looked again whether a replica has loaded; reports
+// of it come sooner than that and end the wait.
+const coldCheck = 5 * time.Second
+
+// Merges returns the merges that were prepared and may be made now: their shards
+// have rested, and none of their replicas is known to be loading.
+func (r Rules) Merges(m *shard.Map, h History, now time.Time) (ready []shard.Merge, again time.Time) {
+	for _, merge := range shard.Merges(m) {
+		var until time.Time
+		for _, id := range merge.Shards {
+			if at := r.restedAt(id, merge.Replicas, h, now); at.After(until) {
+				until = at
+			}
+		}
+		if !now.Before(until) {
+			ready = append(ready, merge)
+		} else if again.IsZero() || until.Before(again) {
+			again = until
+		}
+	}
+	return ready, again
+}
+
+// restedAt returns when the shard has had its replicas for long enough that all of
+// nodes are warm, or is to be looked at again.
+func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h History, now time.Time) time.Time {
+	since := h.changed[id]
+	rested := since.Add(r.PromoteDelay)
+	if !now.Before(rested) && now.Before(since.Add(r.FillTimeout)) && h.reports.loading(id, nodes) {
+		return now.Add(coldCheck)
+	}
+	return rested
+}
+
 // notBefore returns when the move may be made.
-func (r Rules) notBefore(s shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History) time.Time {
-	rested := h.changed[s.ID].Add(r.PromoteDelay)
+func (r Rules) notBefore(s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History, now time.Time) time.Time {
+	rested := r.restedAt(s.ID, s.Replicas, h, now)
 	if !slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return serves(states, n) }) {
 		return time.Time{} // nobody has it: now
 	}

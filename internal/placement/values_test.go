@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,241 @@ func TestRules(t *testing.T) {
 	if !h.buried[1].Equal(at(9)) || !h.changed[2].Equal(at(9)) {
 		t.Errorf("recorded %+v", h)
 	}
+}
+
+// Newcomers load a few at a time, those of shards in danger first; what is taken
+// from nodes that are gone or drain does not wait for that.
+func TestRulesBoundNewcomers(t *testing.T) {
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 8, MaxNodeFills: 4}
+	start := time.Unix(1000, 0)
+	var members []shard.Member
+	for i := range 8 {
+		members = append(members, member(shard.NodeID(fmt.Sprint("n", i)), shard.Alive, start.Add(-time.Hour)))
+	}
+	var cuts []string
+	for i := range 63 {
+		cuts = append(cuts, fmt.Sprintf("%02d", i))
+	}
+	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 64, Replicas: 2}, Cuts: cuts}, members[:7])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := len(shard.Plan(m, members))
+	members[0].Draining = true
+
+	var h History
+	now, all, moves := start, 0, 0
+	for m.Level() == 1 {
+		d := r.Decide(m, members, h, now)
+		if len(d.Moves) == 0 {
+			if d.Again.IsZero() {
+				break
+			}
+			now = d.Again
+			continue
+		}
+		fills, of := 0, map[shard.NodeID]int{}
+		for s, mv := range moved(m, d.Moves) {
+			for _, n := range removed(mv.Replicas, s.Replicas) {
+				fills++
+				of[n]++
+				of[mv.Replicas[0]]++
+			}
+		}
+		for n, c := range of {
+			if c > r.MaxNodeFills {
+				t.Errorf("%d newcomers from or to %s at a time", c, n)
+			}
+		}
+		if fills > r.MaxFills {
+			t.Errorf("%d newcomers at a time", fills)
+		}
+		h = h.Record(m, d, members, now)
+		all, moves = all+fills, moves+len(d.Moves)
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: d.Moves}}); err != nil {
+			t.Fatal(err)
+		}
+		if now.Equal(start) {
+			for _, s := range m.Shards {
+				if slices.Contains(s.Replicas, "n0") {
+					t.Errorf("shard %d waits on the draining node: %v", s.ID, s.Replicas)
+				}
+			}
+		}
+	}
+	if left := shard.Plan(m, members); len(left) > 0 || all < wanted {
+		t.Errorf("%d newcomers in all, and %d moves are left", all, len(left))
+	}
+	if took := now.Sub(start); took < time.Duration(all/r.MaxFills-1)*r.PromoteDelay {
+		t.Errorf("%d newcomers in %v", all, took)
+	}
+}
+
+// A newcomer that says it is loading does not become owner, and nothing else of its
+// shard moves, but not for ever.
+func TestRulesWaitForWhatLoads(t *testing.T) {
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
+	start := time.Unix(1000, 0)
+	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
+	m := testMap(t, "a")
+	home := shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"b", "a"}}}, {Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}}}
+	apply := func(c shard.Change) {
+		t.Helper()
+		var err error
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(home)
+	var h History
+	d := r.Decide(m, members, h, start)
+	h = h.Record(m, d, members, start)
+	apply(shard.Assign{Moves: d.Moves})
+	report := func(at time.Time, ready bool) {
+		h.reports = h.reports.Add(at, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}}, {Node: "b", Shards: []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}}})
+	}
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		ready bool
+		moves int
+	}{
+		{"it loads", 20 * time.Second, false, 0},
+		{"it has loaded", 21 * time.Second, true, 1},
+		{"it loads for too long", time.Minute, false, 1},
+	} {
+		now := start.Add(tc.after)
+		report(now, tc.ready)
+		if d := r.Decide(m, members, h, now); len(d.Moves) != tc.moves || (tc.moves == 0 && d.Again.IsZero()) {
+			t.Errorf("%s: %+v", tc.name, d)
+		}
+	}
+
+	// Two that are to be one wait for the same.
+	join, err := shard.Together(m, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(join)
+	report(start.Add(20*time.Second), false)
+	if ready, again := r.Merges(m, h, start.Add(20*time.Second)); len(ready) > 0 || again.IsZero() {
+		t.Errorf("merges what loads: %+v, again %v", ready, again)
+	}
+	report(start.Add(21*time.Second), true)
+	if ready, _ := r.Merges(m, h, start.Add(21*time.Second)); len(ready) != 1 {
+		t.Errorf("does not merge: %+v", ready)
+	}
+}
+
+func TestReports(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var r *Reports
+	if len(r.Loads()) > 0 || r.loading(1, []shard.NodeID{"a"}) {
+		t.Error("no reports say something")
+	}
+	r = r.Add(start, []Report{
+		{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10, Events: 100, Watches: 3}}},
+		{Node: "b", Shards: []ShardReport{{Shard: 1, Bytes: 20, Events: 7, Watches: 4}, {Shard: 1, Watches: 2}}},
+	})
+	before := r
+	r = r.Add(start.Add(10*time.Second), []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 11, Events: 150, Watches: 3}}}})
+	if got, want := r.Loads()[1], (Load{Bytes: 20, Events: 5, Watches: 9}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if before.Loads()[1].Events != 0 {
+		t.Error("Add changed what it was given")
+	}
+	if r.loading(1, []shard.NodeID{"a", "unknown"}) || !r.loading(1, []shard.NodeID{"b"}) || !r.loading(2, []shard.NodeID{"a"}) {
+		t.Error("who loads is not known")
+	}
+	r = r.Add(start.Add(20*time.Second), []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: 5}}}})
+	if got := r.Loads()[1].Events; got != 0 {
+		t.Errorf("a copy that began anew has %v events per second", got)
+	}
+	if r = r.Add(start.Add(2*reportLife), nil); len(r.Loads()) > 0 {
+		t.Errorf("reports live for ever: %+v", r.Loads())
+	}
+}
+
+// A load goes up, and down again: what is split, what gets replicas, and when it is
+// undone.
+func TestBalance(t *testing.T) {
+	b := Balance{
+		SplitBytes: 1000, SplitEvents: 100, SplitWatches: 1000, MaxShards: 4, Merge: true, ReplicaWatches: 100, MaxExtraReplicas: 3,
+		Patience: time.Minute, MergePatience: 5 * time.Minute, MinAge: 10 * time.Minute,
+	}
+	m := testMap(t, "a", "b") // 2 shards, 2 replicas, 2 wanted of each
+	start := time.Unix(1000, 0)
+	var tr Trend
+	look := func(after time.Duration, loads map[shard.ID]Load) Action {
+		t.Helper()
+		var a Action
+		a, tr = b.Decide(m, loads, tr, start.Add(after))
+		return a
+	}
+	apply := func(c shard.Change) {
+		t.Helper()
+		var err error
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nothing := func(name string, a Action) {
+		t.Helper()
+		if len(a.Splits)+len(a.Homes) > 0 {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	hot := map[shard.ID]Load{1: {Events: 150}, 2: {Bytes: 10}}
+	nothing("a peak", look(0, hot))
+	nothing("it is over", look(30*time.Second, map[shard.ID]Load{1: {Events: 50}, 2: {}}))
+	nothing("another", look(40*time.Second, hot))
+	if a := look(100*time.Second, hot); !slices.Equal(a.Splits, []shard.ID{1}) || len(a.Homes) > 0 {
+		t.Fatalf("it lasts: %+v", a)
+	}
+	tr = tr.Uncuttable(1, start.Add(100*time.Second))
+	nothing("it cannot be cut", look(110*time.Second, hot))
+	if a := look(13*time.Minute, hot); len(a.Splits) != 1 {
+		t.Errorf("and is not tried again: %+v", a)
+	}
+	apply(shard.Split{Shard: 1, At: []string{"f"}, Stay: true}) // 3, 4, 2
+	idle := map[shard.ID]Load{2: {Bytes: 100}, 3: {Bytes: 50, Events: 5}, 4: {Bytes: 90, Events: 5}}
+	nothing("what was split rests", look(14*time.Minute, idle))
+	nothing("it is young", look(20*time.Minute, idle))
+	a := look(25*time.Minute, idle)
+	if len(a.Homes) != 1 || a.Homes[0].Shard != 3 || a.Homes[0].Home.Seat != 4 {
+		t.Fatalf("two idle neighbours: %+v", a)
+	}
+	apply(shard.Rehome{Homes: a.Homes})
+	nothing("they join already", look(26*time.Minute, idle))
+	apply(shard.Merge{Shards: []shard.ID{3, 4}, Replicas: []shard.NodeID{"a", "b"}}) // 5, 2
+	for after := 27 * time.Minute; after < time.Hour; after += time.Minute {
+		nothing("never below what was asked for", look(after, map[shard.ID]Load{2: {}, 5: {}}))
+	}
+
+	crowd := map[shard.ID]Load{2: {Watches: 350}, 5: {}}
+	nothing("a crowd", look(61*time.Minute, crowd))
+	if a = look(62*time.Minute, crowd); len(a.Homes) != 1 || a.Homes[0].Shard != 2 || a.Homes[0].Home.Replicas != 4 {
+		t.Fatalf("it stays: %+v", a)
+	}
+	apply(shard.Rehome{Homes: a.Homes})
+	nothing("some go", look(63*time.Minute, map[shard.ID]Load{2: {Watches: 210}, 5: {}}))
+	nothing("most go", look(64*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}))
+	if a = look(69*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}); len(a.Homes) != 1 || a.Homes[0].Home.Replicas != 0 {
+		t.Errorf("its replicas are kept: %+v", a)
+	}
+
+	apply(shard.Rehome{Homes: a.Homes})
+	m.Spec.Shards = 1
+	b.MaxShards = 2
+	nothing("no more shards", look(71*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
+	nothing("for all that", look(75*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
+	b = Balance{}
+	nothing("switched off", look(90*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
 }
 
 func TestDecideStart(t *testing.T) {

@@ -17,12 +17,13 @@ import (
 // miss. What is written has the lowest level that says it all, so that nodes of
 // different versions go on together while nothing new is said. It is the first
 // byte of every encoding; 0 is never used.
-const Level = levelHomes
+const Level = LevelHomes
 
+// Feature levels. LevelHomes is what splits for load, merges and drains need.
 const (
 	levelFirst   = 1
 	levelLineage = 2 // maps with an origin, and Renew
-	levelHomes   = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
+	LevelHomes   = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -154,7 +155,7 @@ func EncodeMap(m *Map) ([]byte, error) {
 		origin := wireOrigin(*m.Origin)
 		w.Origin = &origin
 	}
-	return encode(byte(m.Level()), w)
+	return encode(byte(m.Level()), w) //nolint:gosec // few
 }
 
 // Level returns the lowest feature level that says all of the map: what a node
@@ -162,7 +163,7 @@ func EncodeMap(m *Map) ([]byte, error) {
 func (m *Map) Level() int {
 	switch {
 	case len(m.Drained) > 0 || slices.ContainsFunc(m.Shards, func(s Shard) bool { return !s.Home.IsZero() }):
-		return levelHomes
+		return LevelHomes
 	case m.Origin != nil:
 		return levelLineage
 	}
@@ -219,20 +220,20 @@ func EncodeCommand(c Command) ([]byte, error) {
 		}
 	case Split:
 		if x.Stay {
-			level = levelHomes
+			level = LevelHomes
 		}
 		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At), Stay: x.Stay}
 	case Merge:
-		level = levelHomes
+		level = LevelHomes
 		w.Merge = new(wireMerge(x))
 	case Rehome:
-		level = levelHomes
+		level = LevelHomes
 		w.Rehome = &wireRehome{}
 		for _, h := range x.Homes {
 			w.Rehome.Homes = append(w.Rehome.Homes, wireShardHome{Shard: h.Shard, Home: wireHome(h.Home)})
 		}
 	case Drain:
-		level = levelHomes
+		level = LevelHomes
 		w.Drain = new(wireDrain(x))
 	case Renew:
 		level = levelLineage

@@ -55,15 +55,21 @@ func Merges(m *Map) []Merge {
 // Joins reports whether m.Shards[i] is about to be merged with a neighbour.
 func (m *Map) Joins(i int) bool { return m.joins(i) || m.joins(i+1) }
 
+// Mergeable reports whether m.Shards[i] and the one behind it lie side by side in
+// one served range.
+func Mergeable(m *Map, i int) bool {
+	return i >= 0 && i+1 < len(m.Shards) && m.Shards[i].Range.End == m.Shards[i+1].Range.Start &&
+		!slices.ContainsFunc(m.Spec.Ranges, func(r kv.Range) bool { return r.Start == m.Shards[i+1].Range.Start })
+}
+
 // joins reports whether the shard at i is to become one with the one before it.
 func (m *Map) joins(i int) bool {
-	if i < 1 || i >= len(m.Shards) {
+	if !Mergeable(m, i-1) {
 		return false
 	}
 	a, b := &m.Shards[i-1], &m.Shards[i]
 	return a.Seat() == b.Seat() && a.Home.Replicas == b.Home.Replicas && slices.Equal(a.Home.Pins, b.Home.Pins) &&
-		len(a.Replicas) > 0 && a.Range.End == b.Range.Start &&
-		!slices.ContainsFunc(m.Spec.Ranges, func(r kv.Range) bool { return r.Start == b.Range.Start })
+		len(a.Replicas) > 0
 }
 
 func sameNodes(a, b []NodeID) bool {

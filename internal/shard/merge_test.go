@@ -155,8 +155,10 @@ func TestPlanHomes(t *testing.T) {
 
 func TestUnderstood(t *testing.T) {
 	members := []shard.Member{
-		{Name: "c", Level: shard.Level, State: shard.Alive}, {Name: "b", State: shard.Dead},
-		{Name: "a", Level: 2, State: shard.Suspect}, {Name: "d", Level: 1, State: shard.Left},
+		{Name: "c", Level: shard.Level, State: shard.Alive},
+		{Name: "b", State: shard.Dead},
+		{Name: "a", Level: 2, State: shard.Suspect},
+		{Name: "d", Level: 1, State: shard.Left},
 	}
 	if err := shard.Understood(2, members); err != nil {
 		t.Errorf("what was there before levels were told: %v", err)

@@ -1,0 +1,129 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// The leader asks all nodes for a report once per reportEvery, and those that load
+// what it has given them once per fillEvery.
+const (
+	reportEvery = 10 * time.Second
+	fillEvery   = time.Second
+)
+
+// askReports keeps the reports of the nodes, until ctx ends.
+func (p *Placement) askReports(ctx context.Context) {
+	p.mu.Lock()
+	p.reports, p.filling = nil, nil // of an earlier time as leader
+	p.mu.Unlock()
+	if p.cfg.Reports == nil {
+		return
+	}
+	var all time.Time // when all were asked
+	for {
+		p.mu.Lock()
+		asked := p.filling
+		p.mu.Unlock()
+		if time.Since(all) >= reportEvery {
+			asked, all = nil, time.Now()
+			for _, m := range p.ourMembers() {
+				if m.State == shard.Alive {
+					asked = append(asked, m.Name)
+				}
+			}
+		}
+		if len(asked) > 0 {
+			reports := p.cfg.Reports(ctx, asked)
+			p.mu.Lock()
+			p.reports = p.reports.Add(time.Now(), reports)
+			p.mu.Unlock()
+			p.members.ring()
+		}
+		if !pause(ctx, fillEvery, true) {
+			return
+		}
+	}
+}
+
+func (p *Placement) reported() *Reports {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reports
+}
+
+// awaitFills has those asked often that were given shards lately.
+func (p *Placement) awaitFills(nodes []shard.NodeID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.filling = nodes
+}
+
+// balance splits shards that have too much load, begins to merge those that have
+// too little, and changes numbers of replicas, until ctx ends.
+func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
+	if p.cfg.Reports == nil || p.cfg.Balance == (Balance{}) {
+		return
+	}
+	var t Trend
+	for pause(ctx, reportEvery, true) {
+		m := p.Map()
+		if m == nil || shard.Understood(shard.LevelHomes, p.ourMembers()) != nil {
+			continue
+		}
+		var a Action
+		a, t = p.cfg.Balance.Decide(m, p.reported().Loads(), t, time.Now())
+		var err error
+		if t, err = p.rebalance(ctx, r, m, a, t); err != nil && ctx.Err() == nil {
+			p.log.Warn("could not change shards for their load, trying again", "err", err)
+		}
+	}
+}
+
+func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a Action, t Trend) (Trend, error) {
+	version := m.Version
+	lay := func(c shard.Change) error {
+		err := p.lay(ctx, r, version, c)
+		version++
+		return err
+	}
+	stale := func(err error) bool { // the map has moved on: the next look sees it
+		s := new(shard.StaleError)
+		return errors.As(err, &s)
+	}
+	if len(a.Homes) > 0 {
+		if err := lay(shard.Rehome{Homes: a.Homes}); stale(err) {
+			return t, nil
+		} else if err != nil {
+			return t, err
+		}
+		for _, h := range a.Homes {
+			p.log.Info("load changes where a shard belongs", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
+		}
+	}
+	for _, id := range a.Splits {
+		i := slices.IndexFunc(m.Shards, func(s shard.Shard) bool { return s.ID == id })
+		at, err := p.cfg.Halve(ctx, m.Shards[i].Range)
+		if err != nil {
+			return t, err
+		}
+		if at == "" {
+			t = t.Uncuttable(id, time.Now())
+			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
+			continue
+		}
+		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true}); stale(err) {
+			return t, nil
+		} else if err != nil {
+			return t, err
+		}
+		p.log.Info("shard split for its load", "shard", id, "at", at)
+	}
+	return t, nil
+}

@@ -1,0 +1,113 @@
+package placement
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Report is what a node tells of its replicas and relays.
+type Report struct {
+	Node   shard.NodeID
+	Shards []ShardReport
+}
+
+// ShardReport is one copy of a shard.
+type ShardReport struct {
+	Shard shard.ID
+	// Ready: it has loaded, and is no relay.
+	Ready bool
+	// Bytes is the memory that it takes, with its window and its deletes.
+	Bytes int64
+	// Events is how many events it has applied since the node has it.
+	Events int64
+	// Watches is how many watches of clients it serves.
+	Watches int
+}
+
+// Load is what one shard costs.
+type Load struct {
+	// Bytes is the memory of one replica.
+	Bytes int64
+	// Events per second come from etcd.
+	Events float64
+	// Watches of clients there are at all nodes.
+	Watches int
+}
+
+// Reports are the newest reports of all nodes. A value: Add returns a new one, and
+// nil is none.
+type Reports struct {
+	by map[shard.NodeID]nodeReport
+}
+
+type nodeReport struct {
+	at     time.Time
+	shards map[shard.ID]copyReport
+}
+
+type copyReport struct {
+	ShardReport
+	rate float64 // events per second between this report and the one before
+}
+
+// reportLife is how long a report counts: a node that tells nothing for longer is
+// not known.
+const reportLife = time.Minute
+
+// Add returns the reports with those made at now, and without those that are too
+// old.
+func (r *Reports) Add(now time.Time, reports []Report) *Reports {
+	next := &Reports{by: make(map[shard.NodeID]nodeReport)}
+	if r != nil {
+		maps.Copy(next.by, r.by)
+		maps.DeleteFunc(next.by, func(_ shard.NodeID, n nodeReport) bool { return now.Sub(n.at) > reportLife })
+	}
+	for _, report := range reports {
+		before := next.by[report.Node]
+		node := nodeReport{at: now, shards: make(map[shard.ID]copyReport, len(report.Shards))}
+		for _, s := range report.Shards {
+			c := node.shards[s.Shard] // a relay may stand beside the replica
+			c.Shard, c.Ready = s.Shard, c.Ready || s.Ready
+			c.Bytes, c.Events, c.Watches = max(c.Bytes, s.Bytes), max(c.Events, s.Events), c.Watches+s.Watches
+			node.shards[s.Shard] = c
+		}
+		for id, c := range node.shards {
+			old, ok := before.shards[id]
+			if d := now.Sub(before.at).Seconds(); ok && d > 0 && c.Events >= old.Events { // another copy counts from 0 again
+				c.rate = float64(c.Events-old.Events) / d
+				node.shards[id] = c
+			}
+		}
+		next.by[report.Node] = node
+	}
+	return next
+}
+
+// loading reports whether one of the nodes has told that it has not loaded the
+// shard, or does not have it yet.
+func (r *Reports) loading(id shard.ID, nodes []shard.NodeID) bool {
+	return r != nil && slices.ContainsFunc(nodes, func(n shard.NodeID) bool {
+		report, ok := r.by[n]
+		return ok && !report.shards[id].Ready
+	})
+}
+
+// Loads returns what the shards cost, as far as it is known.
+func (r *Reports) Loads() map[shard.ID]Load {
+	out := make(map[shard.ID]Load)
+	if r == nil {
+		return out
+	}
+	for _, node := range r.by {
+		for id, c := range node.shards {
+			l := out[id]
+			l.Bytes, l.Events = max(l.Bytes, c.Bytes), max(l.Events, c.rate)
+			l.Watches += c.Watches
+			out[id] = l
+		}
+	}
+	return out
+}
