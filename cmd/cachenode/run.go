@@ -139,7 +139,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	if nc.MaxStaleness = cfg.MaxStaleness; nc.MaxStaleness == 0 {
 		nc.MaxStaleness = anyAge
 	}
-	nc.DrainTimeout = cfg.DrainTimeout
+	nc.DrainTimeout, nc.StatusPage = cfg.DrainTimeout, node.StatusPage(cfg.StatusPage)
 	key, err := cfg.GossipKey()
 	if err != nil {
 		return node.Config{}, err

@@ -65,6 +65,9 @@ type Config struct {
 	// Limits are what one client may ask for.
 	Limits Limits
 
+	// StatusPage is what the HTTP port shows to people: one of StatusPages.
+	StatusPage string
+
 	// ClientTLS secures the client port. Its CA makes client certificates
 	// required.
 	ClientTLS tlsconf.Files
@@ -124,6 +127,10 @@ const (
 	FormatJSON = "json"
 )
 
+// StatusPages returns what --status-page takes: the page with the keys that shards
+// begin at while everybody may read everything, always with them, or none.
+func StatusPages() []string { return []string{"on", "with-keys", "off"} }
+
 // The names of the TLS flags, for errors of package tlsconf.
 var (
 	etcdTLSNames   = tlsconf.Names{Cert: "etcd-cert", Key: "etcd-key", CA: "etcd-ca"}
@@ -165,6 +172,7 @@ func Defaults() Config {
 			Resyncs:              16,
 			ResyncRate:           256 * MiB,
 		},
+		StatusPage:   "on",
 		LogLevel:     slog.LevelInfo,
 		LogFormat:    FormatText,
 		DrainTimeout: 30 * time.Second,

@@ -26,7 +26,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen.Peer, "peer-listen", c.Listen.Peer, "`address` for other nodes")
 	fs.StringVar(&c.Listen.Raft, "raft-listen", c.Listen.Raft, "`address` for raft")
 	fs.StringVar(&c.Listen.Gossip, "gossip-listen", c.Listen.Gossip, "`address` for gossip, TCP and UDP")
-	fs.StringVar(&c.Listen.HTTP, "http-listen", c.Listen.HTTP, "`address` for /healthz, /readyz and /metrics")
+	fs.StringVar(&c.Listen.HTTP, "http-listen", c.Listen.HTTP, "`address` for the status page, /healthz, /readyz and /metrics")
+	fs.StringVar(&c.StatusPage, "status-page", c.StatusPage, "`what` to show at / of --http-listen: on (the keys that shards begin at only while everybody may read everything), with-keys (always) or off")
 	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
 	fs.StringVar(&c.AdvertiseClients, "advertise-clients", "", "`host` under which clients reach this node, where it is another one")
 

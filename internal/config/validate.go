@@ -244,6 +244,9 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.TombstoneTime < 0 {
 		m.addf("--tombstone-time %s: cannot be negative; 0 remembers nothing", c.TombstoneTime)
 	}
+	if !slices.Contains(StatusPages(), c.StatusPage) {
+		m.addf("--status-page %q: use %s", c.StatusPage, strings.Join(StatusPages(), ", "))
+	}
 	if c.MaxStaleness < 0 {
 		m.addf("--max-staleness %s: cannot be negative; 0 means any age", c.MaxStaleness)
 	}

@@ -96,6 +96,8 @@ type Config struct {
 	// nothing is kept. HistoryInterval is how often it is written.
 	HistoryBytes    int64
 	HistoryInterval time.Duration
+	// StatusPage is what the HTTP port shows to people; "": as StatusPageOn.
+	StatusPage StatusPage
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
 	// DrainTimeout bounds the time that Run takes to end.

@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/statuspage"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/trail"
 )
@@ -44,6 +45,7 @@ type Node struct {
 	guard     *guard.Guard
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
+	page      *statuspage.Page // nil: none
 
 	changed bell // rings when the map or the members change
 	started time.Time
@@ -104,6 +106,7 @@ func New(cfg Config) (*Node, error) {
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
 	}
+	n.buildStatusPage()
 	if cfg.Meter != nil {
 		if err := n.register(cfg.Meter); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
@@ -198,6 +201,9 @@ func (n *Node) Run(ctx context.Context) error {
 	part("server", func(ctx context.Context) error {
 		return n.server.Run(ctx, n.cfg.Listeners.Client, n.cfg.Listeners.Peer)
 	})
+	if n.page != nil {
+		part("status page", n.page.Run)
+	}
 	if l := n.cfg.Listeners.HTTP; l != nil {
 		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http()) })
 	}
@@ -221,15 +227,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// http returns the handler that was set, or one that says not found.
-func (n *Node) http() http.Handler {
-	if h := n.handler.Load(); h != nil {
-		return *h
-	}
-	return http.NotFoundHandler()
-}
-
-// SetHTTP sets what is served on the HTTP port. Call it before Run.
+// SetHTTP sets what is served on the HTTP port beside the status page. Call it
+// before Run.
 func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
 
 // gossip runs membership once it is known from the disk which cluster the node

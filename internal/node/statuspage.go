@@ -1,0 +1,60 @@
+package node
+
+import (
+	"crypto/tls"
+	"net/http"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/statuspage"
+)
+
+// StatusPage says what is served as status page.
+type StatusPage string
+
+// The status pages.
+const (
+	// StatusPageOn is the page, with the keys that shards begin at while everybody
+	// may read everything.
+	StatusPageOn StatusPage = "on"
+	// StatusPageKeys is the page, always with the keys that shards begin at.
+	StatusPageKeys StatusPage = "with-keys"
+	// StatusPageOff is none.
+	StatusPageOff StatusPage = "off"
+)
+
+// observed is the node as the status page sees it: its status is that of
+// ClusterService.
+type observed struct{ *Node }
+
+// Status implements statuspage.Cluster.
+func (o observed) Status() *shardwatchv1.StatusResponse { return o.server.Status() }
+
+// buildStatusPage leaves n.page nil when there is none.
+func (n *Node) buildStatusPage() {
+	if n.cfg.StatusPage == StatusPageOff || n.cfg.Listeners.HTTP == nil {
+		return
+	}
+	n.page = statuspage.New(statuspage.Config{
+		Cluster: observed{n}, Self: n.self, Logger: n.log,
+		ShowKeys: func() bool { return n.cfg.StatusPage == StatusPageKeys || n.open() },
+	})
+}
+
+// open reports whether everybody who reaches the client port may read everything.
+func (n *Node) open() bool {
+	certified := n.cfg.ClientTLS != nil && n.cfg.ClientTLS.ClientAuth >= tls.RequireAnyClientCert
+	return !certified && n.guard.MayRead("", kv.Range{}) == nil
+}
+
+// http returns the handler that was set, with the status page before it.
+func (n *Node) http() http.Handler {
+	mux := http.NewServeMux()
+	if n.page != nil {
+		n.page.Register(mux)
+	}
+	if h := n.handler.Load(); h != nil {
+		mux.Handle("/", *h)
+	}
+	return mux
+}

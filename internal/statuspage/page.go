@@ -1,0 +1,392 @@
+package statuspage
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Cluster is what the page shows; internal/node has it.
+type Cluster interface {
+	// Map returns the shard map; nil while it is not known.
+	Map() *shard.Map
+	// Members returns the members as gossip sees them.
+	Members() []*shardwatchv1.Member
+	// Changes is closed when map or members change.
+	Changes() <-chan struct{}
+	// Status returns this node's own account, StatusOf another node's.
+	Status() *shardwatchv1.StatusResponse
+	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
+}
+
+// Config is what a Page needs.
+type Config struct {
+	Cluster Cluster
+	Self    shard.NodeID
+	// ShowKeys reports whether everybody who reaches the port may see at which
+	// keys shards begin; nil: nobody.
+	ShowKeys func() bool
+	Logger   *slog.Logger
+}
+
+// Bounds and rhythm.
+const (
+	// MaxViewers is how many browsers may look at a time; more get 503.
+	MaxViewers = 64
+	// every is how often the nodes are asked while somebody looks, soonest how soon
+	// again when something has changed.
+	every   = time.Second
+	soonest = 200 * time.Millisecond
+	// bytesPerSecond bounds what each browser is sent, before compression: the more
+	// there is to show, the more seldom.
+	bytesPerSecond = 256 << 10
+	// askTimeout is how long a node has to answer, askAtATime how many are asked.
+	askTimeout = 500 * time.Millisecond
+	askAtATime = 32
+	// writeTimeout is how long a browser may take to read a view; aliveEvery is
+	// how often one that is sent nothing is told that the node lives.
+	writeTimeout = 10 * time.Second
+	aliveEvery   = 10 * time.Second
+)
+
+// Page serves the page. Create it with New; Run keeps it up to date. Its handlers
+// may be called before Run, and wait for it.
+type Page struct {
+	cfg   Config
+	files map[string]file
+
+	come chan struct{} // capacity 1: somebody looks who may be the first
+
+	mu      sync.Mutex
+	viewers int           // guarded by mu
+	latest  []byte        // guarded by mu; a View as JSON; nil: none that is fresh
+	changed chan struct{} // guarded by mu; closed when latest changes
+
+	// Owned by Run.
+	before *observed
+	news   []Event
+	told   uint64
+}
+
+// New returns a Page.
+func New(cfg Config) *Page {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Page{cfg: cfg, files: load(), come: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// Run follows the cluster until ctx ends.
+func (p *Page) Run(ctx context.Context) error {
+	for {
+		changed := p.cfg.Cluster.Changes() // before the values: nothing is missed
+		pause := p.observe(ctx)
+		var next <-chan time.Time // nobody looks: nothing to do until something changes
+		if pause > 0 {
+			next = time.After(pause)
+		}
+		select {
+		case <-changed:
+		case <-next:
+		case <-p.come:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-time.After(soonest):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// observe notes what has happened and, when somebody looks, makes the view. It
+// returns the time until that is to be done again; 0: nobody looks.
+func (p *Page) observe(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	looking := p.viewers > 0
+	p.mu.Unlock()
+	o := &observed{self: string(p.cfg.Self), at: time.Now(), shards: p.cfg.Cluster.Map(), members: p.cfg.Cluster.Members()}
+	if looking {
+		p.ask(ctx, o)
+	}
+	if p.before != nil {
+		for _, e := range news(p.before, o) {
+			p.told++
+			e.ID = p.told
+			p.news = append([]Event{e}, p.news[:min(len(p.news), maxNews-1)]...)
+		}
+	}
+	p.before = o
+	if !looking {
+		p.publish(nil)
+		return 0
+	}
+	v := o.view(p.cfg.ShowKeys != nil && p.cfg.ShowKeys())
+	v.News = p.news
+	b, err := json.Marshal(v)
+	if err != nil { // a View has nothing that cannot be encoded
+		p.cfg.Logger.Error("the status page cannot be encoded", "error", err)
+		return every
+	}
+	pause := max(every, time.Duration(len(b))*time.Second/bytesPerSecond)
+	v.Next = pause.Seconds()
+	if b, err = json.Marshal(v); err == nil {
+		p.publish(b)
+	}
+	return pause
+}
+
+// ask asks every node for its status.
+func (p *Page) ask(ctx context.Context, o *observed) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	o.status, o.silent = make(map[string]*shardwatchv1.StatusResponse), make(map[string]string)
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(askAtATime)
+	for _, m := range o.members {
+		g.Go(func() error {
+			var s *shardwatchv1.StatusResponse
+			why := ""
+			switch name := m.GetName(); {
+			case name == o.self:
+				s = p.cfg.Cluster.Status()
+			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_LEFT:
+				why = "it has left"
+			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_DEAD:
+				why = "gossip says that it is dead"
+			default:
+				var err error
+				if s, err = p.cfg.Cluster.StatusOf(ctx, shard.NodeID(name)); err != nil {
+					s, why = nil, "it cannot be reached"
+					if ctx.Err() != nil {
+						why = "no answer within " + askTimeout.String()
+					}
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if s != nil {
+				o.status[m.GetName()] = s
+			} else {
+				o.silent[m.GetName()] = why
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // who gives no answer is in silent
+}
+
+func (p *Page) publish(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.viewers == 0 {
+		b = nil // the last one has left meanwhile
+	}
+	if b == nil && p.latest == nil {
+		return
+	}
+	p.latest = b
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Page) view() (latest []byte, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest, p.changed
+}
+
+// enter counts a viewer in; false when there are too many.
+func (p *Page) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.viewers >= MaxViewers {
+		return false
+	}
+	if p.viewers++; p.viewers == 1 {
+		select {
+		case p.come <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+func (p *Page) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.viewers--; p.viewers == 0 {
+		p.latest = nil // who comes next is not shown what was
+	}
+}
+
+//go:embed assets
+var assets embed.FS
+
+// file is one of the page's.
+type file struct {
+	body, kind, tag string
+}
+
+// load reads what is embedded, by path.
+func load() map[string]file {
+	kinds := map[string]string{
+		".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	}
+	out := make(map[string]file)
+	entries, _ := assets.ReadDir("assets") // embedded
+	for _, e := range entries {
+		body, _ := assets.ReadFile("assets/" + e.Name())
+		sum := sha256.Sum256(body)
+		out[e.Name()] = file{body: string(body), kind: kinds[path.Ext(e.Name())], tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return out
+}
+
+// Register adds the page to mux:
+//
+//   - /, the page, and what it needs under /status/;
+//   - /status/stream, a View for each change and at least one a second, more
+//     seldom when they are large, as server-sent events;
+//   - /status.json, one View.
+func (p *Page) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.file(w, r, "index.html") })
+	for name := range p.files {
+		if name != "index.html" {
+			mux.HandleFunc("GET /status/"+name, func(w http.ResponseWriter, r *http.Request) { p.file(w, r, name) })
+		}
+	}
+	mux.HandleFunc("GET /status/stream", p.stream)
+	mux.HandleFunc("GET /status.json", p.one)
+}
+
+// policy forbids everything but the page's own files.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func guard(w http.ResponseWriter) http.Header {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	return h
+}
+
+func (p *Page) file(w http.ResponseWriter, r *http.Request, name string) {
+	f, h := p.files[name], guard(w)
+	h.Set("Content-Type", f.kind)
+	h.Set("Cache-Control", "no-cache") // ask each time: a node that was upgraded has other files
+	h.Set("ETag", f.tag)
+	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(f.body))
+}
+
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, "too many look at this page: try another node", http.StatusServiceUnavailable)
+}
+
+// one sends one view.
+func (p *Page) one(w http.ResponseWriter, r *http.Request) {
+	if !p.enter() {
+		tooMany(w)
+		return
+	}
+	defer p.leave()
+	for {
+		latest, changed := p.view()
+		if latest != nil {
+			h := guard(w)
+			h.Set("Content-Type", "application/json")
+			h.Set("Cache-Control", "no-store")
+			_, _ = w.Write(append(latest[:len(latest):len(latest)], '\n')) // the client went away
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// stream sends views until the client goes away or the node ends.
+func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
+	if !p.enter() {
+		tooMany(w)
+		return
+	}
+	defer p.leave()
+	h := guard(w)
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy is to pass each view on
+	out := &eventStream{w: w, c: http.NewResponseController(w)}
+	// The server's deadline is for requests that end: it would cut this one.
+	_ = out.c.SetReadDeadline(time.Time{})
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		out.zip = gzip.NewWriter(w)
+		out.w = out.zip
+	}
+	alive := time.NewTicker(aliveEvery)
+	defer alive.Stop()
+	err := out.send("retry: 1000\n\n")
+	for err == nil {
+		latest, changed := p.view()
+		if latest != nil {
+			err = out.send("data: ", string(latest), "\n\n")
+		}
+		for again := false; err == nil && !again; {
+			select {
+			case <-changed:
+				again = true
+			case <-alive.C:
+				err = out.send(": alive\n\n")
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// eventStream is a response that goes on.
+type eventStream struct {
+	w   io.Writer
+	zip *gzip.Writer // nil: not compressed
+	c   *http.ResponseController
+}
+
+// send writes text through to the client.
+func (s *eventStream) send(text ...string) error {
+	_ = s.c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not possible in tests without a connection
+	for _, t := range text {
+		if _, err := io.WriteString(s.w, t); err != nil {
+			return err
+		}
+	}
+	if s.zip != nil {
+		if err := s.zip.Flush(); err != nil {
+			return err
+		}
+	}
+	return s.c.Flush()
+}

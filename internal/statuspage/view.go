@@ -1,0 +1,525 @@
+package statuspage
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// maxGroups bounds the groups of a View: a screen has no room for more.
+const maxGroups = 512
+
+// stale is the age from which on data is called stale: what reads refuse when
+// they name no bound, unless the operator has set another one.
+const stale = 5 * time.Second
+
+// Level says how bad something is.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+)
+
+// State is how a copy, or a shard, is doing.
+type State string
+
+// The states, the best first: of a group the last one that a shard of it has.
+const (
+	// Fine: it serves, and its data is fresh.
+	Fine State = "ok"
+	// Thin, of a shard: it is served, and not all of its copies serve.
+	Thin State = "thin"
+	// Loading, of a copy: its state is on the way.
+	Loading State = "loading"
+	// TakenOver, of a shard: its owner does not serve it, and another node reads
+	// etcd in its place.
+	TakenOver State = "taken over"
+	// Stale: etcd, or the source, has said nothing for a while. It serves.
+	Stale State = "stale"
+	// Quarantined, of a copy: it was found to differ from the others, serves
+	// nobody, and is loaded anew.
+	Quarantined State = "quarantined"
+	// Away, of a copy: its node does not answer, or does not have it.
+	Away State = "away"
+	// Down, of a shard: no copy of it serves.
+	Down State = "down"
+)
+
+func (s State) rank() int {
+	return slices.Index([]State{Fine, Thin, Loading, TakenOver, Stale, Quarantined, Away, Down}, s)
+}
+
+// View is all that the page shows, of one moment.
+type View struct {
+	// Self is the node that tells it, at At.
+	Self string    `json:"self"`
+	At   time.Time `json:"at"`
+	// Next is the time until the next view, about, in seconds.
+	Next       float64 `json:"next_seconds"`
+	Cluster    string  `json:"cluster_id,omitempty"`
+	Lineage    uint64  `json:"lineage"`
+	MapVersion uint64  `json:"map_version"`
+	Level      Level   `json:"level"`
+	// Verdict is how the cluster is doing, in a sentence or two.
+	Verdict string `json:"verdict"`
+	Etcd    Etcd   `json:"etcd"`
+	Totals  Totals `json:"totals"`
+	Nodes   []Node `json:"nodes"`
+	// Groups are the shards in the order of their keys, each alone or, when there
+	// are more than fit, several neighbours together.
+	Groups []Group `json:"groups"`
+	// News is what has happened, the newest first.
+	News []Event `json:"news"`
+
+	states map[State]int // of shards
+}
+
+// Etcd is what the best informed node knows of etcd.
+type Etcd struct {
+	Revision int64 `json:"revision"`
+	// Age is the time since it was read, in seconds. Nothing while Known is false.
+	Age   float64 `json:"age_seconds"`
+	Known bool    `json:"known"`
+}
+
+// Totals are sums over all nodes that answer.
+type Totals struct {
+	Shards int `json:"shards"`
+	// Copies serve; Wanted is how many the map names.
+	Copies  int   `json:"copies"`
+	Wanted  int   `json:"wanted_copies"`
+	Watches int64 `json:"watches"`
+	// Direct is how many watches the nodes have at etcd.
+	Direct int   `json:"etcd_watches"`
+	Keys   int64 `json:"keys"` // of each shard once
+	Bytes  int64 `json:"bytes"`
+}
+
+// Node is one member.
+type Node struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Level    Level  `json:"level"`
+	Zone     string `json:"zone,omitempty"`
+	Version  string `json:"version,omitempty"`
+	HTTP     string `json:"http,omitempty"`
+	Voter    bool   `json:"voter,omitempty"`
+	Leader   bool   `json:"leader,omitempty"`
+	Draining bool   `json:"draining,omitempty"`
+	// Answers: what follows is its own account. Otherwise Note says why not; with
+	// Answers, Note is what it waits for.
+	Answers bool   `json:"answers"`
+	Note    string `json:"note,omitempty"`
+
+	Owned    int `json:"owned"`
+	Replicas int `json:"replicas"`
+	Relays   int `json:"relays"`
+	// Direct is how many shards it reads from etcd.
+	Direct      int   `json:"direct"`
+	Watches     int64 `json:"watches"`
+	Connections int64 `json:"connections"`
+	// Lag is that of the copy that is furthest behind the other copies, in
+	// revisions; Age that of its oldest data, in seconds.
+	Lag int64   `json:"lag"`
+	Age float64 `json:"age_seconds"`
+	// Bytes is what its copies and relays hold in memory.
+	Bytes  int64   `json:"bytes"`
+	Uptime float64 `json:"uptime_seconds"`
+}
+
+// Group is one shard, or neighbours.
+type Group struct {
+	// First is the ID of the first, Count how many there are.
+	First uint64 `json:"id"`
+	Count int    `json:"count"`
+	// From and To are the keys that it begins and ends at; "" at the ends of the
+	// key space. Both are left out where keys are not shown.
+	From  *string `json:"from,omitempty"`
+	To    *string `json:"to,omitempty"`
+	Epoch uint64  `json:"epoch"` // of a shard alone
+	State State   `json:"state"`
+	// Copies by node, those of the map in its order, then relays.
+	Copies []Copy `json:"copies"`
+}
+
+// Copy is what one node has of a group. Lag and Age are the greatest of its
+// shards, Span the shortest; the rest are sums.
+type Copy struct {
+	Node    int `json:"node"` // index of View.Nodes
+	Owned   int `json:"owned,omitempty"`
+	Replica int `json:"replica,omitempty"`
+	Relay   int `json:"relay,omitempty"`
+	// Direct is how many it reads from etcd; Source is where a shard alone comes
+	// from.
+	Direct int    `json:"direct,omitempty"`
+	Source string `json:"source,omitempty"`
+	State  State  `json:"state"`
+	// Lag is how many revisions behind the furthest copy of the shard, Age how old
+	// the data may be, in seconds.
+	Lag int64   `json:"lag,omitempty"`
+	Age float64 `json:"age_seconds,omitempty"`
+	// Span is how far back the window reaches, in seconds.
+	Span     float64 `json:"span_seconds,omitempty"`
+	Keys     int64   `json:"keys,omitempty"`
+	Bytes    int64   `json:"bytes,omitempty"`
+	Watchers int64   `json:"watchers,omitempty"`
+}
+
+// observed is what a view is made of.
+type observed struct {
+	self    string
+	at      time.Time
+	shards  *shard.Map // nil while it is not known
+	members []*shardwatchv1.Member
+	// status has the answers, silent why others gave none. Both are nil when
+	// nobody was asked: then there is no view of it.
+	status map[string]*shardwatchv1.StatusResponse
+	silent map[string]string
+}
+
+// view says what was observed, with keys only when those may be shown.
+func (o *observed) view(keys bool) *View {
+	v := &View{Self: o.self, At: o.at.UTC(), Groups: []Group{}, Nodes: make([]Node, len(o.members)), states: make(map[State]int)}
+	index := make(map[string]int, len(o.members))
+	copies := make(map[shard.ID]map[int]*shardwatchv1.ReplicaStatus)
+	for i, m := range o.members {
+		v.Nodes[i] = o.node(m)
+		index[m.GetName()] = i
+		s := o.status[m.GetName()]
+		if s == nil {
+			continue
+		}
+		if age := s.GetEtcdAge().AsDuration().Seconds(); s.GetEtcdRevision() > 0 && (!v.Etcd.Known || age < v.Etcd.Age) {
+			v.Etcd.Age, v.Etcd.Known = age, true
+		}
+		v.Etcd.Revision = max(v.Etcd.Revision, s.GetEtcdRevision())
+		v.Totals.Watches += s.GetWatches()
+		for _, r := range s.GetReplicas() {
+			id := shard.ID(r.GetShardId())
+			if copies[id] == nil {
+				copies[id] = make(map[int]*shardwatchv1.ReplicaStatus)
+			}
+			copies[id][i] = r
+			v.Nodes[i].Bytes += bytesOf(r)
+		}
+		v.Totals.Bytes += v.Nodes[i].Bytes
+	}
+	if m := o.shards; m != nil {
+		v.Cluster, v.Lineage, v.MapVersion, v.Totals.Shards = m.ClusterID, m.Lineage, m.Version, len(m.Shards)
+		each := max(1, (len(m.Shards)+maxGroups-1)/maxGroups)
+		for some := range slices.Chunk(m.Shards, each) {
+			v.Groups = append(v.Groups, v.group(some, index, copies, keys))
+		}
+	}
+	v.Level, v.Verdict = v.judge()
+	return v
+}
+
+func bytesOf(r *shardwatchv1.ReplicaStatus) int64 {
+	return r.GetStateBytes() + r.GetWindowBytes() + r.GetRootsBytes() + r.GetTombstoneBytes()
+}
+
+// node says what is known of a member, but for its shards.
+func (o *observed) node(m *shardwatchv1.Member) Node {
+	n := Node{
+		Name: m.GetName(), Zone: m.GetZone(), Version: m.GetVersion(), HTTP: m.GetHttpAddress(),
+		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(), Level: OK,
+		State: strings.ToLower(strings.TrimPrefix(m.GetState().String(), "MEMBER_STATE_")),
+	}
+	s := o.status[n.Name]
+	switch {
+	case s != nil:
+		n.Answers, n.Watches, n.Connections, n.Uptime = true, s.GetWatches(), s.GetConnections(), s.GetUptime().AsDuration().Seconds()
+		n.Note = strings.Join(s.GetNotReady(), "; ")
+		if s.GetRefusal() != "" {
+			n.Note, n.Level = s.GetRefusal(), Bad
+		}
+	default:
+		n.Note = o.silent[n.Name]
+	}
+	switch {
+	case s == nil && m.GetState() != shardwatchv1.MemberState_MEMBER_STATE_LEFT:
+		n.Level = Bad
+	case n.Level == OK && (n.Note != "" || n.Draining || m.GetState() != shardwatchv1.MemberState_MEMBER_STATE_ALIVE):
+		n.Level = Warn
+	}
+	return n
+}
+
+// group sums shards up, and adds them to the nodes and the totals.
+func (v *View) group(shards []shard.Shard, index map[string]int, copies map[shard.ID]map[int]*shardwatchv1.ReplicaStatus, keys bool) Group {
+	g := Group{First: uint64(shards[0].ID), Count: len(shards), State: Fine, Copies: []Copy{}}
+	if g.Count == 1 {
+		g.Epoch = shards[0].Epoch
+	}
+	if keys {
+		from, to := show(shards[0].Range.Start), show(shards[len(shards)-1].Range.End)
+		g.From, g.To = &from, &to
+	}
+	at := make(map[int]int) // node -> index of Copies
+	for i := range shards {
+		list := v.copies(&shards[i], index, copies[shards[i].ID])
+		state := shardState(list)
+		v.states[state]++
+		g.State = worse(g.State, state)
+		var keys int64
+		for _, c := range list {
+			n := &v.Nodes[c.Node]
+			n.Owned, n.Replicas, n.Relays, n.Direct = n.Owned+c.Owned, n.Replicas+c.Replica, n.Relays+c.Relay, n.Direct+c.Direct
+			n.Lag, n.Age = max(n.Lag, c.Lag), max(n.Age, c.Age)
+			v.Totals.Direct += c.Direct
+			if c.Relay == 0 {
+				v.Totals.Wanted++
+				if serves(c.State) {
+					v.Totals.Copies++
+				}
+			}
+			keys = max(keys, c.Keys)
+			if k, ok := at[c.Node]; ok {
+				g.Copies[k].add(&c)
+				continue
+			}
+			at[c.Node] = len(g.Copies)
+			g.Copies = append(g.Copies, c)
+		}
+		v.Totals.Keys += keys
+	}
+	return g
+}
+
+// copies returns the copies of one shard: those of the map, then relays.
+func (v *View) copies(s *shard.Shard, index map[string]int, status map[int]*shardwatchv1.ReplicaStatus) []Copy {
+	furthest := int64(0)
+	for _, r := range status {
+		furthest = max(furthest, r.GetProgress())
+	}
+	var out []Copy
+	named := make(map[int]bool)
+	for i, name := range s.Replicas {
+		at, ok := index[string(name)]
+		if !ok { // not known to gossip yet, or no more
+			continue
+		}
+		named[at] = true
+		c := copyOf(at, status[at], furthest)
+		if i == 0 {
+			c.Owned = 1
+		} else {
+			c.Replica = 1
+		}
+		if r := status[at]; r == nil || r.GetRelay() {
+			c.State = Away
+		}
+		out = append(out, c)
+	}
+	for _, at := range sortedKeys(status) {
+		if !named[at] {
+			c := copyOf(at, status[at], furthest)
+			c.Relay = 1
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func sortedKeys(m map[int]*shardwatchv1.ReplicaStatus) []int {
+	out := make([]int, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func copyOf(node int, r *shardwatchv1.ReplicaStatus, furthest int64) Copy {
+	c := Copy{Node: node, State: Away}
+	if r == nil {
+		return c
+	}
+	c.Lag, c.Age, c.Span = furthest-r.GetProgress(), r.GetAge().AsDuration().Seconds(), r.GetWindowSpan().AsDuration().Seconds()
+	c.Keys, c.Bytes, c.Watchers = r.GetKeys(), bytesOf(r), r.GetWatchers()
+	switch r.GetSource() {
+	case shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD:
+		c.Direct, c.Source = 1, "etcd"
+	case shardwatchv1.ReplicaSource_REPLICA_SOURCE_PEER:
+		c.Source = r.GetSourceNode()
+	}
+	switch {
+	case !r.GetReady():
+		c.State, c.Lag = Loading, 0
+	case r.GetAge() == nil || r.GetAge().AsDuration() > stale:
+		c.State = Stale
+	default:
+		c.State = Fine
+	}
+	return c
+}
+
+// add sums up copies of one node.
+func (c *Copy) add(o *Copy) {
+	c.Owned, c.Replica, c.Relay, c.Direct = c.Owned+o.Owned, c.Replica+o.Replica, c.Relay+o.Relay, c.Direct+o.Direct
+	c.Keys, c.Bytes, c.Watchers = c.Keys+o.Keys, c.Bytes+o.Bytes, c.Watchers+o.Watchers
+	c.Lag, c.Age, c.Span = max(c.Lag, o.Lag), max(c.Age, o.Age), min(c.Span, o.Span)
+	c.State, c.Source = worse(c.State, o.State), ""
+}
+
+func serves(s State) bool { return s == Fine || s == Stale }
+
+func worse(a, b State) State {
+	if b.rank() > a.rank() {
+		return b
+	}
+	return a
+}
+
+// shardState says how one shard is doing by its copies.
+func shardState(list []Copy) State {
+	all, serving, fresh, direct, owner := 0, 0, 0, 0, false
+	for _, c := range list {
+		if c.Relay > 0 {
+			continue
+		}
+		all++
+		if !serves(c.State) {
+			continue
+		}
+		serving++
+		direct += c.Direct
+		owner = owner || c.Owned > 0
+		if c.State == Fine {
+			fresh++
+		}
+	}
+	switch {
+	case serving == 0:
+		return Down
+	case fresh == 0:
+		return Stale
+	case !owner && direct > 0:
+		return TakenOver
+	case serving < all || fresh < serving:
+		return Thin
+	}
+	return Fine
+}
+
+// judge says how the cluster is doing.
+func (v *View) judge() (Level, string) {
+	if v.MapVersion == 0 {
+		return Bad, "There is no shard map yet: the cluster is being founded, or this node reaches no other."
+	}
+	level, said := OK, []string(nil)
+	say := func(l Level, format string, args ...any) {
+		if l == Bad || level == OK {
+			level = l
+		}
+		said = append(said, fmt.Sprintf(format, args...))
+	}
+	var silent, behind []string
+	for _, n := range v.Nodes {
+		switch {
+		case !n.Answers && n.State != "left":
+			silent = append(silent, n.Name)
+		case n.Age > stale.Seconds():
+			behind = append(behind, n.Name)
+		}
+	}
+	if n := v.states[Down]; n > 0 {
+		say(Bad, "%s served by nobody.", are(n, "shard"))
+	}
+	switch {
+	case !v.Etcd.Known:
+		say(Bad, "etcd does not answer.")
+	case v.Etcd.Age > stale.Seconds():
+		say(Bad, "etcd has not answered for %s: what is served is that old.", forPeople(v.Etcd.Age))
+	case v.states[Stale] > 0:
+		say(Bad, "%s older than %v on all nodes.", are(v.states[Stale], "shard"), stale)
+	case len(behind) > 0:
+		say(Warn, "%s shards older than %v.", names(behind, "has", "have"), stale)
+	}
+	if len(silent) > 0 {
+		say(Warn, "%s.", names(silent, "does not answer", "do not answer"))
+	}
+	if n := v.states[TakenOver]; n > 0 {
+		say(Warn, "%s read from etcd by a replica in the owner's place.", are(n, "shard"))
+	}
+	for _, n := range v.Nodes {
+		if n.Answers && n.Note != "" {
+			say(n.Level, "%s: %s.", n.Name, strings.TrimSuffix(n.Note, "."))
+		}
+	}
+	if v.Totals.Copies < v.Totals.Wanted {
+		say(Warn, "%d of %d copies serve.", v.Totals.Copies, v.Totals.Wanted)
+	}
+	if level == OK {
+		copies := "each on one node"
+		if v.Totals.Shards > 0 {
+			if n := v.Totals.Wanted / v.Totals.Shards; n > 1 {
+				copies = fmt.Sprintf("each on %d of them", n)
+			}
+		}
+		return OK, fmt.Sprintf("All is well: %s on %s, %s.", count(v.Totals.Shards, "shard"), count(v.living(), "node"), copies)
+	}
+	return level, strings.Join(said, " ")
+}
+
+func (v *View) living() int {
+	n := 0
+	for i := range v.Nodes {
+		if v.Nodes[i].State == "alive" {
+			n++
+		}
+	}
+	return n
+}
+
+// are begins a sentence about so many things.
+func are(n int, what string) string {
+	if n == 1 {
+		return "1 " + what + " is"
+	}
+	return count(n, what) + " are"
+}
+
+// names joins names, and says what they do.
+func names(list []string, one, many string) string {
+	slices.Sort(list)
+	switch n := len(list); {
+	case n == 1:
+		return list[0] + " " + one
+	case n <= 3:
+		return strings.Join(list[:n-1], ", ") + " and " + list[n-1] + " " + many
+	default:
+		return fmt.Sprintf("%s, %s and %d others %s", list[0], list[1], n-2, many)
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func forPeople(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
+
+// show is a key for people: as it is when it can be read, quoted as Go quotes
+// when not.
+func show(key string) string {
+	if utf8.ValidString(key) && strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return key
+	}
+	return strconv.Quote(key)
+}
