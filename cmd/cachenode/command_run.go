@@ -50,9 +50,6 @@ signal.`,
 			return err
 		}
 		log := newLogger(p.stderr, s.cfg.LogLevel, s.cfg.LogFormat)
-		for _, w := range s.cfg.Warnings() {
-			log.Warn(w)
-		}
 		return runNode(cmd.Context(), s.cfg, log)
 	}
 	return cmd

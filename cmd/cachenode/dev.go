@@ -50,7 +50,7 @@ func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger
 		nc := cfg.Node(i, cfg.DataDir)
 		endpoints = append(endpoints, nc.Listen.Client)
 		probes = append(probes, "http://"+nc.Listen.HTTP+"/readyz")
-		g.Go(func() error { return serve(gctx, nc, log, quicker) })
+		g.Go(func() error { return serve(gctx, nc, log, nil, quicker) })
 	}
 	g.Go(func() error {
 		if !awaitReady(gctx, probes) {

@@ -9,18 +9,23 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/reload"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
@@ -33,18 +38,29 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	limitMemory(log, memlimit.FromCgroup)
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	return serve(ctx, cfg, log, nil)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	return serve(ctx, cfg, log, hangups, nil)
 }
 
-// serve runs one node. tune may change what the configuration says of timings.
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger, tune func(*node.Config)) error {
-	store, err := dialEtcd(cfg, log)
+// serve runs one node. With each hangup it reads its files again. tune may
+// change what the configuration says of timings.
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-chan os.Signal, tune func(*node.Config)) error {
+	m, err := loadMaterial(cfg)
+	if err != nil {
+		return err
+	}
+	store, err := dialEtcd(cfg, m.etcd, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }()
 	nc, err := nodeConfig(cfg, store, log)
 	if err != nil {
+		return err
+	}
+	if err := m.secure(cfg, &nc); err != nil {
 		return err
 	}
 	if tune != nil {
@@ -65,11 +81,23 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, tune func(*
 	}
 	n.SetHTTP(tel.Handler(n.NotReady))
 	log.Info("starting", "node", cfg.Name, "version", version.String(), "clients", nc.Self.ClientAddress, "etcd", cfg.Etcd.Endpoints)
-	return n.Run(ctx)
+	files := reload.New(reload.Every, log, m.parts(cfg, n)...)
+	if err := files.Register(tel.Meter("config")); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error { return files.Run(running, hangups) })
+	g.Go(func() error {
+		defer stop()
+		return n.Run(ctx)
+	})
+	return g.Wait()
 }
 
 // dialEtcd makes the client; etcd need not be there yet.
-func dialEtcd(cfg config.Config, log *slog.Logger) (*etcd.Client, error) {
+func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (*etcd.Client, error) {
 	ec := etcd.Defaults()
 	ec.Endpoints, ec.Username, ec.Logger = cfg.Etcd.Endpoints, cfg.Etcd.User, log
 	ec.ProbeKey = probeKey(cfg.Prefixes)
@@ -80,12 +108,8 @@ func dialEtcd(cfg config.Config, log *slog.Logger) (*etcd.Client, error) {
 		}
 		ec.Password = strings.TrimRight(string(text), "\r\n")
 	}
-	material, err := cfg.EtcdTLS()
-	if err != nil {
-		return nil, err
-	}
 	if material != nil {
-		ec.TLS = material.Client(tls.VersionTLS12)
+		ec.TLS = func() *tls.Config { return material.Client(tls.VersionTLS12) }
 	}
 	return etcd.New(ec)
 }
@@ -140,34 +164,10 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 		nc.MaxStaleness = anyAge
 	}
 	nc.DrainTimeout, nc.StatusPage = cfg.DrainTimeout, node.StatusPage(cfg.StatusPage)
-	key, err := cfg.GossipKey()
-	if err != nil {
+	if nc.GossipKeys, err = cfg.GossipKeys(); err != nil {
 		return node.Config{}, err
 	}
-	if key != nil {
-		nc.GossipKeys = [][]byte{key}
-	}
-	return nc, secure(cfg, &nc)
-}
-
-// secure sets the certificates of the ports.
-func secure(cfg config.Config, nc *node.Config) error {
-	clients, err := cfg.ClientMaterial()
-	if err != nil {
-		return err
-	}
-	if clients != nil {
-		if nc.ClientTLS, err = clients.Server(tls.VersionTLS12); err != nil {
-			return err
-		}
-	}
-	peers, err := cfg.PeerMaterial()
-	if err != nil || peers == nil {
-		return err
-	}
-	nc.PeerClientTLS = peers.Client(tls.VersionTLS13)
-	nc.PeerServerTLS, err = peers.Server(tls.VersionTLS13)
-	return err
+	return nc, nil
 }
 
 // listen opens the ports, and names the flag of one that is taken.

@@ -72,10 +72,15 @@ type Config struct {
 	// required.
 	ClientTLS tlsconf.Files
 	// PeerTLS secures the peer and raft ports, both sides of each connection.
-	// All three files or none.
-	PeerTLS tlsconf.Files
-	// GossipKeyFile holds the key that encrypts gossip. Empty: gossip is in the
-	// clear.
+	// All three files or none. The certificates must carry one of PeerSANs;
+	// none: one of those that our own carries.
+	PeerTLS  tlsconf.Files
+	PeerSANs tlsconf.SANs
+	// HTTPTLS secures the HTTP port. With its CA, all but the probes need a
+	// client certificate.
+	HTTPTLS tlsconf.Files
+	// GossipKeyFile holds the keys that gossip is encrypted with, see
+	// GossipKeys. Empty: gossip is in the clear.
 	GossipKeyFile string
 
 	LogLevel slog.Level
@@ -136,6 +141,7 @@ var (
 	etcdTLSNames   = tlsconf.Names{Cert: "etcd-cert", Key: "etcd-key", CA: "etcd-ca"}
 	clientTLSNames = tlsconf.Names{Cert: "tls-cert", Key: "tls-key", CA: "tls-client-ca"}
 	peerTLSNames   = tlsconf.Names{Cert: "peer-tls-cert", Key: "peer-tls-key", CA: "peer-tls-ca"}
+	httpTLSNames   = tlsconf.Names{Cert: "http-tls-cert", Key: "http-tls-key", CA: "http-tls-client-ca"}
 )
 
 // Defaults returns the settings of a node of which nothing is set. Name and
@@ -192,6 +198,10 @@ func (c Config) ClientMaterial() (*tlsconf.Material, error) {
 // PeerMaterial reads the certificates of the peer and raft ports. It returns
 // nil when they speak plain text.
 func (c Config) PeerMaterial() (*tlsconf.Material, error) { return material(c.PeerTLS, peerTLSNames) }
+
+// HTTPMaterial reads the certificates of the HTTP port. It returns nil when the
+// port speaks plain text.
+func (c Config) HTTPMaterial() (*tlsconf.Material, error) { return material(c.HTTPTLS, httpTLSNames) }
 
 func material(f tlsconf.Files, n tlsconf.Names) (*tlsconf.Material, error) {
 	if f.IsZero() {

@@ -60,7 +60,11 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PeerTLS.Cert, "peer-tls-cert", "", "certificate `file` between nodes (peer and raft ports)")
 	fs.StringVar(&c.PeerTLS.Key, "peer-tls-key", "", "private key `file` of --peer-tls-cert")
 	fs.StringVar(&c.PeerTLS.CA, "peer-tls-ca", "", "CA `file` that all nodes' certificates come from")
-	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with the gossip key: 16, 24 or 32 bytes in base64")
+	fs.StringSliceVar((*[]string)(&c.PeerSANs), "peer-tls-allowed-san", nil, "DNS or URI `name` of which nodes' certificates must carry one, such as *.peers.internal or spiffe://example.org/shardwatch; repeatable (default: one that this node's certificate carries)")
+	fs.StringVar(&c.HTTPTLS.Cert, "http-tls-cert", "", "certificate `file` of the HTTP port; turns TLS on")
+	fs.StringVar(&c.HTTPTLS.Key, "http-tls-key", "", "private key `file` of --http-tls-cert")
+	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it")
+	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
 
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")

@@ -285,15 +285,28 @@ func (c Config) validateSecurity(m *mistakes) {
 	if p := c.PeerTLS; !p.IsZero() && (p.CA == "" || (p.Cert == "" && p.Key == "")) {
 		m.addf("--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together: nodes prove themselves to each other both ways")
 	}
+	if len(c.PeerSANs) > 0 && c.PeerTLS.IsZero() {
+		m.addf("--peer-tls-allowed-san is given without --peer-tls-cert, --peer-tls-key and --peer-tls-ca: ports without TLS see no certificates")
+	}
+	m.add(c.PeerSANs.Validate("peer-tls-allowed-san"))
+	m.add(c.HTTPTLS.Validate(httpTLSNames))
+	if c.HTTPTLS.CA != "" && c.HTTPTLS.Cert == "" && c.HTTPTLS.Key == "" {
+		m.addf("--http-tls-client-ca is given without --http-tls-cert and --http-tls-key: a port without TLS cannot ask for certificates")
+	}
 	if c.GossipKeyFile != "" {
-		_, err := c.GossipKey()
+		_, err := c.GossipKeys()
 		m.add(err)
 	}
 }
 
-// GossipKey reads the key that encrypts gossip: 16, 24 or 32 bytes. It is nil
-// when no file is named.
-func (c Config) GossipKey() ([]byte, error) {
+// maxGossipKeys bounds the gossip keys: what comes in is tried with each.
+const maxGossipKeys = 8
+
+// GossipKeys reads the keys that gossip is encrypted with, 16, 24 or 32 bytes
+// each: one a line in base64, without empty lines and those that begin with #.
+// The first encrypts, all decrypt. It returns none when no file is named. The
+// error names file and line, and never what stands there.
+func (c Config) GossipKeys() ([][]byte, error) {
 	if c.GossipKeyFile == "" {
 		return nil, nil
 	}
@@ -304,11 +317,24 @@ func (c Config) GossipKey() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--gossip-key-file: %w", err)
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || !slices.Contains([]int{16, 24, 32}, len(key)) {
-		return nil, fmt.Errorf("--gossip-key-file: %s does not hold 16, 24 or 32 bytes in base64: make one with `openssl rand -base64 32`", c.GossipKeyFile)
+	var keys [][]byte
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil || !slices.Contains([]int{16, 24, 32}, len(key)) {
+			return nil, fmt.Errorf("--gossip-key-file: %s:%d does not hold 16, 24 or 32 bytes in base64: make a key with `openssl rand -base64 32`", c.GossipKeyFile, n)
+		}
+		keys = append(keys, key)
 	}
-	return key, nil
+	if len(keys) == 0 || len(keys) > maxGossipKeys {
+		return nil, fmt.Errorf("--gossip-key-file: %s holds %d keys: want 1 to %d, one a line", c.GossipKeyFile, len(keys), maxGossipKeys)
+	}
+	return keys, nil
 }
 
 // Warnings are what is allowed and still worth a word, each with its flag. c

@@ -127,11 +127,22 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			func(c *config.Config) { c.ClientTLS.CA, c.PeerTLS.Cert, c.PeerTLS.Key = file, file, file },
 			[]string{"--tls-client-ca is given without --tls-cert", "--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together"},
 		},
+		"names without TLS": {
+			func(c *config.Config) { c.PeerSANs = []string{"a.*.b", "https://", "peers.internal", "spiffe://a/*"} },
+			[]string{
+				"--peer-tls-allowed-san is given without --peer-tls-cert",
+				`--peer-tls-allowed-san "a.*.b": want a DNS name`, `--peer-tls-allowed-san "https://": want a URI`,
+			},
+		},
+		"half TLS of the HTTP port": {
+			func(c *config.Config) { c.HTTPTLS.CA = file },
+			[]string{"--http-tls-client-ca is given without --http-tls-cert"},
+		},
 		"TLS files": {
 			func(c *config.Config) { c.ClientTLS.Cert, c.PeerTLS.CA = dir+"/c", dir+"/d" },
 			[]string{"--tls-cert is given but --tls-key is not", "--tls-cert: " + dir + "/c: no such file", "--peer-tls-ca: " + dir + "/d: no such file", "--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together"},
 		},
-		"gossip key": {func(c *config.Config) { c.GossipKeyFile = file }, []string{"--gossip-key-file: " + file + " does not hold 16, 24 or 32 bytes"}},
+		"gossip key": {func(c *config.Config) { c.GossipKeyFile = file }, []string{"--gossip-key-file: " + file + ":1 does not hold 16, 24 or 32 bytes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := valid(t)
@@ -191,18 +202,38 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-func TestGossipKey(t *testing.T) {
+func TestGossipKeys(t *testing.T) {
 	c := valid(t)
-	c.GossipKeyFile = filepath.Join(t.TempDir(), "key")
-	key := []byte("0123456789abcdef")
-	if err := os.WriteFile(c.GossipKeyFile, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	c.GossipKeyFile = filepath.Join(t.TempDir(), "keys")
+	first, second := "0123456789abcdef", "fedcba9876543210"
+	encode := func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) + "\n" }
+	for text, want := range map[string][]string{
+		encode(first): {first},
+		"# new\n" + encode(second) + "\n# old\n" + encode(first): {second, first},
+	} {
+		if err := os.WriteFile(c.GossipKeyFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.GossipKeys()
+		if err != nil || !slices.EqualFunc(got, want, func(k []byte, s string) bool { return string(k) == s }) {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
 	}
-	if got, err := c.GossipKey(); err != nil || string(got) != string(key) {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if err := c.Validate(); err != nil {
-		t.Error(err)
+	for text, want := range map[string]string{
+		"":                               "holds 0 keys: want 1 to 8",
+		strings.Repeat(encode(first), 9): "holds 9 keys",
+		encode(first) + "\nc2hvcnQ=\n":   ":3 does not hold 16, 24 or 32 bytes",
+	} {
+		if err := os.WriteFile(c.GossipKeyFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.GossipKeys()
+		if err == nil || !strings.Contains(err.Error(), c.GossipKeyFile) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "c2hvcnQ") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

@@ -15,8 +15,9 @@ type Config struct {
 	// Endpoints are etcd's members: host:port, http://host:port or
 	// https://host:port. Name all of them: they are used in turn.
 	Endpoints []string
-	// TLS encrypts the connections; nil: none, unless an endpoint says https.
-	TLS *tls.Config
+	// TLS is asked for what encrypts each new connection, which it may change;
+	// nil: nothing, unless an endpoint says https.
+	TLS func() *tls.Config
 	// Username and Password log in to an etcd with authentication.
 	Username, Password string
 	// ProbeKey is the key that the clock reads. It need not exist, but with

@@ -23,7 +23,10 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	}{
 		{"defaults", func(*Config) {}, nil},
 		{"schemes", func(c *Config) { c.Endpoints = []string{"http://a:1", "b:2"} }, nil},
-		{"secure", func(c *Config) { c.Endpoints = []string{"https://a:1", "[::1]:2379"}; c.TLS = &tls.Config{} }, nil},
+		{"secure", func(c *Config) {
+			c.Endpoints = []string{"https://a:1", "[::1]:2379"}
+			c.TLS = func() *tls.Config { return &tls.Config{} }
+		}, nil},
 		{"no endpoint", func(c *Config) { c.Endpoints = nil }, []string{"--etcd: name at least one"}},
 		{"no port", func(c *Config) { c.Endpoints = []string{"localhost"} }, []string{`--etcd: "localhost": use host:port`}},
 		{"no host", func(c *Config) { c.Endpoints = []string{":2379"} }, []string{`--etcd: ":2379": the host is missing`}},
@@ -32,7 +35,10 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		{"path", func(c *Config) { c.Endpoints = []string{"http://a:1/v3"} }, []string{"no path"}},
 		{"twice", func(c *Config) { c.Endpoints = []string{"a:1", "http://a:1"} }, []string{"are the same endpoint"}},
 		{"mixed", func(c *Config) { c.Endpoints = []string{"https://a:1", "http://b:1"} }, []string{`"https://a:1" is encrypted and "http://b:1" is not`}},
-		{"http with certificates", func(c *Config) { c.Endpoints = []string{"http://a:1"}; c.TLS = &tls.Config{} }, []string{"use https"}},
+		{"http with certificates", func(c *Config) {
+			c.Endpoints = []string{"http://a:1"}
+			c.TLS = func() *tls.Config { return &tls.Config{} }
+		}, []string{"use https"}},
 		{"many at once", func(c *Config) {
 			c.Endpoints, c.Password, c.PageKeys, c.Logger = []string{"x", "y"}, "p", 0, nil
 			c.ProgressCoalesce, c.SilenceLimit = time.Second, time.Millisecond

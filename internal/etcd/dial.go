@@ -10,9 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 // roundRobin keeps a connection to every endpoint and uses those that are up
@@ -38,11 +39,11 @@ func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...
 	r := all.resolver()
 	creds := insecure.NewCredentials()
 	if endpoints[0].secure {
-		c := cfg.TLS
-		if c == nil {
-			c = &tls.Config{MinVersion: tls.VersionTLS12}
+		now := cfg.TLS
+		if now == nil {
+			now = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 		}
-		creds = credentials.NewTLS(c)
+		creds = tlsconf.Credentials(now)
 	}
 	dialer := cfg.Dialer
 	if dialer == nil {

@@ -11,8 +11,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/hashicorp/memberlist"
-
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -41,7 +39,7 @@ type Config struct {
 	// down, so that it serves one Membership only.
 	Transport Transport
 	// SecretKeys encrypt the gossip, AES-GCM with 16, 24 or 32 bytes each. The
-	// first encrypts, all decrypt. None: not encrypted.
+	// first encrypts, all decrypt; SetKeys changes them. None: not encrypted.
 	SecretKeys [][]byte
 	// Logger gets what an operator wants to know. nil: nothing is logged.
 	Logger *slog.Logger
@@ -155,10 +153,8 @@ func (c *Config) Validate() error {
 			add("join address %q is not host:port: %w", j, err)
 		}
 	}
-	for i, k := range c.SecretKeys {
-		if err := memberlist.ValidateKey(k); err != nil {
-			add("gossip key %d has %d bytes: must be 16, 24 or 32", i+1, len(k))
-		}
+	if err := validKeys(c.SecretKeys); err != nil {
+		errs = append(errs, err)
 	}
 	for _, d := range []struct {
 		name  string

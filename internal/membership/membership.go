@@ -28,6 +28,8 @@ type Membership struct {
 	ready   chan struct{} // closed when we listen and are heard
 	done    chan struct{} // closed when Run returns
 	changes signal
+	keys    *memberlist.Keyring // nil: gossip is not encrypted
+	keysMu  sync.Mutex          // one SetKeys at a time
 
 	looks     chan struct{}   // memberlist has news for watch; holds one
 	announces chan struct{}   // our metadata changed; holds one
@@ -76,6 +78,13 @@ func New(cfg Config) (*Membership, error) {
 		// Claims come with each try to join, and with each push/pull.
 		conflict: conflict{limit: cfg.ConflictTimeout, pause: max(5*cfg.RetryInterval, cfg.PushPullInterval)},
 		told:     make(map[string]bool),
+	}
+	if len(cfg.SecretKeys) > 0 {
+		keys, err := memberlist.NewKeyring(cfg.SecretKeys, cfg.SecretKeys[0])
+		if err != nil {
+			return nil, fmt.Errorf("membership: gossip keys: %w", err)
+		}
+		m.keys = keys
 	}
 	m.self.GossipAddress = ""
 	if m.self.Level == 0 {
@@ -141,11 +150,7 @@ func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observ
 	m.self.started = time.Now()
 	m.mu.Unlock()
 
-	conf, err := m.memberlistConfig(transport, logger)
-	if err != nil {
-		_ = transport.Shutdown()
-		return nil, nil, err
-	}
+	conf := m.memberlistConfig(transport, logger)
 	conf.AdvertiseAddr, conf.AdvertisePort, conf.BindPort = host, port, n
 	ml, err := memberlist.Create(conf)
 	if err != nil {
@@ -194,7 +199,7 @@ func (m *Membership) resolveAdvertise(ctx context.Context) (string, int, error) 
 }
 
 // memberlistConfig says how memberlist shall behave.
-func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) (*memberlist.Config, error) {
+func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = string(m.cfg.Self.Name)
 	c.Transport = transport
@@ -213,14 +218,8 @@ func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) (
 	// Packets hold a few hundred bytes of names and metadata: compressing each
 	// costs CPU and gains nothing under the MTU.
 	c.EnableCompression = false
-	if len(m.cfg.SecretKeys) > 0 {
-		keys, err := memberlist.NewKeyring(m.cfg.SecretKeys, m.cfg.SecretKeys[0])
-		if err != nil {
-			return nil, fmt.Errorf("gossip keys: %w", err)
-		}
-		c.Keyring = keys
-	}
-	return c, nil
+	c.Keyring = m.keys
+	return c
 }
 
 // Ready is closed when Run listens, and Self has its gossip address.

@@ -130,6 +130,48 @@ func TestSocketsKeys(t *testing.T) {
 	eventually(t, "both joins", func() bool { return both.states()[shard.Alive] == 2 && a.states()[shard.Alive] == 2 })
 }
 
+// A key is replaced in three steps, node by node, while gossip goes on.
+func TestSocketsRotateKeys(t *testing.T) {
+	old, young := []byte(strings.Repeat("o", 32)), []byte(strings.Repeat("y", 16))
+	with := func(nodes ...*running) func(*Config) {
+		return func(c *Config) { joining(nodes...)(c); c.SecretKeys = [][]byte{old} }
+	}
+	a := socketNode(t, "a", with())
+	b := socketNode(t, "b", with(a))
+	c := socketNode(t, "c", with(a, b))
+	all := []*running{a, b, c}
+	for _, n := range all {
+		eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
+	}
+	draining := false
+	for _, step := range [][][]byte{{old, young}, {young, old}, {young}} {
+		for _, n := range all {
+			if err := n.SetKeys(step); err != nil {
+				t.Fatal(err)
+			}
+			draining = !draining
+			b.SetDraining(draining)
+			for _, other := range all {
+				eventually(t, "news of b", func() bool { return other.member("b").Draining == draining })
+				if other.states()[shard.Alive] != 3 {
+					t.Errorf("after %q: %v", step, other.states())
+				}
+			}
+		}
+	}
+	late := socketNode(t, "late", with(a))
+	eventually(t, "the old key is refused", func() bool { return late.JoinError() != nil })
+	for _, wrong := range [][][]byte{nil, {young, []byte("short")}, {young, young}} {
+		if err := a.SetKeys(wrong); err == nil {
+			t.Errorf("%q was taken", wrong)
+		}
+	}
+	plain := socketNode(t, "plain", nil)
+	if err := plain.SetKeys([][]byte{young}); err == nil {
+		t.Error("encryption was switched on under way")
+	}
+}
+
 func TestSocketsPortTaken(t *testing.T) {
 	a := socketNode(t, "a", nil)
 	cfg := Defaults()

@@ -72,9 +72,11 @@ type Config struct {
 	GossipKeys [][]byte
 
 	Listeners Listeners
-	// ClientTLS is for the client port; PeerServerTLS and PeerClientTLS for
-	// both sides of the peer and raft ports. nil: no TLS.
-	ClientTLS, PeerServerTLS, PeerClientTLS *tls.Config
+	// ClientTLS is for the client port, HTTPTLS for the HTTP port, PeerServerTLS
+	// and PeerClientTLS for both sides of the peer and raft ports; the latter is
+	// asked for each connection. nil: no TLS.
+	ClientTLS, HTTPTLS, PeerServerTLS *tls.Config
+	PeerClientTLS                     func() *tls.Config
 
 	// Cache has the bounds of each shard; Server those of clients, EtcdAPI
 	// those of clients of etcd's API.

@@ -205,7 +205,7 @@ func (n *Node) Run(ctx context.Context) error {
 		part("status page", n.page.Run)
 	}
 	if l := n.cfg.Listeners.HTTP; l != nil {
-		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http()) })
+		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http(), n.cfg.HTTPTLS) })
 	}
 	g.Go(func() error {
 		select {
@@ -230,6 +230,10 @@ func (n *Node) Run(ctx context.Context) error {
 // SetHTTP sets what is served on the HTTP port beside the status page. Call it
 // before Run.
 func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
+
+// SetGossipKeys replaces the keys that gossip is encrypted with. See
+// membership.Membership.SetKeys.
+func (n *Node) SetGossipKeys(keys [][]byte) error { return n.members.SetKeys(keys) }
 
 // gossip runs membership once it is known from the disk which cluster the node
 // belongs to: as long as it shows none, every cluster lets it in.

@@ -8,20 +8,20 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 // peers keeps a connection to each other node's peer port.
 type peers struct {
 	member func(shard.NodeID) (shard.Member, bool)
 	heard  func(replica.Look) // what other nodes have read of etcd
-	tls    *tls.Config
+	tls    func() *tls.Config // nil: no TLS
 	sim    *Simulation
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ type peerConn struct {
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
-func newPeers(member func(shard.NodeID) (shard.Member, bool), heard func(replica.Look), t *tls.Config, sim *Simulation) *peers {
+func newPeers(member func(shard.NodeID) (shard.Member, bool), heard func(replica.Look), t func() *tls.Config, sim *Simulation) *peers {
 	return &peers{member: member, heard: heard, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
 }
 
@@ -91,7 +91,7 @@ const (
 func (p *peers) options() []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if p.tls != nil {
-		creds = credentials.NewTLS(p.tls)
+		creds = tlsconf.Credentials(p.tls)
 	}
 	o := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

@@ -29,8 +29,10 @@ type Config struct {
 	Address string
 	// Listener is the raft port of a node that may vote. Run closes it.
 	Listener net.Listener
-	// ServerTLS and ClientTLS protect the raft port; both or neither.
-	ServerTLS, ClientTLS *tls.Config
+	// ServerTLS and ClientTLS protect the raft port; both or neither. ClientTLS
+	// is asked for each connection.
+	ServerTLS *tls.Config
+	ClientTLS func() *tls.Config
 
 	// Network and Disk stand for the network and the data directory in
 	// simulations. With them Listener and DataDir are not used.

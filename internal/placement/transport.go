@@ -21,9 +21,10 @@ const (
 // closes them all at the end: raft leaves those it took open until the other
 // side goes.
 type stream struct {
-	listener       net.Listener
-	address        string
-	server, client *tls.Config
+	listener net.Listener
+	address  string
+	server   *tls.Config
+	client   func() *tls.Config
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // guarded by mu; nil once closed
@@ -67,7 +68,7 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := (&tls.Dialer{NetDialer: d, Config: s.client}).DialContext(ctx, "tcp", string(to))
+	c, err := (&tls.Dialer{NetDialer: d, Config: s.client()}).DialContext(ctx, "tcp", string(to))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +26,17 @@ const (
 
 // Serve answers on ln with h until ctx ends; then it returns nil after all
 // requests have ended, which are cut after two seconds. It closes ln.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+//
+// secure is for TLS; nil: none. When it has client CAs, everything but the
+// probes, /healthz and /readyz, needs a certificate of theirs: a kubelet shows
+// none.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Config) error {
+	if secure != nil && secure.ClientCAs != nil {
+		h = identified(h)
+	}
 	srv := &http.Server{
 		Handler:           h,
+		TLSConfig:         secure,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -38,7 +47,13 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() {
+		if secure != nil {
+			served <- srv.ServeTLS(ln, "", "")
+			return
+		}
+		served <- srv.Serve(ln)
+	}()
 	select {
 	case err := <-served:
 		_ = srv.Close()
@@ -54,4 +69,17 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// identified lets requests without a verified certificate through to the probes
+// only.
+func identified(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+		if !probe && len(r.TLS.VerifiedChains) == 0 {
+			writeText(w, http.StatusForbidden, "a client certificate is needed here (--http-tls-client-ca); /healthz and /readyz need none")
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

@@ -2,9 +2,13 @@
 //
 // Read [Files] first: the three paths an operator gives for one listener or
 // one kind of connection. [Load] reads them into a [Material], and Material
-// makes server and client configurations. Every configuration asks its
-// Material for the certificate at each handshake, so that [Material.Reload]
-// changes the certificate of running listeners.
+// makes server and client configurations. What [Material.Reload] reads is used
+// by every handshake that begins afterwards, certificates and CAs alike;
+// connections that stand are left alone.
+//
+// Between nodes a certificate of the right CA is not enough: it must carry one
+// of the names that [SANs] list, so that a client's certificate does not open
+// the peer and raft ports where both come from one CA.
 //
 // A Material may be used by any number of goroutines. Every error names the
 // flag and the file.

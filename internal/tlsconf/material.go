@@ -1,24 +1,36 @@
 package tlsconf
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // Material is what was read from Files.
 type Material struct {
 	files Files
 	names Names
+	// accept is asked before what was read is used; nil: everything is. Set by
+	// Peer.
+	accept func(*contents) error
+	now    atomic.Pointer[contents]
+}
 
-	// cert is nil inside when there is none.
-	cert atomic.Pointer[tls.Certificate]
-	// ca is nil when Files name no CA. Configurations made once keep it: a new
-	// CA takes effect for configurations made after a restart.
-	ca *x509.CertPool
+// contents are what the files held at one time. A value is never changed.
+type contents struct {
+	cert *tls.Certificate // nil: none
+	ca   *x509.CertPool   // nil: none
 }
 
 // Load reads files. It fails as Files.Validate does, and when a file holds
@@ -28,83 +40,259 @@ func Load(files Files, names Names) (*Material, error) {
 		return nil, err
 	}
 	m := &Material{files: files, names: names}
-	var errs []error
-	if files.CA != "" {
-		pool, err := readPool(files.CA)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", names.CA, err))
-		}
-		m.ca = pool
-	}
 	if err := m.Reload(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// Reload reads certificate and key again. Handshakes that begin afterwards use
-// them. When they are not good, the old ones stay in use and the error says
+// Reload reads all files again. Handshakes that begin afterwards use what they
+// hold. When one is not good, everything stays as it was and the error says
 // why.
 func (m *Material) Reload() error {
-	if m.files.Cert == "" {
-		return nil
+	var (
+		next contents
+		errs []error
+	)
+	if m.files.CA != "" {
+		pool, err := readPool(m.files.CA)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", m.names.CA, err))
+		}
+		next.ca = pool
 	}
-	cert, err := tls.LoadX509KeyPair(m.files.Cert, m.files.Key)
-	if err != nil {
-		return fmt.Errorf("--%s %s with --%s %s: %w", m.names.Cert, m.files.Cert, m.names.Key, m.files.Key, err)
+	if m.files.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(m.files.Cert, m.files.Key)
+		if err == nil {
+			err = inTime(cert.Leaf, time.Now())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s %s with --%s %s: %w", m.names.Cert, m.files.Cert, m.names.Key, m.files.Key, err))
+		}
+		next.cert = &cert
 	}
-	m.cert.Store(&cert)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if m.accept != nil {
+		if err := m.accept(&next); err != nil {
+			return err
+		}
+	}
+	m.now.Store(&next)
 	return nil
 }
 
+// inTime refuses a certificate that nobody would take.
+func inTime(leaf *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("the certificate has expired on %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("the certificate is not valid before %s", leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Paths returns the files that are named.
+func (m *Material) Paths() []string {
+	var out []string
+	for _, f := range []string{m.files.Cert, m.files.Key, m.files.CA} {
+		if f != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Expires returns when our certificate ends; zero without one.
+func (m *Material) Expires() time.Time {
+	if c := m.now.Load().cert; c != nil {
+		return c.Leaf.NotAfter
+	}
+	return time.Time{}
+}
+
 // Server returns the configuration of a listener that speaks TLS version min
-// (such as tls.VersionTLS12) or newer. With a CA, clients must show a
-// certificate that comes from it; without, they need none. It fails without a
+// (such as tls.VersionTLS12) or newer, and one of the protocols (ALPN) when
+// there are any. With a CA, auth says what is wanted of clients, in
+// certificates of that CA; without, they need none. It fails without a
 // certificate.
-func (m *Material) Server(min uint16) (*tls.Config, error) {
-	if m.cert.Load() == nil {
+func (m *Material) Server(min uint16, auth tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
+	if m.now.Load().cert == nil {
 		return nil, fmt.Errorf("a TLS listener needs a certificate: give --%s and --%s", m.names.Cert, m.names.Key)
 	}
-	c := &tls.Config{
-		MinVersion: min,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return m.cert.Load(), nil
-		},
-	}
-	if m.ca != nil {
-		c.ClientCAs = m.ca
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return c, nil
+	return renewed(func() *tls.Config {
+		now := m.now.Load()
+		c := &tls.Config{MinVersion: min, Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols}
+		if now.ca != nil {
+			c.ClientCAs, c.ClientAuth = now.ca, auth
+			// A ticket would let in, for days, who was let in once.
+			c.SessionTicketsDisabled = true
+		}
+		return c
+	}), nil
+}
+
+// renewed has every handshake of a listener ask for its configuration.
+func renewed(now func() *tls.Config) *tls.Config {
+	c := now()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return now(), nil }
+	return c
 }
 
 // Client returns the configuration of a client that speaks TLS version min or
-// newer. The server's certificate must come from the CA, or, without one, from
-// the system's; it must be valid for the name that is dialled. Where there is
-// a certificate, it is shown to servers that ask for one.
+// newer, as the files were read last: make one for each connection, as
+// [Credentials] does. The server's certificate must come from the CA, or,
+// without one, from the system's; it must be valid for the name that is
+// dialled. Where there is a certificate, it is shown to servers that ask for
+// one.
 func (m *Material) Client(min uint16) *tls.Config {
+	now := m.now.Load()
+	c := &tls.Config{MinVersion: min, RootCAs: now.ca}
+	if now.cert != nil {
+		c.Certificates = []tls.Certificate{*now.cert}
+	}
+	return c
+}
+
+// Peer are the configurations of both sides of a connection between nodes: TLS
+// 1.3, with certificates of the CA that carry one of the allowed names. The
+// address that is dialled is not compared with the certificate: every node may
+// be asked for everything, so that it counts that it is one, not which.
+type Peer struct {
+	m       *Material
+	allowed SANs
+}
+
+// Peer returns the configurations for connections between nodes. Without
+// allowed names they are those of our own certificate. It fails when a
+// certificate, a CA or a name is missing; so does Reload from now on. Call it
+// before Reload may be called by others.
+func (m *Material) Peer(allowed SANs) (*Peer, error) {
+	now := m.now.Load()
+	if now.cert == nil || now.ca == nil {
+		return nil, fmt.Errorf("nodes prove themselves to each other both ways: give --%s, --%s and --%s", m.names.Cert, m.names.Key, m.names.CA)
+	}
+	p := &Peer{m, allowed}
+	if err := p.accept(now); err != nil {
+		return nil, err
+	}
+	m.accept = p.accept
+	return p, nil
+}
+
+// accept refuses a certificate of ours that other nodes would refuse.
+func (p *Peer) accept(now *contents) error {
+	names := p.names(now)
+	if names.Match(now.cert.Leaf) {
+		return nil
+	}
+	return fmt.Errorf("--%s %s would be refused by the other nodes: it carries %s and must carry %s (--peer-tls-allowed-san)",
+		p.m.names.Cert, p.m.files.Cert, list(namesOf(now.cert.Leaf)), orAny(names))
+}
+
+func orAny(names SANs) string {
+	if len(names) == 0 {
+		return "a DNS name or URI that all nodes' certificates have in common"
+	}
+	return list(names)
+}
+
+// names are what other nodes' certificates must carry.
+func (p *Peer) names(now *contents) SANs {
+	if len(p.allowed) > 0 {
+		return p.allowed
+	}
+	return namesOf(now.cert.Leaf)
+}
+
+// Server returns the configuration of a listener for other nodes.
+func (p *Peer) Server() *tls.Config {
+	return renewed(func() *tls.Config {
+		now := p.m.now.Load()
+		return &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*now.cert},
+			ClientCAs: now.ca, ClientAuth: tls.RequireAndVerifyClientCert,
+			VerifyConnection:       p.names(now).verify,
+			SessionTicketsDisabled: true,
+		}
+	})
+}
+
+// Client returns the configuration of a connection to another node, as the
+// files were read last: make one for each connection.
+func (p *Peer) Client() *tls.Config {
+	now := p.m.now.Load()
 	return &tls.Config{
-		MinVersion: min,
-		RootCAs:    m.ca,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if c := m.cert.Load(); c != nil {
-				return c, nil
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*now.cert},
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, without the address.
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if err := verifyChain(state, now.ca); err != nil {
+				return err
 			}
-			return &tls.Certificate{}, nil // crypto/tls: "no certificate", not an error
+			return p.names(now).verify(state)
 		},
 	}
 }
 
+// verifyChain refuses a server whose certificate does not come from the CA.
+func verifyChain(state tls.ConnectionState, ca *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, c := range state.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: ca, Intermediates: between})
+	return err
+}
+
+// Credentials returns what a gRPC client proves itself with: each handshake
+// asks for its configuration, so that what was reloaded is used.
+func Credentials(now func() *tls.Config) credentials.TransportCredentials {
+	return &renewing{credentials.NewTLS(now()), now}
+}
+
+type renewing struct {
+	credentials.TransportCredentials // for all but ClientHandshake
+	now                              func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r *renewing) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(r.now()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r *renewing) Clone() credentials.TransportCredentials { return Credentials(r.now) }
+
+// readPool reads certificates; what is no certificate is an error, with its
+// line.
 func readPool(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
+	rest, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, cause(err))
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	pool, line, found := x509.NewCertPool(), 1, false
+	for {
+		block, behind := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		begin := bytes.Index(rest, []byte("-----BEGIN"))
+		at := line + bytes.Count(rest[:begin], []byte("\n"))
+		line += bytes.Count(rest[:len(rest)-len(behind)], []byte("\n"))
+		rest = behind
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("%s:%d: %s where a certificate is wanted", file, at, strings.ToLower(block.Type))
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, at, err)
+		}
+		pool.AddCert(cert)
+		found = true
+	}
+	if !found {
 		return nil, fmt.Errorf("%s holds no PEM certificate", file)
 	}
 	return pool, nil

@@ -1,15 +1,8 @@
 package tlsconf_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,87 +10,226 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 var names = tlsconf.Names{Cert: "tls-cert", Key: "tls-key", CA: "tls-client-ca"}
 
+func load(t *testing.T, f certtest.Files) *tlsconf.Material {
+	t.Helper()
+	m, err := tlsconf.Load(tlsconf.Files(f), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func noCA(f certtest.Files) certtest.Files {
+	f.CA = ""
+	return f
+}
+
+func server(t *testing.T, m *tlsconf.Material) *tls.Config {
+	t.Helper()
+	c, err := m.Server(tls.VersionTLS12, tls.RequireAndVerifyClientCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// local is a client's configuration for localhost.
+func local(c *tls.Config) *tls.Config {
+	c.ServerName = "localhost"
+	return c
+}
+
 func TestMutualTLS(t *testing.T) {
-	ours, others := newCA(t), newCA(t)
-	server := load(t, ours.issue(t, "server"))
+	ours, others := certtest.NewCA(t, "ours"), certtest.NewCA(t, "others")
+	listener := load(t, certtest.NewFiles(t, ours.Issue(t, "server"), ours))
+	client := ours.Issue(t, "client")
+	files := func(l certtest.Leaf, ca *certtest.CA) certtest.Files { return certtest.NewFiles(t, l, ca) }
 	for name, c := range map[string]struct {
-		client *tlsconf.Material
+		client certtest.Files
 		max    uint16
 		ok     bool
 	}{
-		"a certificate of our CA":    {client: load(t, ours.issue(t, "client")), ok: true},
-		"a certificate of another":   {client: load(t, withCA(others.issue(t, "client"), ours.file))},
-		"no certificate":             {client: load(t, tlsconf.Files{CA: ours.file})},
-		"a CA that is not server's":  {client: load(t, withCA(ours.issue(t, "client"), others.file))},
-		"a version that is too old":  {client: load(t, ours.issue(t, "client")), max: tls.VersionTLS12},
-		"a client without a good CA": {client: load(t, withCA(ours.issue(t, "client"), ""))},
+		"a certificate of our CA":   {client: files(client, ours), ok: true},
+		"a certificate of another":  {client: files(others.Issue(t, "client"), ours)},
+		"no certificate":            {client: certtest.Files{CA: files(client, ours).CA}},
+		"a CA that is not server's": {client: files(client, others)},
+		"a version that is too old": {client: files(client, ours), max: tls.VersionTLS11},
+		"the system's CAs":          {client: noCA(files(client, ours))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sc, err := server.Server(tls.VersionTLS13)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cc := c.client.Client(tls.VersionTLS12)
-			cc.ServerName, cc.MaxVersion = "localhost", c.max
-			_, err = handshake(t, sc, cc)
-			if (err == nil) != c.ok {
+			cc := local(load(t, c.client).Client(tls.VersionTLS10))
+			cc.MaxVersion = c.max
+			if _, err := handshake(t, server(t, listener), cc); (err == nil) != c.ok {
 				t.Errorf("handshake: %v, want success: %t", err, c.ok)
 			}
 		})
 	}
 }
 
-func TestReloadServesTheNewCertificateAndKeepsTheOldWhenItIsBad(t *testing.T) {
-	ca := newCA(t)
-	files := ca.issue(t, "first")
-	files.CA = ""
-	m := load(t, files)
-	sc, err := m.Server(tls.VersionTLS12)
+// A client's certificate of the nodes' own CA opens no port between nodes, and
+// no listener that has one is taken for a node.
+func TestPeersKnowEachOtherByName(t *testing.T) {
+	ca := certtest.NewCA(t, "one for all")
+	const spiffe = "spiffe://example.org/ns/shardwatch/sa/node"
+	node := ca.Issue(t, "node", "n1.peers.internal", spiffe)
+	for name, c := range map[string]struct {
+		allowed tlsconf.SANs
+		other   []string
+		ok      bool
+	}{
+		"a name in common":               {other: []string{spiffe}, ok: true},
+		"another of them in common":      {other: []string{"x", "n1.peers.internal"}, ok: true},
+		"nothing in common but the host": {other: []string{"client.internal", "spiffe://example.org/ns/shop/sa/client"}},
+		"no name":                        {},
+		"an allowed DNS name":            {allowed: tlsconf.SANs{"*.PEERS.internal"}, other: []string{"n2.peers.internal"}, ok: true},
+		"one label, not two":             {allowed: tlsconf.SANs{"*.peers.internal"}, other: []string{"x.n2.peers.internal"}},
+		"an allowed URI":                 {allowed: tlsconf.SANs{"x.internal", spiffe}, other: []string{spiffe}, ok: true},
+		"an allowed tree of URIs":        {allowed: tlsconf.SANs{"spiffe://example.org/ns/shardwatch/*"}, other: []string{"spiffe://example.org/ns/shardwatch/sa/other"}, ok: true},
+		"another tree":                   {allowed: tlsconf.SANs{"spiffe://example.org/ns/shardwatch/*"}, other: []string{"spiffe://example.org/ns/shardwatch-dev/sa/x"}},
+		"a name that looks like a URI's": {allowed: tlsconf.SANs{spiffe}, other: []string{"example.org"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer(c.allowed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := load(t, certtest.NewFiles(t, ca.Issue(t, "other", c.other...), ca))
+			if _, err := handshake(t, peer.Server(), local(other.Client(tls.VersionTLS13))); (err == nil) != c.ok {
+				t.Errorf("as a client: %v, want success: %t", err, c.ok)
+			}
+			if _, err := handshake(t, server(t, other), peer.Client()); (err == nil) != c.ok {
+				t.Errorf("as a server: %v, want success: %t", err, c.ok)
+			} else if err != nil && !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
+				t.Errorf("the error does not say what to do: %v", err)
+			}
+		})
+	}
+	others := certtest.NewCA(t, "another")
+	peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cc := load(t, tlsconf.Files{CA: ca.file}).Client(tls.VersionTLS12)
-	cc.ServerName = "localhost"
-	shown := func() string {
-		t.Helper()
-		state, err := handshake(t, sc, cc)
+	stranger := load(t, certtest.NewFiles(t, others.Issue(t, "node", spiffe), ca))
+	if _, err := handshake(t, peer.Server(), local(stranger.Client(tls.VersionTLS13))); err == nil {
+		t.Error("the right name of a wrong CA was let in")
+	}
+	if _, err := handshake(t, server(t, stranger), peer.Client()); err == nil {
+		t.Error("the right name of a wrong CA was taken for a node")
+	}
+}
+
+func TestPeerWithoutAName(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	m := load(t, certtest.NewFiles(t, ca.Issue(t, "node"), ca))
+	for _, allowed := range []tlsconf.SANs{nil, {"peers.internal"}} {
+		if _, err := m.Peer(allowed); err == nil || !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
+			t.Errorf("%v: %v", allowed, err)
+		}
+	}
+}
+
+// What is reloaded is used by the next handshake, of a configuration that was
+// made before: certificates, and CAs in the two steps of a change.
+func TestReload(t *testing.T) {
+	before, after := certtest.NewCA(t, "before"), certtest.NewCA(t, "after")
+	files := certtest.NewFiles(t, before.Issue(t, "first"), before)
+	m := load(t, files)
+	sc := server(t, m)
+	sessions := tls.NewLRUClientSessionCache(9) // a ticket must not outlive the CA
+	dial := func(l certtest.Leaf, trust *certtest.CA) (string, error) {
+		state, err := handshake(t, sc, &tls.Config{
+			RootCAs: certtest.Pool(trust), Certificates: []tls.Certificate{l.Pair}, ServerName: "localhost", ClientSessionCache: sessions,
+		})
 		if err != nil {
+			return "", err
+		}
+		return state.PeerCertificates[0].Subject.CommonName, nil
+	}
+	old, young := before.Issue(t, "old client"), after.Issue(t, "young client")
+	expect := func(step string, l certtest.Leaf, trust *certtest.CA, want string) {
+		t.Helper()
+		if got, err := dial(l, trust); got != want {
+			t.Errorf("%s: saw %q, want %q: %v", step, got, want, err)
+		}
+	}
+	reload := func() {
+		t.Helper()
+		if err := m.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		return state.PeerCertificates[0].Subject.CommonName
 	}
-	if got := shown(); got != "first" {
-		t.Fatalf("before: %s", got)
-	}
-	second := ca.issue(t, "second")
-	copyFile(t, second.Cert, files.Cert)
-	if err := m.Reload(); err == nil {
-		t.Error("a certificate that does not match its key was taken")
-	} else if !strings.Contains(err.Error(), "--tls-cert "+files.Cert) {
-		t.Errorf("the error names neither flag nor file: %v", err)
-	}
-	if got := shown(); got != "first" {
-		t.Errorf("after a bad reload: %s", got)
-	}
-	copyFile(t, second.Key, files.Key)
-	if err := m.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if got := shown(); got != "second" {
-		t.Errorf("after a good reload: %s", got)
+	expect("at first", old, before, "first")
+	expect("at first", young, before, "")
+	files.Trust(t, before, after)
+	reload()
+	expect("both trusted", old, before, "first")
+	expect("both trusted", young, before, "first")
+	files.Write(t, after.Issue(t, "second"))
+	reload()
+	expect("the new certificate", old, after, "second")
+	files.Trust(t, after)
+	reload()
+	expect("the old CA gone", young, after, "second")
+	expect("the old CA gone", old, after, "")
+}
+
+func TestWhatIsBadIsNotTaken(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	now := time.Now()
+	for name, c := range map[string]struct {
+		spoil func(f certtest.Files)
+		want  string
+	}{
+		"a key of another certificate": {func(f certtest.Files) { writeTo(t, f.Key, ca.Issue(t, "x").Key) }, "private key does not match"},
+		"no PEM":                       {func(f certtest.Files) { writeTo(t, f.Cert, []byte("x")) }, "--tls-cert"},
+		"expired": {func(f certtest.Files) {
+			f.Write(t, ca.IssueFor(t, "x", now.Add(-2*time.Hour), now.Add(-time.Hour)))
+		}, "has expired on "},
+		"not yet": {func(f certtest.Files) {
+			f.Write(t, ca.IssueFor(t, "x", now.Add(time.Hour), now.Add(2*time.Hour)))
+		}, "is not valid before "},
+		"no name of a node": {func(f certtest.Files) { f.Write(t, ca.Issue(t, "x", "client.internal")) }, "would be refused by the other nodes"},
+		"an empty CA":       {func(f certtest.Files) { writeTo(t, f.CA, nil) }, "holds no PEM certificate"},
+		"a CA that is no CA": {func(f certtest.Files) {
+			writeTo(t, f.CA, append(ca.PEM, ca.Issue(t, "x").Key...))
+		}, "private key where a certificate is wanted"},
+		"a broken CA": {func(f certtest.Files) {
+			writeTo(t, f.CA, append([]byte("# ours\n\n"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
+		}, "ca.crt:3: "},
+		"no file": {func(f certtest.Files) { _ = os.Remove(f.CA) }, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := certtest.NewFiles(t, ca.Issue(t, "good", "peer.internal"), ca)
+			m := load(t, files)
+			if _, err := m.Peer(tlsconf.SANs{"peer.internal"}); err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(files)
+			err := m.Reload()
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), filepath.Dir(files.Cert)) {
+				t.Errorf("got %v, want %q and the file", err, c.want)
+			}
+			client := ca.Issue(t, "client")
+			state, err := handshake(t, server(t, m), &tls.Config{RootCAs: certtest.Pool(ca), Certificates: []tls.Certificate{client.Pair}, ServerName: "localhost"})
+			if err != nil || state.PeerCertificates[0].Subject.CommonName != "good" {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
 	}
 }
 
 func TestErrorsNameFlagAndFile(t *testing.T) {
-	good := newCA(t).issue(t, "x")
+	ca := certtest.NewCA(t, "ca")
+	good := certtest.NewFiles(t, ca.Issue(t, "x"), ca)
 	dir := t.TempDir()
 	junk := filepath.Join(dir, "junk.pem")
-	write(t, junk, []byte("not PEM"))
+	writeTo(t, junk, []byte("not PEM"))
 	for name, c := range map[string]struct {
 		files tlsconf.Files
 		want  []string
@@ -133,8 +265,11 @@ func TestErrorsNameFlagAndFile(t *testing.T) {
 }
 
 func TestAListenerNeedsACertificate(t *testing.T) {
-	_, err := load(t, tlsconf.Files{}).Server(tls.VersionTLS12)
-	if err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+	m := load(t, certtest.Files{})
+	if _, err := m.Server(tls.VersionTLS12, tls.NoClientCert); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := m.Peer(nil); err == nil || !strings.Contains(err.Error(), "--tls-client-ca") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -177,100 +312,7 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 	return c.ConnectionState(), nil
 }
 
-type ca struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newCA(t *testing.T) *ca {
-	t.Helper()
-	key := newKey(t)
-	tmpl := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: t.Name()},
-		NotAfter:              time.Now().Add(time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	writePEM(t, file, "CERTIFICATE", der)
-	return &ca{cert: cert, key: key, file: file}
-}
-
-// issue makes a certificate for localhost, for servers and clients.
-func (c *ca) issue(t *testing.T, name string) tlsconf.Files {
-	t.Helper()
-	key := newKey(t)
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: name},
-		DNSNames:     []string{"localhost"},
-		NotAfter:     time.Now().Add(time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.cert, &key.PublicKey, c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	files := tlsconf.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: c.file}
-	writePEM(t, files.Cert, "CERTIFICATE", der)
-	writePEM(t, files.Key, "PRIVATE KEY", keyDER)
-	return files
-}
-
-func withCA(f tlsconf.Files, ca string) tlsconf.Files {
-	f.CA = ca
-	return f
-}
-
-func load(t *testing.T, f tlsconf.Files) *tlsconf.Material {
-	t.Helper()
-	m, err := tlsconf.Load(f, names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func writePEM(t *testing.T, file, kind string, der []byte) {
-	t.Helper()
-	write(t, file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, to, data)
-}
-
-func write(t *testing.T, file string, data []byte) {
+func writeTo(t *testing.T, file string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)

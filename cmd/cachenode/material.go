@@ -1,0 +1,72 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/reload"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
+)
+
+// material is what was read from the files of certificates, by what it is for;
+// nil: no TLS there.
+type material struct {
+	etcd, client, peer, http *tlsconf.Material
+}
+
+func loadMaterial(cfg config.Config) (m material, err error) {
+	var errs [4]error
+	m.etcd, errs[0] = cfg.EtcdTLS()
+	m.client, errs[1] = cfg.ClientMaterial()
+	m.peer, errs[2] = cfg.PeerMaterial()
+	m.http, errs[3] = cfg.HTTPMaterial()
+	return m, errors.Join(errs[:]...)
+}
+
+// secure sets the certificates of the ports.
+func (m material) secure(cfg config.Config, nc *node.Config) (err error) {
+	if m.client != nil {
+		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, tls.RequireAndVerifyClientCert, "h2", "http/1.1"); err != nil {
+			return err
+		}
+	}
+	if m.http != nil {
+		// Some paths are for everybody: see telemetry.Serve.
+		if nc.HTTPTLS, err = m.http.Server(tls.VersionTLS12, tls.VerifyClientCertIfGiven, "h2", "http/1.1"); err != nil {
+			return err
+		}
+	}
+	if m.peer == nil {
+		return nil
+	}
+	peer, err := m.peer.Peer(cfg.PeerSANs)
+	if err != nil {
+		return err
+	}
+	nc.PeerServerTLS, nc.PeerClientTLS = peer.Server(), peer.Client
+	return nil
+}
+
+// parts are what is read again while the node runs.
+func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
+	for _, p := range []struct {
+		what string
+		*tlsconf.Material
+	}{{"client-tls", m.client}, {"peer-tls", m.peer}, {"http-tls", m.http}, {"etcd-tls", m.etcd}} {
+		if p.Material != nil {
+			parts = append(parts, reload.Part{What: p.what, Files: p.Paths(), Load: p.Reload, Expires: p.Expires})
+		}
+	}
+	if cfg.GossipKeyFile != "" {
+		parts = append(parts, reload.Part{What: "gossip-keys", Files: []string{cfg.GossipKeyFile}, Load: func() error {
+			keys, err := cfg.GossipKeys()
+			if err != nil {
+				return err
+			}
+			return n.SetGossipKeys(keys)
+		}})
+	}
+	return parts
+}

@@ -1,0 +1,49 @@
+package reload
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Register has the state of all parts observed at each scrape.
+func (w *Watcher) Register(m metric.Meter) error {
+	failures, err1 := m.Int64ObservableCounter("shardwatch.config.reload_failures", metric.WithUnit("{reload}"),
+		metric.WithDescription("Times that changed files could not be used, as the log tells why."))
+	failing, err2 := m.Int64ObservableGauge("shardwatch.config.reload_failing", metric.WithUnit("{part}"),
+		metric.WithDescription("1 while what is in the files is not what is in use."))
+	loaded, err3 := m.Float64ObservableGauge("shardwatch.config.last_reload_timestamp", metric.WithUnit("s"),
+		metric.WithDescription("When the files were read with success last, in seconds since 1970."))
+	expires, err4 := m.Float64ObservableGauge("shardwatch.tls.certificate_expiry_timestamp", metric.WithUnit("s"),
+		metric.WithDescription("When the certificate in use expires, in seconds since 1970."))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, p := range w.parts {
+			p.observe(o, failures, failing, loaded, expires)
+		}
+		return nil
+	}, failures, failing, loaded, expires)
+	return err
+}
+
+func (p *part) observe(o metric.Observer, failures, failing metric.Int64Observable, loaded, expires metric.Float64Observable) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	what := metric.WithAttributes(attribute.String("what", p.What))
+	bad := int64(0)
+	if p.failing {
+		bad = 1
+	}
+	o.ObserveInt64(failures, p.failures, what)
+	o.ObserveInt64(failing, bad, what)
+	o.ObserveFloat64(loaded, float64(p.loaded.UnixMilli())/1000, what)
+	if p.Expires != nil {
+		if at := p.Expires(); !at.IsZero() {
+			o.ObserveFloat64(expires, float64(at.Unix()), what)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package reload
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Part is something that was read from files.
+type Part struct {
+	// What it is, in a word: a label of metrics.
+	What string
+	// Files are read together; a change of any one loads the part again.
+	Files []string
+	// Load reads them again. With an error everything must be as it was before.
+	Load func() error
+	// Expires returns when what was loaded ends to be good; nil: it does not.
+	Expires func() time.Time
+}
+
+// Every is how often a running node looks at its files.
+const Every = 5 * time.Second
+
+// Watcher loads parts again when their files change. Create it with New, run it
+// once.
+type Watcher struct {
+	every time.Duration
+	log   *slog.Logger
+	parts []*part
+}
+
+type part struct {
+	Part
+	seen [sha256.Size]byte // owned by Run
+
+	mu       sync.Mutex
+	loaded   time.Time // the last success; guarded by mu
+	failures int64     // guarded by mu
+	failing  bool      // what is in the files is not in use; guarded by mu
+}
+
+// New returns a Watcher that looks at the files every so often. The parts have
+// been loaded.
+func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
+	w := &Watcher{every: every, log: log}
+	now := time.Now()
+	for _, p := range parts {
+		w.parts = append(w.parts, &part{Part: p, seen: digest(p.Files), loaded: now})
+	}
+	return w
+}
+
+// Run looks at the files until ctx ends; then it returns nil. With each signal
+// everything is loaded again, changed or not. signals may be nil.
+func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-signals:
+			asked = true
+		}
+		for _, p := range w.parts {
+			if now := digest(p.Files); asked || now != p.seen {
+				p.seen = now
+				w.load(p)
+			}
+		}
+	}
+}
+
+func (w *Watcher) load(p *part) {
+	err := p.Load()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing = err != nil; p.failing {
+		p.failures++
+		w.log.Error("not reloaded: what was read before stays in use", "what", p.What, "files", p.Files, "error", err)
+		return
+	}
+	p.loaded = time.Now()
+	attrs := []any{"what", p.What, "files", p.Files}
+	if p.Expires != nil {
+		attrs = append(attrs, "expires", p.Expires())
+	}
+	w.log.Info("reloaded", attrs...)
+}
+
+// digest tells contents apart. A file that cannot be read is a content, too.
+func digest(files []string) [sha256.Size]byte {
+	h := sha256.New()
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		_ = binary.Write(h, binary.BigEndian, int64(len(text))) // a hash takes everything
+		_, _ = h.Write(text)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

@@ -1,0 +1,172 @@
+package reload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/shardwatch/shardwatch/internal/reload"
+)
+
+// one is a part with one file, whose content it takes unless that is "bad".
+type one struct {
+	file, has string
+	loads     int
+}
+
+func (o *one) load() error {
+	o.loads++
+	text, err := os.ReadFile(o.file)
+	if err != nil {
+		return err
+	}
+	if string(text) == "bad" {
+		return errors.New(o.file + ":1: bad")
+	}
+	o.has = string(text)
+	return nil
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollowsContents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := &one{file: filepath.Join(t.TempDir(), "f"), has: "a"}
+		write(t, o.file, "a")
+		w := reload.New(time.Second, slog.New(slog.NewTextHandler(&log, nil)), reload.Part{What: "it", Files: []string{o.file}, Load: o.load})
+		signals := make(chan os.Signal)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx, signals) }()
+		look := func(has string, loads int) {
+			t.Helper()
+			time.Sleep(5 * time.Second) // fake
+			synctest.Wait()
+			if o.has != has || o.loads != loads {
+				t.Errorf("has %q after %d loads, want %q after %d", o.has, o.loads, has, loads)
+			}
+		}
+		look("a", 0)
+		write(t, o.file, "a") // the same again
+		look("a", 0)
+		write(t, o.file, "b")
+		look("b", 1)
+		write(t, o.file, "bad") // tried once, not every second
+		look("b", 2)
+		if n := strings.Count(log.String(), "not reloaded"); n != 1 || !strings.Contains(log.String(), o.file+":1: bad") {
+			t.Errorf("%d lines about it:\n%s", n, log.String())
+		}
+		if err := os.Remove(o.file); err != nil {
+			t.Fatal(err)
+		}
+		look("b", 3)
+		write(t, o.file, "c")
+		look("c", 4)
+		signals <- os.Interrupt
+		look("c", 5)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Kubernetes puts the files of a new version into a new directory, and then has
+// one symbolic link name it.
+func TestSeesASwappedVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		volume := t.TempDir()
+		for version, text := range map[string]string{"..1": "a", "..2": "b"} {
+			if err := os.Mkdir(filepath.Join(volume, version), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(volume, version, "f"), text)
+		}
+		swap := func(version string) {
+			link := filepath.Join(volume, "..new")
+			if err := errors.Join(os.Symlink(version, link), os.Rename(link, filepath.Join(volume, "..data"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		swap("..1")
+		o := &one{file: filepath.Join(volume, "f"), has: "a"}
+		if err := os.Symlink("..data/f", o.file); err != nil {
+			t.Fatal(err)
+		}
+		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{What: "it", Files: []string{o.file}, Load: o.load})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx, nil) }()
+		swap("..2")
+		time.Sleep(2 * time.Second) // fake
+		stop()
+		<-done
+		if o.has != "b" {
+			t.Errorf("has %q", o.has)
+		}
+	})
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := time.Now().Add(time.Hour)
+		o := &one{file: filepath.Join(t.TempDir(), "f")}
+		write(t, o.file, "a")
+		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{
+			What: "it", Files: []string{o.file}, Load: o.load, Expires: func() time.Time { return ends },
+		})
+		reader := metric.NewManualReader()
+		if err := w.Register(metric.NewMeterProvider(metric.WithReader(reader)).Meter("x")); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx, nil) }()
+		write(t, o.file, "bad")
+		time.Sleep(90 * time.Second) // fake
+		stop()
+		<-done
+		var got metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &got); err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]float64{}
+		for _, m := range got.ScopeMetrics[0].Metrics {
+			switch d := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				values[m.Name] = float64(d.DataPoints[0].Value)
+			case metricdata.Gauge[int64]:
+				values[m.Name] = float64(d.DataPoints[0].Value)
+			case metricdata.Gauge[float64]:
+				values[m.Name] = d.DataPoints[0].Value
+			}
+		}
+		for name, want := range map[string]float64{
+			"shardwatch.config.reload_failures":           1,
+			"shardwatch.config.reload_failing":            1,
+			"shardwatch.config.last_reload_timestamp":     float64(began.Unix()),
+			"shardwatch.tls.certificate_expiry_timestamp": float64(ends.Unix()),
+		} {
+			if values[name] != want {
+				t.Errorf("%s is %v, want %v", name, values[name], want)
+			}
+		}
+	})
+}

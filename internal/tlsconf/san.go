@@ -1,0 +1,95 @@
+package tlsconf
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// SANs are names of which a certificate must carry one, as a DNS or URI subject
+// alternative name:
+//
+//	node.shardwatch.internal          that DNS name
+//	*.peers.shardwatch.internal       that, and every name with one label in place of the star
+//	spiffe://example.org/shardwatch   that URI
+//	spiffe://example.org/peers/*      that, and every URI that begins so
+//
+// IP addresses do not count: they change hands.
+type SANs []string
+
+// Validate names every entry that is neither a DNS name nor a URI.
+func (s SANs) Validate(flag string) error {
+	var errs []error
+	for _, want := range s {
+		if strings.Contains(want, "://") {
+			if u, err := url.Parse(want); err != nil || u.Host == "" || strings.Contains(strings.TrimSuffix(want, "/*"), "*") {
+				errs = append(errs, fmt.Errorf("--%s %q: want a URI such as spiffe://example.org/shardwatch; a star may stand at its end, behind a slash", flag, want))
+			}
+			continue
+		}
+		name := strings.TrimPrefix(want, "*.")
+		if name == "" || strings.ContainsAny(name, "*/: ") || strings.HasPrefix(name, ".") {
+			errs = append(errs, fmt.Errorf("--%s %q: want a DNS name, such as node.shardwatch.internal or *.peers.internal, or a URI", flag, want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Match reports whether cert carries one of the names.
+func (s SANs) Match(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(namesOf(cert), func(name string) bool {
+		return slices.ContainsFunc(s, func(want string) bool { return matches(want, name) })
+	})
+}
+
+// matches compares DNS names as DNS does, and URIs byte by byte.
+func matches(want, name string) bool {
+	if strings.Contains(want, "://") {
+		prefix, all := strings.CutSuffix(want, "*")
+		return want == name || (all && strings.HasPrefix(name, prefix))
+	}
+	if strings.EqualFold(want, name) {
+		return true
+	}
+	_, parent, ok := strings.Cut(name, ".")
+	return ok && strings.HasPrefix(want, "*.") && strings.EqualFold(want[2:], parent)
+}
+
+// namesOf returns the DNS and URI names of a certificate that tell anything:
+// every machine is localhost.
+func namesOf(cert *x509.Certificate) []string {
+	var out []string
+	for _, name := range cert.DNSNames {
+		if !strings.EqualFold(name, "localhost") {
+			out = append(out, name)
+		}
+	}
+	for _, u := range cert.URIs {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+// verify refuses the other side of a connection whose certificate carries none
+// of the names.
+func (s SANs) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("no certificate was shown")
+	}
+	if cert := state.PeerCertificates[0]; !s.Match(cert) {
+		return fmt.Errorf("the certificate of %s is none of a node's: it carries %s and must carry %s (--peer-tls-allowed-san)",
+			cert.Subject, list(namesOf(cert)), list(s))
+	}
+	return nil
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "no name"
+	}
+	return strings.Join(names, ", ")
+}
