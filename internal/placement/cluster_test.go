@@ -93,10 +93,13 @@ func (c *cluster) members() (out []shard.Member) {
 func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placement.Report) {
 	for _, n := range c.all() {
 		m := n.p.Map()
-		if m == nil || !slices.Contains(nodes, n.name) {
+		c.mu.Lock()
+		alive := n.member.State == shard.Alive
+		c.mu.Unlock()
+		if m == nil || !alive || !slices.Contains(nodes, n.name) {
 			continue
 		}
-		r := placement.Report{Node: n.name}
+		r := placement.Report{Node: n.name, RaftIndex: n.p.RaftIndex()}
 		for _, s := range m.Shards {
 			if slices.Contains(s.Replicas, n.name) {
 				r.Shards = append(r.Shards, placement.ShardReport{Shard: s.ID, Ready: true, Bytes: c.load()})

@@ -23,7 +23,8 @@ type Config struct {
 	// DataDir holds the raft log and the map file.
 	DataDir string
 	// BootstrapExpect is how many voters the cluster has: 1, 3 or 5, the same
-	// on every node that may vote. 0: this node never votes.
+	// on every node that may vote, of which there may be more. 0: this node never
+	// votes.
 	BootstrapExpect int
 	// Address is the raft port as others reach it, host:port.
 	Address string
@@ -89,6 +90,10 @@ type Config struct {
 	// Halve returns a key that cuts the keys of a range into two parts of about
 	// the same number, "" when there is none. It is needed with Balance.
 	Halve func(ctx context.Context, r kv.Range) (at string, err error)
+	// ReplaceVoterAfter is how long a voter may be gone before another node that
+	// may vote takes its place; 0: for ever. One that is drained hands its vote
+	// over at once. It takes Reports.
+	ReplaceVoterAfter time.Duration
 	// SplitCheck is how often the leader asks for Cuts.
 	SplitCheck time.Duration
 	// BarrierEvery is how often the leader commits a barrier, and
@@ -109,8 +114,9 @@ func Defaults() Config {
 		Settle: 2 * time.Second, DeadGrace: 5 * time.Second,
 		MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
 		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute, Balance: DefaultBalance(),
-		SplitCheck:   10 * time.Second,
-		BarrierEvery: time.Second, BarrierTimeout: 5 * time.Second,
+		ReplaceVoterAfter: 10 * time.Minute,
+		SplitCheck:        10 * time.Second,
+		BarrierEvery:      time.Second, BarrierTimeout: 5 * time.Second,
 		ProposeTimeout: 10 * time.Second,
 		Logger:         slog.New(slog.DiscardHandler),
 	}
@@ -157,6 +163,7 @@ func (c *Config) Validate() error {
 		check(d.d >= 5*time.Millisecond, "%s (%s) must be at least 5ms", d.name, d.d)
 	}
 	check(c.MaxFills >= 0 && c.MaxNodeFills >= 0, "bounds of newcomers (%d, %d) must not be negative", c.MaxFills, c.MaxNodeFills)
+	check(c.ReplaceVoterAfter >= 0, "the time after which a voter is replaced (%s) must not be negative", c.ReplaceVoterAfter)
 	check(c.FillTimeout >= c.PromoteDelay, "fill timeout (%s) must not be shorter than promote delay (%s)", c.FillTimeout, c.PromoteDelay)
 	check(c.Reports == nil || c.Halve != nil || !c.Balance.splits(), "no way to cut a shard that has too much load")
 	if err := c.Balance.Validate(); err != nil {

@@ -33,7 +33,7 @@ func (p *Placement) lead(ctx context.Context, r *raft.Raft, log *timedLog) error
 		p.log.Info("leads the voters")
 		g.Go(func() error { p.keepVoters(ctx, r); return nil })
 		g.Go(func() error { p.splitShards(ctx, r); return nil })
-		g.Go(func() error { p.askReports(ctx); return nil })
+		g.Go(func() error { p.askReports(ctx, r); return nil })
 		g.Go(func() error { p.balance(ctx, r); return nil })
 		p.placeShards(ctx, r)
 		return nil

@@ -19,7 +19,7 @@ const (
 )
 
 // askReports keeps the reports of the nodes, until ctx ends.
-func (p *Placement) askReports(ctx context.Context) {
+func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 	p.mu.Lock()
 	p.reports, p.filling = nil, nil // of an earlier time as leader
 	p.mu.Unlock()
@@ -40,9 +40,10 @@ func (p *Placement) askReports(ctx context.Context) {
 			}
 		}
 		if len(asked) > 0 {
+			index := r.AppliedIndex()
 			reports := p.cfg.Reports(ctx, asked)
 			p.mu.Lock()
-			p.reports = p.reports.Add(time.Now(), reports)
+			p.reports = p.reports.Add(time.Now(), index, reports)
 			p.mu.Unlock()
 			p.members.ring()
 		}

@@ -154,10 +154,22 @@ func (p *Placement) Voters() []shard.NodeID {
 	}
 	var out []shard.NodeID
 	for _, s := range r.GetConfiguration().Configuration().Servers {
-		out = append(out, nameOf(s.ID))
+		if s.Suffrage == raft.Voter {
+			out = append(out, nameOf(s.ID))
+		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// RaftIndex returns the newest entry of this node's raft log; 0 on a node without
+// one.
+func (p *Placement) RaftIndex() uint64 {
+	r := p.current()
+	if r == nil {
+		return 0
+	}
+	return r.LastIndex()
 }
 
 // IsVoter reports whether name is one of Voters.

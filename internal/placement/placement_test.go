@@ -377,6 +377,72 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 	})
 }
 
+// A voter that is gone for ten minutes is replaced by a node that has the log, and
+// is no voter when it is back; one that is drained hands its vote over, also when it
+// leads. All the while the voters can change the map.
+func TestVotersAreReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		c.reports = true
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+		time.Sleep(20 * time.Second)
+		c.founded(nodes...)
+		n4 := c.add("n4", 3)
+		nodes = append(nodes, n4)
+		if err := n4.p.Observe(nodes[0].p.Map()); err != nil { // as its node would learn it
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		voters := func(n *node) []shard.NodeID { return n.p.Voters() }
+		victim := leader(t, nodes[:3]...)
+		rest := without(nodes[:3], victim)
+		victim.stop()
+		time.Sleep(9 * time.Minute)
+		if got := voters(leader(t, rest...)); len(got) != 3 || !slices.Contains(got, victim.name) {
+			t.Errorf("after nine minutes: %v", got)
+		}
+		time.Sleep(2 * time.Minute)
+		want := []shard.NodeID{rest[0].name, rest[1].name, "n4"}
+		if got := voters(rest[0]); !slices.Equal(got, want) {
+			t.Fatalf("after eleven minutes: %v, want %v", got, want)
+		}
+		touch(t, rest[0])
+
+		victim.start()
+		time.Sleep(time.Minute)
+		if got := voters(victim); !slices.Equal(got, want) {
+			t.Errorf("the old voter sees %v, want %v", got, want)
+		}
+		v := touch(t, rest[0])
+		time.Sleep(time.Second)
+		if got := victim.p.Map().Version; got < v {
+			t.Errorf("the old voter has version %d, want %d", got, v)
+		}
+
+		lead := leader(t, append(rest, n4)...)
+		if err := change(rest[0], shard.Drain{Nodes: []shard.NodeID{lead.name}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		others := without(nodes, lead)
+		next := leader(t, others...)
+		if got := voters(next); len(got) != 3 || slices.Contains(got, lead.name) {
+			t.Errorf("%s is drained, and voters are %v", lead.name, got)
+		}
+		lead.stop()
+		for _, n := range others {
+			if n != next {
+				n.stop() // one of three may go
+				break
+			}
+		}
+		touch(t, next)
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
+
 func replicas(m *shard.Map) (out [][]shard.NodeID) {
 	for _, s := range m.Shards {
 		out = append(out, s.Replicas)

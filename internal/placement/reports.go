@@ -12,6 +12,8 @@ import (
 type Report struct {
 	Node   shard.NodeID
 	Shards []ShardReport
+	// RaftIndex is the newest entry of the node's raft log; 0: it has none.
+	RaftIndex uint64
 }
 
 // ShardReport is one copy of a shard.
@@ -44,8 +46,10 @@ type Reports struct {
 }
 
 type nodeReport struct {
-	at     time.Time
-	shards map[shard.ID]copyReport
+	at       time.Time
+	shards   map[shard.ID]copyReport
+	hasLog   bool // of raft
+	caughtUp bool // with the raft log
 }
 
 type copyReport struct {
@@ -57,9 +61,13 @@ type copyReport struct {
 // not known.
 const reportLife = time.Minute
 
-// Add returns the reports with those made at now, and without those that are too
-// old.
-func (r *Reports) Add(now time.Time, reports []Report) *Reports {
+// caughtUpWithin is how many entries of the raft log one may be behind that is
+// caught up: a barrier is written every second, and a report takes a moment.
+const caughtUpWithin = 8
+
+// Add returns the reports with those made at now, when the leader had applied the
+// raft log up to index, and without those that are too old.
+func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 	next := &Reports{by: make(map[shard.NodeID]nodeReport)}
 	if r != nil {
 		maps.Copy(next.by, r.by)
@@ -67,7 +75,10 @@ func (r *Reports) Add(now time.Time, reports []Report) *Reports {
 	}
 	for _, report := range reports {
 		before := next.by[report.Node]
-		node := nodeReport{at: now, shards: make(map[shard.ID]copyReport, len(report.Shards))}
+		node := nodeReport{
+			at: now, hasLog: report.RaftIndex > 0, caughtUp: report.RaftIndex > 0 && report.RaftIndex+caughtUpWithin >= index,
+			shards: make(map[shard.ID]copyReport, len(report.Shards)),
+		}
 		for _, s := range report.Shards {
 			c := node.shards[s.Shard] // a relay may stand beside the replica
 			c.Shard, c.Ready = s.Shard, c.Ready || s.Ready
@@ -94,6 +105,11 @@ func (r *Reports) loading(id shard.ID, nodes []shard.NodeID) bool {
 		return ok && !report.shards[id].Ready
 	})
 }
+
+// hasLog reports whether the node has told that it has a raft log, and caughtUp
+// whether that was as new as the leader's.
+func (r *Reports) hasLog(n shard.NodeID) bool   { return r != nil && r.by[n].hasLog }
+func (r *Reports) caughtUp(n shard.NodeID) bool { return r != nil && r.by[n].caughtUp }
 
 // Loads returns what the shards cost, as far as it is known.
 func (r *Reports) Loads() map[shard.ID]Load {

@@ -207,7 +207,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	h = h.Record(m, d, members, start)
 	apply(shard.Assign{Moves: d.Moves})
 	report := func(at time.Time, ready bool) {
-		h.reports = h.reports.Add(at, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}}, {Node: "b", Shards: []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}}})
+		h.reports = h.reports.Add(at, 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}}, {Node: "b", Shards: []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}}})
 	}
 	for _, tc := range []struct {
 		name  string
@@ -248,12 +248,12 @@ func TestReports(t *testing.T) {
 	if len(r.Loads()) > 0 || r.loading(1, []shard.NodeID{"a"}) {
 		t.Error("no reports say something")
 	}
-	r = r.Add(start, []Report{
+	r = r.Add(start, 0, []Report{
 		{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10, Events: 100, Watches: 3}}},
 		{Node: "b", Shards: []ShardReport{{Shard: 1, Bytes: 20, Events: 7, Watches: 4}, {Shard: 1, Watches: 2}}},
 	})
 	before := r
-	r = r.Add(start.Add(10*time.Second), []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 11, Events: 150, Watches: 3}}}})
+	r = r.Add(start.Add(10*time.Second), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 11, Events: 150, Watches: 3}}}})
 	if got, want := r.Loads()[1], (Load{Bytes: 20, Events: 5, Watches: 9}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -263,11 +263,11 @@ func TestReports(t *testing.T) {
 	if r.loading(1, []shard.NodeID{"a", "unknown"}) || !r.loading(1, []shard.NodeID{"b"}) || !r.loading(2, []shard.NodeID{"a"}) {
 		t.Error("who loads is not known")
 	}
-	r = r.Add(start.Add(20*time.Second), []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: 5}}}})
+	r = r.Add(start.Add(20*time.Second), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: 5}}}})
 	if got := r.Loads()[1].Events; got != 0 {
 		t.Errorf("a copy that began anew has %v events per second", got)
 	}
-	if r = r.Add(start.Add(2*reportLife), nil); len(r.Loads()) > 0 {
+	if r = r.Add(start.Add(2*reportLife), 0, nil); len(r.Loads()) > 0 {
 		t.Errorf("reports live for ever: %+v", r.Loads())
 	}
 }
@@ -395,30 +395,61 @@ func TestDecideVoter(t *testing.T) {
 	a, b, c, d := member("a", shard.Alive, now), member("b", shard.Alive, now), member("c", shard.Alive, now), member("d", shard.Alive, now)
 	edit := func(m shard.Member, f func(*shard.Member)) shard.Member { f(&m); return m }
 	newDisk := func(m *shard.Member) { m.UUID = "new" }
+	dead := func(m *shard.Member) { m.State = shard.Dead }
+	never := func(m *shard.Member) { m.BootstrapExpect = 0 }
+	e := member("e", shard.Alive, now)
+	learner := func(s raft.Server) raft.Server { s.Suffrage = raft.Nonvoter; return s }
+	learning := append(slices.Clone(full), learner(server("d")))
+	four := append(slices.Clone(full), server("d"))
+	zoned := func(m shard.Member, z string) shard.Member { m.Zone = z; return m }
 	for _, tc := range []struct {
-		name    string
-		servers []raft.Server
-		members []shard.Member
-		want    string
+		name          string
+		servers       []raft.Server
+		members       []shard.Member
+		lost, drained shard.NodeID
+		noReports     bool
+		want          string
 	}{
-		{"as it should be", full, []shard.Member{a, b, c}, ""},
-		{"one is dead", full, []shard.Member{a, b, edit(c, func(m *shard.Member) { m.State = shard.Dead })}, ""},
-		{"one is not seen", full, []shard.Member{a, b}, ""},
-		{"a fourth", full, []shard.Member{a, b, c, d}, ""},
-		{"one is missing", full[:2], []shard.Member{a, b, d}, "add d/u-d d:1"},
-		{"who is missing never votes", full[:2], []shard.Member{a, b, edit(d, func(m *shard.Member) { m.BootstrapExpect = 0 })}, ""},
-		{"back on an empty disk", full, []shard.Member{a, b, edit(c, newDisk)}, "remove c/u-c"},
-		{"and then", full[:2], []shard.Member{a, b, edit(c, newDisk)}, "add c/new c:1"},
-		{"the leader at another address", full, []shard.Member{edit(a, func(m *shard.Member) { m.RaftAddress = "x:9" }), b, c}, "add a/u-a x:9"},
-		{"another at another address", full, []shard.Member{a, b, edit(c, func(m *shard.Member) { m.RaftAddress = "x:9" })}, ""},
-		{"somebody with our name", full, []shard.Member{edit(a, newDisk), b, c}, ""},
+		{name: "as it should be", servers: full, members: []shard.Member{a, b, c}},
+		{name: "one is dead", servers: full, members: []shard.Member{a, b, edit(c, dead)}},
+		{name: "one is not seen", servers: full, members: []shard.Member{a, b}},
+		{name: "a fourth", servers: full, members: []shard.Member{a, b, c, d}, noReports: true},
+		{name: "one is missing", servers: full[:2], members: []shard.Member{a, b, d}, want: "add d/u-d d:1"},
+		{name: "who is missing never votes", servers: full[:2], members: []shard.Member{a, b, edit(d, never)}},
+		{name: "back on an empty disk", servers: full, members: []shard.Member{a, b, edit(c, newDisk)}, want: "remove c/u-c"},
+		{name: "and then", servers: full[:2], members: []shard.Member{a, b, edit(c, newDisk)}, want: "add c/new c:1"},
+		{name: "the leader at another address", servers: full, members: []shard.Member{edit(a, func(m *shard.Member) { m.RaftAddress = "x:9" }), b, c}, want: "add a/u-a x:9"},
+		{name: "another at another address", servers: full, members: []shard.Member{a, b, edit(c, func(m *shard.Member) { m.RaftAddress = "x:9" })}},
+		{name: "somebody with our name", servers: full, members: []shard.Member{edit(a, newDisk), b, c}},
+
+		{name: "one is lost, and nobody to replace it", servers: full, members: []shard.Member{a, b, edit(c, dead)}, lost: "c"},
+		{name: "but one that never votes", servers: full, members: []shard.Member{a, b, edit(c, dead), edit(d, never)}, lost: "c"},
+		{name: "but one that shuts down", servers: full, members: []shard.Member{a, b, edit(c, dead), edit(d, func(m *shard.Member) { m.Draining = true })}, lost: "c", noReports: true},
+		{name: "one is lost, another learns", servers: full, members: []shard.Member{a, b, edit(c, dead), d}, lost: "c", want: "learn d/u-d d:1"},
+		{name: "the zone counts", servers: full, members: []shard.Member{zoned(a, "x"), zoned(b, "y"), zoned(edit(c, dead), "z"), zoned(d, "x"), zoned(e, "z")}, lost: "c", want: "learn e/u-e e:1"},
+		{name: "it has learned", servers: learning, members: []shard.Member{a, b, d}, lost: "c", want: "remove c/u-c"},
+		{name: "it has not learned all", servers: append(slices.Clone(full), learner(server("e"))), members: []shard.Member{a, b, e}, lost: "c"},
+		{name: "nobody tells whether it has", servers: learning, members: []shard.Member{a, b, d}, lost: "c", noReports: true},
+		{name: "and votes", servers: append(slices.Clone(full[:2]), learner(server("d"))), members: []shard.Member{a, b, d, e}, want: "add d/u-d d:1"},
+		{name: "one is drained", servers: learning, members: []shard.Member{a, b, c, d}, drained: "c", want: "add d/u-d d:1"},
+		{name: "another votes for it", servers: four, members: []shard.Member{a, b, c, d}, drained: "c", want: "demote c/u-c"},
+		{name: "the leader is drained", servers: four, members: []shard.Member{a, b, c, d}, drained: "a", want: "step down a/u-a"},
+		{name: "one votes too many, for no reason", servers: four, members: []shard.Member{a, b, c, d}},
+		{name: "who voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},
+		{name: "a learner is gone", servers: learning, members: []shard.Member{a, b, c}, lost: "d", want: "remove d/u-d"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
-			if ch, ok := decideVoter(tc.servers, "a/u-a", 3, tc.members); ok && ch.remove != "" {
-				got = "remove " + string(ch.remove)
-			} else if ok {
-				got = fmt.Sprintf("add %s %s", ch.add, ch.address)
+			reports := (*Reports)(nil).Add(now, 100, []Report{{Node: "d", RaftIndex: 99}, {Node: "e", RaftIndex: 50}})
+			if tc.noReports {
+				reports = nil
+			}
+			if ch, ok := decideVoter(voterFacts{
+				servers: tc.servers, self: "a/u-a", expect: 3, members: tc.members, reports: reports,
+				lost:    func(n shard.NodeID) bool { return n == tc.lost },
+				drained: func(n shard.NodeID) bool { return n == tc.drained },
+			}); ok {
+				got = strings.TrimSpace(fmt.Sprintf("%s %s %s", ch.do, ch.id, ch.address))
 			}
 			if got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
