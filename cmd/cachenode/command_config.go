@@ -26,7 +26,7 @@ standard error.`,
   cachenode config --config node.yaml
 
   # Begin a file
-  cachenode config --data-dir /var/lib/shardwatch --bootstrap-expect 3 > node.yaml`,
+  cachenode config --data-dir /var/lib/shardwatch --bootstrap-expect 3 --insecure > node.yaml`,
 		Args: noArgs,
 	}
 	s.flags(cmd)

@@ -26,22 +26,23 @@ SIGTERM or SIGINT drains the node: it hands its shards to others, tells its
 watchers where to go on and leaves the cluster, within --drain-timeout. A second
 signal exits at once.
 
+A port that other machines reach needs TLS, and gossip a key, unless --insecure
+says so. The files of certificates and keys are read again when they change, and
+with SIGHUP: docs/security.md tells how to make and to replace them.
+
 ` + settingsHelp + `
 
 Exit codes: 0 drained, 1 failed, 2 wrong flags or configuration, 130 the second
 signal.`,
-		Example: `  # A cluster of one
-  cachenode run --data-dir /var/lib/shardwatch --bootstrap-expect 1
+		Example: `  # A cluster of one, for a trial: everybody may come
+  cachenode run --data-dir /tmp/shardwatch --bootstrap-expect 1 --insecure
 
-  # One of three founders; the other two are started alike
-  cachenode run --data-dir /var/lib/shardwatch --etcd https://etcd-0:2379,https://etcd-1:2379 \
-    --etcd-ca /etc/shardwatch/etcd-ca.pem --bootstrap-expect 3 --join cachenode.internal
+  # One of three founders, with its certificates and keys named in a file; the
+  # other two are started alike
+  cachenode run --config /etc/shardwatch/node.yaml --bootstrap-expect 3 --join cachenode.internal
 
-  # One more node for a cluster that exists, serving two prefixes
-  cachenode run --data-dir /var/lib/shardwatch --join node-1:7946 --prefix /pods/ --prefix /nodes/
-
-  # The same from a file
-  cachenode run --config /etc/shardwatch/node.yaml`,
+  # One more node for a cluster that exists
+  cachenode run --config /etc/shardwatch/node.yaml --join node-1:7946`,
 		Args: noArgs,
 	}
 	s.flags(cmd)

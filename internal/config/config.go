@@ -82,6 +82,9 @@ type Config struct {
 	// GossipKeyFile holds the keys that gossip is encrypted with, see
 	// GossipKeys. Empty: gossip is in the clear.
 	GossipKeyFile string
+	// Insecure are the ports that may be reached from other machines without TLS,
+	// or without a gossip key.
+	Insecure Ports
 
 	LogLevel slog.Level
 	// LogFormat is FormatText or FormatJSON.

@@ -66,6 +66,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it")
 	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
 
+	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")
+	fs.Lookup("insecure").NoOptDefVal = allPorts
+
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")

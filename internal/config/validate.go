@@ -297,6 +297,11 @@ func (c Config) validateSecurity(m *mistakes) {
 		_, err := c.GossipKeys()
 		m.add(err)
 	}
+	for _, e := range c.exposures() {
+		if !slices.Contains(c.Insecure, e.port) {
+			m.addf("%s can be reached from other machines and nothing protects it: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
+		}
+	}
 }
 
 // maxGossipKeys bounds the gossip keys: what comes in is tried with each.
@@ -347,14 +352,16 @@ func (c Config) Warnings() []string {
 	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
 		w = append(w, fmt.Sprintf("--bootstrap-expect is %d and --join names nobody: this node waits until the others join it", c.BootstrapExpect))
 	}
-	if host, _, err := splitAddress(c.Listen.Client); err == nil && c.ClientTLS.IsZero() && !loopback(host) {
-		w = append(w, fmt.Sprintf("--listen %s without --tls-cert: anybody who reaches the port can read every key", c.Listen.Client))
+	for _, e := range c.exposures() {
+		w = append(w, fmt.Sprintf("%s is open, by --insecure: whoever reaches it %s", e.listener, e.risk))
 	}
-	if host, _, err := splitAddress(c.Listen.Peer); err == nil && c.PeerTLS.IsZero() && !loopback(host) {
-		w = append(w, fmt.Sprintf("--peer-listen %s without --peer-tls-cert: anybody who reaches the port can read every key and change the shard map", c.Listen.Peer))
+	if c.ClientTLS.Cert != "" && c.ClientTLS.CA == "" {
+		w = append(w, "--tls-cert without --tls-client-ca: clients need no certificate, and may do what etcd's authentication lets them do: everything while that is off")
 	}
-	if host, _, err := splitAddress(c.Listen.Gossip); err == nil && c.GossipKeyFile == "" && !loopback(host) {
-		w = append(w, fmt.Sprintf("--gossip-listen %s without --gossip-key-file: anybody who reaches the port can declare nodes dead", c.Listen.Gossip))
+	for _, e := range c.Etcd.Endpoints {
+		if u, err := url.Parse(e); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
+			w = append(w, fmt.Sprintf("--etcd %s: what is read and written, passwords too, goes in the clear", e))
+		}
 	}
 	return w
 }

@@ -19,7 +19,27 @@ func valid(t *testing.T) config.Config {
 	c.Name = "a"
 	c.DataDir = filepath.Join(t.TempDir(), "not-yet-there")
 	c.BootstrapExpect = 1
+	_ = c.Insecure.Set("all")
 	return c
+}
+
+// testFile returns a file that can be opened.
+func testFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func gossipKeys(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
@@ -33,7 +53,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 		want   []string
 	}{
 		"nothing set": {
-			func(c *config.Config) { *c = config.Defaults() },
+			func(c *config.Config) { *c = config.Defaults(); _ = c.Insecure.Set("all") },
 			[]string{"--name is empty", "--data-dir is required", "nothing to join and nothing to found: give --join"},
 		},
 		"names": {func(c *config.Config) { c.Name = "a b" }, []string{`--name "a b": use letters`}},
@@ -187,10 +207,12 @@ func TestValidateAccepts(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	c := valid(t)
 	c.Replicas, c.BootstrapExpect = 5, 3
+	c.Etcd.Endpoints = []string{"http://127.0.0.1:2379", "http://etcd.example:2379"}
 	got := strings.Join(c.Warnings(), "\n")
 	for _, want := range []string{
 		"--replicas (5) is above --bootstrap-expect (3)", "this node waits until the others join it",
-		"--listen :7400 without --tls-cert", "--peer-listen :7401 without", "--gossip-listen :7946 without",
+		"--listen :7400 is open, by --insecure", "--peer-listen :7401 is open", "--raft-listen :7402 is open", "--gossip-listen :7946 is open",
+		"--http-listen :7480 is open", "--etcd http://etcd.example:2379: what is read",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)

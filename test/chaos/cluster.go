@@ -70,7 +70,7 @@ func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
 			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
 			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
-			"--window-time", cfg.Window.String(),
+			"--window-time", cfg.Window.String(), "--insecure",
 		}
 		for _, other := range c.Nodes {
 			if other != node {

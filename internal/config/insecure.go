@@ -1,0 +1,92 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Ports names the node's ports by what they are for: PortClient, PortPeer,
+// PortGossip and PortHTTP. As a flag without a value it names all.
+type Ports []string
+
+// The names of ports. PortPeer is the port for other nodes and raft's.
+const (
+	PortClient = "client"
+	PortPeer   = "peer"
+	PortGossip = "gossip"
+	PortHTTP   = "http"
+
+	allPorts = "all"
+)
+
+func portNames() []string { return []string{PortClient, PortPeer, PortGossip, PortHTTP} }
+
+// Set adds ports, comma separated; "all" stands for all, "none" for none.
+func (p *Ports) Set(text string) error {
+	for _, name := range strings.Split(text, ",") {
+		if err := p.Append(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Append implements pflag.SliceValue.
+func (p *Ports) Append(name string) error {
+	switch {
+	case name == allPorts || name == "true": // as a word of YAML and the environment
+		*p = portNames()
+	case name == "none" || name == "false" || name == "":
+	case !slices.Contains(portNames(), name):
+		return fmt.Errorf("%q is not a port: use %s, or %s", name, strings.Join(portNames(), ", "), allPorts)
+	case !slices.Contains(*p, name):
+		*p = append(*p, name)
+	}
+	return nil
+}
+
+// Replace implements pflag.SliceValue.
+func (p *Ports) Replace(names []string) error {
+	*p = nil
+	return p.Set(strings.Join(names, ","))
+}
+
+// GetSlice implements pflag.SliceValue.
+func (p *Ports) GetSlice() []string { return *p }
+
+// String writes what Set reads.
+func (p *Ports) String() string { return strings.Join(*p, ",") }
+
+// Type is the word for the value in --help.
+func (p *Ports) Type() string { return "ports" }
+
+// exposure is a port that other machines reach and nothing protects.
+type exposure struct {
+	port string
+	// listener says where it is, missing what would protect it, and risk what
+	// whoever reaches it can do.
+	listener, missing, risk string
+}
+
+func (c Config) exposures() (out []exposure) {
+	add := func(secured bool, port, missing, risk string, listeners ...listener) {
+		for _, l := range listeners {
+			host, _, err := splitAddress(l.address)
+			if !secured && err == nil && !loopback(host) {
+				out = append(out, exposure{port, "--" + l.flag + " " + l.address, missing, risk})
+			}
+		}
+	}
+	add(c.ClientTLS.Cert+c.ClientTLS.Key != "", PortClient, "--tls-cert and --tls-key",
+		"can read and change every key, unless etcd's authentication is on, and then its passwords",
+		listener{"listen", c.Listen.Client})
+	add(!c.PeerTLS.IsZero(), PortPeer, "--peer-tls-cert, --peer-tls-key and --peer-tls-ca",
+		"can read every key and change the shard map",
+		listener{"peer-listen", c.Listen.Peer}, listener{"raft-listen", c.Listen.Raft})
+	add(c.GossipKeyFile != "", PortGossip, "--gossip-key-file",
+		"can declare nodes dead", listener{"gossip-listen", c.Listen.Gossip})
+	add(c.HTTPTLS.Cert+c.HTTPTLS.Key != "", PortHTTP, "--http-tls-cert and --http-tls-key",
+		"can see who serves and watches which keys", listener{"http-listen", c.Listen.HTTP})
+	return out
+}
