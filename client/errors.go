@@ -30,6 +30,36 @@ func (e *FutureRevisionError) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
+// InvalidError says which part of a request is wrong. It wraps [ErrInvalid].
+type InvalidError struct {
+	// Field is its name in the API; Reason what is wrong with it, and what is
+	// allowed.
+	Field, Reason string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrInvalid, e.Field, e.Reason)
+}
+
+// Unwrap returns ErrInvalid.
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// RefusedError says why a change of the shard map is not made.
+type RefusedError struct {
+	// Field is the part of the request that it is about, as the API names it;
+	// empty when it is about none.
+	Field, Reason string
+	// Force: with [ChangeOptions].Force it is made all the same.
+	Force bool
+}
+
+func (e *RefusedError) Error() string {
+	if e.Field == "" {
+		return e.Reason
+	}
+	return e.Field + ": " + e.Reason
+}
+
 var (
 	// ErrLineage says that a revision or token belongs to another history:
 	// etcd was restored from a backup, or replaced. Nothing learned before

@@ -97,6 +97,9 @@ func judge(err error) verdict {
 		}
 	case codes.InvalidArgument:
 		v.err = fmt.Errorf("%w: %s", ErrInvalid, st.Message())
+		if meta["field"] != "" && meta["reason"] != "" {
+			v.err = &InvalidError{Field: meta["field"], Reason: meta["reason"]}
+		}
 		switch { // what is passed through to etcd is answered in its words
 		case errors.Is(err, rpctypes.ErrGRPCUserEmpty), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
 			v.login, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
@@ -104,8 +107,16 @@ func judge(err error) verdict {
 			v.err = fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 		}
 	case codes.FailedPrecondition:
-		if reason == "WRONG_LINEAGE" {
+		switch reason {
+		case "WRONG_LINEAGE":
 			v.err = ErrLineage
+		case "STALE_MAP":
+			v.err = &RefusedError{Field: "if_version", Reason: st.Message()}
+		case "REFUSED":
+			v.err = &RefusedError{Reason: st.Message()}
+			if meta["field"] != "" {
+				v.err = &RefusedError{Field: meta["field"], Reason: meta["reason"], Force: meta["force"] == "true"}
+			}
 		}
 	}
 	return v

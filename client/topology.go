@@ -52,6 +52,13 @@ type Shard struct {
 	Epoch uint64
 	// Replicas are names of members; the first is the owner.
 	Replicas []string
+	// Pins are those that an operator wants to have it, in order of preference.
+	Pins []string
+	// WantedReplicas is how many should have it; 0: as many as ShardMap.Replicas
+	// says.
+	WantedReplicas int
+	// Joins: it is about to become one with a neighbour.
+	Joins bool
 }
 
 // Owner returns the name of the node that watches etcd for the shard; empty
@@ -71,6 +78,11 @@ type ShardMap struct {
 	Origin *LineageOrigin
 	// Shards are ordered by key and disjoint.
 	Shards []Shard
+	// Replicas is how many nodes should have each shard.
+	Replicas int
+	// Drained are the names of nodes that an operator has drained: they are given
+	// no shards.
+	Drained []string
 }
 
 // topology is a map and the members at one time. It is immutable.
@@ -140,10 +152,18 @@ func topologyFrom(r *pb.WatchShardMapResponse) *topology {
 }
 
 func shardMapFrom(m *pb.ShardMap) ShardMap {
-	out := ShardMap{Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin())}
-	for _, s := range m.GetShards() {
-		out.Shards = append(out.Shards, Shard{
+	return ShardMap{
+		Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin()),
+		Shards: shardsFrom(m.GetShards()), Replicas: int(m.GetReplicas()), Drained: m.GetDrained(),
+	}
+}
+
+func shardsFrom(shards []*pb.Shard) []Shard {
+	var out []Shard
+	for _, s := range shards {
+		out = append(out, Shard{
 			ID: s.GetId(), Range: rangeFromWire(s.GetKey(), s.GetRangeEnd()), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(),
+			Pins: s.GetPins(), WantedReplicas: int(s.GetWantedReplicas()), Joins: s.GetJoins(),
 		})
 	}
 	return out

@@ -43,6 +43,7 @@ type Cluster struct {
 	shardMap *pb.ShardMap  // immutable; replaced under mu
 	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
 	nodes    []*Node
+	placing  placing // guarded by mu
 
 	users  map[string]string // passwords; nil: authentication is off; guarded by mu
 	denied map[string]bool   // users without rights; guarded by mu
@@ -62,7 +63,7 @@ func Start(cfg Config) (*Cluster, error) {
 	for i := range cfg.Nodes {
 		c.nodes = append(c.nodes, &Node{Name: fmt.Sprintf("n%d", i+1), c: c})
 	}
-	c.shardMap = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: "clienttest"}
+	c.shardMap = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: "clienttest", Replicas: int32(cfg.Replicas)}
 	cuts := append([]string{"\x00"}, cfg.Cuts...)
 	for i, start := range cuts {
 		s := &pb.Shard{Id: uint64(i) + 1, Key: []byte(start), RangeEnd: []byte{0}, Epoch: 1}
@@ -244,6 +245,7 @@ func (c *Cluster) cloneMapLocked() *pb.ShardMap {
 	old := c.shardMap
 	return &pb.ShardMap{
 		Lineage: old.GetLineage(), Version: old.GetVersion() + 1, ClusterId: old.GetClusterId(), Shards: slices.Clone(old.GetShards()),
+		Drained: old.GetDrained(), Replicas: old.GetReplicas(),
 	}
 }
 

@@ -1,0 +1,292 @@
+package clienttest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// placing is how changes of the map go.
+type placing struct {
+	done map[string]uint64 // the version that each request made
+	hold bool              // replicas stay half loaded
+	lose int               // how many answers get lost once the change is made
+}
+
+// HoldFilling keeps replicas that a change moves half loaded, so that the change
+// does not end, until it is called with false.
+func (c *Cluster) HoldFilling(hold bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.placing.hold = hold
+	c.broadcastLocked()
+}
+
+// LoseChanges has the answers to the next n changes get lost: they are made, and
+// the call fails.
+func (c *Cluster) LoseChanges(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.placing.lose = n
+}
+
+// ChangePlacement makes a change at once. It knows the commonest refusals.
+func (s *adminServer) ChangePlacement(r *pb.ChangePlacementRequest, stream pb.AdminService_ChangePlacementServer) error {
+	c := s.n.c
+	c.mu.Lock()
+	plan, err := c.changeLocked(r)
+	lost := err == nil && !r.GetDryRun() && c.placing.lose > 0
+	if lost {
+		c.placing.lose--
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case lost:
+		return status.Error(codes.Unavailable, "the answer got lost") //nolint:wrapcheck // gRPC's own
+	}
+	send := func(m *pb.ChangePlacementResponse) error { return stream.Send(m) }
+	if err := send(&pb.ChangePlacementResponse{Part: &pb.ChangePlacementResponse_Plan{Plan: plan}}); err != nil || r.GetDryRun() {
+		return err
+	}
+	for told := -1; ; {
+		c.mu.Lock()
+		now, changed := c.progressLocked(plan), c.changed
+		c.mu.Unlock()
+		if left := int(now.GetShardsLeft()); left != told || now.GetDone() {
+			told = left
+			if err := send(&pb.ChangePlacementResponse{Part: &pb.ChangePlacementResponse_Progress{Progress: now}}); err != nil || now.GetDone() {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (c *Cluster) progressLocked(plan *pb.PlacementPlan) *pb.PlacementProgress {
+	out := &pb.PlacementProgress{MapVersion: c.shardMap.GetVersion()}
+	for _, step := range plan.GetSteps() {
+		for _, node := range step.GetFilling() {
+			if c.placing.hold {
+				out.Filling = append(out.Filling, &pb.ReplicaFilling{Shard: step.GetTo()[0].GetId(), Node: node, Bytes: 512, OfBytes: 1024})
+			}
+		}
+		if c.placing.hold && len(step.GetFilling()) > 0 {
+			out.ShardsLeft++
+		}
+	}
+	out.Done = out.GetShardsLeft() == 0
+	return out
+}
+
+// changeLocked judges and, unless it is a dry run, makes a change.
+func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan, error) {
+	if version, ok := c.placing.done[r.GetRequestId()]; ok {
+		return &pb.PlacementPlan{MapVersion: version}, nil
+	}
+	if v := r.GetIfVersion(); v != 0 && v != c.shardMap.GetVersion() {
+		return nil, refusal("if_version", false, "the shard map has version %d, not %d", c.shardMap.GetVersion(), v)
+	}
+	next := c.cloneMapLocked()
+	doubt, err := c.alterLocked(next, r)
+	if err != nil {
+		return nil, err
+	}
+	plan := &pb.PlacementPlan{MapVersion: c.shardMap.GetVersion()}
+	if doubt != "" {
+		if !r.GetForce() {
+			return nil, refusal("nodes", true, "%s", doubt)
+		}
+		plan.Warnings = []string{doubt}
+	}
+	c.placeLocked(next)
+	plan.Steps = steps(c.shardMap.GetShards(), next.GetShards())
+	if r.GetDryRun() {
+		return plan, nil
+	}
+	plan.MapVersion = next.GetVersion()
+	if c.placing.done == nil {
+		c.placing.done = make(map[string]uint64)
+	}
+	c.placing.done[r.GetRequestId()] = next.GetVersion()
+	c.shardMap = next
+	c.broadcastLocked()
+	return plan, nil
+}
+
+// alterLocked changes the map but for the replicas, and says what speaks against
+// it and can be overridden.
+func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (doubt string, err error) {
+	find := func(field string, id uint64) (int, error) {
+		i := slices.IndexFunc(m.GetShards(), func(s *pb.Shard) bool { return s.GetId() == id })
+		if i < 0 {
+			err = invalid(field, "there is no shard %d", id)
+		}
+		return i, err
+	}
+	known := func(field string, names []string) error {
+		for _, n := range names {
+			if c.Node(n) == nil {
+				return invalid(field, "there is no node %q", n)
+			}
+		}
+		return nil
+	}
+	next := uint64(1)
+	for _, s := range m.GetShards() {
+		next = max(next, s.GetId()+1)
+	}
+	switch change := r.GetChange().(type) {
+	case *pb.ChangePlacementRequest_Split:
+		i, err := find("shard", change.Split.GetShard())
+		if err != nil {
+			return "", err
+		}
+		parent, parts := m.GetShards()[i], []*pb.Shard(nil)
+		at := change.Split.GetAt()
+		if len(at) == 0 {
+			start, end, _ := span(parent.GetKey(), parent.GetRangeEnd())
+			keys := c.hist.state(c.hist.revision(), start, end)
+			if len(keys) < 2 {
+				return "", refusal("at", false, "shard %d has too few keys (%d) to tell where its middle is: say where to cut it", parent.GetId(), len(keys))
+			}
+			at = [][]byte{keys[len(keys)/2].GetKey()}
+		}
+		key := parent.GetKey()
+		for n, end := range append(slices.Clone(at), parent.GetRangeEnd()) {
+			if start, last, _ := span(key, parent.GetRangeEnd()); n < len(at) && (string(end) <= start || !contains(start, last, string(end))) {
+				return "", invalid("at", "%q does not lie in shard %d", end, parent.GetId())
+			}
+			parts = append(parts, &pb.Shard{Id: next + uint64(n), Key: key, RangeEnd: end, Epoch: 1, Pins: parent.GetPins(), Replicas: parent.GetReplicas()})
+			key = end
+		}
+		m.Shards = slices.Replace(m.GetShards(), i, i+1, parts...)
+	case *pb.ChangePlacementRequest_Merge:
+		i, err := find("shard", change.Merge.GetShard())
+		if err != nil {
+			return "", err
+		}
+		j, err := find("with", change.Merge.GetWith())
+		if err != nil {
+			return "", err
+		}
+		if i, j = min(i, j), max(i, j); j != i+1 {
+			return "", invalid("with", "shards %d and %d do not touch", change.Merge.GetShard(), change.Merge.GetWith())
+		}
+		a, b := m.GetShards()[i], m.GetShards()[j]
+		m.Shards = slices.Replace(m.GetShards(), i, j+1, &pb.Shard{Id: next, Key: a.GetKey(), RangeEnd: b.GetRangeEnd(), Epoch: 1, Pins: a.GetPins(), Replicas: a.GetReplicas()})
+	case *pb.ChangePlacementRequest_Move:
+		i, err := find("shard", change.Move.GetShard())
+		if err != nil {
+			return "", err
+		}
+		pins, field := change.Move.GetTo(), "to"
+		if owner := change.Move.GetOwner(); owner != "" {
+			pins, field = []string{owner}, "owner"
+		}
+		if len(pins) == 0 {
+			return "", refusal("to", false, "shard %d would lose its last replica", change.Move.GetShard())
+		}
+		if err := known(field, pins); err != nil {
+			return "", err
+		}
+		s := m.GetShards()[i]
+		m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(), Pins: pins}
+	case *pb.ChangePlacementRequest_Drain:
+		names := change.Drain.GetNodes()
+		if err := known("nodes", names); err != nil {
+			return "", err
+		}
+		m.Drained = append(slices.Clone(m.GetDrained()), names...)
+		slices.Sort(m.GetDrained())
+		m.Drained = slices.Compact(m.GetDrained())
+		switch left := len(c.nodes) - len(m.GetDrained()); {
+		case left == 0:
+			return "", refusal("nodes", false, "nobody would be left to have shards")
+		case left < c.cfg.Replicas:
+			doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, c.cfg.Replicas)
+		}
+	case *pb.ChangePlacementRequest_Undrain:
+		if err := known("nodes", change.Undrain.GetNodes()); err != nil {
+			return "", err
+		}
+		m.Drained = slices.DeleteFunc(slices.Clone(m.GetDrained()), func(n string) bool { return slices.Contains(change.Undrain.GetNodes(), n) })
+	case *pb.ChangePlacementRequest_Rebalance:
+		for i, s := range m.GetShards() {
+			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas()}
+		}
+	default:
+		return "", invalid("change", "say what is wanted")
+	}
+	return doubt, nil
+}
+
+// placeLocked gives each shard its replicas: its pins first, then the nodes that
+// follow its own in their order, and none that is drained.
+func (c *Cluster) placeLocked(m *pb.ShardMap) {
+	for i, s := range m.GetShards() {
+		var names []string
+		add := func(n string) {
+			if len(names) < c.cfg.Replicas && !slices.Contains(names, n) && !slices.Contains(m.GetDrained(), n) {
+				names = append(names, n)
+			}
+		}
+		for _, n := range s.GetPins() {
+			add(n)
+		}
+		for at := range c.nodes {
+			add(c.nodes[(int(s.GetId())-1+at)%len(c.nodes)].Name)
+		}
+		if !slices.Equal(names, s.GetReplicas()) {
+			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch() + 1, Replicas: names, Pins: s.GetPins()}
+		}
+	}
+}
+
+// steps returns what becomes of which shards.
+func steps(from, to []*pb.Shard) (out []*pb.PlacementStep) {
+	for len(from) > 0 {
+		i, j := 1, 1
+		for string(from[i-1].GetRangeEnd()) != string(to[j-1].GetRangeEnd()) {
+			if end := string(to[j-1].GetRangeEnd()); end != "\x00" && (string(from[i-1].GetRangeEnd()) == "\x00" || end < string(from[i-1].GetRangeEnd())) {
+				j++
+			} else {
+				i++
+			}
+		}
+		step := &pb.PlacementStep{From: from[:i], To: to[:j]}
+		for _, s := range step.GetTo() {
+			for _, n := range s.GetReplicas() {
+				if !slices.Contains(from[0].GetReplicas(), n) {
+					step.Filling = append(step.Filling, n)
+					step.BytesToCopy += 1024
+				}
+			}
+		}
+		if i > 1 || j > 1 || !slices.Equal(from[0].GetReplicas(), to[0].GetReplicas()) {
+			out = append(out, step)
+		}
+		from, to = from[i:], to[j:]
+	}
+	return out
+}
+
+func refusal(field string, force bool, format string, args ...any) error {
+	why := fmt.Sprintf(format, args...)
+	return failure(codes.FailedPrecondition, "REFUSED", field+": "+why, map[string]string{"field": field, "reason": why, "force": strconv.FormatBool(force)})
+}
+
+func invalid(field, format string, args ...any) error {
+	why := fmt.Sprintf(format, args...)
+	return failure(codes.InvalidArgument, "INVALID_REQUEST", field+": "+why, map[string]string{"field": field, "reason": why})
+}

@@ -1,0 +1,161 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+// A change returns with its plan once it is agreed on, and Wait tells how far it
+// is until it is done.
+func TestChangePlacement(t *testing.T) {
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
+	c := connect(t, cluster)
+	run, err := c.ChangePlacement(t.Context(), client.MoveShard{Shard: 1, To: []string{"n3", "n1"}}, client.ChangeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Plan.MapVersion != 2 || len(run.Plan.Steps) != 1 || run.Plan.Steps[0].Filling[0] != "n3" || run.Plan.Steps[0].To[0].Owner() != "n3" {
+		t.Errorf("plan: %+v", run.Plan)
+	}
+	if err := run.Wait(nil); err != nil {
+		t.Error(err)
+	}
+	m, err := c.ClusterStatus(t.Context(), 0)
+	if err != nil || m.Map.Shards[0].Owner() != "n3" || m.Map.Shards[0].Pins[0] != "n3" || m.Map.Replicas != 2 {
+		t.Errorf("map: %+v, %v", m.Map, err)
+	}
+	cluster.HoldFilling(true)
+	var seen []client.PlacementProgress
+	run, err = c.ChangePlacement(t.Context(), client.DrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = run.Wait(func(p client.PlacementProgress) {
+		seen = append(seen, p)
+		cluster.HoldFilling(false)
+	})
+	if err != nil || len(seen) < 2 || seen[0].ShardsLeft == 0 || seen[0].Filling[0].OfBytes != 1024 || seen[len(seen)-1].ShardsLeft != 0 {
+		t.Errorf("%v, progress %+v", err, seen)
+	}
+	if _, err := c.ChangePlacement(t.Context(), client.UndrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.ChangePlacement(t.Context(), client.Rebalance{}, client.ChangeOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	c := connect(t, cluster)
+	run, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/g", "/m"}}, client.ChangeOptions{DryRun: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(nil); err != nil || len(run.Plan.Steps) != 1 || len(run.Plan.Steps[0].To) != 3 {
+		t.Errorf("%v, plan %+v", err, run.Plan)
+	}
+	if m, err := c.ClusterStatus(t.Context(), 0); err != nil || m.Map.Version != 1 {
+		t.Errorf("%v, map %+v", err, m.Map)
+	}
+}
+
+// A refusal says which field it is about, and whether force overrides it.
+func TestRefusedChange(t *testing.T) {
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
+	c := connect(t, cluster)
+	change := func(change client.PlacementChange, o client.ChangeOptions) error {
+		run, err := c.ChangePlacement(t.Context(), change, o)
+		if err == nil {
+			run.Close()
+		}
+		return err
+	}
+	invalid, refused := new(client.InvalidError), new(client.RefusedError)
+	if err := change(client.SplitShard{Shard: 1, At: []string{"/z"}}, client.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "at" || !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a cut outside: %v", err)
+	}
+	if err := change(client.MergeShards{Shard: 1, With: 7}, client.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "with" {
+		t.Errorf("an unknown shard: %v", err)
+	}
+	if err := change(client.Rebalance{}, client.ChangeOptions{IfVersion: 9}); !errors.As(err, &refused) || refused.Field != "if_version" || refused.Force {
+		t.Errorf("another version: %v", err)
+	}
+	drain := client.DrainNodes{Nodes: []string{"n1", "n2"}}
+	if err := change(drain, client.ChangeOptions{}); !errors.As(err, &refused) || refused.Field != "nodes" || !refused.Force {
+		t.Errorf("too few nodes: %v", err)
+	}
+	if err := change(drain, client.ChangeOptions{Force: true}); err != nil {
+		t.Errorf("with force: %v", err)
+	}
+}
+
+// An answer that gets lost is asked for again by the request's name: the change is
+// made once.
+func TestChangeIsMadeOnce(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	c := connect(t, cluster)
+	cluster.LoseChanges(1)
+	run, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/m"}}, client.ChangeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(nil); err != nil || run.Plan.MapVersion != 2 {
+		t.Errorf("%v, plan %+v", err, run.Plan)
+	}
+	// So is one that somebody else sends again by its name.
+	again, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/m"}}, client.ChangeOptions{RequestID: run.RequestID(), Repeated: true})
+	if err != nil || again.Plan.MapVersion != 2 {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// Who follows a change at a node that goes away goes on at another one; who stops
+// following it does not stop it.
+func TestFollowingAChange(t *testing.T) {
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
+	c := connect(t, cluster)
+	cluster.HoldFilling(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run, err := c.ChangePlacement(ctx, client.DrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := true
+	err = run.Wait(func(p client.PlacementProgress) {
+		if !first {
+			return
+		}
+		first = false
+		for _, n := range cluster.Nodes()[:2] { // the node that is followed may be one of them
+			n.Kill()
+		}
+		cluster.HoldFilling(false)
+	})
+	if err != nil {
+		t.Errorf("with two nodes killed: %v", err)
+	}
+}
+
+func TestGivingUpOnAChange(t *testing.T) {
+	cluster := start(t, clienttest.Config{Replicas: 1})
+	c := connect(t, cluster)
+	cluster.HoldFilling(true)
+	ctx, stop := context.WithCancel(t.Context())
+	run, err := c.ChangePlacement(ctx, client.MoveShard{Shard: 1, Owner: "n2"}, client.ChangeOptions{})
+	stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if m, err := c.ClusterStatus(t.Context(), 0); err != nil || m.Map.Shards[0].Owner() != "n2" {
+		t.Errorf("%v, map %+v", err, m.Map)
+	}
+}
