@@ -40,6 +40,10 @@ bench-catchup: ## Compare what it costs to come back after 100,000 revisions (AR
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
+.PHONY: lifecycle
+lifecycle: ## Live the StatefulSet's life with processes, whole: update, scale, evict, lose, upgrade (root)
+	go test ./test/lifecycle -count=1 -v -timeout 30m -lifecycle.whole $(ARGS)
+
 .PHONY: mutants
 mutants: ## Plant bugs, one at a time, and check that the tests catch each
 	go run ./test/mutants/cmd/mutants $(ARGS)

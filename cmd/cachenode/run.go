@@ -141,7 +141,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 		ClientAddress: at.Client, PeerAddress: at.Peer, RaftAddress: at.Raft, GossipAddress: at.Gossip, HTTPAddress: at.HTTP,
 	}
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
-	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Join
+	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Joins()
 	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
 	for _, p := range cfg.Prefixes {
 		nc.Spec.Ranges = append(nc.Spec.Ranges, kv.Prefix(p))

@@ -42,6 +42,20 @@ func (c Config) Advertised(local []netip.Addr) (Advertised, error) {
 	return Advertised{Client: out[0], Peer: out[1], Raft: out[2], Gossip: out[3], HTTP: out[4]}, nil
 }
 
+// Joins returns Join as host:port. Where no port is given it is our own of gossip:
+// nodes are usually alike. c is valid.
+func (c Config) Joins() []string {
+	_, port, _ := net.SplitHostPort(c.Listen.Gossip)
+	out := make([]string, 0, len(c.Join))
+	for _, j := range c.Join {
+		if _, _, err := net.SplitHostPort(j); err != nil {
+			j = net.JoinHostPort(j, port)
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
 // LocalAddresses returns the addresses of this machine's interfaces, in the
 // system's order.
 func LocalAddresses() ([]netip.Addr, error) {

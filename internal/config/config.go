@@ -27,8 +27,8 @@ type Config struct {
 	// is another one: a name that its certificate has. Empty: Advertise.
 	AdvertiseClients string
 
-	// Join are the gossip addresses of other nodes, host[:port]. A DNS name
-	// stands for all its addresses.
+	// Join are the gossip addresses of other nodes, host[:port], see Joins. A
+	// DNS name stands for all its addresses.
 	Join []string
 	// BootstrapExpect is how many nodes found the cluster together and become
 	// its voters: 1, 3 or 5. 0: the node only joins.

@@ -31,7 +31,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
 	fs.StringVar(&c.AdvertiseClients, "advertise-clients", "", "`host` under which clients reach this node, where it is another one")
 
-	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; a DNS name stands for all its addresses; repeatable")
+	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; without a port, that of --gossip-listen; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
 
 	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys)")

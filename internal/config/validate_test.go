@@ -300,6 +300,15 @@ func TestClientsAreToldAnotherName(t *testing.T) {
 	}
 }
 
+func TestJoinWithoutAPortTakesOurs(t *testing.T) {
+	cfg := valid(t)
+	cfg.Listen.Gossip, cfg.Join = ":7999", []string{"nodes.internal", "a:7946", "fd00::1", "[fd00::2]:1"}
+	want := []string{"nodes.internal:7999", "a:7946", "[fd00::1]:7999", "[fd00::2]:1"}
+	if got := cfg.Joins(); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 func TestDevNodesAreValidAndFindEachOther(t *testing.T) {
 	for _, nodes := range []int{1, 2, 3, 5, 7} {
 		d := config.DevDefaults()

@@ -1,0 +1,80 @@
+package lifecycle
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A cluster is rolled from the version before this one to this one, and back, while
+// it is watched: nodes of both go on together, and nothing is written that the older
+// ones do not understand.
+func TestUpgradeAndBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the version before this one, and rolls three nodes")
+	}
+	before := previous(t)
+	s, c := newStatefulSet(t, before)
+	last := 2 // one pod of three, both ways, shows that two versions go on together
+	if *whole {
+		last = 0
+	}
+	must(t, s.roll(t.Context(), this(t), last))
+	c.settle("the upgrade")
+	must(t, s.roll(t.Context(), before, last))
+	c.settle("the way back")
+}
+
+// previous builds the newest release before this commit, or, before there is one,
+// what was there before the feature level last grew. It skips the test in a clone
+// that does not reach back so far.
+func previous(t *testing.T) (image string) {
+	t.Helper()
+	commit, why := git(t, "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
+	if why != nil {
+		commit, why = git(t, "log", "-1", "--format=%H^", "-G", "^const Level = ", "--", "internal/shard/codec.go")
+	}
+	if why == nil {
+		commit, why = git(t, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+	}
+	if why != nil || commit == "" {
+		t.Skipf("there is no earlier version in this clone; a shallow one has no history: %v", why)
+	}
+	t.Logf("the version before is %s", commit)
+	dir := t.TempDir()
+	archive := exec.CommandContext(t.Context(), "git", "archive", commit)
+	archive.Dir = "../.."
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
+	var err error
+	if unpack.Stdin, err = archive.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, unpack.Start())
+	must(t, errors.Join(archive.Run(), unpack.Wait()))
+	image = filepath.Join(dir, "cachenode")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", image, "./cmd/cachenode")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", commit, err, out)
+	}
+	return image
+}
+
+// git runs git in this repository and returns what it prints.
+func git(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "safe.directory=*"}, args...)...)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(complaints.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
