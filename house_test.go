@@ -37,7 +37,7 @@ func floors() [][]string {
 		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
-		{"internal/cache", "internal/guard"},
+		{"internal/cache", "internal/guard", "internal/access"},
 		{"internal/cachetest", "internal/history"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},

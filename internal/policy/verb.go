@@ -19,6 +19,9 @@ const (
 	verbs
 )
 
+// Verbs is the number of verbs.
+const Verbs = verbs
+
 func verbNames() []string { return []string{"read", "watch", "write", "admin"} }
 
 // String returns the verb as policies name it.

@@ -1,0 +1,93 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Audit writes down what administrators do and what callers are refused: who,
+// from where, what, and how it ended; never a value, a token or a password. Of
+// refusals there may be a flood: beyond a rate they are counted, and the next
+// one that is written tells how many. A nil Audit writes nothing.
+type Audit struct {
+	log      *slog.Logger
+	refusals *rate.Limiter
+
+	mu         sync.Mutex
+	suppressed int64 // guarded by mu; since the last that was written
+
+	written, dropped atomic.Int64
+}
+
+// Refusals are written at this rate, per second; so many may come at once.
+const (
+	refusalRate  = 10
+	refusalBurst = 100
+)
+
+// NewAudit returns an Audit whose records go to log.
+func NewAudit(log *slog.Logger) *Audit {
+	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
+}
+
+// Admin writes down what an administrator has asked for, and how it ended.
+func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
+	if a == nil {
+		return
+	}
+	result, level := "done", slog.LevelInfo
+	if err != nil {
+		result, level = err.Error(), slog.LevelWarn
+	}
+	a.written.Add(1)
+	a.log.Log(ctx, level, "administration", "identity", who, "client", clientOf(ctx), "method", method, "request", request, "result", result)
+}
+
+// Refused writes down that a caller was refused; who may be "".
+func (a *Audit) Refused(ctx context.Context, who string, err error) {
+	if a != nil && (errors.As(err, new(*kv.DeniedError)) || errors.As(err, new(*kv.UnauthenticatedError))) {
+		a.refused(ctx, who, err)
+	}
+}
+
+func (a *Audit) refused(ctx context.Context, who string, err error) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	if !a.refusals.Allow() {
+		a.suppressed++
+		a.mu.Unlock()
+		a.dropped.Add(1)
+		return
+	}
+	suppressed := a.suppressed
+	a.suppressed = 0
+	a.mu.Unlock()
+	a.written.Add(1)
+	a.log.WarnContext(ctx, "refused", "identity", who, "client", clientOf(ctx), "reason", err.Error(), "suppressed", suppressed)
+}
+
+// Figures returns how many records were written, and how many refusals were
+// not.
+func (a *Audit) Figures() (written, suppressed int64) {
+	if a == nil {
+		return 0, 0
+	}
+	return a.written.Load(), a.dropped.Load()
+}
+
+func clientOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
