@@ -20,10 +20,12 @@ import (
 // Bounds of what one pass of the pump sends for one watch before the
 // connection's others have their turn: about so many bytes, and not more
 // revisions than are remembered in their encoded form until the others send
-// them, too.
+// them, too. Revisions that are ready together share a message up to
+// messageBytes: what a frame takes, and what is remembered.
 const (
 	passBytes     = 256 << 10
 	passRevisions = 32
+	messageBytes  = 16 << 10
 )
 
 // Bounds of waiting for a watch's start.
@@ -256,32 +258,52 @@ func (w *watch) finish(m *etcdserverpb.WatchResponse) {
 	}
 }
 
-// events sends the revisions that are ready, up to a pass's worth.
+// events sends the revisions that are ready, up to a pass's worth. Small ones
+// that are ready together go in one message, as etcd itself sends what a watch
+// catches up with (mvcc/watchable_store.go, syncWatchers). None is cut.
 func (w *watch) events(own *pump.Scratch) (again bool) {
-	for sent, n := 0, 0; sent < passBytes && n < passRevisions; n++ {
-		revision, events, err := w.inner.Next(own.Events[:0])
+	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
+	sent := 0
+	send := func() {
+		if last > 0 {
+			sent += w.send(own, last, ready)
+			clear(ready)
+			ready, last, size = ready[:0], 0, 0
+		}
+	}
+	for n := 0; sent < passBytes && n < passRevisions && !w.s.failed; n++ {
+		revision, events, err := w.inner.Next(ready)
 		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
 			own.Events = events
 		}
-		switch {
-		case err != nil:
-			return w.leave(err)
-		case revision == 0:
-			return false
+		if err != nil || revision == 0 {
+			send()
+			return err != nil && !w.s.failed && w.leave(err)
 		}
-		if kept := w.filter(events); len(kept) > 0 {
-			if w.s.progress.holds(revision) {
-				w.held = held{revision: revision, events: slices.Clone(kept)}
-				return false // woken when it may go
-			}
-			sent += w.send(own, revision, kept)
+		kept := w.filter(events[len(ready):])
+		if len(kept) == 0 {
+			continue
 		}
-		clear(events)
-		if w.s.failed {
-			return false
+		if w.s.progress.holds(revision) {
+			w.held = held{revision: revision, events: slices.Clone(kept)}
+			clear(kept)
+			send()
+			return false // woken when it may go
+		}
+		more := 0
+		for _, e := range kept {
+			more += kv.EventSize(e, w.prev)
+		}
+		if size+more > messageBytes {
+			send()
+		}
+		ready = append(ready, kept...) // where they are, unless send has made room
+		if last, size = revision, size+more; revision == w.bare {
+			send() // without previous values
 		}
 	}
-	return true
+	send()
+	return !w.s.failed
 }
 
 // reached returns the revision up to which everything was sent.
@@ -303,8 +325,8 @@ func (w *watch) filter(events []*kv.Event) []*kv.Event {
 	})
 }
 
-// send sends the events of a revision and returns their size. etcd cuts one
-// only for those who ask for it (v3rpc/watch.go).
+// send sends events, whose last revision is given, and returns their size. etcd
+// cuts what it sends only for those who ask for it (v3rpc/watch.go).
 func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
 	h := w.s.door.wireHeader(revision)
 	prev := w.prev && revision != w.bare

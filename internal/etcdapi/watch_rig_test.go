@@ -1,14 +1,17 @@
 package etcdapi_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -161,6 +164,8 @@ type watchStream struct {
 	tb  testing.TB
 	rpc etcdserverpb.Watch_WatchClient
 	end context.CancelFunc
+	// parts is what is left of a response with several revisions; see next.
+	parts []*etcdserverpb.WatchResponse
 }
 
 // watch opens a stream; md are keys and values of its metadata.
@@ -200,14 +205,56 @@ func (s *watchStream) send(m *etcdserverpb.WatchRequest) {
 	}
 }
 
-// next returns what comes next.
+// next returns what comes next. Which revisions share a response depends on what
+// was ready when, so one with several is returned as a response for each.
 func (s *watchStream) next() *etcdserverpb.WatchResponse {
+	s.tb.Helper()
+	if len(s.parts) == 0 {
+		s.parts = s.split(s.received())
+	}
+	m := s.parts[0]
+	s.parts = s.parts[1:]
+	return m
+}
+
+// received returns the next response as it is.
+func (s *watchStream) received() *etcdserverpb.WatchResponse {
 	s.tb.Helper()
 	m, err := s.rpc.Recv()
 	if err != nil {
 		s.tb.Fatalf("receive: %v", err)
 	}
 	return m
+}
+
+// split returns a response for each revision of m, whose header must have the
+// last one.
+func (s *watchStream) split(m *etcdserverpb.WatchResponse) (out []*etcdserverpb.WatchResponse) {
+	s.tb.Helper()
+	revision := func(e *mvccpb.Event) int64 { return e.GetKv().GetModRevision() }
+	events := m.GetEvents()
+	if len(events) == 0 || revision(events[0]) == revision(events[len(events)-1]) {
+		return []*etcdserverpb.WatchResponse{m}
+	}
+	if !slices.IsSortedFunc(events, func(a, b *mvccpb.Event) int { return cmp.Compare(revision(a), revision(b)) }) ||
+		m.GetHeader().GetRevision() != revision(events[len(events)-1]) || m.GetFragment() {
+		s.tb.Fatalf("got %v", m)
+	}
+	for len(events) > 0 {
+		n := 1
+		for n < len(events) && revision(events[n]) == revision(events[0]) {
+			n++
+		}
+		h := m.GetHeader()
+		out = append(out, &etcdserverpb.WatchResponse{
+			Header: &etcdserverpb.ResponseHeader{
+				ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(), RaftTerm: h.GetRaftTerm(), Revision: revision(events[0]),
+			},
+			WatchId: m.GetWatchId(), Events: events[:n],
+		})
+		events = events[n:]
+	}
+	return out
 }
 
 // fails expects the stream to end with an error of etcd's.

@@ -170,6 +170,54 @@ func TestWatchStart(t *testing.T) {
 	}
 }
 
+// Revisions that a watch has to catch up with share messages, whole and up to a
+// size. One that is large is alone, and so is one without previous values.
+func TestWatchCatchesUpInFewMessages(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	for i := range 100 {
+		r.h.Commit(cachetest.Put("a", fmt.Sprint(i)), cachetest.Put("z", fmt.Sprint(i)))
+	}
+	r.h.Commit(cachetest.Put("a", strings.Repeat("x", 20_000)))
+	last := int64(r.h.Commit(cachetest.Put("a", "last")))
+	r.etcd.compact(kv.Revision(first + 10))
+	for _, c := range []struct {
+		name  string
+		start int64
+		prev  bool
+		want  int // messages
+	}{
+		{"from a revision", first + 20, false, 5}, // 32, 32, 16, the large one, the last one
+		{"with previous values, from the first that etcd has", first + 10, true, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := r.watch()
+			q := since(c.start)
+			q.PrevKv = c.prev
+			s.create(q)
+			s.created(0)
+			messages, at := 0, c.start-1
+			for at < last {
+				messages++
+				for _, m := range s.split(s.received()) {
+					events := 2
+					if at++; at >= last-1 {
+						events = 1
+					}
+					if m.GetHeader().GetRevision() != at || len(m.GetEvents()) != events {
+						t.Fatalf("behind %d: got %v", at-1, m)
+					}
+					if prev := m.GetEvents()[0].GetPrevKv() != nil; prev != (c.prev && at != c.start) {
+						t.Errorf("revision %d with a previous value: %t", at, prev)
+					}
+				}
+			}
+			if messages != c.want {
+				t.Errorf("%d messages, want %d", messages, c.want)
+			}
+		})
+	}
+}
+
 // A cancelled watch is not heard of after the answer, and one that the client
 // has half closed goes on.
 func TestWatchCancelAndHalfClose(t *testing.T) {

@@ -23,11 +23,11 @@ type Fan struct {
 }
 
 // Bounds of what a Fan remembers: the messages of the last revisions, of both
-// APIs, each with and without previous values, up to a size. A pump takes some
-// revisions of each watch before it comes to the next, and not all pumps are at
-// the same.
+// APIs, each with and without previous values, alone and with revisions before
+// it, up to a size. A pump takes some revisions of each watch before it comes to
+// the next, and not all pumps are at the same.
 const (
-	fanSlots = 4 * 256
+	fanSlots = 8 * 128
 	fanBytes = 32 << 10
 )
 
@@ -86,17 +86,21 @@ func (f *Fan) EtcdWatchEvents(to Recipient, h Header, fragment bool, events []*k
 }
 
 // EtcdShared encodes an etcdserverpb.WatchResponse with events, for any watch.
+// They may be those of several revisions, of which the header has the last.
 func (f *Fan) EtcdShared(h Header, fragment bool, events []*kv.Event, withPrev bool) *Shared {
 	return f.message(fanKey{header: h, etcd: true, fragment: fragment, prev: withPrev}, events)
 }
 
 func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
-	at := 4 * int(key.header.Revision) % fanSlots
+	at := 8 * int(key.header.Revision) % fanSlots
 	if key.prev {
 		at++
 	}
 	if key.etcd {
 		at += 2
+	}
+	if len(events) > 0 && events[0].KV.ModRevision() != key.header.Revision {
+		at += 4
 	}
 	m := f.slots[at].Load()
 	// The same events are the same in memory: the window's. What is remembered
