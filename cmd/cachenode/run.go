@@ -69,12 +69,21 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	if nc.Listeners, err = listen(ctx, cfg.Listen); err != nil {
 		return err
 	}
-	tel, err := telemetry.New(telemetry.Config{ServiceName: "cachenode", Version: version.String(), Node: cfg.Name})
+	tel, err := telemetry.New(telemetry.Config{
+		ServiceName: "cachenode", Version: version.String(), Node: cfg.Name,
+		Endpoint: cfg.OTLPEndpoint, Getenv: os.Getenv, Logger: log,
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Shutdown(context.WithoutCancel(ctx)) }()
-	nc.Meter = tel.Meter("node")
+	defer func() {
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), telemetryLast)
+		defer stop()
+		if err := tel.Shutdown(last); err != nil {
+			log.Warn("the collector did not take what was left", "error", err)
+		}
+	}()
+	nc.Meter, nc.Spans = tel.Meter("node"), tel.Spans()
 	n, err := node.New(nc)
 	if err != nil {
 		return err
@@ -95,6 +104,9 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	})
 	return g.Wait()
 }
+
+// telemetryLast bounds how long the end of a node waits for a collector.
+const telemetryLast = 2 * time.Second
 
 // dialEtcd makes the client; etcd need not be there yet.
 func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (*etcd.Client, error) {

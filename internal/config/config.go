@@ -89,6 +89,9 @@ type Config struct {
 	LogLevel slog.Level
 	// LogFormat is FormatText or FormatJSON.
 	LogFormat string
+	// OTLPEndpoint is the URL of a collector that metrics and traces are sent to;
+	// "": as the standard environment variables say, or nowhere.
+	OTLPEndpoint string
 	// DrainTimeout bounds the time from SIGTERM to the exit.
 	DrainTimeout time.Duration
 }

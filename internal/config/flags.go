@@ -71,6 +71,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
+	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
@@ -74,6 +75,11 @@ func (c Config) validateIdentity(m *mistakes) {
 	case 1, 3, 5:
 	default:
 		m.addf("--bootstrap-expect %d: use 1, 3 or 5 (an even number of voters survives no more losses than one less), or 0 to join a cluster that exists", c.BootstrapExpect)
+	}
+	if c.OTLPEndpoint != "" {
+		if err := telemetry.ValidateEndpoint(c.OTLPEndpoint); err != nil {
+			m.addf("--otlp-endpoint %q: %w", c.OTLPEndpoint, err)
+		}
 	}
 	if c.LogFormat != FormatText && c.LogFormat != FormatJSON {
 		m.addf("--log-format %q: use %s or %s", c.LogFormat, FormatText, FormatJSON)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
@@ -16,7 +17,8 @@ import (
 // is not cut off. One that reaches any other node gets its data from there, and
 // one that has lost etcd like everybody else keeps its clients.
 type alone struct {
-	n *Node
+	n   *Node
+	off atomic.Bool // it is cut off
 	// Owned by the clock. Watches that come while it is so, or come back, are sent
 	// away again, ever more seldom: there may be no better place for them.
 	next  time.Time
@@ -38,11 +40,18 @@ const (
 )
 
 // etcdAnswers ends it.
-func (a *alone) etcdAnswers() { a.next, a.pause = time.Time{}, 0 }
+func (a *alone) etcdAnswers() {
+	a.off.Store(false)
+	a.next, a.pause = time.Time{}, 0
+}
 
 // etcdDoesNot sends the clients away when nobody else answers either.
 func (a *alone) etcdDoesNot(ctx context.Context) {
-	if time.Now().Before(a.next) || !a.cutOff(ctx) {
+	if time.Now().Before(a.next) {
+		return
+	}
+	off := a.cutOff(ctx)
+	if a.off.Store(off); !off {
 		return
 	}
 	a.pause = min(max(2*a.pause, alonePause), aloneLongest)

@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // Etcd is what the node needs of etcd; internal/etcd has it.
@@ -109,6 +110,8 @@ type Config struct {
 	TunePlacement  func(*placement.Config)
 	TuneMembership func(*membership.Config)
 
+	// Spans sends spans to a collector; nil: none are sent.
+	Spans *telemetry.Spans
 	// Meter gives the node's metrics; nil: none.
 	Meter      metric.Meter
 	Simulation *Simulation

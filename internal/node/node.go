@@ -41,6 +41,7 @@ type Node struct {
 	clock     *clock
 	digest    *digest
 	trail     *trail.Trail
+	story     *story
 	router    *router.Router
 	guard     *guard.Guard
 	etcdAPI   *etcdapi.Door
@@ -85,6 +86,10 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.digest = newDigest(n.log)
 	n.trail = new(trail.Trail)
+	var err error
+	if n.story, err = newStory(n); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
 	n.store = newStore(n)
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
@@ -95,13 +100,13 @@ func New(cfg Config) (*Node, error) {
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
 	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
-	var err error
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Trail = n.permits, n, n.trail
+	sc.Happened = n.story.happened()
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
@@ -193,6 +198,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("clock", n.clock.run)
 	part("lineage", n.lineage.run)
 	part("digest", n.digest.run)
+	part("story", n.story.run)
 	part("keeper", n.store.run)
 	part("history", n.history.run)
 	part("router", n.router.Run)

@@ -319,7 +319,7 @@ func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },
 		Warm:       func() []replica.Candidate { return s.n.warm(id) },
-		Noticed:    s.n.digest.add,
+		Noticed:    s.n.story.noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id)),
 	})
 }

@@ -46,6 +46,7 @@ type Failover struct {
 	mu      sync.Mutex
 	current string                  // guarded by mu; "" while none
 	direct  bool                    // guarded by mu
+	lost    time.Time               // guarded by mu; when the last one was, if there is none since
 	recheck context.CancelCauseFunc // guarded by mu; ends the current one
 	scout   chan struct{}           // guarded by mu; closed by Scout
 	changed chan struct{}           // guarded by mu; closed when current changes
@@ -89,18 +90,26 @@ func (f *Failover) Changed() <-chan struct{} {
 	return f.changed
 }
 
-func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc) {
+// set notes the source in use, or with "" that there is none. It returns since
+// when there was none, if there was one before.
+func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc) (lost time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recheck = recheck
 	if f.current == name && f.direct == direct {
-		return
+		return time.Time{}
+	}
+	if name == "" {
+		f.lost = time.Now()
+	} else {
+		lost, f.lost = f.lost, time.Time{}
 	}
 	f.current, f.direct = name, direct
 	if f.changed != nil {
 		close(f.changed)
 		f.changed = nil
 	}
+	return lost
 }
 
 // Change leaves the current source, so that the best one is chosen anew.
@@ -209,7 +218,7 @@ func (r *run) warm(ctx context.Context) bool {
 			return false
 		case ready:
 			r.req.From = revision + 1
-			r.f.notice(Notice{What: StateTaken, Source: c.Name}, r.req.Range)
+			r.f.notice(Notice{What: StateTaken, Source: c.Name, Began: r.began, Revision: revision}, r.req.Range)
 			return true
 		}
 	}
@@ -245,7 +254,7 @@ func (r *run) round(ctx context.Context) bool {
 			// It worked for a while: start again with the best.
 			r.gone = time.Time{}
 			if err != nil && ctx.Err() == nil {
-				r.f.notice(Notice{What: SourceLost, Source: c.Name, Err: err}, r.req.Range)
+				r.f.notice(Notice{What: SourceLost, Source: c.Name, Err: err, Revision: max(0, r.req.From-1)}, r.req.Range)
 			}
 			return true
 		}
@@ -316,8 +325,8 @@ func (r *run) rescue(ctx context.Context) outcome {
 				return ended
 			}
 			if r.req.From > from {
+				r.f.notice(Notice{What: what, Source: c.Name, Began: r.gone, Revision: r.req.From - 1}, r.req.Range)
 				r.gone = time.Time{}
-				r.f.notice(Notice{What: what, Source: c.Name}, r.req.Range)
 				return rescued
 			}
 			if !answered(err) {
@@ -389,7 +398,9 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 		}
 		if !got {
 			got = true
-			r.f.set(c.Name, c.Direct, cancel)
+			if lost := r.f.set(c.Name, c.Direct, cancel); !lost.IsZero() {
+				r.f.notice(Notice{What: Followed, Source: c.Name, Began: lost, Revision: max(0, r.req.From-1)}, r.req.Range)
+			}
 			stale := maps.Clone(r.stale)
 			scout.Go(func() { r.scout(ctx, c, stale, cancel) })
 		}

@@ -1,6 +1,10 @@
 package replica
 
-import "github.com/shardwatch/shardwatch/internal/kv"
+import (
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
 
 // Notice is something that an operator may ask about tomorrow. A node with
 // many shards has many of them at once: whoever is told should sum them up.
@@ -10,16 +14,43 @@ type Notice struct {
 	Source string
 	// Err is why a source was lost.
 	Err error
+	// Began is when it began: for Followed, when the source before was lost.
+	Began time.Time
+	// Revision is that up to which everything was here.
+	Revision kv.Revision
 }
 
 // What says what has happened.
 type What string
+
+// Whats returns everything that can happen.
+func Whats() []What { return []What{StateTaken, SourceLost, BetterSource, Followed, GapFilled, Leapt} }
+
+// Label returns what has happened in a word, for metrics.
+func (w What) Label() string {
+	switch w {
+	case StateTaken:
+		return "state_taken"
+	case SourceLost:
+		return "source_lost"
+	case BetterSource:
+		return "better_source"
+	case Followed:
+		return "followed"
+	case GapFilled:
+		return "gap_filled"
+	case Leapt:
+		return "leapt"
+	}
+	return "unknown"
+}
 
 // What can happen.
 const (
 	StateTaken   What = "took state and window from another node"
 	SourceLost   What = "source lost, changing over"
 	BetterSource What = "a better source is back, changing over"
+	Followed     What = "changed over to another source"
 	GapFilled    What = "took missing history from another node's window"
 	Leapt        What = "took what has changed from another node"
 )

@@ -77,9 +77,12 @@ type Config struct {
 	// Lineage begins new lineages for operators; nil: none can be begun.
 	Lineage Lineage
 	// Trail is told what is sent, and asked for it; nil: nothing is remembered.
-	Trail  *trail.Trail
-	Self   shard.NodeID
-	Logger *slog.Logger
+	Trail *trail.Trail
+	// Happened is told what an operator may want to see of watches. It must not
+	// block; nil: nobody is told.
+	Happened func(Happening)
+	Self     shard.NodeID
+	Logger   *slog.Logger
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config

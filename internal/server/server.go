@@ -44,6 +44,7 @@ type Server struct {
 	pace     int           // watches that Drain sends elsewhere per second
 
 	connections atomic.Int64 // open, of clients and peers
+	called      calls        // of clients
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
@@ -81,7 +82,8 @@ func New(cfg Config) (*Server, error) {
 		}
 		creds = s.gateway.Credentials(cfg.ClientTLS)
 	}
-	s.clients = grpc.NewServer(s.options(creds)...)
+	s.clients = grpc.NewServer(append(s.options(creds),
+		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})

@@ -202,6 +202,9 @@ func (u *units) leave(x *unit, w *watch, through bool) {
 	if x.state == unitWaits {
 		u.stats.Waiting--
 	}
+	if through && x.placed && u.cfg.Happened != nil {
+		u.cfg.Happened(Happening{What: x.key.rung().String(), Began: x.begun, From: x.key.since, Revision: x.body.Revision})
+	}
 	if through || len(x.riders) == 0 { // it has been made once, or nobody makes it
 		u.freeLocked(x)
 	}

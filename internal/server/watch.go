@@ -145,7 +145,15 @@ func (w *watch) open(ctx context.Context, at start) {
 	if w.maxStaleness > 0 {
 		w.s.progress.bound(w.maxStaleness)
 	}
+	w.resumed(at)
 	w.task.Start()
+}
+
+// resumed tells of a watch that goes on from a position.
+func (w *watch) resumed(at start) {
+	if happened := w.s.srv.cfg.Happened; happened != nil && !at.fetch {
+		happened(Happening{What: "resume", Began: w.tally.Since(), From: at.from, Revision: w.inner.Furthest(), Often: true})
+	}
 }
 
 // put sends a part of what is watched. For the pump that is at the stream. It

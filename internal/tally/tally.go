@@ -53,6 +53,9 @@ type Watch struct {
 // Open begins the account.
 func (w *Watch) Open(now time.Time) { w.since = now }
 
+// Since returns when the account was opened.
+func (w *Watch) Since() time.Time { return w.since }
+
 // Rung returns how the watch is served; 0: it has not begun.
 func (w *Watch) Rung() Rung { return Rung(w.rung.Load()) }
 

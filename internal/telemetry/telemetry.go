@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // MaxSeries bounds the label combinations of one instrument.
@@ -31,6 +33,14 @@ type Config struct {
 	// Registry collects everything; nil: a new one. In one process each
 	// Telemetry needs its own.
 	Registry *prometheus.Registry
+	// Endpoint is the URL of a collector that metrics and traces are sent to by
+	// OTLP over gRPC; "": the standard environment variables (OTEL_...) say, and
+	// none is when they do not. Getenv reads those; nil: there are none.
+	Endpoint string
+	Getenv   func(string) string
+	// Logger is told when the collector takes nothing; nil: nobody is. One process
+	// has one.
+	Logger *slog.Logger
 	// Pprof serves the profiler under /debug/pprof/. It shows memory and
 	// command line to whoever can reach the port.
 	Pprof bool
@@ -45,6 +55,11 @@ func (c *Config) Validate() error {
 	if c.Node == "" {
 		errs = append(errs, errors.New("the node has no name"))
 	}
+	if c.Endpoint != "" {
+		if err := ValidateEndpoint(c.Endpoint); err != nil {
+			errs = append(errs, fmt.Errorf("--otlp-endpoint %q: %w", c.Endpoint, err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -53,6 +68,7 @@ type Telemetry struct {
 	cfg      Config
 	registry *prometheus.Registry
 	provider *sdk.MeterProvider
+	spans    *Spans // nil: none are sent
 }
 
 // New returns a Telemetry for cfg, with the Go runtime's and the process'
@@ -92,10 +108,48 @@ func New(cfg Config) (*Telemetry, error) {
 			return nil, fmt.Errorf("telemetry: %w", err)
 		}
 	}
-	return &Telemetry{
-		cfg: cfg, registry: registry,
-		provider: sdk.NewMeterProvider(sdk.WithReader(exporter), sdk.WithCardinalityLimit(MaxSeries)),
-	}, nil
+	t := &Telemetry{cfg: cfg, registry: registry}
+	if err := t.collect(exporter); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	return t, nil
+}
+
+// collect makes the providers, with what is sent to a collector.
+func (t *Telemetry) collect(exporter sdk.Reader) error {
+	ctx := context.Background() // nothing is waited for
+	getenv := t.cfg.Getenv
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	p, err := pushOf(t.cfg.Endpoint, getenv)
+	if err != nil {
+		return err
+	}
+	who, err := resourceOf(ctx, &t.cfg)
+	if err != nil {
+		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	options := []sdk.Option{sdk.WithReader(exporter), sdk.WithCardinalityLimit(MaxSeries), sdk.WithResource(who)}
+	if t.cfg.Logger != nil && (p.traces || p.metrics) {
+		complain(t.cfg.Logger)
+	}
+	if p.traces {
+		e, err := p.spanExporter(ctx)
+		if err != nil {
+			return err
+		}
+		t.spans = newSpans(p.ratio, sdktrace.WithBatcher(e), sdktrace.WithResource(who))
+	}
+	if p.metrics {
+		r, err := p.metricReader(ctx)
+		if err != nil {
+			return err
+		}
+		options = append(options, sdk.WithReader(r))
+	}
+	t.provider = sdk.NewMeterProvider(options...)
+	return nil
 }
 
 // aggregation gives histograms our buckets; those of an instrument go first.
@@ -109,12 +163,23 @@ func aggregation(kind sdk.InstrumentKind) sdk.Aggregation {
 // Meter returns the meter of one package, to build its instruments from.
 func (t *Telemetry) Meter(name string) metric.Meter { return t.provider.Meter(name) }
 
+// Spans returns what sends spans; nil when no collector is named.
+func (t *Telemetry) Spans() *Spans { return t.spans }
+
 // Registry returns where everything is collected.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
-// Shutdown ends measuring. /metrics then has only the process' own.
+// Shutdown sends what was not sent yet, as long as ctx lasts, and ends measuring.
+// /metrics then has only the process' own.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
+	var errs []error
+	if t.spans != nil {
+		errs = append(errs, t.spans.provider.Shutdown(ctx))
+	}
 	if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, sdk.ErrReaderShutdown) {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("telemetry: shut down: %w", err)
 	}
 	return nil

@@ -214,6 +214,9 @@ func IsTimeout(err error) bool {
 	return status.Code(err) == codes.DeadlineExceeded
 }
 
+// CodeName returns the name of the status code that a caller is told err with.
+func CodeName(err error) string { return status.Code(Status(err)).String() }
+
 // IsExhausted reports whether err, as it came from another process or from the
 // way to it, says that a bound was reached: a message larger than is taken, too.
 func IsExhausted(err error) bool {

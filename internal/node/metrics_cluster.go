@@ -1,0 +1,107 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// memberStates are the states of members, as metrics name them.
+func memberStates() map[shard.State]string {
+	return map[shard.State]string{shard.Alive: "alive", shard.Suspect: "suspect", shard.Dead: "dead", shard.Left: "left"}
+}
+
+func oneIf(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// registerCluster registers what this node sees of the others, and how it stands
+// among them.
+func (n *Node) registerCluster(m metric.Meter) error {
+	in := &instruments{m: m}
+	var (
+		ready    = in.gauge("shardwatch.node.ready", "1", "1 while the node serves, as /readyz tells.")
+		draining = in.gauge("shardwatch.node.draining", "1", "1 while the node goes out of service: its shards and watches go elsewhere.")
+		alone    = in.gauge("shardwatch.node.cut_off", "1", "1 while the node reaches neither etcd nor any other node.")
+		members  = in.gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
+		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
+		short    = in.gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
+		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
+		voters   = in.gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
+		alive    = in.gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
+		known    = in.gauge("shardwatch.raft.leader_known", "1", "1 while this voter knows who leads. Absent on nodes that do not vote.")
+		leads    = in.gauge("shardwatch.raft.leader", "1", "1 on the node that leads the voters.")
+		sources  = in.counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
+	)
+	if err := errors.Join(in.errs...); err != nil {
+		return err
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(ready, oneIf(len(n.NotReady()) == 0))
+		o.ObserveInt64(draining, oneIf(n.drained.Load()))
+		o.ObserveInt64(alone, oneIf(n.clock.alone.off.Load()))
+		all := n.members.Members()
+		states := map[shard.State]int64{}
+		living := map[shard.NodeID]bool{}
+		for i := range all {
+			states[all[i].State]++
+			living[all[i].Name] = all[i].State == shard.Alive
+		}
+		for state, name := range memberStates() {
+			o.ObserveInt64(members, states[state], metric.WithAttributes(attribute.String("state", name)))
+		}
+		if m := n.placement.Map(); m != nil {
+			few, none := shortOf(m, living)
+			o.ObserveInt64(shards, int64(len(m.Shards)))
+			o.ObserveInt64(short, few)
+			o.ObserveInt64(lost, none)
+		}
+		leader, led := n.placement.Leader()
+		o.ObserveInt64(leads, oneIf(led && leader == n.self))
+		if vote := n.placement.Voters(); len(vote) > 0 {
+			here := int64(0)
+			for _, v := range vote {
+				here += oneIf(living[v])
+			}
+			o.ObserveInt64(voters, int64(len(vote)))
+			o.ObserveInt64(alive, here)
+			o.ObserveInt64(known, oneIf(led))
+		}
+		for _, what := range replica.Whats() {
+			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
+		}
+		return nil
+	}, ready, draining, alone, members, shards, short, lost, voters, alive, known, leads, sources)
+	return err
+}
+
+// shortOf counts the shards of a map that have fewer living replicas than there
+// should be, as far as there are nodes for them, and those that have none.
+func shortOf(m *shard.Map, living map[shard.NodeID]bool) (short, lost int64) {
+	could := 0
+	for _, lives := range living {
+		if lives {
+			could++
+		}
+	}
+	want := min(m.Spec.Replicas, could)
+	for i := range m.Shards {
+		have := 0
+		for _, r := range m.Shards[i].Replicas {
+			if living[r] {
+				have++
+			}
+		}
+		short += oneIf(have < want)
+		lost += oneIf(have == 0)
+	}
+	return short, lost
+}

@@ -1,0 +1,69 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/etcd"
+)
+
+// registerEtcd registers what this node asks of etcd.
+func (n *Node) registerEtcd(m metric.Meter) error {
+	in := &instruments{m: m}
+	gauge, counter := in.gauge, in.counter
+	var (
+		age     = in.seconds("shardwatch.etcd.age", "Time since etcd has last told this node its revision. Absent until it has.")
+		failing = gauge("shardwatch.etcd.failing", "1", "1 while etcd does not tell this node its revision.")
+		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, those that catch up included.")
+		opened  = counter("shardwatch.etcd.watches_opened", "{watch}", "Watches opened at etcd.")
+		ended   = counter("shardwatch.etcd.watches_ended", "{watch}", "Watches at etcd that had to end, by why: compacted, or silent when somebody waited.")
+		lists   = counter("shardwatch.etcd.lists", "{list}", "Lists begun at etcd, by what: all keys and values of a shard (state), what differs from what is held (difference), keys alone, or again because etcd has compacted under them.")
+		keys    = counter("shardwatch.etcd.listed", "{key}", "Keys that etcd was asked for by lists.")
+		bytes   = counter("shardwatch.etcd.listed_size", "By", "Bytes of keys and values that lists have brought.")
+		events  = counter("shardwatch.etcd.events", "{event}", "Events that watches have brought.")
+		brought = counter("shardwatch.etcd.events_size", "By", "Bytes of keys and values that watches have brought.")
+		far     = counter("shardwatch.etcd.far_behind", "{watch}", "Watches at etcd that began far behind, and waited for a permit.")
+		reads   = counter("shardwatch.etcd.revision_reads", "{read}", "Reads of etcd's revision.")
+		asked   = counter("shardwatch.etcd.revision_questions", "{question}", "Questions for etcd's revision, or whether it has one: many share a read.")
+		apart   = counter("shardwatch.etcd.disagreements", "{answer}", "Answers of a member of etcd that contradict what another one has told.")
+	)
+	if err := errors.Join(in.errs...); err != nil {
+		return err
+	}
+	store, counts := n.cfg.Etcd.(interface{ Stats() etcd.Stats })
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		if _, at, _ := n.clock.last(); !at.IsZero() {
+			o.ObserveFloat64(age, time.Since(at).Seconds())
+		}
+		o.ObserveInt64(failing, oneIf(n.clock.trouble() != nil))
+		if !counts {
+			return nil
+		}
+		s := store.Stats()
+		labelled := func(c metric.Int64ObservableCounter, name, value string, times int64) {
+			o.ObserveInt64(c, times, metric.WithAttributes(attribute.String(name, value)))
+		}
+		o.ObserveInt64(open, s.WatchesOpen)
+		o.ObserveInt64(opened, s.Watches)
+		labelled(ended, "why", "compacted", s.Compacted)
+		labelled(ended, "why", "silent", s.Silenced)
+		labelled(lists, "what", "state", s.Lists)
+		labelled(lists, "what", "difference", s.Leaps)
+		labelled(lists, "what", "keys", s.KeyLists)
+		labelled(lists, "what", "again", s.ListRestarts)
+		o.ObserveInt64(keys, s.ListedKeys+s.LeapKeys)
+		o.ObserveInt64(bytes, s.ListedBytes+s.LeapBytes)
+		o.ObserveInt64(events, s.Events)
+		o.ObserveInt64(brought, s.EventBytes)
+		o.ObserveInt64(far, s.FarBehind)
+		o.ObserveInt64(reads, s.ClockReads)
+		o.ObserveInt64(asked, s.ClockCalls+s.VerifyCalls)
+		o.ObserveInt64(apart, s.Disagreements)
+		return nil
+	}, age, failing, open, opened, ended, lists, keys, bytes, events, brought, far, reads, asked, apart)
+	return err
+}
