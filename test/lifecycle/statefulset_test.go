@@ -84,7 +84,7 @@ func (s *statefulSet) create(ctx context.Context, ordinal int) error {
 	cmd.Env = append(os.Environ(),
 		"CACHENODE_NAME="+p.name, "CACHENODE_DATA_DIR="+s.volume(ordinal), "CACHENODE_ADVERTISE="+h.ip,
 		"CACHENODE_BOOTSTRAP_EXPECT=3", "CACHENODE_JOIN="+headless+":7946", "CACHENODE_DRAIN_TIMEOUT="+drainTimeout.String(),
-		"CACHENODE_ETCD=http://"+s.etcd, "CACHENODE_SHARDS=4", "CACHENODE_INSECURE=true",
+		"CACHENODE_ETCD=http://"+s.etcd, "CACHENODE_SHARDS=4", "CACHENODE_INSECURE=all",
 	)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

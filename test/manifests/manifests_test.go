@@ -109,6 +109,11 @@ func TestReferencesResolve(t *testing.T) {
 			}
 		}
 		for _, m := range of[*monitoring.ServiceMonitor](objects) {
+			for _, e := range m.Spec.Endpoints {
+				if _, tls := settings(t, objects, &pod.Spec)["CACHENODE_HTTP_TLS_CERT"]; tls != (e.TLSConfig != nil) {
+					t.Errorf("ServiceMonitor %s: the port speaks TLS: %v", m.Name, tls)
+				}
+			}
 			for _, s := range of[*core.Service](objects) {
 				if s.Name == nodes.Spec.ServiceName {
 					selects(t, "ServiceMonitor "+m.Name, &m.Spec.Selector, s.Labels)
@@ -125,6 +130,8 @@ func TestReferencesResolve(t *testing.T) {
 		if !exists(of[*core.ServiceAccount](objects), pod.Spec.ServiceAccountName) {
 			t.Errorf("there is no ServiceAccount %s", pod.Spec.ServiceAccountName)
 		}
+		_, tls := settings(t, objects, &pod.Spec)["CACHENODE_HTTP_TLS_CERT"]
+		probesSpeakTLS(t, &pod.Spec.Containers[0], tls)
 		secretsAreMade(t, objects, &pod.Spec)
 		issuersExist(t, objects)
 	})
@@ -132,6 +139,16 @@ func TestReferencesResolve(t *testing.T) {
 
 // The Secrets that people make, by docs/install.md; all others are cert-manager's.
 var byHand = map[string]bool{"shardwatch-etcd": true, "shardwatch-gossip": true}
+
+// The probes speak what the port speaks.
+func probesSpeakTLS(t *testing.T, c *core.Container, tls bool) {
+	t.Helper()
+	for name, p := range map[string]*core.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+		if p == nil || p.HTTPGet == nil || (p.HTTPGet.Scheme == core.URISchemeHTTPS) != tls {
+			t.Errorf("the %s probe: %+v; the port speaks TLS: %v", name, p, tls)
+		}
+	}
+}
 
 func secretsAreMade(t *testing.T, objects []runtime.Object, pod *core.PodSpec) {
 	t.Helper()
