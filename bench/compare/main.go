@@ -36,6 +36,10 @@ The sides:
 
 Usage:
   go run ./bench/compare [flags]
+  go run ./bench/compare [--report path] [--chart path] report run.json...
+
+The second form shows runs that were made before in one table and chart: of each
+load what the last of them has.
 
 Examples:
   # What fits in a quarter of an hour on two cores
@@ -49,6 +53,9 @@ Examples:
 
   # The names of all loads
   make bench ARGS=--list
+
+  # Two runs in one table
+  make bench ARGS="--report=dist/both report dist/a.json dist/b.json"
 
 Flags:
 %s
@@ -98,10 +105,16 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.gets, "gets", cfg.gets, "`keys` that each load gets, one by one")
 	flags.DurationVar(&cfg.rest, "rest", cfg.rest, "how long things are left to settle")
 	help := flags.BoolP("help", "h", false, "this text")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		if err == nil {
-			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-		}
+	err := flags.Parse(args)
+	runs := flags.Args()
+	switch {
+	case err != nil || len(runs) == 0:
+	case runs[0] != "report":
+		err = fmt.Errorf("unexpected argument %q", runs[0])
+	case len(runs) == 1:
+		err = errors.New("report: no run is named")
+	}
+	if err != nil {
 		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
 	}
 	if *help {
@@ -119,6 +132,13 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	if len(runs) > 0 {
+		r, err := together(runs[1:])
+		if err == nil {
+			err = r.publish(stdout, *out, *chartPath)
+		}
+		return fail(stderr, 1, err)
+	}
 	if len(chosen(&cfg)) == 0 {
 		return fail(stderr, 2, fmt.Errorf("--only %s: there is no such load; see --list", cfg.only))
 	}
@@ -128,7 +148,6 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		}
 	})
 	keep := cfg.dir != ""
-	var err error
 	if keep {
 		err = os.MkdirAll(cfg.dir, 0o700)
 	} else {
@@ -147,14 +166,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, 1, err)
 	}
 	r, err := run(ctx, &cfg)
-	r.table(stdout)
-	if *out != "" {
-		err = errors.Join(err, save(*out+".json", r.json), save(*out+".md", func(w io.Writer) error { r.table(w); return nil }), save(*out+".svg", r.chart))
-		fmt.Fprintf(stdout, "\nreport: %s.json %s.md %s.svg\n", *out, *out, *out)
-	}
-	if *chartPath != "" {
-		err = errors.Join(err, save(*chartPath, r.chart))
-	}
+	err = errors.Join(err, r.publish(stdout, *out, *chartPath))
 	if err == nil && slices.ContainsFunc(r.Failures, func(f failure) bool { return cached(f.Side) }) {
 		err = errors.New("cache nodes did not get through a load")
 	}
@@ -214,7 +226,11 @@ func (c *config) prepare(ctx context.Context) (err error) {
 	return err
 }
 
+// fail prints why it failed, if it did, and returns the exit code.
 func fail(stderr io.Writer, code int, err error) int {
+	if err == nil {
+		return 0
+	}
 	fmt.Fprintln(stderr, "compare:", err)
 	return code
 }

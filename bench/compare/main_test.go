@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,7 @@ func TestWrongFlags(t *testing.T) {
 		"--only watch --full": "--full",
 		"--no-such-flag":      "--help",
 		"list":                `"list"`,
+		"report":              "no run is named",
 		"--watches 10,-1":     "--watches",
 		"--rest 0s":           "--rest",
 	} {
@@ -300,6 +302,45 @@ func TestHistogram(t *testing.T) {
 	h.add(1<<63-1, 1)
 	if got := h.quantile(1); got != 1<<63-1 {
 		t.Errorf("the longest: %v", got)
+	}
+}
+
+// Runs are shown together: of a load what the last one has, from one machine.
+func TestRunsTogether(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, r report) string {
+		path := filepath.Join(dir, name)
+		if err := save(path, r.json); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	both := map[string]string{"a": "make a", "b": "make b"}
+	first := write("1.json", report{Setting: "here", Sides: []string{sideTier}, Commands: both, Measurements: []measurement{
+		{"a", sideTier, "CPU", unitTime, 1}, {"b", sideTier, "CPU", unitTime, 2},
+	}, Failures: []failure{{"a", sideTier, "because"}}})
+	again := write("2.json", report{Setting: "here", Sides: []string{sideEtcd, sideTier}, Commands: map[string]string{"a": "make a again"}, Measurements: []measurement{
+		{"a", sideEtcd, "CPU", unitTime, 3}, {"a", sideTier, "CPU", unitTime, 4},
+	}})
+	other := write("3.json", report{Setting: "there"})
+	var out, errs bytes.Buffer
+	if code := execute([]string{"--report", filepath.Join(dir, "all"), "report", first, again}, &out, &errs); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	got, err := together([]string{filepath.Join(dir, "all.json")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := report{Setting: "here", Sides: []string{sideEtcd, sideTier}, Commands: map[string]string{"a": "make a again", "b": "make b"}, Measurements: []measurement{
+		{"b", sideTier, "CPU", unitTime, 2}, {"a", sideEtcd, "CPU", unitTime, 3}, {"a", sideTier, "CPU", unitTime, 4},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant\n%+v", got, want)
+	}
+	for _, files := range [][]string{{first, other}, {dir}, {first, filepath.Join(dir, "none.json")}} {
+		if code := execute(append([]string{"report"}, files...), &out, &errs); code != 1 || !strings.Contains(errs.String(), files[len(files)-1]) {
+			t.Errorf("%v: exit code %d: %s", files, code, errs.String())
+		}
 	}
 }
 

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -31,6 +34,47 @@ func newReport(c *config) report {
 		r.Commands[l.name] = c.again(l.name)
 	}
 	return r
+}
+
+// together returns runs as one: of each load what the last of them has.
+func together(files []string) (report, error) {
+	out := report{Commands: make(map[string]string)}
+	for _, file := range files {
+		var r report
+		b, err := os.ReadFile(file) //nolint:gosec // who runs this names it
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		switch {
+		case err != nil:
+			return report{}, fmt.Errorf("%s: %w", file, err)
+		case out.Setting != "" && r.Setting != out.Setting:
+			return report{}, fmt.Errorf("%s was made on %s, the runs before it on %s", file, r.Setting, out.Setting)
+		}
+		out.Setting = r.Setting
+		out.Sides = slices.DeleteFunc(kinds(), func(s string) bool { return !slices.Contains(out.Sides, s) && !slices.Contains(r.Sides, s) })
+		out.Measurements = slices.DeleteFunc(out.Measurements, func(m measurement) bool { return r.Commands[m.Load] != "" })
+		out.Failures = slices.DeleteFunc(out.Failures, func(f failure) bool { return r.Commands[f.Load] != "" })
+		maps.Copy(out.Commands, r.Commands)
+		out.Measurements = append(out.Measurements, r.Measurements...)
+		out.Failures = append(out.Failures, r.Failures...)
+	}
+	return out, nil
+}
+
+// publish prints the table, and writes the report under a path without its ending,
+// and the chart once more. An empty path is none.
+func (r report) publish(stdout io.Writer, path, chart string) error {
+	r.table(stdout)
+	var err error
+	if path != "" {
+		err = errors.Join(save(path+".json", r.json), save(path+".md", func(w io.Writer) error { r.table(w); return nil }), save(path+".svg", r.chart))
+		fmt.Fprintf(stdout, "\nreport: %s.json %s.md %s.svg\n", path, path, path)
+	}
+	if chart != "" {
+		err = errors.Join(err, save(chart, r.chart))
+	}
+	return err
 }
 
 // row is a figure of a load on all sides that have it.
