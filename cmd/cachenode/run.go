@@ -135,6 +135,15 @@ func probeKey(prefixes []string) string {
 	return "\x00"
 }
 
+// elastic turns the settings into the leader's rules.
+func elastic(e config.Elastic, nc *node.Config) {
+	b := &nc.Balance
+	b.SplitBytes, b.SplitEvents, b.SplitWatches = int64(e.SplitBytes), float64(e.SplitEvents), e.SplitWatches
+	b.Split, b.Merge, b.MaxShards = e.AutoSplit, e.AutoMerge, e.MaxShards
+	b.ReplicaWatches, b.MaxExtraReplicas = e.ReplicaWatches, e.MaxExtraReplicas
+	nc.MaxMoves, nc.MaxNodeMoves, nc.ReplaceVoterAfter = e.MaxMoves, e.MaxNodeMoves, e.ReplaceVoterAfter
+}
+
 // anyAge stands for "no bound": longer than any node runs.
 const anyAge = time.Duration(math.MaxInt64)
 
@@ -155,6 +164,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
 	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Joins()
 	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
+	elastic(cfg.Elastic, &nc)
 	for _, p := range cfg.Prefixes {
 		nc.Spec.Ranges = append(nc.Spec.Ranges, kv.Prefix(p))
 	}

@@ -42,6 +42,9 @@ type Config struct {
 	// nodes.
 	Replicas int
 
+	// Elastic is how the map follows the load and the nodes.
+	Elastic Elastic
+
 	// WindowBytes and WindowTime bound the window of each shard.
 	WindowBytes Size
 	WindowTime  time.Duration
@@ -132,6 +135,34 @@ type Limits struct {
 	ResyncRate Size
 }
 
+// Elastic says when shards are split, merged, copied and moved. All nodes should
+// have the same: what counts is the raft leader's.
+type Elastic struct {
+	// AutoSplit lets shards be split that have more than one of these for a minute:
+	// bytes of keys and values in memory, events per second from etcd, watches of
+	// clients at all nodes together. 0: any number. There are never more than
+	// MaxShards for that.
+	AutoSplit    bool
+	SplitBytes   Size
+	SplitEvents  int
+	SplitWatches int
+	MaxShards    int
+	// AutoMerge lets two neighbours become one that have together had less than a
+	// quarter of each of these for five minutes, as long as there are more than
+	// Shards.
+	AutoMerge bool
+	// ReplicaWatches is for how many watches a shard has one replica, at most
+	// MaxExtraReplicas more than Replicas.
+	ReplicaWatches   int
+	MaxExtraReplicas int
+	// MaxMoves and MaxNodeMoves are how many replicas are loaded at a time because
+	// shards move: in the cluster, and from or to one node. 0: no bound.
+	MaxMoves, MaxNodeMoves int
+	// ReplaceVoterAfter is how long a voter is gone before another node that was
+	// started with BootstrapExpect takes its place. 0: for ever.
+	ReplaceVoterAfter time.Duration
+}
+
 // The log formats.
 const (
 	FormatText = "text"
@@ -162,8 +193,14 @@ func Defaults() Config {
 			Gossip: ":7946",
 			HTTP:   ":7480",
 		},
-		Shards:      16,
-		Replicas:    3,
+		Shards:   16,
+		Replicas: 3,
+		Elastic: Elastic{
+			AutoSplit: true, SplitBytes: 512 * MiB, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, AutoMerge: true,
+			ReplicaWatches: 25_000, MaxExtraReplicas: 2,
+			MaxMoves: 256, MaxNodeMoves: 8,
+			ReplaceVoterAfter: 10 * time.Minute,
+		},
 		WindowBytes: 64 * MiB,
 		WindowTime:  10 * time.Minute,
 

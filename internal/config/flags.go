@@ -38,6 +38,19 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into")
 	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard")
 
+	e := &c.Elastic
+	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches")
+	fs.Var(&e.SplitBytes, "split-bytes", "bytes of keys and values in memory at which a shard is split; 0: any")
+	fs.IntVar(&e.SplitEvents, "split-events", e.SplitEvents, "`number` of events per second at which a shard is split; 0: any")
+	fs.IntVar(&e.SplitWatches, "split-watches", e.SplitWatches, "`number` of watches at all nodes at which a shard is split; 0: any")
+	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards beyond which none is split by itself")
+	fs.BoolVar(&e.AutoMerge, "auto-merge", e.AutoMerge, "merge neighbours that have less than a quarter of what one is split at, while there are more than --shards")
+	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for which it has one replica more; 0: any")
+	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "`number` of replicas that watches may add to --replicas; 0: none")
+	fs.IntVar(&e.MaxMoves, "max-moves", e.MaxMoves, "`number` of replicas that are loaded at a time because shards move; 0: any")
+	fs.IntVar(&e.MaxNodeMoves, "max-node-moves", e.MaxNodeMoves, "`number` of those that one node may give or take; 0: any")
+	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect votes instead; 0: for ever")
+
 	fs.Var(&c.WindowBytes, "window-bytes", "most bytes of recent events that a shard keeps")
 	fs.DurationVar(&c.WindowTime, "window-time", c.WindowTime, "longest time that a shard keeps an event")
 	fs.Var(&c.TombstoneBytes, "tombstone-bytes", "most bytes of deleted keys that a shard remembers, to tell those who were away for longer than the window what has changed")

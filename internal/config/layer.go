@@ -100,6 +100,9 @@ func (l *Layered) set(fs *pflag.FlagSet, e entry) error {
 
 // plain turns strconv's words, which name Go functions, into a reader's.
 func plain(err error, value string) error {
+	if strings.HasPrefix(err.Error(), "strconv.ParseBool") {
+		return fmt.Errorf("%q is neither true nor false", value)
+	}
 	if strings.HasPrefix(err.Error(), "strconv.") {
 		return fmt.Errorf("%q is not a whole number", value)
 	}

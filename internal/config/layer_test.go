@@ -191,7 +191,7 @@ func TestPrintReadsBack(t *testing.T) {
 // Each flag must reach the Config: one that is registered and bound to nothing
 // would be read and ignored.
 func TestEveryFlagTurnsSomething(t *testing.T) {
-	values := map[string]string{"string": "x", "int": "9", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
+	values := map[string]string{"string": "x", "int": "9", "bool": "false", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
 	c := config.Defaults()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.Flags(fs)

@@ -21,6 +21,8 @@ import (
 // The bounds of what can be set.
 const (
 	maxShards      = 4096
+	maxMaxShards   = 100_000 // what a leader plans in less than a second
+	minSplitBytes  = MiB
 	maxNameBytes   = 63 // a DNS label: names become host names in Kubernetes
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
@@ -234,7 +236,35 @@ func (c Config) validateKeys(m *mistakes) {
 	}
 }
 
+func (e Elastic) validate(m *mistakes) {
+	if e.SplitBytes != 0 && e.SplitBytes < minSplitBytes {
+		m.addf("--split-bytes %s: at least %s, or 0 for any", e.SplitBytes, minSplitBytes)
+	}
+	if e.MaxShards < 1 || e.MaxShards > maxMaxShards {
+		m.addf("--max-shards %d: use 1 to %d", e.MaxShards, maxMaxShards)
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{
+		{"split-events", e.SplitEvents},
+		{"split-watches", e.SplitWatches},
+		{"replica-watches", e.ReplicaWatches},
+		{"max-extra-replicas", e.MaxExtraReplicas},
+		{"max-moves", e.MaxMoves},
+		{"max-node-moves", e.MaxNodeMoves},
+	} {
+		if f.n < 0 {
+			m.addf("--%s %d: cannot be negative", f.name, f.n)
+		}
+	}
+	if e.ReplaceVoterAfter < 0 {
+		m.addf("--replace-voter-after %s: cannot be negative; 0 means for ever", e.ReplaceVoterAfter)
+	}
+}
+
 func (c Config) validateBounds(m *mistakes) {
+	c.Elastic.validate(m)
 	if c.WindowBytes < minWindowBytes {
 		m.addf("--window-bytes %s: at least %s", c.WindowBytes, minWindowBytes)
 	}

@@ -106,6 +106,15 @@ type Config struct {
 	// DrainTimeout bounds the time that Run takes to end.
 	DrainTimeout time.Duration
 
+	// Balance says when the load of shards changes the map. MaxMoves is how many
+	// replicas are loaded at a time because shards move, in the cluster, and
+	// MaxNodeMoves how many from or to one node; 0: no bound.
+	Balance                placement.Balance
+	MaxMoves, MaxNodeMoves int
+	// ReplaceVoterAfter is how long a voter is gone before another node takes its
+	// place; 0: for ever.
+	ReplaceVoterAfter time.Duration
+
 	// Timings for tests; nil: production's.
 	TunePlacement  func(*placement.Config)
 	TuneMembership func(*membership.Config)
@@ -127,6 +136,8 @@ func Defaults() Config {
 		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
+		Balance: placement.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
+		ReplaceVoterAfter: placement.Defaults().ReplaceVoterAfter,
 	}
 }
 

@@ -157,6 +157,9 @@ func (n *Node) buildPlacement() error {
 	c.Spec, c.Logger = n.cfg.Spec, n.log
 	c.Members = n.members.Members
 	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
+	c.Reports, c.Halve = n.reports, n.halve
+	c.Balance, c.MaxFills, c.MaxNodeFills = n.cfg.Balance, n.cfg.MaxMoves, n.cfg.MaxNodeMoves
+	c.ReplaceVoterAfter = n.cfg.ReplaceVoterAfter
 	if s := n.cfg.Simulation; s != nil {
 		c.Network, c.Disk = s.Network, s.Disk
 	}

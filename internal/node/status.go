@@ -50,6 +50,7 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	}
 	if m := n.placement.Map(); m != nil {
 		out.ClusterId, out.Lineage, out.MapVersion = m.ClusterID, m.Lineage, m.Version
+		out.RaftIndex = n.placement.RaftIndex()
 	}
 	if why := n.lineage.over.Load(); why != nil {
 		out.Refusal = why.Error()
@@ -76,7 +77,7 @@ func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
 		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
 		Watchers: int64(s.Watchers), Relay: n.store.replica(h.id) != h,
 		DeltaFloor: int64(s.DeltaFloor), Tombstones: int64(s.Tombstones), TombstoneBytes: s.TombstoneBytes,
-		Roots: int64(s.Roots), RootsBytes: s.RootsBytes,
+		Roots: int64(s.Roots), RootsBytes: s.RootsBytes, Events: s.Events,
 	}
 	if s.AgeKnown {
 		out.Age = durationpb.New(s.Age)

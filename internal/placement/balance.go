@@ -14,8 +14,10 @@ import (
 // Balance says when the load of shards changes the map. The zero Balance changes
 // nothing.
 type Balance struct {
-	// A shard is split that has taken one of these for Patience; 0: never by that.
-	SplitBytes   int64   // of memory, on one node
+	// Split lets a shard be cut in two that has taken one of these for Patience; 0:
+	// never by that.
+	Split        bool
+	SplitBytes   int64   // of keys and values in memory, on one node
 	SplitEvents  float64 // per second, from etcd
 	SplitWatches int     // of clients, at all nodes
 	// MaxShards is how many shards splits make at most.
@@ -48,7 +50,7 @@ const (
 // DefaultBalance returns what suits nodes with some GiB of memory.
 func DefaultBalance() Balance {
 	return Balance{
-		SplitBytes: 512 << 20, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, Merge: true,
+		Split: true, SplitBytes: 512 << 20, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, Merge: true,
 		ReplicaWatches: 25_000, MaxExtraReplicas: 2,
 		Patience: time.Minute, MergePatience: 5 * time.Minute, MinAge: 10 * time.Minute,
 	}
@@ -134,7 +136,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 			a.Homes = append(a.Homes, home)
 			touched[s.ID] = true
 		}
-		if b.heat(l) >= 1 {
+		if b.Split && b.heat(l) >= 1 {
 			_, uncut := next.uncut[s.ID]
 			if since(t.hot, next.hot, s.ID) >= b.Patience && !uncut && len(m.Shards)+len(a.Splits) < b.MaxShards && len(a.Splits) < mostChanges {
 				a.Splits = append(a.Splits, s.ID)
@@ -147,7 +149,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		other := &m.Shards[i+1]
 		ol, known := loads[other.ID]
 		sum := Load{Bytes: l.Bytes + ol.Bytes, Events: l.Events + ol.Events, Watches: l.Watches + ol.Watches}
-		if !known || m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !b.splits() || b.heat(sum) >= mergeShare || !shard.Mergeable(m, i) {
+		if !known || m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !b.bounded() || b.heat(sum) >= mergeShare || !shard.Mergeable(m, i) {
 			continue
 		}
 		if since(t.idle, next.idle, s.ID) < b.MergePatience || age < b.MinAge || now.Sub(t.seenSince(other.ID, now)) < b.MinAge {
@@ -176,8 +178,8 @@ func (t Trend) seenSince(id shard.ID, now time.Time) time.Time {
 	return now
 }
 
-// splits reports whether anything is ever split.
-func (b Balance) splits() bool { return b.SplitBytes > 0 || b.SplitEvents > 0 || b.SplitWatches > 0 }
+// bounded reports whether a shard can have too much load.
+func (b Balance) bounded() bool { return b.SplitBytes > 0 || b.SplitEvents > 0 || b.SplitWatches > 0 }
 
 // heat is the share of its bounds that the load has: 1 and more is too much.
 func (b Balance) heat(l Load) float64 {

@@ -165,7 +165,7 @@ func (c *Config) Validate() error {
 	check(c.MaxFills >= 0 && c.MaxNodeFills >= 0, "bounds of newcomers (%d, %d) must not be negative", c.MaxFills, c.MaxNodeFills)
 	check(c.ReplaceVoterAfter >= 0, "the time after which a voter is replaced (%s) must not be negative", c.ReplaceVoterAfter)
 	check(c.FillTimeout >= c.PromoteDelay, "fill timeout (%s) must not be shorter than promote delay (%s)", c.FillTimeout, c.PromoteDelay)
-	check(c.Reports == nil || c.Halve != nil || !c.Balance.splits(), "no way to cut a shard that has too much load")
+	check(c.Reports == nil || c.Halve != nil || !c.Balance.Split, "no way to cut a shard that has too much load")
 	if err := c.Balance.Validate(); err != nil {
 		errs = append(errs, err)
 	}

@@ -21,7 +21,7 @@ type ShardReport struct {
 	Shard shard.ID
 	// Ready: it has loaded, and is no relay.
 	Ready bool
-	// Bytes is the memory that it takes, with its window and its deletes.
+	// Bytes is the memory that its keys and values take.
 	Bytes int64
 	// Events is how many events it has applied since the node has it.
 	Events int64

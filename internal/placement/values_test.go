@@ -276,7 +276,7 @@ func TestReports(t *testing.T) {
 // undone.
 func TestBalance(t *testing.T) {
 	b := Balance{
-		SplitBytes: 1000, SplitEvents: 100, SplitWatches: 1000, MaxShards: 4, Merge: true, ReplicaWatches: 100, MaxExtraReplicas: 3,
+		Split: true, SplitBytes: 1000, SplitEvents: 100, SplitWatches: 1000, MaxShards: 4, Merge: true, ReplicaWatches: 100, MaxExtraReplicas: 3,
 		Patience: time.Minute, MergePatience: 5 * time.Minute, MinAge: 10 * time.Minute,
 	}
 	m := testMap(t, "a", "b") // 2 shards, 2 replicas, 2 wanted of each

@@ -818,7 +818,9 @@ type StatusResponse struct {
 	Replicas []*ReplicaStatus `protobuf:"bytes,12,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// Why the node refuses reads and watches: etcd has another history than that
 	// of the lineage. Empty: it does not.
-	Refusal       string `protobuf:"bytes,13,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Refusal string `protobuf:"bytes,13,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// The newest entry of its raft log; 0: it has none.
+	RaftIndex     uint64 `protobuf:"varint,14,opt,name=raft_index,json=raftIndex,proto3" json:"raft_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +946,13 @@ func (x *StatusResponse) GetRefusal() string {
 	return ""
 }
 
+func (x *StatusResponse) GetRaftIndex() uint64 {
+	if x != nil {
+		return x.RaftIndex
+	}
+	return 0
+}
+
 // ReplicaStatus is a node's copy of one shard.
 type ReplicaStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -987,7 +996,9 @@ type ReplicaStatus struct {
 	// States of older revisions that are kept, for reads at exactly these.
 	Roots int64 `protobuf:"varint,19,opt,name=roots,proto3" json:"roots,omitempty"`
 	// Bytes that they take beside the newest state.
-	RootsBytes    int64 `protobuf:"varint,20,opt,name=roots_bytes,json=rootsBytes,proto3" json:"roots_bytes,omitempty"`
+	RootsBytes int64 `protobuf:"varint,20,opt,name=roots_bytes,json=rootsBytes,proto3" json:"roots_bytes,omitempty"`
+	// Events it has applied since the node has it.
+	Events        int64 `protobuf:"varint,21,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1162,6 +1173,13 @@ func (x *ReplicaStatus) GetRootsBytes() int64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetEvents() int64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
 var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
@@ -1212,7 +1230,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
-	"\rStatusRequest\"\xf8\x03\n" +
+	"\rStatusRequest\"\x97\x04\n" +
 	"\x0eStatusResponse\x12)\n" +
 	"\x04self\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x04self\x12\x1d\n" +
 	"\n" +
@@ -1229,7 +1247,9 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	" \x01(\x03R\vconnections\x121\n" +
 	"\x06uptime\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x128\n" +
 	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\x12\x18\n" +
-	"\arefusal\x18\r \x01(\tR\arefusal\"\x98\x05\n" +
+	"\arefusal\x18\r \x01(\tR\arefusal\x12\x1d\n" +
+	"\n" +
+	"raft_index\x18\x0e \x01(\x04R\traftIndex\"\xb0\x05\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1258,7 +1278,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x0ftombstone_bytes\x18\x12 \x01(\x03R\x0etombstoneBytes\x12\x14\n" +
 	"\x05roots\x18\x13 \x01(\x03R\x05roots\x12\x1f\n" +
 	"\vroots_bytes\x18\x14 \x01(\x03R\n" +
-	"rootsBytes*\x8b\x01\n" +
+	"rootsBytes\x12\x16\n" +
+	"\x06events\x18\x15 \x01(\x03R\x06events*\x8b\x01\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12MEMBER_STATE_ALIVE\x10\x01\x12\x18\n" +

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const (
+	// reportTimeout is how long a node may take to tell what it has.
+	reportTimeout = 2 * time.Second
+	// mostReports is how many nodes are asked at a time.
+	mostReports = 64
+)
+
+// reports asks nodes what they have, for the leader.
+func (n *Node) reports(ctx context.Context, nodes []shard.NodeID) []placement.Report {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	var (
+		mu      sync.Mutex
+		out     []placement.Report // guarded by mu
+		asking  sync.WaitGroup
+		permits = make(chan struct{}, mostReports)
+	)
+	for _, node := range nodes {
+		permits <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-permits }()
+			s, err := n.reportOf(ctx, node)
+			if err != nil {
+				return // gossip tells what is wrong with it
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, report(node, s))
+		})
+	}
+	asking.Wait()
+	return out
+}
+
+func (n *Node) reportOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error) {
+	if node == n.self {
+		return n.Status(), nil
+	}
+	return n.StatusOf(ctx, node)
+}
+
+func report(node shard.NodeID, s *shardwatchv1.StatusResponse) placement.Report {
+	r := placement.Report{Node: node, RaftIndex: s.GetRaftIndex()}
+	for _, c := range s.GetReplicas() {
+		r.Shards = append(r.Shards, placement.ShardReport{
+			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),
+			// Not the window's: its bound is that of any shard, however small.
+			Bytes: c.GetStateBytes(), Events: c.GetEvents(), Watches: int(c.GetWatchers()),
+		})
+	}
+	return r
+}
+
+// halve returns a key that cuts the keys of r in two.
+func (n *Node) halve(ctx context.Context, r kv.Range) (string, error) {
+	cuts, err := n.cut(ctx, shard.Spec{Ranges: []kv.Range{r}, Shards: 2})
+	if err != nil || len(cuts) == 0 {
+		return "", err
+	}
+	return cuts[0], nil
+}
