@@ -38,8 +38,8 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9198a1 } }
 </style>
 `, width, height, width, height)
-	fmt.Fprintf(&b, `<text x="0" y="18" class="head">Server CPU per delivered event</text><text x="%d" y="18" class="note">%s; pale: the writes alone</text>`+"\n",
-		230, escape(r.Setting))
+	fmt.Fprintf(&b, `<text x="0" y="18"><tspan class="head">Server CPU per delivered event</tspan><tspan class="note" dx="12">%s; pale: the writes alone</tspan></text>`+"\n",
+		escape(r.Setting))
 	y := top
 	for _, x := range rows {
 		fmt.Fprintf(&b, `<text x="0" y="%d" class="head">%s</text>`+"\n", y+14, escape(x.load))
