@@ -105,7 +105,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Trail = n.permits, n, n.trail
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trail = n.permits, n, n, n.trail
 	sc.Happened = n.story.happened()
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {

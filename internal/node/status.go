@@ -16,10 +16,11 @@ import (
 // Members implements server.Node.
 func (n *Node) Members() []*shardwatchv1.Member {
 	leader, _ := n.placement.Leader()
-	members := n.members.Members()
+	members, placed := n.members.Members(), n.placement.Map()
 	out := make([]*shardwatchv1.Member, 0, len(members))
 	for i := range members {
 		m := &members[i]
+		m.Draining = m.Draining || placed != nil && placed.IsDrained(m.Name)
 		out = append(out, wire.MemberMessage(m, n.placement.IsVoter(m.Name), m.Name == leader))
 	}
 	return out

@@ -131,6 +131,9 @@ func (r Move) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 		if home.Replicas = len(r.To); home.Replicas == c.Map.Spec.Replicas {
 			home.Replicas = 0
 		}
+		if len(r.To) > shard.MaxReplicas {
+			return nil, nil, &kv.InvalidError{Field: "to", Reason: fmt.Sprintf("%d nodes: a shard has %d replicas at most", len(r.To), shard.MaxReplicas)}
+		}
 		for i, n := range r.To {
 			if slices.Contains(r.To[:i], n) {
 				return nil, nil, &kv.InvalidError{Field: "to", Reason: fmt.Sprintf("%s is named twice", n)}

@@ -144,18 +144,33 @@ func (c *Cluster) bytes(s *shard.Shard) int64 {
 	return out
 }
 
-func (r Split) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard }
+func (r Split) about(s *shard.Shard) bool { return s.ID == r.Shard }
+func (r Merge) about(s *shard.Shard) bool { return s.ID == r.Shard || s.ID == r.With }
+func (r Move) about(s *shard.Shard) bool  { return s.ID == r.Shard }
+func (r Drain) about(s *shard.Shard) bool { return has(s, r.Nodes) }
+func (Undrain) about(*shard.Shard) bool   { return true }
+func (Rebalance) about(*shard.Shard) bool { return true }
 
-func (r Merge) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard || from.ID == r.With }
-
-func (r Move) touches(from, _ *shard.Shard) bool { return from.ID == r.Shard }
-
-func (r Drain) touches(from, _ *shard.Shard) bool { return has(from, r.Nodes) }
-
+func (r Split) touches(from, _ *shard.Shard) bool { return r.about(from) }
+func (r Merge) touches(from, _ *shard.Shard) bool { return r.about(from) }
+func (r Move) touches(from, _ *shard.Shard) bool  { return r.about(from) }
+func (r Drain) touches(from, _ *shard.Shard) bool { return r.about(from) }
 func (r Undrain) touches(_, to *shard.Shard) bool { return has(to, r.Nodes) }
-
-func (Rebalance) touches(_, _ *shard.Shard) bool { return true }
+func (Rebalance) touches(_, _ *shard.Shard) bool  { return true }
 
 func has(s *shard.Shard, nodes []shard.NodeID) bool {
 	return slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return slices.Contains(nodes, n) })
+}
+
+// Ask returns the nodes whose copies [Judge] wants to know of, in the order of
+// their names.
+func Ask(m *shard.Map, r Request) []shard.NodeID {
+	var nodes []shard.NodeID
+	for i := range m.Shards {
+		if s := &m.Shards[i]; r.about(s) {
+			nodes = append(nodes, s.Replicas...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

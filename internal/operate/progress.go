@@ -26,8 +26,7 @@ type Filling struct {
 }
 
 // Progress tells how far the plan has come in c. What the planner would still do
-// with a shard is left, as is a replica that is not known to be ready: c.Copies
-// must tell of the nodes that [Plan.Ask] names.
+// with a shard is left, as is a replica that c.Copies does not know to be ready.
 func (p *Plan) Progress(c *Cluster, planner *shard.Planner) Progress {
 	out := Progress{Version: c.Map.Version}
 	moving := make(map[shard.ID]bool)
@@ -58,7 +57,8 @@ func (p *Plan) Progress(c *Cluster, planner *shard.Planner) Progress {
 	return out
 }
 
-// Ask returns the nodes that have, or are to have, shards of the plan.
+// Ask returns the nodes of which [Plan.Progress] wants to know, in the order of
+// their names: those that have shards of the plan.
 func (p *Plan) Ask(m *shard.Map) []shard.NodeID {
 	var nodes []shard.NodeID
 	for _, step := range p.Steps {

@@ -29,8 +29,9 @@ type Request interface {
 	// change returns the change to propose, nil when it is made already, and what
 	// speaks against it, which can be overridden. An error cannot.
 	change(c *Cluster) (change shard.Change, doubts []*RefusedError, err error)
-	// touches reports whether the request is about a shard that is from and is to
-	// be to.
+	// about reports whether the request may change the shard, and touches whether
+	// it is the reason why a shard that is from is to be to.
+	about(s *shard.Shard) bool
 	touches(from, to *shard.Shard) bool
 }
 

@@ -76,6 +76,8 @@ type Config struct {
 	Permits Permits
 	// Lineage begins new lineages for operators; nil: none can be begun.
 	Lineage Lineage
+	// Operator changes the shard map for operators; nil: it cannot be changed.
+	Operator Operator
 	// Trail is told what is sent, and asked for it; nil: nothing is remembered.
 	Trail *trail.Trail
 	// Happened is told what an operator may want to see of watches. It must not

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"google.golang.org/grpc/peer"
-
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -53,20 +51,13 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is no ID as etcdctl prints it, in hex", id)}
 		}
 	}
-	// It costs all who read anything: only who may read everything may do that.
-	user := ""
-	if g := s.srv.cfg.Guard; g != nil {
-		var err error
-		if user, err = g.Caller(ctx); err == nil {
-			err = g.MayRead(user, kv.Range{})
-		}
-		if err != nil {
-			return 0, err
-		}
+	user, err := s.mayOperate(ctx)
+	if err != nil {
+		return 0, err
 	}
 	log := s.srv.cfg.Logger.With("audit", "lineage bump", "lineage", r.GetLineage(), "reason", reason, "user", user)
-	if p, ok := peer.FromContext(ctx); ok {
-		log = log.With("client", p.Addr.String())
+	if from := clientOf(ctx); from != nil {
+		log = log.With("client", from.String())
 	}
 	lineage, err := s.srv.cfg.Lineage.BumpLineage(ctx, r.GetLineage(), reason, accept)
 	if err != nil {

@@ -45,6 +45,7 @@ type Server struct {
 
 	connections atomic.Int64 // open, of clients and peers
 	called      calls        // of clients
+	orders      atomic.Int64 // of operators, that are followed
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu

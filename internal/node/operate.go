@@ -1,0 +1,246 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const (
+	// agreeTimeout is how long the voters are asked to agree on an operator's
+	// change.
+	agreeTimeout = 10 * time.Second
+	// surveyTimeout is how long a node may take to tell what it has, and
+	// surveyFanOut how many are asked at a time.
+	surveyTimeout = 2 * time.Second
+	surveyFanOut  = 32
+	// lookEvery is how often it is looked how far a change has come, less often
+	// when a look takes long: it takes a tenth of the time at most.
+	lookEvery = 250 * time.Millisecond
+	// mapPause is how long to wait for a newer map than the one that was stale: the
+	// leader has it.
+	mapPause = 50 * time.Millisecond
+)
+
+// Operate implements server.Operator.
+func (n *Node) Operate(ctx context.Context, o operate.Order, planned func(*operate.Plan) error, progress func(*operate.Progress) error) error {
+	plan, err := n.agree(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := planned(plan); err != nil || o.DryRun {
+		return err
+	}
+	return n.followPlan(ctx, plan, progress)
+}
+
+// agree judges the order and has the voters agree on it. Where the map changes
+// meanwhile the order is judged anew.
+func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
+	defer cancel()
+	for {
+		m, moved := n.placement.Watch()
+		if m == nil {
+			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
+		}
+		before, made, err := n.madeBefore(ctx, m, o)
+		if err != nil {
+			return nil, err
+		}
+		plan, err := n.judge(ctx, m, o)
+		switch {
+		case made && err != nil: // it names what is gone since
+			return &operate.Plan{Version: before}, nil
+		case err != nil:
+			return nil, err
+		case made, o.DryRun, plan.Change == nil:
+			return plan, nil
+		}
+		version, err := n.propose(ctx, shard.Command{RequestID: o.ID, IfVersion: m.Version, Change: plan.Change})
+		stale := new(shard.StaleError)
+		switch {
+		case err == nil:
+			plan.Version = version
+			return plan, nil
+		case errors.As(err, &stale) && o.IfVersion == 0:
+		default:
+			return nil, err
+		}
+		select {
+		case <-moved:
+		case <-time.After(mapPause):
+		case <-ctx.Done():
+			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the shard map changes all the time: " + err.Error()}
+		}
+	}
+}
+
+// madeBefore reports whether an order that is repeated was agreed on before, and
+// the version of the map that it made. The voters know: they answer what they have
+// done, and refuse a change of a map that there is not.
+func (n *Node) madeBefore(ctx context.Context, m *shard.Map, o operate.Order) (version uint64, made bool, err error) {
+	if !o.Repeated || o.ID == "" {
+		return 0, false, nil
+	}
+	version, err = n.propose(ctx, shard.Command{
+		RequestID: o.ID, IfVersion: math.MaxUint64, Change: shard.Assign{Moves: []shard.Move{{Shard: m.Shards[0].ID, Replicas: m.Shards[0].Replicas}}},
+	})
+	if errors.Is(err, shard.ErrRefused) {
+		return 0, false, nil
+	}
+	return version, err == nil, err
+}
+
+// propose is placement's, with errors that the API knows.
+func (n *Node) propose(ctx context.Context, c shard.Command) (uint64, error) {
+	version, err := n.placement.Propose(ctx, c)
+	if err == nil || errors.Is(err, shard.ErrRefused) {
+		return version, err
+	}
+	return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "change the shard map: " + err.Error()}
+}
+
+func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*operate.Plan, error) {
+	c := &operate.Cluster{Map: m, Members: n.members.Members()}
+	switch r := o.Request.(type) {
+	case operate.Split:
+		if s, ok := m.Shard(r.Shard); ok && len(r.At) == 0 {
+			at, err := n.middle(ctx, &s)
+			if err != nil {
+				return nil, err
+			}
+			r.At = []string{at}
+			o.Request = r
+		}
+	case operate.Drain:
+		c.Voters = n.voters(ctx)
+	}
+	c.Copies = n.survey(ctx, operate.Ask(m, o.Request))
+	return operate.Judge(c, o)
+}
+
+// middle returns where a shard is to be cut so that both parts have about as many
+// keys.
+func (n *Node) middle(ctx context.Context, s *shard.Shard) (string, error) {
+	reading, err := n.router.Read(ctx, router.ReadRequest{Range: s.Range, Serializable: true, MaxStaleness: router.AnyAge})
+	if err != nil {
+		return "", err
+	}
+	cutter, keys := shard.NewCutter([]kv.Range{s.Range}, 2), 0
+	err = reading.Each(ctx, router.Options{KeysOnly: true, ChunkBytes: 64 << 10}, func(chunk []*kv.KeyValue) error {
+		for _, item := range chunk {
+			cutter.Add(string(item.Key()))
+		}
+		keys += len(chunk)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if cuts := cutter.Cuts(); len(cuts) > 0 {
+		return cuts[0], nil
+	}
+	return "", &operate.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
+}
+
+// voters returns who votes; nil when nobody who knows answers. Who does not vote
+// does not know.
+func (n *Node) voters(ctx context.Context) []shard.NodeID {
+	if voters := n.placement.Voters(); len(voters) > 0 {
+		return voters
+	}
+	var ask, voters []shard.NodeID
+	for _, m := range n.members.Members() {
+		if m.BootstrapExpect > 0 && m.State != shard.Left {
+			ask = append(ask, m.Name)
+		}
+	}
+	var mu sync.Mutex
+	n.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.GetSelf().GetVoter() {
+			voters = append(voters, node)
+		}
+	})
+	slices.Sort(voters)
+	return voters
+}
+
+// survey returns what nodes have of shards.
+func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]operate.Copy {
+	out := make(map[shard.NodeID]map[shard.ID]operate.Copy, len(nodes))
+	var mu sync.Mutex
+	n.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+		copies := make(map[shard.ID]operate.Copy, len(s.GetReplicas()))
+		for _, r := range s.GetReplicas() {
+			if !r.GetRelay() {
+				copies[shard.ID(r.GetShardId())] = operate.Copy{
+					Ready: r.GetReady(), Keys: r.GetKeys(), Bytes: r.GetStateBytes() + r.GetWindowBytes() + r.GetTombstoneBytes(),
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out[node] = copies
+	})
+	return out
+}
+
+// ask calls told, from any goroutine, for each of the nodes that tells its status
+// in time.
+func (n *Node) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.NodeID, *shardwatchv1.StatusResponse)) {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(surveyFanOut)
+	for _, node := range nodes {
+		g.Go(func() error {
+			if node == n.self {
+				told(node, n.Status())
+			} else if s, err := n.StatusOf(ctx, node); err == nil {
+				told(node, s)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // who gives no answer is missing
+}
+
+// followPlan calls progress when something has changed, until all is done.
+func (n *Node) followPlan(ctx context.Context, plan *operate.Plan, progress func(*operate.Progress) error) error {
+	var planner shard.Planner
+	told := operate.Progress{Left: -1}
+	for {
+		began := time.Now()
+		if m := n.placement.Map(); m.Version >= plan.Version {
+			now := plan.Progress(&operate.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &planner)
+			if now.Done || now.Left != told.Left || !slices.Equal(now.Filling, told.Filling) {
+				if err := progress(&now); err != nil {
+					return err
+				}
+			}
+			if told = now; now.Done {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(max(lookEvery, 10*time.Since(began))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

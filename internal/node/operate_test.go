@@ -1,0 +1,186 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// operator asks for changes of the shard map at one node.
+type operator struct {
+	t *testing.T
+	c *client.Client
+}
+
+func (o operator) wants(change client.PlacementChange, opts client.ChangeOptions) (client.PlacementPlan, error) {
+	o.t.Helper()
+	run, err := o.c.ChangePlacement(within(o.t), change, opts)
+	if err != nil {
+		return client.PlacementPlan{}, err
+	}
+	return run.Plan, run.Wait(nil)
+}
+
+// does wants what must succeed.
+func (o operator) does(change client.PlacementChange) client.PlacementPlan {
+	o.t.Helper()
+	plan, err := o.wants(change, client.ChangeOptions{})
+	if err != nil {
+		o.t.Fatalf("%+v: %v", change, err)
+	}
+	return plan
+}
+
+func (o operator) status() client.ClusterStatus {
+	o.t.Helper()
+	s, err := o.c.ClusterStatus(within(o.t), 0)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return s
+}
+
+// What an operator wants is done through any node, one that does not vote as
+// well; a watch of all keys misses nothing of it.
+func TestOperatorChangesTheMap(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 4, 3, shards(2, 2))
+	c.put(keys(16)...)
+	c.ready()
+	m := c.settled(2, 2)
+	o := operator{t, c.client(c.nodes[3])}
+	watch := c.client().Watch(within(t), client.Prefix("/"))
+	defer watch.Close()
+	<-watch.Started()
+
+	split := client.SplitShard{Shard: uint64(m.Shards[0].ID)}
+	dry, err := o.wants(split, client.ChangeOptions{DryRun: true})
+	if err != nil || len(dry.Steps) != 1 || len(dry.Steps[0].To) != 2 || o.status().Map.Version != m.Version {
+		t.Fatalf("dry run: %v, %+v", err, dry)
+	}
+	plan := o.does(split)
+	parts := plan.Steps[0].To
+	if got := o.status().Map.Shards; len(got) != 3 || got[0].ID != parts[0].ID || got[1].Range != parts[1].Range || plan.Steps[0].Filling == nil && got[1].Replicas[0] == "" {
+		t.Errorf("split %+v, got %+v", plan, got)
+	}
+
+	fresh := o.stranger(parts[0].ID)
+	o.does(client.MoveShard{Shard: parts[0].ID, Owner: fresh})
+	moved := o.shard(parts[0].ID)
+	if moved.Owner() != fresh || !slices.Equal(moved.Pins, []string{fresh}) {
+		t.Errorf("moved to %s: %+v", fresh, moved)
+	}
+
+	o.does(client.DrainNodes{Nodes: []string{fresh}})
+	status := o.status()
+	for _, s := range status.Map.Shards {
+		if slices.Contains(s.Replicas, fresh) {
+			t.Errorf("%s is drained and has %+v", fresh, s)
+		}
+	}
+	for _, m := range status.Members {
+		if m.Member.Draining != (m.Member.Name == fresh) {
+			t.Errorf("member %+v", m.Member)
+		}
+	}
+	if again := o.does(client.DrainNodes{Nodes: []string{fresh}}); len(again.Steps) > 0 {
+		t.Errorf("drained again: %+v", again)
+	}
+
+	o.does(client.UndrainNodes{Nodes: []string{fresh}})
+	if moved = o.shard(parts[0].ID); moved.Owner() != fresh { // its pin has outlived the drain
+		t.Errorf("undrained: %+v", moved)
+	}
+	o.does(client.Rebalance{})
+	for i, s := range o.status().Map.Shards {
+		if len(s.Pins) > 0 || s.Joins {
+			t.Errorf("rebalanced: %d %+v", i, s)
+		}
+	}
+
+	want := c.put("/a/last", "/z/last")
+	for got := want - 2; got < want; { // no unit: it was never told to start again
+		u, err := watch.Next(within(t))
+		if err != nil || u.Kind != client.KindBatch || u.Revision != got+1 {
+			t.Fatalf("behind %d: %v, %+v", got, err, u)
+		}
+		got = u.Revision
+	}
+	if n := c.log.count("an operator changes the shard map", "split shard"); n != 1 {
+		t.Errorf("%d lines tell of the split", n)
+	}
+}
+
+func (o operator) shard(id uint64) client.Shard {
+	o.t.Helper()
+	for _, s := range o.status().Map.Shards {
+		if s.ID == id {
+			return s
+		}
+	}
+	o.t.Fatalf("no shard %d", id)
+	return client.Shard{}
+}
+
+// stranger returns a node that has not got the shard.
+func (o operator) stranger(id uint64) string {
+	o.t.Helper()
+	s := o.shard(id)
+	for _, m := range o.status().Members {
+		if !slices.Contains(s.Replicas, m.Member.Name) {
+			return m.Member.Name
+		}
+	}
+	o.t.Fatalf("everybody has shard %d", id)
+	return ""
+}
+
+// What makes no sense is refused by whichever node is asked, a request is carried
+// out once, and one that was made for another map is not.
+func TestOperatorIsRefused(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, shards(2, 2))
+	c.put(keys(16)...)
+	c.ready()
+	m := c.settled(2, 2)
+	o := operator{t, c.client()}
+	refused := new(client.RefusedError)
+	all := client.DrainNodes{Nodes: []string{"node-1", "node-2", "node-3"}}
+	if _, err := o.wants(all, client.ChangeOptions{Force: true}); !errors.As(err, &refused) || refused.Force || !strings.Contains(refused.Reason, "nobody would be left") {
+		t.Errorf("all drained: %v", err)
+	}
+	two := client.DrainNodes{Nodes: []string{"node-1", "node-2"}}
+	if _, err := o.wants(two, client.ChangeOptions{}); !errors.As(err, &refused) || !refused.Force || !strings.Contains(refused.Reason, "1 node would be left for 2 replicas") {
+		t.Errorf("two drained: %v", err)
+	}
+	split := client.SplitShard{Shard: uint64(m.Shards[0].ID), At: []string{m.Shards[0].Range.Start + "/a/01"}}
+	if _, err := o.wants(split, client.ChangeOptions{IfVersion: m.Version + 7}); !errors.As(err, &refused) || refused.Field != "if_version" {
+		t.Errorf("another version: %v", err)
+	}
+	if got := c.nodes[0].node.Map().Version; got != m.Version {
+		t.Errorf("refused, and the map has version %d after %d", got, m.Version)
+	}
+	first, err := o.wants(split, client.ChangeOptions{RequestID: "once"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := o.wants(split, client.ChangeOptions{RequestID: "once", Repeated: true})
+	if err != nil || again.MapVersion != first.MapVersion || len(again.Steps) > 0 {
+		t.Errorf("sent again: %v, %+v", err, again)
+	}
+	if _, err := o.wants(split, client.ChangeOptions{RequestID: "twice", Repeated: true}); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "any more") {
+		t.Errorf("another request: %v", err)
+	}
+	// Nobody who gives up on it stops a change.
+	ctx, cancel := context.WithCancel(within(t))
+	run, err := o.c.ChangePlacement(ctx, client.DrainNodes{Nodes: []string{"node-3"}}, client.ChangeOptions{})
+	cancel()
+	if err != nil || run.Wait(nil) == nil {
+		t.Errorf("given up: %v", err)
+	}
+	o.does(client.DrainNodes{Nodes: []string{"node-3"}})
+}

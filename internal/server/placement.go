@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Operator changes the shard map for operators.
+type Operator interface {
+	// Operate carries out an order. It calls planned once the voters have agreed,
+	// or for a dry run, at once; then progress now and then, until all is done. It
+	// fails with a *operate.RefusedError, *kv.InvalidError or
+	// *kv.UnavailableError, with what planned and progress return, and when ctx
+	// ends. What was agreed goes on all the same.
+	Operate(ctx context.Context, o operate.Order, planned func(*operate.Plan) error, progress func(*operate.Progress) error) error
+}
+
+// Bounds of ChangePlacement.
+const (
+	maxRequestID = 128 // bytes: voters remember it
+	maxOrders    = 64  // that are followed at a time
+)
+
+// ChangePlacement implements shardwatchv1.AdminServiceServer.
+func (s *adminService) ChangePlacement(r *shardwatchv1.ChangePlacementRequest, out grpc.ServerStreamingServer[shardwatchv1.ChangePlacementResponse]) error {
+	return wire.Status(s.changePlacement(out.Context(), r, out.Send))
+}
+
+func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.ChangePlacementRequest, send func(*shardwatchv1.ChangePlacementResponse) error) error {
+	if s.srv.cfg.Operator == nil {
+		return &kv.UnavailableError{Why: kv.NotReady, Detail: "this node cannot change the shard map"}
+	}
+	if id := r.GetRequestId(); len(id) > maxRequestID || !utf8.ValidString(id) {
+		return &kv.InvalidError{Field: "request_id", Reason: fmt.Sprintf("must be text of at most %d bytes", maxRequestID)}
+	}
+	order, err := wire.Order(r)
+	if err != nil {
+		return err
+	}
+	user, err := s.mayOperate(ctx)
+	if err != nil {
+		return err
+	}
+	if s.srv.orders.Add(1) > maxOrders {
+		s.srv.orders.Add(-1)
+		return &kv.LimitError{Limit: "orders", Max: maxOrders, Detail: fmt.Sprintf("this node follows %d changes of the shard map: wait for some to end, or ask another node", maxOrders)}
+	}
+	defer s.srv.orders.Add(-1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.srv.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "forced", order.Force, "user", user)
+	if from := clientOf(ctx); from != nil {
+		log = log.With("client", from.String())
+	}
+	agreed := false
+	err = s.srv.cfg.Operator.Operate(ctx, order, func(p *operate.Plan) error {
+		agreed = true
+		if !order.DryRun {
+			log.Info("an operator changes the shard map", "map_version", p.Version, "steps", len(p.Steps))
+		}
+		for _, part := range wire.PlanMessages(p) {
+			if err := send(&shardwatchv1.ChangePlacementResponse{Part: &shardwatchv1.ChangePlacementResponse_Plan{Plan: part}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(p *operate.Progress) error {
+		return send(&shardwatchv1.ChangePlacementResponse{Part: &shardwatchv1.ChangePlacementResponse_Progress{Progress: wire.ProgressMessage(p)}})
+	})
+	if err != nil && !agreed {
+		log.Info("an operator wanted to change the shard map, in vain", "error", err)
+	}
+	select {
+	case <-s.srv.stopping:
+		if err != nil {
+			return s.srv.goodbye()
+		}
+	default:
+	}
+	return err
+}
+
+// mayOperate returns the caller of ctx. What operators do concerns all who read
+// anything: only who may read everything may do it.
+func (s *adminService) mayOperate(ctx context.Context) (user string, err error) {
+	g := s.srv.cfg.Guard
+	if g == nil {
+		return "", nil
+	}
+	if user, err = g.Caller(ctx); err == nil {
+		err = g.MayRead(user, kv.Range{})
+	}
+	return user, err
+}
