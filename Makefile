@@ -57,6 +57,18 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")
 	go test ./test/differential -run ForLong -count=1 -v -timeout 0 $(if $(ARGS),$(ARGS),-differential.for=1h)
 
+.PHONY: image
+image: ## Build the container image with Docker (ARGS=name:tag), or say what would be in it
+	tools/image $(ARGS)
+
+.PHONY: release
+release: ## Make a release's archives, bills of materials and checksums in dist/release
+	tools/release
+
+.PHONY: release-check
+release-check: ## Make a release twice, in two places from nothing, and compare each byte
+	tools/release --check
+
 .PHONY: manifests
 manifests: ## Build deploy/k8s into dist/manifests and hold it against what will read it
 	mkdir -p dist/manifests
