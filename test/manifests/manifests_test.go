@@ -13,6 +13,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -214,6 +215,26 @@ func TestPodsMayDrainAndFoundACluster(t *testing.T) {
 			if s.Name == nodes.Spec.ServiceName && (!s.Spec.PublishNotReadyAddresses || s.Spec.ClusterIP != core.ClusterIPNone) {
 				t.Errorf("Service %s does not tell where pods are that are not ready", s.Name)
 			}
+		}
+	})
+}
+
+// What may fill the memory fits the limit, nine tenths of which Go may use.
+func TestMemoryFitsItsLimit(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		pod := &shardwatch(t, objects).Spec.Template.Spec
+		settings := settings(t, objects, pod)
+		bytes := func(name string) int64 {
+			q, err := resource.ParseQuantity(strings.TrimSuffix(settings[name], "B"))
+			if err != nil {
+				t.Fatalf("%s=%s: %v", name, settings[name], err)
+			}
+			return q.Value()
+		}
+		const shards = 16 // the default
+		full := shards*(bytes("CACHENODE_WINDOW_BYTES")+bytes("CACHENODE_TOMBSTONE_BYTES")) + bytes("CACHENODE_MAX_LIST_BYTES")
+		if limit := pod.Containers[0].Resources.Limits.Memory().Value(); full > limit*9/10 {
+			t.Errorf("windows, deletes and lists may take %d MiB, the limit is %d MiB", full>>20, limit>>20)
 		}
 	})
 }
