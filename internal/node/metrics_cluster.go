@@ -28,17 +28,17 @@ func oneIf(yes bool) int64 {
 func (n *Node) registerCluster(m metric.Meter) error {
 	in := &instruments{m: m}
 	var (
-		ready    = in.gauge("shardwatch.node.ready", "1", "1 while the node serves, as /readyz tells.")
-		draining = in.gauge("shardwatch.node.draining", "1", "1 while the node goes out of service: its shards and watches go elsewhere.")
-		alone    = in.gauge("shardwatch.node.cut_off", "1", "1 while the node reaches neither etcd nor any other node.")
+		ready    = in.gauge("shardwatch.node.ready", "{bool}", "1 while the node serves, as /readyz tells.")
+		draining = in.gauge("shardwatch.node.draining", "{bool}", "1 while the node goes out of service: its shards and watches go elsewhere.")
+		alone    = in.gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches neither etcd nor any other node.")
 		members  = in.gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
 		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
 		short    = in.gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
 		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
 		voters   = in.gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
 		alive    = in.gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
-		known    = in.gauge("shardwatch.raft.leader_known", "1", "1 while this voter knows who leads. Absent on nodes that do not vote.")
-		leads    = in.gauge("shardwatch.raft.leader", "1", "1 on the node that leads the voters.")
+		known    = in.gauge("shardwatch.raft.leader_known", "{bool}", "1 while this voter knows who leads. Absent on nodes that do not vote.")
+		leads    = in.gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
 		sources  = in.counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
 	)
 	if err := errors.Join(in.errs...); err != nil {

@@ -17,7 +17,7 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 	gauge, counter := in.gauge, in.counter
 	var (
 		age     = in.seconds("shardwatch.etcd.age", "Time since etcd has last told this node its revision. Absent until it has.")
-		failing = gauge("shardwatch.etcd.failing", "1", "1 while etcd does not tell this node its revision.")
+		failing = gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
 		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, those that catch up included.")
 		opened  = counter("shardwatch.etcd.watches_opened", "{watch}", "Watches opened at etcd.")
 		ended   = counter("shardwatch.etcd.watches_ended", "{watch}", "Watches at etcd that had to end, by why: compacted, or silent when somebody waited.")

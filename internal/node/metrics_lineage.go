@@ -15,7 +15,7 @@ func (n *Node) registerLineage(m metric.Meter) error {
 	in := &instruments{m: m}
 	var (
 		lineage  = in.gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
-		refusing = in.gauge("shardwatch.node.refusing", "1", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
+		refusing = in.gauge("shardwatch.node.refusing", "{bool}", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
 		begun    = in.counter("shardwatch.node.lineages", "{lineage}", "Lineages that have begun while this node runs, by what gave the end of the one before away.")
 	)
 	if err := errors.Join(in.errs...); err != nil {

@@ -24,8 +24,9 @@
 //	shardwatch.etcd.revision_fetch      Histogram       s         shardwatch_etcd_revision_fetch_seconds
 //
 // So: seconds ("s") and bytes ("By"), never milliseconds or kilobytes; counts
-// of things in braces, which name the thing and add nothing; "1" for a ratio
-// from 0 to 1 and for nothing else, since a gauge with it ends in _ratio.
+// of things in braces, which name the thing and add nothing, {bool} for what is
+// 0 or 1; "1" for a ratio from 0 to 1 and for nothing else, since a gauge with it
+// ends in _ratio.
 //
 // A histogram without boundaries of its own gets those for durations in
 // seconds ([DurationBuckets]). One of anything else gives its own with

@@ -1,0 +1,241 @@
+package observability_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+const golden = "../../docs/metrics.md"
+
+// Three nodes with a real etcd are watched, and one of them dies: what the other
+// two then tell at /metrics is what docs/metrics.md says, neither more nor less.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts three nodes")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	c := startCluster(ctx, t)
+	use(ctx, t, c)
+	c.Nodes[2].Kill()
+	if os.Getenv("UPDATE") != "" {
+		write(ctx, t, c)
+	}
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(text[strings.Index(string(text), tableHead):])
+	for {
+		got := table(scrape(ctx, t, c.Nodes[:2]))
+		if got == want {
+			return
+		}
+		select { // what has happened comes with time
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("UPDATE=1 go test ./test/observability writes %s anew (-want +got):\n%s\n%s", golden, cmp.Diff(want, got), c.Logs(1000))
+		}
+	}
+}
+
+func startCluster(ctx context.Context, t *testing.T) *nodetest.Cluster {
+	t.Helper()
+	e := etcdtest.Start(t)
+	for i := range 64 { // shards are cut between keys
+		if _, err := e.Client().Put(ctx, fmt.Sprintf("/d%d/k%d", i%8, i), "first"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin, err := nodetest.Build(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nodetest.Start(ctx, nodetest.Config{
+		Binary: bin, Dir: t.TempDir(), Etcd: e.Endpoint(), Args: []string{"--shards", "8", "--replicas", "2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}
+
+// use reads, writes and watches by both APIs at each node until the test ends.
+func use(ctx context.Context, t *testing.T, c *nodetest.Cluster) {
+	t.Helper()
+	for _, n := range c.Nodes[:2] {
+		own, err := client.New(client.Config{Endpoints: []string{n.Client}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = own.Close() })
+		w := own.Watch(ctx, client.Range{}, client.WithState())
+		go func() {
+			for range w.Updates() { // until the client is closed
+			}
+		}()
+		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{n.Client}, DialTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = etcd.Close() })
+		seen := etcd.Watch(ctx, "/", clientv3.WithPrefix())
+		put, err := etcd.Put(ctx, "/d1/new", "value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			t.Fatal("the watch brings nothing")
+		}
+		traced(ctx, t, own, put.Header.Revision)
+	}
+}
+
+// traced waits until the nodes together know the whole way of a revision: from
+// etcd to a node, from there to another one, and to watches.
+func traced(ctx context.Context, t *testing.T, c *client.Client, revision int64) {
+	t.Helper()
+	var direct, followed, watches int64
+	for {
+		members, err := c.Members(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct, followed, watches = 0, 0, 0
+		for _, m := range members {
+			r, err := c.TraceRevision(ctx, m.ClientAddress, revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range r.Hops {
+				switch {
+				case h.Source == client.SourceEtcd:
+					direct++
+				case h.SourceNode != "":
+					followed++
+				}
+				if h.Applied < h.Received {
+					t.Errorf("applied before it was received: %+v", h)
+				}
+			}
+			watches += r.Watches.Times
+		}
+		if direct >= 1 && followed >= 1 && watches >= 2 {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("revision %d: %d from etcd, %d from nodes, to %d watches", revision, direct, followed, watches)
+		}
+	}
+}
+
+// scrape returns what nodes tell, by name: of each metric all labels.
+func scrape(ctx context.Context, t *testing.T, nodes []*nodetest.Node) map[string]*dto.MetricFamily {
+	t.Helper()
+	out := map[string]*dto.MetricFamily{}
+	for _, n := range nodes {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/metrics", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, f := range families {
+			if of := out[name]; of != nil {
+				of.Metric = append(of.Metric, f.GetMetric()...)
+			} else {
+				out[name] = f
+			}
+		}
+	}
+	return out
+}
+
+const tableHead = "| metric | type | unit | labels | what it tells |\n|---|---|---|---|---|\n"
+
+// table shows the metrics of nodes, not those of Go and the process.
+func table(families map[string]*dto.MetricFamily) string {
+	var rows []string
+	for name, f := range families {
+		if !strings.HasPrefix(name, "shardwatch_") {
+			continue
+		}
+		labels := map[string]bool{}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels["`"+l.GetName()+"`"] = true
+			}
+		}
+		var names []string
+		for l := range labels {
+			names = append(names, l)
+		}
+		slices.Sort(names)
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
+			name, strings.ToLower(f.GetType().String()), unit(name), strings.Join(names, ", "), f.GetHelp()))
+	}
+	slices.Sort(rows)
+	return tableHead + strings.Join(rows, "")
+}
+
+func unit(name string) string {
+	switch name = strings.TrimSuffix(name, "_total"); {
+	case strings.HasSuffix(name, "_seconds"):
+		return "seconds"
+	case strings.HasSuffix(name, "_bytes"):
+		return "bytes"
+	case strings.HasSuffix(name, "_ratio"):
+		return "0 to 1"
+	}
+	return "number"
+}
+
+// write writes the table once it has not grown for a while.
+func write(ctx context.Context, t *testing.T, c *nodetest.Cluster) {
+	t.Helper()
+	const quiet = 15 * time.Second
+	last, since := "", time.Now()
+	for time.Since(since) < quiet {
+		if now := table(scrape(ctx, t, c.Nodes[:2])); now != last {
+			last, since = now, time.Now()
+		}
+		time.Sleep(time.Second)
+	}
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(text), tableHead)
+	if err := os.WriteFile(golden, []byte(head+last), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
