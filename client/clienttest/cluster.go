@@ -43,7 +43,8 @@ type Cluster struct {
 	shardMap *pb.ShardMap  // immutable; replaced under mu
 	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
 	nodes    []*Node
-	placing  placing // guarded by mu
+	placing  placing           // guarded by mu
+	corrupt  map[string]string // keys that nodes have wrong; guarded by mu
 
 	users  map[string]string // passwords; nil: authentication is off; guarded by mu
 	denied map[string]bool   // users without rights; guarded by mu

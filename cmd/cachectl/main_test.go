@@ -73,6 +73,8 @@ func TestScripts(t *testing.T) {
 			"authenticate": func(ts *testscript.TestScript, _ bool, args []string) {
 				clusterOf(ts).Authenticate(map[string]string{args[0]: args[1]})
 			},
+			// corrupt has a node's copy of a key be wrong until that is found.
+			"corrupt": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Corrupt(args[0], args[1]) },
 			"compact": func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
 			// forget-deletes makes nodes forget what was deleted until now.
 			"forget-deletes": func(ts *testscript.TestScript, _ bool, _ []string) {

@@ -37,7 +37,7 @@ is wrong.`,
 	})
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
-		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s),
+		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)

@@ -173,6 +173,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	}
 	nc.Cache.WindowBytes, nc.Cache.WindowTime = int64(cfg.WindowBytes), cfg.WindowTime
 	nc.MaxEtcdLists, nc.HistoryBytes = cfg.MaxEtcdLists, int64(cfg.HistoryBytes)
+	nc.VerifyInterval, nc.VerifyEtcdInterval = cfg.VerifyInterval, cfg.VerifyEtcdInterval
 	nc.Cache.TombstoneBytes, nc.Cache.TombstoneTime = int64(cfg.TombstoneBytes), cfg.TombstoneTime
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection

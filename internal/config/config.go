@@ -58,6 +58,9 @@ type Config struct {
 	// MaxEtcdLists is how many lists and long catch-ups there may be at etcd at a
 	// time, of all nodes together.
 	MaxEtcdLists int
+	// VerifyInterval is how often the copies of each shard are compared with each
+	// other, VerifyEtcdInterval how often one of them is with etcd. 0: never.
+	VerifyInterval, VerifyEtcdInterval time.Duration
 	// MaxStaleness is the greatest age of what a read is answered from when it
 	// names no bound of its own. 0: any age.
 	MaxStaleness time.Duration
@@ -208,6 +211,9 @@ func Defaults() Config {
 		TombstoneTime:  24 * time.Hour,
 		HistoryBytes:   2 * GiB,
 		MaxEtcdLists:   2,
+		// What memory has changed is found within a minute.
+		VerifyInterval:     20 * time.Second,
+		VerifyEtcdInterval: 24 * time.Hour,
 		// A read that does not say how old its data may be wants to know when
 		// etcd cannot be reached.
 		MaxStaleness: 5 * time.Second,

@@ -26,6 +26,8 @@ const (
 	maxNameBytes   = 63 // a DNS label: names become host names in Kubernetes
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
+	minVerify      = time.Second
+	minVerifyEtcd  = time.Minute
 	minNotify      = 100 * time.Millisecond // etcd's own
 	minListBytes   = 16 * MiB
 	minHistory     = 16 * MiB
@@ -279,6 +281,12 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.TombstoneTime < 0 {
 		m.addf("--tombstone-time %s: cannot be negative; 0 remembers nothing", c.TombstoneTime)
+	}
+	if v := c.VerifyInterval; v < 0 || v > 0 && v < minVerify {
+		m.addf("--verify-interval %s: at least %s, or 0 for never", v, minVerify)
+	}
+	if v := c.VerifyEtcdInterval; v < 0 || v > 0 && v < minVerifyEtcd {
+		m.addf("--verify-etcd-interval %s: at least %s, or 0 for never: each time all keys are read from etcd", v, minVerifyEtcd)
 	}
 	if !slices.Contains(StatusPages(), c.StatusPage) {
 		m.addf("--status-page %q: use %s", c.StatusPage, strings.Join(StatusPages(), ", "))

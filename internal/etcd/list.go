@@ -84,10 +84,38 @@ func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error
 	return nil
 }
 
+// At calls fn with the key/values of r at a revision, in order, page by page. fn
+// may keep them, and take its time: the permit is kept meanwhile. Its error comes
+// back as it is. It fails when etcd has compacted the revision.
+func (c *Client) At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error {
+	release, err := c.permits.Acquire(ctx, fmt.Sprintf("compare %v", r))
+	if err != nil {
+		return err
+	}
+	defer release()
+	var own error
+	_, err = c.pageAt(ctx, r, revision, false, func(kvs []*mvccpb.KeyValue, _ kv.Revision) error {
+		own = fn(keyValues(kvs))
+		return own
+	})
+	if own != nil {
+		return own
+	}
+	if err != nil {
+		return fmt.Errorf("read %v at revision %d: %w", r, revision, err)
+	}
+	return nil
+}
+
 // page reads r page by page, all at the revision of the first, and calls fn
 // with each, and that revision. The caller has a permit.
 func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]*mvccpb.KeyValue, kv.Revision) error) (kv.Revision, error) {
-	req := &etcdserverpb.RangeRequest{KeysOnly: keysOnly, Limit: firstPage(c.cfg.PageKeys)}
+	return c.pageAt(ctx, r, 0, keysOnly, fn)
+}
+
+// pageAt is page at a revision; 0: that of the first page.
+func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, keysOnly bool, fn func([]*mvccpb.KeyValue, kv.Revision) error) (kv.Revision, error) {
+	req := &etcdserverpb.RangeRequest{KeysOnly: keysOnly, Limit: firstPage(c.cfg.PageKeys), Revision: int64(revision)}
 	req.Key, req.RangeEnd = r.Etcd()
 	for {
 		var resp *etcdserverpb.RangeResponse

@@ -39,6 +39,8 @@ type Etcd interface {
 	Revision(ctx context.Context) (kv.Revision, error)
 	// Keys calls fn with every key of r in order, all at one revision.
 	Keys(ctx context.Context, r kv.Range, fn func(key []byte) error) error
+	// At calls fn with the key/values of r at revision, in order, page by page.
+	At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error
 }
 
 // Listeners are the node's open ports. Run closes them.
@@ -99,6 +101,9 @@ type Config struct {
 	// nothing is kept. HistoryInterval is how often it is written.
 	HistoryBytes    int64
 	HistoryInterval time.Duration
+	// VerifyInterval is how often each shard's copies are compared with each other,
+	// VerifyEtcdInterval how often they are compared with etcd; 0: never.
+	VerifyInterval, VerifyEtcdInterval time.Duration
 	// StatusPage is what the HTTP port shows to people; "": as StatusPageOn.
 	StatusPage StatusPage
 	// RelayIdle is how long a relay stays without watchers.
@@ -135,6 +140,7 @@ func Defaults() Config {
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
 		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
+		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 		Balance: placement.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
 		ReplaceVoterAfter: placement.Defaults().ReplaceVoterAfter,
@@ -170,6 +176,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxEtcdLists < 1 {
 		errs = append(errs, fmt.Errorf("--max-etcd-lists: %d is below 1", c.MaxEtcdLists))
+	}
+	if c.VerifyInterval < 0 || c.VerifyEtcdInterval < 0 {
+		errs = append(errs, fmt.Errorf("--verify-interval, --verify-etcd-interval: %v, %v: at least 0", c.VerifyInterval, c.VerifyEtcdInterval))
 	}
 	if c.DrainTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--drain-timeout: %v must be above 0", c.DrainTimeout))

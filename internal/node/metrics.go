@@ -156,5 +156,5 @@ func (n *Node) register(m metric.Meter) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(n.registerWatches(m), n.registerLineage(m), n.registerCluster(m), n.registerEtcd(m), n.registerCalls(m))
+	return errors.Join(n.registerWatches(m), n.registerLineage(m), n.registerVerify(m), n.registerCluster(m), n.registerEtcd(m), n.registerCalls(m))
 }

@@ -40,6 +40,7 @@ type Node struct {
 	lineage   *lineage
 	clock     *clock
 	digest    *digest
+	verifier  *verifier
 	trail     *trail.Trail
 	story     *story
 	router    *router.Router
@@ -91,6 +92,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	n.store = newStore(n)
+	n.verifier = newVerifier(n)
 	n.router = router.New(router.Config{
 		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
@@ -105,7 +107,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail = n.permits, n, n, n.trail
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	if n.server, err = server.New(sc); err != nil {
@@ -204,6 +206,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("story", n.story.run)
 	part("keeper", n.store.run)
 	part("history", n.history.run)
+	part("verifier", n.verifier.run)
 	part("router", n.router.Run)
 	part("guard", n.guard.Run)
 	part("etcd API", n.etcdAPI.Run)

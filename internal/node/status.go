@@ -83,6 +83,12 @@ func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
 	if s.AgeKnown {
 		out.Age = durationpb.New(s.Age)
 	}
+	if !out.GetRelay() {
+		out.Quarantined = h.renewed && !s.Ready
+		if age, known := n.verifier.age(h.id); known {
+			out.VerifiedAge = durationpb.New(age)
+		}
+	}
 	switch name, direct := h.source.Current(); {
 	case direct:
 		out.Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD

@@ -28,6 +28,7 @@ type store struct {
 	closed   bool               // guarded by mu
 	ctx      context.Context    //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
+	renewals chan renewal
 	moved    bell // rings when replicas are what a newer map says
 }
 
@@ -39,6 +40,8 @@ type held struct {
 	source *replica.Failover
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the cache has ended
+	// renewed: it comes in the place of one that was wrong.
+	renewed bool
 
 	// Of relays only.
 	users int       // guarded by store.mu
@@ -57,7 +60,7 @@ func (h *held) ready() bool {
 }
 
 func newStore(n *Node) *store {
-	return &store{n: n, replicas: make(map[shard.ID]*held), relays: make(map[shard.ID]*held)}
+	return &store{n: n, replicas: make(map[shard.ID]*held), relays: make(map[shard.ID]*held), renewals: make(chan renewal)}
 }
 
 // patience is how long a node that was told to join others waits for them
@@ -91,6 +94,8 @@ func (s *store) run(ctx context.Context) error {
 		case <-turned:
 		case <-sweep.C:
 			s.sweep()
+		case r := <-s.renewals:
+			s.renew(ctx, r)
 		}
 	}
 }
@@ -210,7 +215,7 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 	from := gone.caches(m.Lineage)
 	for _, sh := range mine {
 		g.Go(func() error {
-			keep(&replicas, s.start(ctx, m, sh, cache.Inherit(sh.Range, false, from...), past[sh.ID]))
+			keep(&replicas, s.start(ctx, m, sh, cache.Inherit(sh.Range, false, from...), past[sh.ID], nil))
 			return nil
 		})
 	}
@@ -311,14 +316,15 @@ func (s *store) dropLocked(h *held) {
 	delete(s.relays, h.id)
 }
 
-// start runs a new replica, which begins with seed, or else has past.
-func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History) *held {
+// start runs a new replica, which begins with seed, or else has past. It takes its
+// state from none of those to avoid.
+func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []shard.NodeID) *held {
 	cfg := s.n.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
 	id := sh.ID
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },
-		Warm:       func() []replica.Candidate { return s.n.warm(id) },
+		Warm:       func() []replica.Candidate { return s.n.warm(id, avoid) },
 		Noticed:    s.n.story.noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id)),
 	})

@@ -64,6 +64,18 @@ type Permits interface {
 	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
 }
 
+// Verifier compares the copies of shards.
+type Verifier interface {
+	// Digest sums up this node's copy for another one.
+	Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error)
+	// Recheck has this node look at its copy again, soon: another node finds that
+	// it differs. It does not block.
+	Recheck(id shard.ID, from shard.NodeID)
+	// Verify compares all copies of shards, none: of all, and tells what came of
+	// each. It fails with a *kv.InvalidError when there is no such shard.
+	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
+}
+
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
 type Config struct {
 	Node   Node
@@ -74,6 +86,8 @@ type Config struct {
 	Guard Guard
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
+	// Verifier compares copies; nil: they cannot be.
+	Verifier Verifier
 	// Lineage begins new lineages for operators; nil: none can be begun.
 	Lineage Lineage
 	// Operator changes the shard map for operators; nil: it cannot be changed.

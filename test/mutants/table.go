@@ -19,6 +19,7 @@ func All() []Mutant {
 		{"floor-left-behind", "events leave the window and its floor stays", "cache", "^TestAgainstModel$"},
 		{"source-behind-gap", "goes on with a source that begins behind a gap", "cache", "^TestSourceOutOfTurn$"},
 		{"stale-source", "takes the state of a source that is older than its own", "cache", "^TestOlderStateIsRefused$"},
+		{"digest-of-key-alone", "compares copies by their keys alone", "cache", "^TestDigestTellsEveryByte$"},
 		{"fresh-before-caught-up", "calls data fresh that has not caught up", "cache", "^TestFreshness$"},
 		{"progress-before-events", "tells progress over shards of which one is behind", "router", "^TestPositionOfAMerge$|^TestWatchAgainstHistory$"},
 		{"transaction-torn", "delivers a revision before all shards have it", "router", "^TestWatchAgainstHistory$"},

@@ -1013,6 +1013,336 @@ func (x *BumpLineageResponse) GetLineage() uint64 {
 	return 0
 }
 
+// VerifyRequest asks for copies to be compared.
+type VerifyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shards; none: all.
+	ShardIds []uint64 `protobuf:"varint,1,rep,packed,name=shard_ids,json=shardIds,proto3" json:"shard_ids,omitempty"`
+	// Compare with etcd, too: it is read page by page, at a bounded rate, with one
+	// of the cluster's permits for each shard.
+	Etcd          bool `protobuf:"varint,2,opt,name=etcd,proto3" json:"etcd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRequest) Reset() {
+	*x = VerifyRequest{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRequest) ProtoMessage() {}
+
+func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *VerifyRequest) GetShardIds() []uint64 {
+	if x != nil {
+		return x.ShardIds
+	}
+	return nil
+}
+
+func (x *VerifyRequest) GetEtcd() bool {
+	if x != nil {
+		return x.Etcd
+	}
+	return false
+}
+
+// VerifyResponse is what came of one shard.
+type VerifyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many shards were compared, with this one.
+	Checked int64 `protobuf:"varint,1,opt,name=checked,proto3" json:"checked,omitempty"`
+	// How many there are to compare.
+	Total int64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	// The shard; 0: there was none to compare.
+	ShardId uint64 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The revision at which it was compared.
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Its copies, in the order of the map.
+	Copies []*VerifiedCopy `protobuf:"bytes,5,rep,name=copies,proto3" json:"copies,omitempty"`
+	// It was compared with etcd.
+	Etcd bool `protobuf:"varint,6,opt,name=etcd,proto3" json:"etcd,omitempty"`
+	// Why it was not though that was asked for.
+	EtcdError string `protobuf:"bytes,7,opt,name=etcd_error,json=etcdError,proto3" json:"etcd_error,omitempty"`
+	// The first keys that differ, of those that the caller may read.
+	Differences []*KeyDifference `protobuf:"bytes,8,rep,name=differences,proto3" json:"differences,omitempty"`
+	// More differ than differences tells.
+	More          bool `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyResponse) Reset() {
+	*x = VerifyResponse{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyResponse) ProtoMessage() {}
+
+func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
+func (*VerifyResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *VerifyResponse) GetChecked() int64 {
+	if x != nil {
+		return x.Checked
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetShardId() uint64 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetCopies() []*VerifiedCopy {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetEtcd() bool {
+	if x != nil {
+		return x.Etcd
+	}
+	return false
+}
+
+func (x *VerifyResponse) GetEtcdError() string {
+	if x != nil {
+		return x.EtcdError
+	}
+	return ""
+}
+
+func (x *VerifyResponse) GetDifferences() []*KeyDifference {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// VerifiedCopy is one copy of a shard.
+type VerifiedCopy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Keys in it.
+	Keys int64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Bytes of them, encoded.
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The digest of all, for people: equal for equal copies.
+	Digest uint64 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// It was found to be wrong: by etcd's word on the keys that differ, or, when etcd
+	// did not answer, by the word of most copies.
+	Wrong bool `protobuf:"varint,5,opt,name=wrong,proto3" json:"wrong,omitempty"`
+	// Why it was not compared. Empty: it was.
+	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifiedCopy) Reset() {
+	*x = VerifiedCopy{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifiedCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifiedCopy) ProtoMessage() {}
+
+func (x *VerifiedCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifiedCopy.ProtoReflect.Descriptor instead.
+func (*VerifiedCopy) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *VerifiedCopy) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *VerifiedCopy) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *VerifiedCopy) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *VerifiedCopy) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *VerifiedCopy) GetWrong() bool {
+	if x != nil {
+		return x.Wrong
+	}
+	return false
+}
+
+func (x *VerifiedCopy) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// KeyDifference is a key that a copy has otherwise than etcd or other copies.
+type KeyDifference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The node whose copy is wrong; empty: nobody could tell which is.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The revision of its last change in that copy; 0: it is not there.
+	ModRevision   int64 `protobuf:"varint,3,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyDifference) Reset() {
+	*x = KeyDifference{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyDifference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyDifference) ProtoMessage() {}
+
+func (x *KeyDifference) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyDifference.ProtoReflect.Descriptor instead.
+func (*KeyDifference) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KeyDifference) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyDifference) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *KeyDifference) GetModRevision() int64 {
+	if x != nil {
+		return x.ModRevision
+	}
+	return 0
+}
+
 var File_shardwatch_v1_admin_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_admin_proto_rawDesc = "" +
@@ -1078,7 +1408,32 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12&\n" +
 	"\x0fetcd_cluster_id\x18\x03 \x01(\tR\retcdClusterId\"/\n" +
 	"\x13BumpLineageResponse\x12\x18\n" +
-	"\alineage\x18\x01 \x01(\x04R\alineage*\xa7\x01\n" +
+	"\alineage\x18\x01 \x01(\x04R\alineage\"@\n" +
+	"\rVerifyRequest\x12\x1b\n" +
+	"\tshard_ids\x18\x01 \x03(\x04R\bshardIds\x12\x12\n" +
+	"\x04etcd\x18\x02 \x01(\bR\x04etcd\"\xb3\x02\n" +
+	"\x0eVerifyResponse\x12\x18\n" +
+	"\achecked\x18\x01 \x01(\x03R\achecked\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
+	"\bshard_id\x18\x03 \x01(\x04R\ashardId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x123\n" +
+	"\x06copies\x18\x05 \x03(\v2\x1b.shardwatch.v1.VerifiedCopyR\x06copies\x12\x12\n" +
+	"\x04etcd\x18\x06 \x01(\bR\x04etcd\x12\x1d\n" +
+	"\n" +
+	"etcd_error\x18\a \x01(\tR\tetcdError\x12>\n" +
+	"\vdifferences\x18\b \x03(\v2\x1c.shardwatch.v1.KeyDifferenceR\vdifferences\x12\x12\n" +
+	"\x04more\x18\t \x01(\bR\x04more\"\x90\x01\n" +
+	"\fVerifiedCopy\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x14\n" +
+	"\x05wrong\x18\x05 \x01(\bR\x05wrong\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"X\n" +
+	"\rKeyDifference\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12!\n" +
+	"\fmod_revision\x18\x03 \x01(\x03R\vmodRevision*\xa7\x01\n" +
 	"\vWatcherRung\x12\x1c\n" +
 	"\x18WATCHER_RUNG_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13WATCHER_RUNG_WINDOW\x10\x01\x12\x16\n" +
@@ -1090,11 +1445,12 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"WatcherAPI\x12\x1b\n" +
 	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12WATCHER_API_NATIVE\x10\x01\x12\x14\n" +
-	"\x10WATCHER_API_ETCD\x10\x022\xdb\x03\n" +
+	"\x10WATCHER_API_ETCD\x10\x022\xa4\x04\n" +
 	"\fAdminService\x12Z\n" +
 	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponse\x12Y\n" +
 	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12Z\n" +
-	"\rTraceRevision\x12#.shardwatch.v1.TraceRevisionRequest\x1a$.shardwatch.v1.TraceRevisionResponse\x12T\n" +
+	"\rTraceRevision\x12#.shardwatch.v1.TraceRevisionRequest\x1a$.shardwatch.v1.TraceRevisionResponse\x12G\n" +
+	"\x06Verify\x12\x1c.shardwatch.v1.VerifyRequest\x1a\x1d.shardwatch.v1.VerifyResponse0\x01\x12T\n" +
 	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponse\x12b\n" +
 	"\x0fChangePlacement\x12%.shardwatch.v1.ChangePlacementRequest\x1a&.shardwatch.v1.ChangePlacementResponse0\x01BGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
 
@@ -1111,7 +1467,7 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
 	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
@@ -1127,50 +1483,58 @@ var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(*RevisionSent)(nil),            // 11: shardwatch.v1.RevisionSent
 	(*BumpLineageRequest)(nil),      // 12: shardwatch.v1.BumpLineageRequest
 	(*BumpLineageResponse)(nil),     // 13: shardwatch.v1.BumpLineageResponse
-	(*durationpb.Duration)(nil),     // 14: google.protobuf.Duration
-	(*ShardMap)(nil),                // 15: shardwatch.v1.ShardMap
-	(*Member)(nil),                  // 16: shardwatch.v1.Member
-	(*StatusResponse)(nil),          // 17: shardwatch.v1.StatusResponse
-	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
-	(ReplicaSource)(0),              // 19: shardwatch.v1.ReplicaSource
-	(*ChangePlacementRequest)(nil),  // 20: shardwatch.v1.ChangePlacementRequest
-	(*ChangePlacementResponse)(nil), // 21: shardwatch.v1.ChangePlacementResponse
+	(*VerifyRequest)(nil),           // 14: shardwatch.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 15: shardwatch.v1.VerifyResponse
+	(*VerifiedCopy)(nil),            // 16: shardwatch.v1.VerifiedCopy
+	(*KeyDifference)(nil),           // 17: shardwatch.v1.KeyDifference
+	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
+	(*ShardMap)(nil),                // 19: shardwatch.v1.ShardMap
+	(*Member)(nil),                  // 20: shardwatch.v1.Member
+	(*StatusResponse)(nil),          // 21: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil),   // 22: google.protobuf.Timestamp
+	(ReplicaSource)(0),              // 23: shardwatch.v1.ReplicaSource
+	(*ChangePlacementRequest)(nil),  // 24: shardwatch.v1.ChangePlacementRequest
+	(*ChangePlacementResponse)(nil), // 25: shardwatch.v1.ChangePlacementResponse
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
-	14, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
-	15, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
+	18, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
+	19, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
 	4,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
-	16, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
-	17, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
+	20, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
+	21, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
 	7,  // 5: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
 	1,  // 6: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
-	14, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
+	18, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
 	0,  // 8: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
-	18, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
-	18, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
+	22, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
+	22, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
 	10, // 11: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
 	11, // 12: shardwatch.v1.TraceRevisionResponse.nodes:type_name -> shardwatch.v1.RevisionSent
 	11, // 13: shardwatch.v1.TraceRevisionResponse.watches:type_name -> shardwatch.v1.RevisionSent
-	19, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
-	14, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
-	14, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
-	14, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
-	14, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
-	2,  // 19: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
-	5,  // 20: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
-	8,  // 21: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
-	12, // 22: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
-	20, // 23: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
-	3,  // 24: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6,  // 25: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
-	9,  // 26: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
-	13, // 27: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
-	21, // 28: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
-	24, // [24:29] is the sub-list for method output_type
-	19, // [19:24] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	23, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
+	18, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
+	18, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
+	18, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
+	18, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
+	16, // 19: shardwatch.v1.VerifyResponse.copies:type_name -> shardwatch.v1.VerifiedCopy
+	17, // 20: shardwatch.v1.VerifyResponse.differences:type_name -> shardwatch.v1.KeyDifference
+	2,  // 21: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
+	5,  // 22: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
+	8,  // 23: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
+	14, // 24: shardwatch.v1.AdminService.Verify:input_type -> shardwatch.v1.VerifyRequest
+	12, // 25: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
+	24, // 26: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
+	3,  // 27: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	6,  // 28: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	9,  // 29: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
+	15, // 30: shardwatch.v1.AdminService.Verify:output_type -> shardwatch.v1.VerifyResponse
+	13, // 31: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	25, // 32: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
+	27, // [27:33] is the sub-list for method output_type
+	21, // [21:27] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_admin_proto_init() }
@@ -1186,7 +1550,7 @@ func file_shardwatch_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_admin_proto_rawDesc), len(file_shardwatch_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

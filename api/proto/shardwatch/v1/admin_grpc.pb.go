@@ -22,6 +22,7 @@ const (
 	AdminService_ClusterStatus_FullMethodName   = "/shardwatch.v1.AdminService/ClusterStatus"
 	AdminService_ListWatchers_FullMethodName    = "/shardwatch.v1.AdminService/ListWatchers"
 	AdminService_TraceRevision_FullMethodName   = "/shardwatch.v1.AdminService/TraceRevision"
+	AdminService_Verify_FullMethodName          = "/shardwatch.v1.AdminService/Verify"
 	AdminService_BumpLineage_FullMethodName     = "/shardwatch.v1.AdminService/BumpLineage"
 	AdminService_ChangePlacement_FullMethodName = "/shardwatch.v1.AdminService/ChangePlacement"
 )
@@ -41,6 +42,10 @@ type AdminServiceClient interface {
 	// TraceRevision tells the way of a revision through this node, as far as it
 	// remembers.
 	TraceRevision(ctx context.Context, in *TraceRevisionRequest, opts ...grpc.CallOption) (*TraceRevisionResponse, error)
+	// Verify compares the copies of shards with each other, each pair at one
+	// revision, and with etcd if asked to. A response comes with each shard that
+	// was compared.
+	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
@@ -106,6 +111,25 @@ func (c *adminServiceClient) TraceRevision(ctx context.Context, in *TraceRevisio
 	return out, nil
 }
 
+func (c *adminServiceClient) Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Verify_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[VerifyRequest, VerifyResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_VerifyClient = grpc.ServerStreamingClient[VerifyResponse]
+
 func (c *adminServiceClient) BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BumpLineageResponse)
@@ -118,7 +142,7 @@ func (c *adminServiceClient) BumpLineage(ctx context.Context, in *BumpLineageReq
 
 func (c *adminServiceClient) ChangePlacement(ctx context.Context, in *ChangePlacementRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangePlacementResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_ChangePlacement_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_ChangePlacement_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +174,10 @@ type AdminServiceServer interface {
 	// TraceRevision tells the way of a revision through this node, as far as it
 	// remembers.
 	TraceRevision(context.Context, *TraceRevisionRequest) (*TraceRevisionResponse, error)
+	// Verify compares the copies of shards with each other, each pair at one
+	// revision, and with etcd if asked to. A response comes with each shard that
+	// was compared.
+	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
 	// BumpLineage says that etcd's history is another one from now on: what was
 	// learned before it is dropped, and every client is brought up to date anew.
 	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
@@ -184,6 +212,9 @@ func (UnimplementedAdminServiceServer) ListWatchers(*ListWatchersRequest, grpc.S
 }
 func (UnimplementedAdminServiceServer) TraceRevision(context.Context, *TraceRevisionRequest) (*TraceRevisionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TraceRevision not implemented")
+}
+func (UnimplementedAdminServiceServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error {
+	return status.Error(codes.Unimplemented, "method Verify not implemented")
 }
 func (UnimplementedAdminServiceServer) BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BumpLineage not implemented")
@@ -259,6 +290,17 @@ func _AdminService_TraceRevision_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(VerifyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Verify(m, &grpc.GenericServerStream[VerifyRequest, VerifyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_VerifyServer = grpc.ServerStreamingServer[VerifyResponse]
+
 func _AdminService_BumpLineage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BumpLineageRequest)
 	if err := dec(in); err != nil {
@@ -312,6 +354,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListWatchers",
 			Handler:       _AdminService_ListWatchers_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Verify",
+			Handler:       _AdminService_Verify_Handler,
 			ServerStreams: true,
 		},
 		{

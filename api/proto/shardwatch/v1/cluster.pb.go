@@ -998,7 +998,12 @@ type ReplicaStatus struct {
 	// Bytes that they take beside the newest state.
 	RootsBytes int64 `protobuf:"varint,20,opt,name=roots_bytes,json=rootsBytes,proto3" json:"roots_bytes,omitempty"`
 	// Events it has applied since the node has it.
-	Events        int64 `protobuf:"varint,21,opt,name=events,proto3" json:"events,omitempty"`
+	Events int64 `protobuf:"varint,21,opt,name=events,proto3" json:"events,omitempty"`
+	// It was found to be wrong, and is loaded anew: it serves nobody.
+	Quarantined bool `protobuf:"varint,22,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	// The time since it was last compared with another copy, or with etcd, and found
+	// to be equal. Not set: it never was.
+	VerifiedAge   *durationpb.Duration `protobuf:"bytes,23,opt,name=verified_age,json=verifiedAge,proto3" json:"verified_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1180,6 +1185,20 @@ func (x *ReplicaStatus) GetEvents() int64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
+}
+
+func (x *ReplicaStatus) GetVerifiedAge() *durationpb.Duration {
+	if x != nil {
+		return x.VerifiedAge
+	}
+	return nil
+}
+
 var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
@@ -1249,7 +1268,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\x12\x18\n" +
 	"\arefusal\x18\r \x01(\tR\arefusal\x12\x1d\n" +
 	"\n" +
-	"raft_index\x18\x0e \x01(\x04R\traftIndex\"\xb0\x05\n" +
+	"raft_index\x18\x0e \x01(\x04R\traftIndex\"\x90\x06\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1279,7 +1298,9 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x05roots\x18\x13 \x01(\x03R\x05roots\x12\x1f\n" +
 	"\vroots_bytes\x18\x14 \x01(\x03R\n" +
 	"rootsBytes\x12\x16\n" +
-	"\x06events\x18\x15 \x01(\x03R\x06events*\x8b\x01\n" +
+	"\x06events\x18\x15 \x01(\x03R\x06events\x12 \n" +
+	"\vquarantined\x18\x16 \x01(\bR\vquarantined\x12<\n" +
+	"\fverified_age\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\vverifiedAge*\x8b\x01\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12MEMBER_STATE_ALIVE\x10\x01\x12\x18\n" +
@@ -1341,17 +1362,18 @@ var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
 	1,  // 11: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
 	14, // 12: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
 	14, // 13: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
-	6,  // 14: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
-	8,  // 15: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
-	10, // 16: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
-	7,  // 17: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
-	9,  // 18: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
-	11, // 19: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
-	17, // [17:20] is the sub-list for method output_type
-	14, // [14:17] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	14, // 14: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
+	6,  // 15: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
+	8,  // 16: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
+	10, // 17: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
+	7,  // 18: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
+	9,  // 19: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
+	11, // 20: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
+	18, // [18:21] is the sub-list for method output_type
+	15, // [15:18] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cluster_proto_init() }

@@ -1554,6 +1554,356 @@ func (*PermitResponse) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
+// DigestRequest asks for the digest of a shard's state.
+type DigestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The asking node's idea of the shard's range; refused when it differs.
+	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// The end of the range, exclusive; "\x00": the end of the key space.
+	RangeEnd []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// The lineage of the revision.
+	Lineage uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The revision; 0: the newest that is there.
+	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Tell each key of these buckets, too.
+	Buckets []uint32 `protobuf:"varint,6,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	// Compare the state with etcd's at that revision instead: the keys that differ
+	// are told, and no buckets.
+	Etcd          bool `protobuf:"varint,7,opt,name=etcd,proto3" json:"etcd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestRequest) Reset() {
+	*x = DigestRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestRequest) ProtoMessage() {}
+
+func (x *DigestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
+func (*DigestRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DigestRequest) GetShardId() uint64 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *DigestRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *DigestRequest) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *DigestRequest) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
+func (x *DigestRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DigestRequest) GetBuckets() []uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *DigestRequest) GetEtcd() bool {
+	if x != nil {
+		return x.Etcd
+	}
+	return false
+}
+
+// DigestResponse is the digest of a shard's state. Equal states have equal
+// digests, and others most likely do not.
+type DigestResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Keys in the state.
+	Keys int64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Bytes of them, encoded as etcd does.
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// For each bucket the sum of the hashes of its keys. A key is in the bucket of
+	// its mod revision.
+	Buckets []uint64 `protobuf:"fixed64,4,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	// The keys of the buckets that were asked for; with etcd, those that differ.
+	KeyDigests []*KeyDigest `protobuf:"bytes,5,rep,name=key_digests,json=keyDigests,proto3" json:"key_digests,omitempty"`
+	// There are more of them.
+	More          bool `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestResponse) Reset() {
+	*x = DigestResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestResponse) ProtoMessage() {}
+
+func (x *DigestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
+func (*DigestResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DigestResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DigestResponse) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *DigestResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *DigestResponse) GetBuckets() []uint64 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *DigestResponse) GetKeyDigests() []*KeyDigest {
+	if x != nil {
+		return x.KeyDigests
+	}
+	return nil
+}
+
+func (x *DigestResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// KeyDigest is one key of a state.
+type KeyDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The revision of its last change; 0: it is not there.
+	ModRevision int64 `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
+	// The hash of all there is of it.
+	Hash          uint64 `protobuf:"fixed64,3,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyDigest) Reset() {
+	*x = KeyDigest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyDigest) ProtoMessage() {}
+
+func (x *KeyDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyDigest.ProtoReflect.Descriptor instead.
+func (*KeyDigest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *KeyDigest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyDigest) GetModRevision() int64 {
+	if x != nil {
+		return x.ModRevision
+	}
+	return 0
+}
+
+func (x *KeyDigest) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+// RecheckRequest says that a copy differs.
+type RecheckRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The node that found it, for logs.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecheckRequest) Reset() {
+	*x = RecheckRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecheckRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecheckRequest) ProtoMessage() {}
+
+func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecheckRequest.ProtoReflect.Descriptor instead.
+func (*RecheckRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RecheckRequest) GetShardId() uint64 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *RecheckRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// RecheckResponse says that the node has heard it.
+type RecheckResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecheckResponse) Reset() {
+	*x = RecheckResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecheckResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecheckResponse) ProtoMessage() {}
+
+func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecheckResponse.ProtoReflect.Descriptor instead.
+func (*RecheckResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
@@ -1661,7 +2011,31 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\rPermitRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\apurpose\x18\x02 \x01(\tR\apurpose\"\x10\n" +
-	"\x0ePermitResponse2\xd4\x05\n" +
+	"\x0ePermitResponse\"\xbd\x01\n" +
+	"\rDigestRequest\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x03 \x01(\fR\brangeEnd\x12\x18\n" +
+	"\alineage\x18\x04 \x01(\x04R\alineage\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
+	"\abuckets\x18\x06 \x03(\rR\abuckets\x12\x12\n" +
+	"\x04etcd\x18\a \x01(\bR\x04etcd\"\xc4\x01\n" +
+	"\x0eDigestResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\abuckets\x18\x04 \x03(\x06R\abuckets\x12>\n" +
+	"\vkey_digests\x18\x05 \x03(\v2\x1d.shardwatch.peer.v1.KeyDigestR\n" +
+	"keyDigests\x12\x12\n" +
+	"\x04more\x18\x06 \x01(\bR\x04more\"T\n" +
+	"\tKeyDigest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12!\n" +
+	"\fmod_revision\x18\x02 \x01(\x03R\vmodRevision\x12\x12\n" +
+	"\x04hash\x18\x03 \x01(\x06R\x04hash\"?\n" +
+	"\x0eRecheckRequest\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x11\n" +
+	"\x0fRecheckResponse2\xf9\x06\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
@@ -1672,7 +2046,9 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\rIdentifyToken\x12(.shardwatch.peer.v1.IdentifyTokenRequest\x1a).shardwatch.peer.v1.IdentifyTokenResponse\x12[\n" +
 	"\n" +
 	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponse\x12Q\n" +
-	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01BFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
+	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01\x12O\n" +
+	"\x06Digest\x12!.shardwatch.peer.v1.DigestRequest\x1a\".shardwatch.peer.v1.DigestResponse\x12R\n" +
+	"\aRecheck\x12\".shardwatch.peer.v1.RecheckRequest\x1a#.shardwatch.peer.v1.RecheckResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_shardwatch_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -1686,7 +2062,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -1713,9 +2089,14 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*ReadPermission)(nil),        // 22: shardwatch.peer.v1.ReadPermission
 	(*PermitRequest)(nil),         // 23: shardwatch.peer.v1.PermitRequest
 	(*PermitResponse)(nil),        // 24: shardwatch.peer.v1.PermitResponse
-	(*v1.Event)(nil),              // 25: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 26: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*DigestRequest)(nil),         // 25: shardwatch.peer.v1.DigestRequest
+	(*DigestResponse)(nil),        // 26: shardwatch.peer.v1.DigestResponse
+	(*KeyDigest)(nil),             // 27: shardwatch.peer.v1.KeyDigest
+	(*RecheckRequest)(nil),        // 28: shardwatch.peer.v1.RecheckRequest
+	(*RecheckResponse)(nil),       // 29: shardwatch.peer.v1.RecheckResponse
+	(*v1.Event)(nil),              // 30: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 31: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
@@ -1723,35 +2104,40 @@ var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
 	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	25, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	26, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	30, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	31, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	27, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	27, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	32, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	32, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
 	20, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
 	21, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
 	22, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	0,  // 13: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	8,  // 14: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
-	12, // 15: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	10, // 16: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	14, // 17: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	16, // 18: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	18, // 19: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	23, // 20: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	1,  // 21: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 22: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	13, // 23: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	11, // 24: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	15, // 25: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	17, // 26: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	19, // 27: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	24, // 28: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	27, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
+	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	8,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
+	12, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	10, // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	14, // 18: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	16, // 19: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	18, // 20: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	23, // 21: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	25, // 22: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	28, // 23: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	1,  // 24: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 25: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	13, // 26: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	11, // 27: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	15, // 28: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	17, // 29: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	19, // 30: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	24, // 31: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	26, // 32: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	29, // 33: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	24, // [24:34] is the sub-list for method output_type
+	14, // [14:24] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -1772,7 +2158,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

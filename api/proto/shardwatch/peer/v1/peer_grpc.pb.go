@@ -27,6 +27,8 @@ const (
 	PeerService_IdentifyToken_FullMethodName = "/shardwatch.peer.v1.PeerService/IdentifyToken"
 	PeerService_ReadRights_FullMethodName    = "/shardwatch.peer.v1.PeerService/ReadRights"
 	PeerService_Permit_FullMethodName        = "/shardwatch.peer.v1.PeerService/Permit"
+	PeerService_Digest_FullMethodName        = "/shardwatch.peer.v1.PeerService/Digest"
+	PeerService_Recheck_FullMethodName       = "/shardwatch.peer.v1.PeerService/Recheck"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -60,6 +62,12 @@ type PeerServiceClient interface {
 	// list, or a long catch-up. The first response is the permit; it is given back
 	// when the call ends.
 	Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error)
+	// Digest sums up the state of a shard at one revision, for another node to
+	// compare. It takes as long as the bounded share of the CPU makes it.
+	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error)
+	// Recheck tells that the node's copy of a shard differs from another. The node
+	// judges for itself, soon.
+	Recheck(ctx context.Context, in *RecheckRequest, opts ...grpc.CallOption) (*RecheckResponse, error)
 }
 
 type peerServiceClient struct {
@@ -174,6 +182,26 @@ func (c *peerServiceClient) Permit(ctx context.Context, in *PermitRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PermitClient = grpc.ServerStreamingClient[PermitResponse]
 
+func (c *peerServiceClient) Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DigestResponse)
+	err := c.cc.Invoke(ctx, PeerService_Digest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerServiceClient) Recheck(ctx context.Context, in *RecheckRequest, opts ...grpc.CallOption) (*RecheckResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecheckResponse)
+	err := c.cc.Invoke(ctx, PeerService_Recheck_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -205,6 +233,12 @@ type PeerServiceServer interface {
 	// list, or a long catch-up. The first response is the permit; it is given back
 	// when the call ends.
 	Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error
+	// Digest sums up the state of a shard at one revision, for another node to
+	// compare. It takes as long as the bounded share of the CPU makes it.
+	Digest(context.Context, *DigestRequest) (*DigestResponse, error)
+	// Recheck tells that the node's copy of a shard differs from another. The node
+	// judges for itself, soon.
+	Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -238,6 +272,12 @@ func (UnimplementedPeerServiceServer) ReadRights(context.Context, *ReadRightsReq
 }
 func (UnimplementedPeerServiceServer) Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Permit not implemented")
+}
+func (UnimplementedPeerServiceServer) Digest(context.Context, *DigestRequest) (*DigestResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Digest not implemented")
+}
+func (UnimplementedPeerServiceServer) Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Recheck not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -368,6 +408,42 @@ func _PeerService_Permit_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PermitServer = grpc.ServerStreamingServer[PermitResponse]
 
+func _PeerService_Digest_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DigestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).Digest(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_Digest_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).Digest(ctx, req.(*DigestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PeerService_Recheck_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecheckRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).Recheck(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_Recheck_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).Recheck(ctx, req.(*RecheckRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -390,6 +466,14 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadRights",
 			Handler:    _PeerService_ReadRights_Handler,
+		},
+		{
+			MethodName: "Digest",
+			Handler:    _PeerService_Digest_Handler,
+		},
+		{
+			MethodName: "Recheck",
+			Handler:    _PeerService_Recheck_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+	"slices"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// renewal asks for a copy that is wrong to be loaded anew, and not from those to
+// avoid.
+type renewal struct {
+	wrong *cache.Cache
+	id    shard.ID
+	avoid []shard.NodeID
+	begun chan bool // capacity 1: whether it was
+}
+
+// renew puts a new copy in the place of a wrong one. Nothing is inherited: what is
+// wrong may be anywhere in it. Those who watch or read there are served by others
+// until the new one is loaded, and lose nothing; so do nodes that follow it.
+func (s *store) renew(ctx context.Context, r renewal) {
+	m := s.n.placement.Map()
+	sh, ok := m.Shard(r.id)
+	s.mu.Lock()
+	old := s.replicas[r.id]
+	if !ok || old == nil || old.cache != r.wrong || !slices.Contains(sh.Replicas, s.n.self) {
+		s.mu.Unlock()
+		r.begun <- false // it has gone already
+		return
+	}
+	delete(s.replicas, r.id)
+	s.mu.Unlock()
+	old.stop()
+	<-old.done
+	h := s.start(ctx, m, &sh, nil, nil, r.avoid)
+	h.renewed = true
+	s.mu.Lock()
+	s.replicas[r.id] = h
+	s.mu.Unlock()
+	s.running.Go(func() { s.welcome(h) })
+	s.n.router.Kick()
+	r.begun <- true
+}

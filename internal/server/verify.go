@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+var errNoVerifier = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node compares no copies"}
+
+// Digest implements peerv1.PeerServiceServer.
+func (s *peerService) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+	v := s.srv.cfg.Verifier
+	if v == nil {
+		return nil, wire.Status(errNoVerifier)
+	}
+	out, err := v.Digest(ctx, r)
+	return out, wire.Status(err)
+}
+
+// Recheck implements peerv1.PeerServiceServer.
+func (s *peerService) Recheck(_ context.Context, r *peerv1.RecheckRequest) (*peerv1.RecheckResponse, error) {
+	if v := s.srv.cfg.Verifier; v != nil {
+		v.Recheck(shard.ID(r.GetShardId()), shard.NodeID(r.GetNode()))
+	}
+	return &peerv1.RecheckResponse{}, nil
+}
+
+// Verify implements shardwatchv1.AdminServiceServer.
+func (s *adminService) Verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStreamingServer[shardwatchv1.VerifyResponse]) error {
+	return wire.Status(s.verify(r, out))
+}
+
+// verify names to a caller the keys that the caller may read, and no others.
+func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStreamingServer[shardwatchv1.VerifyResponse]) error {
+	v := s.srv.cfg.Verifier
+	if v == nil {
+		return errNoVerifier
+	}
+	caller, g := "", s.srv.cfg.Guard
+	if !open(g, kv.Range{}) {
+		var err error
+		if caller, err = g.Caller(out.Context()); err != nil {
+			return native(err)
+		}
+	}
+	var ids []shard.ID
+	for _, id := range r.GetShardIds() {
+		ids = append(ids, shard.ID(id))
+	}
+	return v.Verify(out.Context(), ids, r.GetEtcd(), func(m *shardwatchv1.VerifyResponse) error {
+		all := len(m.GetDifferences())
+		m.Differences = slices.DeleteFunc(m.GetDifferences(), func(d *shardwatchv1.KeyDifference) bool {
+			return g != nil && g.MayRead(caller, kv.Single(string(d.GetKey()))) != nil
+		})
+		m.More = m.GetMore() || len(m.GetDifferences()) < all
+		return out.Send(m)
+	})
+}
