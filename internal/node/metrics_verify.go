@@ -17,7 +17,7 @@ func (n *Node) registerVerify(m metric.Meter) error {
 		quarantines = in.counter("shardwatch.verify.quarantines", "{copy}", "Copies of this node that were wrong, and were loaded anew.")
 		quarantined = in.gauge("shardwatch.verify.quarantined", "{copy}", "Copies of this node that are being loaded anew because they were wrong.")
 		bytes       = in.counter("shardwatch.verify.summed", "By", "Bytes of this node's copies that were summed up, for itself and for others.")
-		busy        = in.total("shardwatch.verify.busy", "Time that it took.")
+		busy        = in.total("shardwatch.verify.busy", "Time of a CPU that summing up took.")
 		age         = in.seconds("shardwatch.verify.age", "Time since the copy of this node that was looked at longest ago was found to be equal, of those that it compares. Absent while there is none.")
 	)
 	if err := errors.Join(in.errs...); err != nil {
