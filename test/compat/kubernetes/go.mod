@@ -2,7 +2,10 @@ module github.com/shardwatch/shardwatch/test/compat/kubernetes
 
 go 1.26.0
 
-require k8s.io/apiserver v0.37.2
+require (
+	k8s.io/apiserver v0.37.2
+	sigs.k8s.io/yaml v1.6.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -105,5 +108,4 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-	sigs.k8s.io/yaml v1.6.0 // indirect
 )
