@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,12 @@ func (c *cursor) close() {
 	if c.release != nil {
 		c.release()
 	}
+}
+
+// ended reports whether the cache is no longer served.
+func (c *cursor) ended() bool {
+	_, ended := c.cache.Reached(0)
+	return ended
 }
 
 // progress returns the revision up to which the shard has nothing more.
@@ -279,6 +286,10 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		}
 	}
 	if held {
+		// A cache that has ended since its revision was taken wakes all who wait.
+		if slices.ContainsFunc(w.cursors, func(c cursor) bool { return c.revision > 0 && c.ended() }) {
+			return 0, dst, cache.ErrRetired
+		}
 		w.together.frontier.await(&w.together.held, lowest)
 		if !mutant.On("transaction-torn") {
 			return 0, dst, nil

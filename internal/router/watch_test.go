@@ -277,6 +277,48 @@ func TestWatchWaitsForTheLateShard(t *testing.T) {
 	x.w.Close()
 }
 
+// A shard is split while it has something that another one is too late for. The
+// watch finds its new home, and is not woken again and again meanwhile.
+func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	r := start(t, h, n)
+	m := cachetest.Map(1, []string{"h", "m"}, "here")
+	n.Use(m)
+	x := open(t, r, kv.Range{}, cachetest.Start+1)
+	n.Gate(2).Limit(cachetest.Start)
+	first, second := h.Commit(cachetest.Put("p", "1")), h.Commit(cachetest.Put("a", "1"))
+	eventually(t, "the others have it", func() bool { return n.Replica(1).Progress() == second && n.Replica(3).Progress() >= first })
+	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
+		t.Fatalf("%d before all shards are there: %v", revision, err)
+	}
+	m.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 1}
+	m, err := shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Split{Shard: 1, At: []string{"c"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Use(m)
+	n.Gate(2).Limit(first)
+	if revision, _, err := next(t, x.w); revision != first || err != nil {
+		t.Fatalf("%d, not %d: %v", revision, first, err)
+	}
+	const most = 1000
+	x.bell.Wake()
+	for i := 0; x.bell.heard(); i++ {
+		if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
+			t.Fatalf("%d before all shards are there: %v", revision, err)
+		}
+		if i == most {
+			t.Fatal("the watch is woken without end")
+		}
+	}
+	n.Gate(2).Limit(0)
+	if revision, _, err := next(t, x.w); revision != second || err != nil {
+		t.Fatalf("%d, not %d: %v", revision, second, err)
+	}
+	x.w.Close()
+}
+
 // A watch whose shards have no home ends after a while, with an error that
 // says so and can be tried again.
 func TestWatchWithoutHome(t *testing.T) {
