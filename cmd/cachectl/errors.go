@@ -26,9 +26,25 @@ type nobodyError struct {
 }
 
 func (e *nobodyError) Error() string {
-	return fmt.Sprintf("nobody answers at %s: %v\n"+
-		"Start a cluster with 'cachenode dev', or name one with --endpoints (or CACHECTL_ENDPOINTS).",
-		strings.Join(e.endpoints, ", "), e.err)
+	return fmt.Sprintf("nobody answers at %s: %v\n%s", strings.Join(e.endpoints, ", "), e.err, e.advice())
+}
+
+// advice is what to try. What failed in a handshake gRPC tells in words only.
+func (e *nobodyError) advice() string {
+	text := e.err.Error()
+	switch {
+	case strings.Contains(text, "first record does not look like a TLS handshake"):
+		return "The nodes do not speak TLS: leave out --tls, --cacert, --cert and --key."
+	case strings.Contains(text, "tls: certificate required"):
+		return "The nodes want a certificate: give --cert and --key."
+	case strings.Contains(text, "remote error: tls: "):
+		return "The nodes refuse the certificate of --cert; their log says why."
+	case strings.Contains(text, "tls: failed to verify certificate"):
+		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
+	case strings.Contains(text, "error reading server preface"):
+		return "Somebody listens there, and hangs up: if the nodes speak TLS, give --cacert (or --tls)."
+	}
+	return "Start a cluster with 'cachenode dev', or name one with --endpoints (or CACHECTL_ENDPOINTS)."
 }
 
 func (e *nobodyError) Unwrap() error { return e.err }

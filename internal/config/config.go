@@ -122,6 +122,9 @@ type Listen struct {
 
 // Limits bound what one client can cost.
 type Limits struct {
+	// Connections is how many connections clients may have, together: one more is
+	// closed at once.
+	Connections int
 	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
 	WatchesPerStream int
 	// StreamsPerConnection: a stream more waits until another ends (HTTP/2).
@@ -220,6 +223,7 @@ func Defaults() Config {
 		// etcd's default.
 		WatchProgressNotifyInterval: 10 * time.Minute,
 		Limits: Limits{
+			Connections:          50_000,
 			WatchesPerStream:     100_000,
 			StreamsPerConnection: 10_000,
 			MessageBytes:         2 * MiB,

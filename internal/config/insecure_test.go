@@ -25,9 +25,12 @@ func TestOpenPortsAreSpelledOut(t *testing.T) {
 		"nothing is protected": {func(*config.Config) {}, all, nil},
 		"all is":               {files, nil, nil},
 		"all but HTTP":         {func(c *config.Config) { files(c); c.HTTPTLS.Cert, c.HTTPTLS.Key = "", "" }, all[4:], nil},
-		"HTTP is open":         {func(c *config.Config) { files(c); c.HTTPTLS.Cert, c.HTTPTLS.Key, c.Insecure = "", "", config.Ports{"http"} }, nil, all[4:]},
-		"the wrong one is":     {func(c *config.Config) { c.Insecure = config.Ports{"peer", "gossip"} }, []string{all[0], all[4]}, nil},
-		"all is open":          {func(c *config.Config) { _ = c.Insecure.Set("all") }, nil, all},
+		"HTTP is open": {func(c *config.Config) {
+			files(c)
+			c.HTTPTLS.Cert, c.HTTPTLS.Key, c.Insecure = "", "", config.Ports{"http"}
+		}, nil, all[4:]},
+		"the wrong one is": {func(c *config.Config) { c.Insecure = config.Ports{"peer", "gossip"} }, []string{all[0], all[4]}, nil},
+		"all is open":      {func(c *config.Config) { _ = c.Insecure.Set("all") }, nil, all},
 		"loopback": {func(c *config.Config) {
 			for _, l := range []*string{&c.Listen.Client, &c.Listen.Peer, &c.Listen.Raft, &c.Listen.Gossip, &c.Listen.HTTP} {
 				*l = "127.0.0.1" + *l

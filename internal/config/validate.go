@@ -300,6 +300,9 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.DrainTimeout <= 0 {
 		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)
 	}
+	if c.Limits.Connections < 1 {
+		m.addf("--max-connections %d: at least 1", c.Limits.Connections)
+	}
 	if c.Limits.WatchesPerStream < 1 {
 		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
 	}

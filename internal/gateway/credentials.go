@@ -129,10 +129,11 @@ func (s *sniffed) sniff() (bool, error) {
 	return true, nil
 }
 
-// hand returns the connection for somebody else. gRPC takes its deadline off
-// once it has heard of that; by then, it may be the other's.
+// hand returns the connection for somebody else, without gRPC's deadline. gRPC
+// takes it off once it has heard of that; by then, it may be the other's.
 func (s *sniffed) hand() net.Conn {
 	s.handed.Store(true)
+	_ = s.Conn.SetDeadline(time.Time{}) // of a closed one: the next read tells
 	return &sniffed{Conn: s.Conn, head: s.head}
 }
 

@@ -22,8 +22,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// headerTimeout is how long a client may take to send a request's header.
-const headerTimeout = 30 * time.Second
+// headerTimeout is how long a client may take to send a request's header,
+// idleTimeout how long it may stay without another request.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
 
 // inside is the size of the buffer between the gateway and the gRPC server.
 const inside = 256 << 10
@@ -75,6 +79,7 @@ func New(maxRequest int64) (*Gateway, error) {
 	g.web = &http.Server{
 		Handler:           http.MaxBytesHandler(all, maxRequest),
 		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		ConnState:         g.count,
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -38,6 +39,9 @@ type Config struct {
 	// Transport carries the gossip; nil: UDP and TCP on BindAddr. Run shuts it
 	// down, so that it serves one Membership only.
 	Transport Transport
+	// Streams bounds the TCP connections that others open; none of them ever
+	// settles. nil: no bound. Not used with Transport.
+	Streams *netlimit.Limit
 	// SecretKeys encrypt the gossip, AES-GCM with 16, 24 or 32 bytes each. The
 	// first encrypts, all decrypt; SetKeys changes them. None: not encrypted.
 	SecretKeys [][]byte

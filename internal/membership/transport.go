@@ -2,15 +2,19 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // Transport carries gossip packets and streams. [Network] makes one that lives
@@ -23,17 +27,29 @@ type Transport interface {
 }
 
 // socketTransport is memberlist's own, over UDP and TCP, with streams that end
-// when ctx does: memberlist's exchanges cannot be stopped otherwise.
+// when ctx does: memberlist's exchanges cannot be stopped otherwise. Those that
+// others open are bounded, in number and in bytes: memberlist reads up to 20 MB
+// of each before it knows whether the sender has the key.
 type socketTransport struct {
 	*memberlist.NetTransport
-	ctx context.Context // memberlist's interface has none
+	ctx     context.Context // memberlist's interface has none
+	limit   *netlimit.Limit // nil: no bound
+	streams chan net.Conn
+
+	once           sync.Once
+	stopping, done chan struct{} // closed when nobody takes streams, and when none comes
+	admitting      sync.WaitGroup
 }
+
+// maxState bounds what is read of a stream, in bytes: the metadata of all
+// members, about 600 bytes each.
+const maxState = 4 << 20
 
 // bindAttempts is how often port 0 is tried: the port that TCP got may be
 // taken for UDP.
 const bindAttempts = 10
 
-func listenSockets(ctx context.Context, bind string, logger *log.Logger) (*socketTransport, error) {
+func listenSockets(ctx context.Context, bind string, limit *netlimit.Limit, logger *log.Logger) (*socketTransport, error) {
 	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
 		return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
@@ -49,7 +65,12 @@ func listenSockets(ctx context.Context, bind string, logger *log.Logger) (*socke
 	for attempt := 1; ; attempt++ {
 		t, err := memberlist.NewNetTransport(cfg)
 		if err == nil {
-			return &socketTransport{NetTransport: t, ctx: ctx}, nil
+			s := &socketTransport{
+				NetTransport: t, ctx: ctx, limit: limit, streams: make(chan net.Conn),
+				stopping: make(chan struct{}), done: make(chan struct{}),
+			}
+			s.admitting.Go(s.admit)
+			return s, nil
 		}
 		// memberlist formats the cause away, so look at the text.
 		inUse := strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
@@ -57,6 +78,71 @@ func listenSockets(ctx context.Context, bind string, logger *log.Logger) (*socke
 			return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
 		}
 	}
+}
+
+// admit hands the streams on that others open, until Shutdown.
+func (t *socketTransport) admit() {
+	for {
+		select {
+		case <-t.done:
+			return
+		case conn := <-t.NetTransport.StreamCh():
+			if t.limit != nil {
+				admitted, ok := t.limit.Admit(conn)
+				if !ok {
+					continue
+				}
+				conn = admitted
+			}
+			select {
+			case t.streams <- &boundedConn{Conn: conn, left: maxState}:
+			case <-t.stopping:
+				_ = conn.Close()
+			}
+		}
+	}
+}
+
+// StreamCh returns the streams that others opened.
+func (t *socketTransport) StreamCh() <-chan net.Conn { return t.streams }
+
+// IngestStream hands over a stream of our own.
+func (t *socketTransport) IngestStream(conn net.Conn) error {
+	select {
+	case t.streams <- conn:
+		return nil
+	case <-t.stopping:
+		return net.ErrClosed
+	}
+}
+
+// Shutdown closes the sockets. It may be called twice.
+func (t *socketTransport) Shutdown() error {
+	t.once.Do(func() {
+		close(t.stopping)
+		_ = t.NetTransport.Shutdown() // always nil; it waits until its streams are taken
+		close(t.done)
+		t.admitting.Wait()
+	})
+	return nil
+}
+
+// boundedConn is a stream of which so much may be read.
+type boundedConn struct {
+	net.Conn
+	left int
+}
+
+var errState = errors.New("more than a node has to say")
+
+// Read implements net.Conn.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, errState
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 // DialTimeout dials addr.

@@ -86,6 +86,9 @@ type Config struct {
 	Cache   cache.Config
 	Server  server.Config
 	EtcdAPI etcdapi.Config
+	// MaxConnections is how many connections clients may have, together; one more
+	// is closed at once.
+	MaxConnections int
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
@@ -138,7 +141,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
@@ -173,6 +176,9 @@ func (c *Config) Validate() error {
 	}
 	if c.HistoryInterval <= 0 {
 		errs = append(errs, fmt.Errorf("history interval: %v must be above 0", c.HistoryInterval))
+	}
+	if c.MaxConnections < 1 {
+		errs = append(errs, fmt.Errorf("--max-connections: %d is below 1", c.MaxConnections))
 	}
 	if c.MaxEtcdLists < 1 {
 		errs = append(errs, fmt.Errorf("--max-etcd-lists: %d is below 1", c.MaxEtcdLists))

@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // register has the node's state observed at each scrape: nothing is counted
@@ -156,5 +158,5 @@ func (n *Node) register(m metric.Meter) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(n.registerWatches(m), n.registerLineage(m), n.registerVerify(m), n.registerCluster(m), n.registerEtcd(m), n.registerCalls(m))
+	return errors.Join(netlimit.Register(m, n.limits.all()...), n.registerWatches(m), n.registerLineage(m), n.registerVerify(m), n.registerCluster(m), n.registerEtcd(m), n.registerCalls(m))
 }

@@ -31,6 +31,7 @@ type Node struct {
 	self shard.NodeID
 	log  *slog.Logger
 
+	limits    limits
 	members   *membership.Membership
 	placement *placement.Placement
 	peers     *peers
@@ -68,6 +69,8 @@ func New(cfg Config) (*Node, error) {
 	if err := n.identify(); err != nil {
 		return nil, err
 	}
+	n.limits = newLimits(&n.cfg)
+	n.cfg.Listeners = n.limits.listeners(cfg.Listeners)
 	if err := n.buildMembership(); err != nil {
 		return nil, err
 	}
@@ -110,6 +113,7 @@ func New(cfg Config) (*Node, error) {
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
+	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
 	}
@@ -138,7 +142,7 @@ func (n *Node) identify() error {
 func (n *Node) buildMembership() error {
 	c := membership.Defaults()
 	c.Self, c.Join, c.SecretKeys, c.Logger = n.cfg.Self, n.cfg.Join, n.cfg.GossipKeys, n.log
-	c.BindAddr = n.cfg.GossipBind
+	c.BindAddr, c.Streams = n.cfg.GossipBind, n.limits.gossip
 	c.AdvertiseAddr = n.cfg.Self.GossipAddress
 	if s := n.cfg.Simulation; s != nil {
 		c.Transport = s.Gossip
@@ -156,7 +160,7 @@ func (n *Node) buildPlacement() error {
 	c.Name, c.UUID, c.DataDir = n.self, n.cfg.Self.UUID, n.cfg.DataDir
 	c.BootstrapExpect, c.Address = n.cfg.Self.BootstrapExpect, n.cfg.Self.RaftAddress
 	c.Listener, c.ServerTLS, c.ClientTLS = n.cfg.Listeners.Raft, n.cfg.PeerServerTLS, n.cfg.PeerClientTLS
-	c.Spec, c.Logger = n.cfg.Spec, n.log
+	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
 	c.Members = n.members.Members
 	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
 	c.Reports, c.Halve = n.reports, n.halve

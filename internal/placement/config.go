@@ -35,6 +35,10 @@ type Config struct {
 	ServerTLS *tls.Config
 	ClientTLS func() *tls.Config
 
+	// Failed is told of connections to the raft port that fail in their handshake;
+	// nil: nobody is.
+	Failed func(from net.Addr, err error)
+
 	// Network and Disk stand for the network and the data directory in
 	// simulations. With them Listener and DataDir are not used.
 	Network *MemNetwork

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	connectionsPerPeer = 3
 	ioTimeout          = 5 * time.Second
+	handshakeTimeout   = 10 * time.Second
 )
 
 // stream is the raft port. It owns every connection that it made or took, and
@@ -25,6 +27,7 @@ type stream struct {
 	address  string
 	server   *tls.Config
 	client   func() *tls.Config
+	failed   func(net.Addr, error)
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // guarded by mu; nil once closed
@@ -34,22 +37,48 @@ type stream struct {
 
 func newStream(cfg *Config) *stream {
 	return &stream{
-		listener: cfg.Listener, address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS,
+		listener: cfg.Listener, address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS, failed: cfg.Failed,
 		conns: make(map[net.Conn]struct{}),
 	}
 }
 
 // Accept takes the next connection. A TLS handshake happens with its first
-// read, so that nobody can stop others by not making one.
+// read, so that nobody can stop others by not making one. Until something was
+// read it has a deadline: raft itself waits for ever.
 func (s *stream) Accept() (net.Conn, error) {
 	c, err := s.listener.Accept()
 	if err != nil {
 		return nil, err
 	}
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // of a closed one: the first read tells
 	if s.server != nil {
 		c = tls.Server(c, s.server)
 	}
-	return s.own(c)
+	return s.own(&firstRead{Conn: c, failed: s.failed})
+}
+
+// firstRead is a connection whose deadline ends with its first read. Only one
+// goroutine reads it, as raft does.
+type firstRead struct {
+	net.Conn
+	failed func(net.Addr, error)
+	done   bool
+}
+
+// Read implements net.Conn.
+func (c *firstRead) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.done {
+		return n, err
+	}
+	c.done = true
+	if err == nil {
+		return n, c.Conn.SetDeadline(time.Time{})
+	}
+	if c.failed != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		c.failed(c.RemoteAddr(), err)
+	}
+	return n, err
 }
 
 // Dial connects to another voter. One that is known to be gone is refused at

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
@@ -102,6 +103,9 @@ type Config struct {
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config
+	// ClientFailed and PeerFailed are told of connections that fail in their
+	// handshake; nil: nobody is.
+	ClientFailed, PeerFailed func(from net.Addr, err error)
 
 	// MaxWatchesPerStream and MaxStreamsPerConnection bound what a client may
 	// open.

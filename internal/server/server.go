@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 		}
 		creds = s.gateway.Credentials(cfg.ClientTLS)
 	}
-	s.clients = grpc.NewServer(append(s.options(creds),
+	s.clients = grpc.NewServer(append(s.options(creds, cfg.ClientFailed, idleTimeout),
 		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
@@ -94,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
 
-	s.peers = grpc.NewServer(s.options(plain(cfg.PeerTLS))...)
+	s.peers = grpc.NewServer(s.options(plain(cfg.PeerTLS), cfg.PeerFailed, 0)...)
 	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
@@ -123,7 +123,12 @@ const (
 // looked at. Clients send little; what is bigger is read past it.
 const readBuffer = 4 << 10
 
-func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOption {
+// options are those of a server whose connections without a call end after idle;
+// 0: they do not.
+func (s *Server) options(creds credentials.TransportCredentials, failed func(net.Addr, error), idle time.Duration) []grpc.ServerOption {
+	if failed != nil {
+		creds = &handshakes{creds, failed}
+	}
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
@@ -133,7 +138,9 @@ func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOp
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(maxHeader),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 	}
 }

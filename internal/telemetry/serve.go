@@ -36,6 +36,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Con
 	}
 	srv := &http.Server{
 		Handler:           h,
+		ConnState:         settle,
 		TLSConfig:         secure,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
@@ -69,6 +70,17 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Con
 		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// settle tells a listener that bounds pending connections of one that has got
+// through its handshake.
+func settle(c net.Conn, s http.ConnState) {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	if pending, ok := c.(interface{ Settle() }); ok && s == http.StateActive {
+		pending.Settle()
+	}
 }
 
 // identified lets requests without a verified certificate through to the probes

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/certtest"
+)
+
+// listen takes connections with c, or without TLS, and ends them.
+func listen(t *testing.T, c *tls.Config) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if c == nil {
+					_, _ = conn.Read(make([]byte, 1024))
+					_, _ = conn.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00")) // settings of HTTP/2
+					return
+				}
+				secured := tls.Server(conn, c)
+				if secured.Handshake() == nil {
+					_, _ = secured.Read(make([]byte, 1))
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// What is wrong with TLS is said with the flag that mends it.
+func TestAdviceAboutTLS(t *testing.T) {
+	ours, others := certtest.NewCA(t, "ours"), certtest.NewCA(t, "others")
+	files := certtest.NewFiles(t, ours.Issue(t, "client"), others)
+	secure := listen(t, &tls.Config{Certificates: []tls.Certificate{ours.Issue(t, "server").Pair}, NextProtos: []string{"h2"}})
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"TLS where there is none":      {[]string{"--endpoints", listen(t, nil), "--cacert", files.CA}, "The nodes do not speak TLS"},
+		"a CA that is not the servers": {[]string{"--endpoints", secure, "--cacert", files.CA}, "is not one of --cacert's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut strings.Builder
+			p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: &errOut}
+			if code := execute(t.Context(), p, append([]string{"status"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
+				t.Errorf("exit code %d, no %q in:\n%s", code, c.want, errOut.String())
+			}
+		})
+	}
+}

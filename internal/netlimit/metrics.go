@@ -1,0 +1,35 @@
+package netlimit
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Register has the figures of ports observed at each scrape.
+func Register(m metric.Meter, limits ...*Limit) error {
+	open, err1 := m.Int64ObservableGauge("shardwatch.net.connections", metric.WithUnit("{connection}"),
+		metric.WithDescription("Open connections of a port that have got through their handshake."))
+	pending, err2 := m.Int64ObservableGauge("shardwatch.net.pending", metric.WithUnit("{connection}"),
+		metric.WithDescription("Open connections of a port that are in their handshake."))
+	refused, err3 := m.Int64ObservableCounter("shardwatch.net.refused", metric.WithUnit("{connection}"),
+		metric.WithDescription("Connections that a port did not take: too many, too long in their handshake while others came, or with a handshake that failed."))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, l := range limits {
+			s := l.Stats()
+			port := attribute.String("port", s.Port)
+			o.ObserveInt64(open, int64(s.Settled), metric.WithAttributes(port))
+			o.ObserveInt64(pending, int64(s.Pending), metric.WithAttributes(port))
+			for why, n := range map[string]int64{"too_many": s.Refused, "pending": s.Dropped, "handshake": s.Failed} {
+				o.ObserveInt64(refused, n, metric.WithAttributes(port, attribute.String("why", why)))
+			}
+		}
+		return nil
+	}, open, pending, refused)
+	return err
+}

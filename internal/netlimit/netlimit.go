@@ -1,0 +1,198 @@
+package netlimit
+
+import (
+	"container/list"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says what a Limit allows.
+type Config struct {
+	// Port is whose connections these are, in logs and as a label.
+	Port string
+	// Max is how many connections may be settled. One more is closed at once.
+	Max int
+	// MaxPending is how many may be pending. One more ends the oldest.
+	MaxPending int
+	// Advice is logged when there are more than Max; it may be empty.
+	Advice string
+	// Logger is told of what was refused, of each kind once a while.
+	Logger *slog.Logger
+}
+
+// Limit bounds the connections of one port. Create it with New.
+type Limit struct {
+	cfg                      Config
+	refused, dropped, failed atomic.Int64
+
+	mu      sync.Mutex
+	settled int                  // guarded by mu
+	pending list.List            // of *Conn, the oldest first; guarded by mu
+	told    map[string]time.Time // when each kind was logged last; guarded by mu
+}
+
+// quiet is how long a kind of line is not logged again.
+const quiet = 10 * time.Second
+
+// New returns a Limit without connections.
+func New(cfg Config) *Limit {
+	return &Limit{cfg: cfg, told: make(map[string]time.Time)}
+}
+
+// Stats are the figures of a port.
+type Stats struct {
+	Port string
+	// Settled and Pending are open connections.
+	Settled, Pending int
+	// Refused were one too many, Dropped did not get through their handshake
+	// before others came, Failed failed in it.
+	Refused, Dropped, Failed int64
+}
+
+// Stats returns the figures as they are now.
+func (l *Limit) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{
+		Port: l.cfg.Port, Settled: l.settled, Pending: l.pending.Len(),
+		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(),
+	}
+}
+
+// Listener returns inner with its connections counted in.
+func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
+
+type listener struct {
+	net.Listener
+	limit *Limit
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted, ok := l.limit.Admit(c); ok {
+			return admitted, nil
+		}
+	}
+}
+
+// Admit counts a connection in, as pending. When there are too many it closes it
+// and returns false.
+func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
+	l.mu.Lock()
+	if l.settled >= l.cfg.Max {
+		l.mu.Unlock()
+		l.refused.Add(1)
+		attrs := []any{"max", l.cfg.Max, "from", address(c)}
+		if l.cfg.Advice != "" {
+			attrs = append(attrs, "advice", l.cfg.Advice)
+		}
+		l.tell("connections are refused: there are too many", attrs...)
+		_ = c.Close()
+		return nil, false
+	}
+	var oldest *Conn
+	if l.pending.Len() >= l.cfg.MaxPending {
+		oldest, _ = l.pending.Front().Value.(*Conn)
+		l.leaveLocked(oldest)
+	}
+	out := &Conn{Conn: c, limit: l}
+	out.place = l.pending.PushBack(out)
+	l.mu.Unlock()
+	if oldest != nil {
+		l.dropped.Add(1)
+		_ = oldest.Conn.Close()
+		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
+	}
+	return out, true
+}
+
+// Failed takes the news that a connection did not get through its handshake.
+func (l *Limit) Failed(from net.Addr, err error) {
+	l.failed.Add(1)
+	l.tell("a connection was refused", "from", from.String(), "error", err)
+}
+
+func (l *Limit) tell(what string, attrs ...any) {
+	l.mu.Lock()
+	now := time.Now()
+	told, ok := l.told[what]
+	fresh := !ok || now.Sub(told) >= quiet
+	if fresh {
+		l.told[what] = now
+	}
+	l.mu.Unlock()
+	if fresh {
+		l.cfg.Logger.Warn(what, append([]any{"port", l.cfg.Port}, attrs...)...)
+	}
+}
+
+func address(c net.Conn) string {
+	if a := c.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Conn is a connection that is counted until it is closed.
+type Conn struct {
+	net.Conn
+	limit *Limit
+	place *list.Element // among the pending ones; guarded by limit.mu
+	stage stage         // guarded by limit.mu
+}
+
+// stage is how far a connection is.
+type stage int
+
+const (
+	pending stage = iota
+	settled
+	gone
+)
+
+// Settle says that the connection has got through its handshake. It may be
+// called again.
+func (c *Conn) Settle() {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	if c.stage == pending {
+		c.limit.pending.Remove(c.place)
+		c.limit.settled++
+		c.stage = settled
+	}
+}
+
+// SetDeadline implements net.Conn. No deadline settles the connection.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.Settle()
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// Close implements net.Conn. It may be called again.
+func (c *Conn) Close() error {
+	c.limit.mu.Lock()
+	c.limit.leaveLocked(c)
+	c.limit.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (l *Limit) leaveLocked(c *Conn) {
+	switch c.stage {
+	case pending:
+		l.pending.Remove(c.place)
+	case settled:
+		l.settled--
+	case gone:
+	}
+	c.stage = gone
+}

@@ -1,0 +1,153 @@
+package netlimit_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/shardwatch/shardwatch/internal/netlimit"
+)
+
+// port is a limited listener on loopback.
+type port struct {
+	*netlimit.Limit
+	t *testing.T
+	l net.Listener
+}
+
+func listen(t *testing.T, cfg netlimit.Config) *port {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &port{netlimit.New(cfg), t, nil}
+	p.l = p.Listener(l)
+	t.Cleanup(func() { _ = p.l.Close() })
+	return p
+}
+
+// dial connects, and returns both ends.
+func (p *port) dial() (client, server net.Conn) {
+	p.t.Helper()
+	client, err := net.Dial("tcp", p.l.Addr().String())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = client.Close() })
+	if server, err = p.l.Accept(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = server.Close() })
+	return client, server
+}
+
+// ended waits until the other side closes.
+func ended(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) || isTimeout(err) {
+		t.Errorf("not closed: %v", err)
+	}
+}
+
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
+}
+
+func (p *port) expect(want netlimit.Stats) {
+	p.t.Helper()
+	if got := p.Stats(); got != want {
+		p.t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestHalfOpenConnectionsPushOutTheirOwn(t *testing.T) {
+	var log bytes.Buffer
+	p := listen(t, netlimit.Config{Port: "client", Max: 2, MaxPending: 2, Advice: "raise it", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	honest, server := p.dial()
+	if err := errors.Join(server.SetDeadline(time.Now().Add(time.Hour)), server.SetDeadline(time.Time{})); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := p.dial()
+	p.dial()
+	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2})
+	_, late := p.dial()
+	ended(t, first)
+	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Dropped: 1})
+	if err := late.SetDeadline(time.Time{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := server.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(honest, make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	// Both places are taken now: who comes is turned away, until somebody goes.
+	for range 3 {
+		away, err := net.Dial("tcp", p.l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer away.Close()
+		go func() { _, _ = p.l.Accept() }()
+		ended(t, away)
+	}
+	p.expect(netlimit.Stats{Port: "client", Settled: 2, Pending: 1, Dropped: 1, Refused: 3})
+	for range 2 {
+		_ = server.Close()
+	}
+	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 1, Dropped: 1, Refused: 3})
+	if n := strings.Count(log.String(), "connections are refused: there are too many"); n != 1 || !strings.Contains(log.String(), "raise it") {
+		t.Errorf("%d lines:\n%s", n, log.String())
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	p := listen(t, netlimit.Config{Port: "raft", Max: 1, MaxPending: 1})
+	reader := metric.NewManualReader()
+	if err := netlimit.Register(metric.NewMeterProvider(metric.WithReader(reader)).Meter("x"), p.Limit); err != nil {
+		t.Fatal(err)
+	}
+	p.dial()
+	_, server := p.dial()
+	_ = server.SetDeadline(time.Time{})
+	p.Failed(server.RemoteAddr(), io.EOF)
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]int64{}
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		switch d := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, point := range d.DataPoints {
+				why, _ := point.Attributes.Value("why")
+				values[m.Name+" "+why.AsString()] = point.Value
+			}
+		case metricdata.Gauge[int64]:
+			values[m.Name] = d.DataPoints[0].Value
+		}
+	}
+	for name, want := range map[string]int64{
+		"shardwatch.net.connections": 1, "shardwatch.net.pending": 0,
+		"shardwatch.net.refused too_many": 0, "shardwatch.net.refused pending": 1, "shardwatch.net.refused handshake": 1,
+	} {
+		if got, ok := values[name]; got != want || !ok {
+			t.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+}

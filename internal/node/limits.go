@@ -1,0 +1,44 @@
+package node
+
+import (
+	"net"
+
+	"github.com/shardwatch/shardwatch/internal/netlimit"
+)
+
+// limits bound the connections of each port.
+type limits struct {
+	clients, peers, raft, gossip, http *netlimit.Limit
+}
+
+// newLimits has room for a thousand nodes, each with two connections at a time,
+// and for five voters with raft's few each. What gossip carries over TCP is over
+// within milliseconds.
+func newLimits(cfg *Config) limits {
+	limit := func(port string, most, pending int, advice string) *netlimit.Limit {
+		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Advice: advice, Logger: cfg.Logger})
+	}
+	return limits{
+		clients: limit("client", cfg.MaxConnections, 1024, "see --max-connections"),
+		peers:   limit("peer", 4096, 256, ""), raft: limit("raft", 256, 64, ""),
+		gossip: limit("gossip", 64, 64, ""), http: limit("http", 512, 64, ""),
+	}
+}
+
+func (l limits) all() []*netlimit.Limit {
+	return []*netlimit.Limit{l.clients, l.peers, l.raft, l.gossip, l.http}
+}
+
+// listeners returns the open ports with their connections bounded.
+func (l limits) listeners(open Listeners) Listeners {
+	bound := func(limit *netlimit.Limit, inner net.Listener) net.Listener {
+		if inner == nil {
+			return nil
+		}
+		return limit.Listener(inner)
+	}
+	return Listeners{
+		Client: bound(l.clients, open.Client), Peer: bound(l.peers, open.Peer),
+		Raft: bound(l.raft, open.Raft), HTTP: bound(l.http, open.HTTP),
+	}
+}

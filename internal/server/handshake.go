@@ -1,0 +1,44 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// handshakeTimeout bounds the time from the connection to the end of its
+// handshakes, TLS's and HTTP/2's.
+const handshakeTimeout = 10 * time.Second
+
+// maxHeader bounds the headers of a call, in bytes: a token, a trace and
+// little else. gRPC's own bound is 16 MiB.
+const maxHeader = 64 << 10
+
+// idleTimeout is how long a client may be connected without a call. It connects
+// again when it has one; gRPC does so by itself.
+const idleTimeout = 30 * time.Minute
+
+// handshakes tells of handshakes that fail: gRPC does not, and an operator whose
+// certificate is refused would look for the reason at the wrong end.
+type handshakes struct {
+	credentials.TransportCredentials
+	failed func(from net.Addr, err error)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (h *handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
+	// Who connects and goes says nothing; a load balancer does.
+	if err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		h.failed(raw.RemoteAddr(), err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (h *handshakes) Clone() credentials.TransportCredentials {
+	return &handshakes{h.TransportCredentials.Clone(), h.failed}
+}
