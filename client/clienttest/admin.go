@@ -2,6 +2,7 @@ package clienttest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -59,6 +60,7 @@ func (n *Node) status() *pb.StatusResponse {
 		Watches: n.waiting.Load(), Connections: 1, Uptime: durationpb.New(90 * time.Minute),
 	}
 	self.Leader = n == n.c.nodes[0]
+	self.Draining = self.GetDraining() || slices.Contains(n.c.shardMap.GetDrained(), n.Name)
 	for _, s := range n.c.shardMap.GetShards() {
 		for i, name := range s.GetReplicas() {
 			if name != n.Name {

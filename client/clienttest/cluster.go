@@ -266,6 +266,7 @@ func (c *Cluster) membersLocked() []*pb.Member {
 	for i, n := range c.nodes {
 		m := n.member()
 		m.Leader = i == 0
+		m.Draining = m.GetDraining() || slices.Contains(c.shardMap.GetDrained(), n.Name)
 		out = append(out, m)
 	}
 	return out

@@ -109,7 +109,7 @@ func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan,
 		}
 		plan.Warnings = []string{doubt}
 	}
-	c.placeLocked(next)
+	c.placeLocked(next, r.GetUndrain() != nil || r.GetRebalance() != nil)
 	plan.Steps = steps(c.shardMap.GetShards(), next.GetShards())
 	if r.GetDryRun() {
 		return plan, nil
@@ -231,9 +231,10 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 	return doubt, nil
 }
 
-// placeLocked gives each shard its replicas: its pins first, then the nodes that
-// follow its own in their order, and none that is drained.
-func (c *Cluster) placeLocked(m *pb.ShardMap) {
+// placeLocked gives each shard its replicas: its pins first, then those that it
+// has, unless all are placed anew, then the nodes that follow its own in their
+// order, and none that is drained.
+func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
 	for i, s := range m.GetShards() {
 		var names []string
 		add := func(n string) {
@@ -243,6 +244,11 @@ func (c *Cluster) placeLocked(m *pb.ShardMap) {
 		}
 		for _, n := range s.GetPins() {
 			add(n)
+		}
+		for _, n := range s.GetReplicas() {
+			if !anew {
+				add(n)
+			}
 		}
 		for at := range c.nodes {
 			add(c.nodes[(int(s.GetId())-1+at)%len(c.nodes)].Name)

@@ -2,7 +2,7 @@
 // and shows what the cluster is made of. It uses the public client alone.
 //
 // Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
-// line is wrong.
+// line is wrong, 3 a change of the shard map was agreed on and goes on.
 package main
 
 import (
@@ -19,6 +19,7 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitGoesOn = 3
 )
 
 // process is what a command may touch of the process it runs in.
@@ -46,12 +47,16 @@ func execute(ctx context.Context, p process, args []string) int {
 	root.SetErr(p.stderr)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
+	var goesOn *goesOnError
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):
 		return exitDone
 	case errors.As(err, &usage):
 		_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
 		return exitUsage
+	case errors.As(err, &goesOn):
+		_, _ = io.WriteString(p.stderr, report(err))
+		return exitGoesOn
 	}
 	_, _ = io.WriteString(p.stderr, report(err))
 	return exitFailed

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -81,6 +82,12 @@ func TestScripts(t *testing.T) {
 				c := clusterOf(ts)
 				c.ForgetDeletes(c.Revision())
 			},
+			// hold-filling keeps replicas that a change moves half loaded;
+			// release-filling ends that.
+			"hold-filling":    func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(true) },
+			"release-filling": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(false) },
+			// lose-change has the answer to the next change get lost.
+			"lose-change": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).LoseChanges(1) },
 			// restore takes etcd back to a revision.
 			"restore": func(ts *testscript.TestScript, _ bool, args []string) {
 				revision, err := strconv.ParseInt(args[0], 10, 64)
@@ -162,6 +169,11 @@ func TestExitCodes(t *testing.T) {
 		"no such CA":         {[]string{"members", "--cacert", "/none"}, exitUsage, "--cacert"},
 		"bad timeout":        {[]string{"members", "--timeout", "0s"}, exitUsage, "positive"},
 		"bad shell":          {[]string{"completion", "tcsh"}, exitUsage, "fish"},
+		"a shard's number":   {[]string{"split", "0"}, exitUsage, "the number of a shard"},
+		"one shard":          {[]string{"merge", "3"}, exitUsage, "SHARD is missing"},
+		"no node":            {[]string{"drain"}, exitUsage, "NODE is missing"},
+		"nodes and owner":    {[]string{"move", "3", "--to", "a", "--owner", "b"}, exitUsage, "either --to"},
+		"an empty owner":     {[]string{"move", "3", "--owner", ""}, exitUsage, "--owner is empty"},
 		"nobody there":       {[]string{"members", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "--endpoints"},
 		"nobody to watch at": {[]string{"watch", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers at 127.0.0.1:1"},
 	} {
@@ -172,6 +184,50 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q: %s", code, c.code, c.says, errOut.String())
 			}
 		})
+	}
+}
+
+// notice tells when something was written.
+type notice struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan struct{}
+}
+
+func (n *notice) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case n.written <- struct{}{}:
+	default:
+	}
+	return n.text.Write(p)
+}
+
+func (n *notice) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+func TestInterruptedChangeGoesOn(t *testing.T) {
+	c, err := clienttest.Start(clienttest.Config{Replicas: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	c.HoldFilling(true)
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	told := &notice{written: make(chan struct{}, 1)}
+	go func() {
+		<-told.written // what is left: the change is agreed on
+		interrupt()
+	}()
+	p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: told}
+	code := execute(ctx, p, []string{"drain", "n1", "--endpoints", strings.Join(c.Endpoints(), ",")})
+	if text := told.String(); code != exitGoesOn || !strings.HasPrefix(text, "1 shard left, loading: 1 at n3 50 %\n") || !strings.Contains(text, "cachectl: interrupted: the change goes on; ") {
+		t.Errorf("exit code %d: %s", code, text)
 	}
 }
 

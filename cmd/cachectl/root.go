@@ -17,12 +17,13 @@ what the cluster is made of. Any node will do as an endpoint: the others are
 learned from it, and a watch goes on at another node when its node dies.
 
 Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command line
-is wrong.`,
+is wrong, 3 a change of the shard map was agreed on and goes on.`,
 		Example: `  cachectl watch --prefix /demo/            follow what happens
   cachectl put /demo/a hello                write (passed through to etcd)
   cachectl list --prefix /demo/ --keys-only
   cachectl shards                           who serves what, and how far it is
   cachectl watchers                         who watches what, and who lags
+  cachectl drain node-3                     take all shards from a node
   cachectl trace 4711                       where a revision spent its time
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
@@ -39,6 +40,7 @@ is wrong.`,
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
+		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)
 	return root

@@ -1,0 +1,473 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// goesOn is the end of the help of every command that changes the shard map.
+const goesOn = `
+--dry-run prints the plan and changes nothing. Once the voters have agreed, the
+change goes on by itself: the command waits until all is done, and tells on standard
+error what is left. Ctrl-C, and a --timeout that is given, end the waiting and not
+the change (exit code 3); --wait=false does not wait. The same command again waits
+again. Another change of the map meanwhile is no error, unless --if-version is
+given. -o json prints a line for each thing that happens: planned, progress, done.`
+
+// changing are the flags of commands that change the shard map.
+type changing struct {
+	s         *session
+	options   client.ChangeOptions
+	wait      bool
+	spellings map[string]string // of the API's fields, as flags and arguments
+}
+
+func newChanging(s *session, cmd *cobra.Command, spellings map[string]string) *changing {
+	c := &changing{s: s, spellings: spellings}
+	cmd.Long += "\n" + goesOn
+	cmd.Flags().BoolVar(&c.options.DryRun, "dry-run", false, "print the plan, and change nothing")
+	cmd.Flags().BoolVar(&c.options.Force, "force", false, "do it although it is refused for your own good; the refusal says when that helps")
+	cmd.Flags().Uint64Var(&c.options.IfVersion, "if-version", 0, "refuse unless the shard map has this version; 0: any")
+	cmd.Flags().BoolVar(&c.wait, "wait", true, "wait until all is done")
+	return c
+}
+
+func newSplitCommand(s *session) *cobra.Command {
+	var at []string
+	cmd := &cobra.Command{
+		Use:   "split SHARD",
+		Short: "Cut a shard in parts",
+		Long: `split cuts a shard in two, so that both parts have about as many keys, or where
+--at says. The parts are new shards with IDs of their own. Nothing is fetched anew:
+they take what the shard has, with its window and its watches, which notice
+nothing. The first part stays where the shard was, the others move to where the
+planner wants them.`,
+		Example: `  cachectl split 3
+  cachectl split 3 --at /pods/m --at /pods/t --dry-run`,
+		Args:              takes("SHARD"),
+		ValidArgsFunction: completes(s, shardIDs),
+	}
+	c := newChanging(s, cmd, map[string]string{"shard": "SHARD", "at": "--at"})
+	cmd.Flags().StringArrayVar(&at, "at", nil, "the first `key` of the next part; may be given several times")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := shardArg(cmd, "SHARD", args[0])
+		if err != nil {
+			return err
+		}
+		return c.run(cmd, client.SplitShard{Shard: id, At: at})
+	}
+	return cmd
+}
+
+func newMergeCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "merge SHARD SHARD",
+		Short: "Make one shard of two that touch",
+		Long: `merge makes one shard of two whose ranges touch. When they are not on the same
+nodes, the smaller one is brought to those of the larger one first. The merged
+shard is a new one with an ID of its own, and takes windows and watches of both.`,
+		Example: `  cachectl merge 3 4
+  cachectl merge 3 4 --dry-run`,
+		Args:              takes("SHARD", "SHARD"),
+		ValidArgsFunction: completes(s, shardIDs),
+	}
+	c := newChanging(s, cmd, map[string]string{"shard": "the first SHARD", "with": "the second SHARD"})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := shardArg(cmd, "SHARD", args[0])
+		if err != nil {
+			return err
+		}
+		with, err := shardArg(cmd, "SHARD", args[1])
+		if err != nil {
+			return err
+		}
+		return c.run(cmd, client.MergeShards{Shard: id, With: with})
+	}
+	return cmd
+}
+
+func newMoveCommand(s *session) *cobra.Command {
+	var to []string
+	var owner string
+	cmd := &cobra.Command{
+		Use:   "move SHARD --to NODE[,NODE...] | --owner NODE",
+		Short: "Say which nodes have a shard",
+		Long: `move says which nodes have a shard, the first of them as its owner, the one that
+watches etcd; or with --owner, only who owns it. A node that has not got the shard
+fetches it from one that has, and takes over when it has all of it.
+
+The shard is pinned: it stays there until it is moved again, or cachectl
+rebalance. While a pinned node is away, another one stands in for it.`,
+		Example: `  cachectl move 3 --to node-2,node-4
+  cachectl move 3 --owner node-2 --dry-run`,
+		Args:              takes("SHARD"),
+		ValidArgsFunction: completes(s, shardIDs),
+	}
+	c := newChanging(s, cmd, map[string]string{"shard": "SHARD", "to": "--to", "owner": "--owner"})
+	cmd.Flags().StringSliceVar(&to, "to", nil, "the `nodes` that have the shard, the owner first")
+	cmd.Flags().StringVar(&owner, "owner", "", "the `node` that owns the shard")
+	_ = cmd.RegisterFlagCompletionFunc("to", completes(s, nodeNames)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("owner", completes(s, nodeNames))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := shardArg(cmd, "SHARD", args[0])
+		if err != nil {
+			return err
+		}
+		if given := cmd.Flags().Changed; given("to") == given("owner") {
+			return &usageError{cmd.CommandPath(), errors.New("give either --to, the nodes that have the shard, or --owner, the one that owns it")}
+		} else if given("owner") && owner == "" {
+			return &usageError{cmd.CommandPath(), errors.New("--owner is empty: name a node")}
+		}
+		return c.run(cmd, client.MoveShard{Shard: id, To: to, Owner: owner})
+	}
+	return cmd
+}
+
+func newDrainCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain NODE...",
+		Short: "Take all shards from a node",
+		Long: `drain moves all shards from nodes, and gives them none until cachectl undrain,
+over restarts too. A voter hands its vote to a node that may vote and does not,
+when there is one. A node that is drained still serves the clients that
+are connected to it, and may be stopped when the command has ended.
+
+A node that is stopped with SIGTERM does without: it hands its shards on by itself,
+and takes them back when it is there again. Drain before longer work, and before a
+node is taken away for good.
+
+It is refused when nobody would be left; and without --force when fewer nodes
+would be left than a shard has replicas, or too few voters for a majority.`,
+		Example: `  cachectl drain node-3
+  cachectl drain node-3 node-4 --dry-run`,
+		Args:              takesSome("NODE"),
+		ValidArgsFunction: completes(s, nodeNames),
+	}
+	c := newChanging(s, cmd, map[string]string{"nodes": "NODE"})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.DrainNodes{Nodes: args}) }
+	return cmd
+}
+
+func newUndrainCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "undrain NODE...",
+		Short:             "Let a node that was drained have shards again",
+		Long:              `undrain ends what cachectl drain began: the shards that belong on the nodes come back.`,
+		Example:           `  cachectl undrain node-3`,
+		Args:              takesSome("NODE"),
+		ValidArgsFunction: completes(s, nodeNames),
+	}
+	c := newChanging(s, cmd, map[string]string{"nodes": "NODE"})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.UndrainNodes{Nodes: args}) }
+	return cmd
+}
+
+func newRebalanceCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rebalance",
+		Short: "Bring all shards where the planner wants them",
+		Long: `rebalance forgets what was moved by hand (the pins that cachectl shards shows), and
+merges that are not made yet. The planner brings every shard where hashing says. It
+does so by itself whenever nodes come and go: with --dry-run, rebalance shows what
+it is about to do. Nodes that are drained stay so.`,
+		Example: `  cachectl rebalance --dry-run`,
+		Args:    takes(),
+	}
+	c := newChanging(s, cmd, nil)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd, client.Rebalance{}) }
+	return cmd
+}
+
+// shardArg is the ID that an argument names.
+func shardArg(cmd *cobra.Command, name, arg string) (uint64, error) {
+	id, err := strconv.ParseUint(arg, 10, 64)
+	if err != nil || id == 0 {
+		return 0, &usageError{cmd.CommandPath(), fmt.Errorf("%s %q: want the number of a shard, as cachectl shards shows it", name, arg)}
+	}
+	return id, nil
+}
+
+// takesSome says that a command takes one or more arguments of one kind.
+func takesSome(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return &usageError{cmd.CommandPath(), fmt.Errorf("%s is missing", name)}
+		}
+		return nil
+	}
+}
+
+// goesOnError says that a change was agreed on, and is not waited for any more.
+type goesOnError struct{ why string }
+
+func (e *goesOnError) Error() string {
+	return e.why + ": the change goes on; cachectl shards shows how far it is, and the same command waits for it"
+}
+
+// spelledError is a refusal in the words of the command line.
+type spelledError struct {
+	text string
+	err  error
+}
+
+func (e *spelledError) Error() string { return e.text }
+func (e *spelledError) Unwrap() error { return e.err }
+
+// errTimeout is why a change is not waited for any more.
+var errTimeout = errors.New("--timeout is over")
+
+// run has the change made, and tells how far it is.
+func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error {
+	return c.s.with(cmd, func(ctx context.Context, api *client.Client) error {
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		late := time.AfterFunc(c.s.timeout, func() { stop(errTimeout) })
+		defer late.Stop()
+		run, err := api.ChangePlacement(ctx, change, c.options)
+		switch {
+		case err != nil && errors.Is(context.Cause(ctx), errTimeout):
+			return fmt.Errorf("%w within --timeout %v: it is not known whether the change was made (%w)", client.ErrUnavailable, c.s.timeout, err)
+		case err != nil:
+			return c.spell(err)
+		}
+		defer run.Close()
+		if !cmd.Flags().Changed("timeout") {
+			late.Stop()
+		}
+		if err := c.printPlan(run); err != nil || c.options.DryRun {
+			return err
+		}
+		if !c.wait {
+			return nil
+		}
+		var broken error
+		err = run.Wait(func(p client.PlacementProgress) {
+			if broken = c.printProgress(p); broken != nil {
+				stop(broken)
+			}
+		})
+		switch {
+		case broken != nil:
+			return broken
+		case err != nil && ctx.Err() != nil && cmd.Context().Err() != nil:
+			return &goesOnError{"interrupted"}
+		case err != nil && ctx.Err() != nil:
+			return &goesOnError{context.Cause(ctx).Error()}
+		case err != nil:
+			return &goesOnError{err.Error()}
+		}
+		return c.printDone(cmd, run)
+	})
+}
+
+// spell replaces the API's field names by those of flags and arguments.
+func (c *changing) spell(err error) error {
+	var invalid *client.InvalidError
+	var refused *client.RefusedError
+	switch {
+	case errors.As(err, &invalid):
+		refused = &client.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
+	case !errors.As(err, &refused):
+		return err
+	}
+	text := refused.Reason
+	switch refused.Field {
+	case "":
+	case "if_version":
+		text = "--if-version: " + text
+	default:
+		text = cmp.Or(c.spellings[refused.Field], refused.Field) + ": " + text
+	}
+	if refused.Force {
+		text += "; --force does it all the same"
+	}
+	return &spelledError{text, err}
+}
+
+// The JSON forms of what happens; their field names are a promise.
+type (
+	plannedJSON struct {
+		Event      string     `json:"event"` // planned
+		RequestID  string     `json:"request_id"`
+		DryRun     bool       `json:"dry_run"`
+		MapVersion uint64     `json:"map_version"`
+		Steps      []stepJSON `json:"steps"`
+		Warnings   []string   `json:"warnings,omitempty"`
+	}
+	stepJSON struct {
+		From        []plannedShardJSON `json:"from"`
+		To          []plannedShardJSON `json:"to"`
+		Filling     []string           `json:"filling,omitempty"`
+		BytesToCopy *int64             `json:"bytes_to_copy"` // null: not known
+	}
+	plannedShardJSON struct {
+		ID       uint64   `json:"id,omitempty"` // 0: yet to come
+		Start    string   `json:"start,omitempty"`
+		End      string   `json:"end,omitempty"`
+		Replicas []string `json:"replicas"`
+	}
+	progressJSON struct {
+		Event      string        `json:"event"` // progress
+		MapVersion uint64        `json:"map_version"`
+		ShardsLeft int           `json:"shards_left"`
+		Filling    []fillingJSON `json:"filling,omitempty"`
+	}
+	fillingJSON struct {
+		Shard   uint64 `json:"shard"`
+		Node    string `json:"node"`
+		Bytes   int64  `json:"bytes"`
+		OfBytes int64  `json:"of_bytes,omitempty"`
+	}
+	doneJSON struct {
+		Event string `json:"event"` // done
+	}
+)
+
+func (c *changing) printLine(v any) error {
+	e := json.NewEncoder(c.s.p.stdout)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+func plannedShards(shards []client.Shard) []plannedShardJSON {
+	out := make([]plannedShardJSON, 0, len(shards))
+	for _, s := range shards {
+		j := plannedShardJSON{ID: s.ID, Replicas: s.Replicas}
+		if s.Range.Start != "" {
+			j.Start = show([]byte(s.Range.Start))
+		}
+		if s.Range.End != "" {
+			j.End = show([]byte(s.Range.End))
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+func (c *changing) printPlan(run *client.PlacementRun) error {
+	p := run.Plan
+	if c.s.json() {
+		out := plannedJSON{
+			Event: "planned", RequestID: run.RequestID(), DryRun: c.options.DryRun, MapVersion: p.MapVersion,
+			Steps: []stepJSON{}, Warnings: p.Warnings,
+		}
+		for _, s := range p.Steps {
+			j := stepJSON{From: plannedShards(s.From), To: plannedShards(s.To), Filling: s.Filling, BytesToCopy: &s.Bytes}
+			if s.Bytes < 0 {
+				j.BytesToCopy = nil
+			}
+			out.Steps = append(out.Steps, j)
+		}
+		return c.printLine(out)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(c.s.p.stderr, "cachectl: warning: %s\n", w)
+	}
+	if len(p.Steps) == 0 {
+		return nil
+	}
+	t := &table{}
+	t.row("SHARD", "FROM", "TO", "IS ON", "WILL BE ON", "TO COPY")
+	total := int64(0)
+	for _, s := range p.Steps {
+		copied := "-"
+		switch {
+		case s.Bytes < 0:
+			copied = "? to " + strings.Join(s.Filling, ", ")
+		case len(s.Filling) > 0:
+			copied = bytesOf(s.Bytes) + " to " + strings.Join(s.Filling, ", ")
+			total += s.Bytes
+		}
+		if len(s.From) == 1 && len(s.To) == 1 {
+			from, to := s.From[0], s.To[0]
+			t.row(fmt.Sprint(from.ID), boundary(from.Range.Start), boundary(from.Range.End), strings.Join(from.Replicas, ", "), strings.Join(to.Replicas, ", "), copied)
+			continue
+		}
+		for _, from := range s.From {
+			t.row(fmt.Sprint(from.ID), boundary(from.Range.Start), boundary(from.Range.End), strings.Join(from.Replicas, ", "), "is gone", "-")
+		}
+		for _, to := range s.To {
+			id := "new"
+			if to.ID != 0 {
+				id = fmt.Sprintf("new, %d", to.ID)
+			}
+			t.row(id, boundary(to.Range.Start), boundary(to.Range.End), "-", strings.Join(to.Replicas, ", "), copied)
+			copied = "-" // once
+		}
+	}
+	return t.write(c.s.p.stdout)
+}
+
+func boundary(key string) string {
+	if key == "" {
+		return "-"
+	}
+	return show([]byte(key))
+}
+
+func (c *changing) printProgress(p client.PlacementProgress) error {
+	if c.s.json() {
+		out := progressJSON{Event: "progress", MapVersion: p.MapVersion, ShardsLeft: p.ShardsLeft}
+		for _, f := range p.Filling {
+			out.Filling = append(out.Filling, fillingJSON(f))
+		}
+		return c.printLine(out)
+	}
+	if p.ShardsLeft == 0 {
+		return nil
+	}
+	var filling []string
+	for i, f := range p.Filling {
+		if i == 4 {
+			filling = append(filling, fmt.Sprintf("%d more", len(p.Filling)-i))
+			break
+		}
+		filling = append(filling, fillingOf(f))
+	}
+	line := fmt.Sprintf("%d shards left", p.ShardsLeft)
+	if p.ShardsLeft == 1 {
+		line = "1 shard left"
+	}
+	if len(filling) > 0 {
+		line += ", loading: " + strings.Join(filling, "; ")
+	}
+	fmt.Fprintln(c.s.p.stderr, line)
+	return nil
+}
+
+// fillingOf tells of a replica that is being loaded.
+func fillingOf(f client.ReplicaFilling) string {
+	at := fmt.Sprintf("%d at %s", f.Shard, f.Node)
+	if f.OfBytes > 0 {
+		return fmt.Sprintf("%s %d %%", at, min(99, 100*f.Bytes/f.OfBytes))
+	}
+	return at
+}
+
+func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error {
+	if c.s.json() {
+		return c.printLine(doneJSON{Event: "done"})
+	}
+	text := "done"
+	switch {
+	case cmd.Name() == "drain":
+		text = strings.Join(cmd.Flags().Args(), ", ") + ": no shards left"
+	case len(run.Plan.Steps) == 0:
+		text = "nothing to do"
+	}
+	_, err := fmt.Fprintln(c.s.p.stdout, text)
+	return err //nolint:wrapcheck // standard output is gone
+}
