@@ -36,6 +36,10 @@ microbench: ## Run the benchmarks of the cache; compare runs with benchstat
 bench-catchup: ## Compare what it costs to come back after 100,000 revisions (ARGS="--help" shows how)
 	go run ./bench/catchup $(ARGS)
 
+.PHONY: scale
+scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARGS="--help" shows how)
+	go run ./bench/scale $(ARGS)
+
 .PHONY: chaos
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)

@@ -235,21 +235,23 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Hist
 			}
 		}
 	}
-	live := func(i int) int {
-		return len(slices.DeleteFunc(slices.Clone(due[i].shard.Replicas), func(n shard.NodeID) bool { return !serves(states, n) }))
-	}
-	turn := make([]int, len(due))
-	for i := range turn {
+	live, turn := make([]int, len(due)), make([]int, len(due))
+	for i := range due {
 		turn[i] = i
+		for _, n := range due[i].shard.Replicas {
+			if serves(states, n) {
+				live[i]++
+			}
+		}
 	}
-	slices.SortStableFunc(turn, func(a, b int) int { return cmp.Compare(live(a), live(b)) })
+	slices.SortStableFunc(turn, func(a, b int) int { return cmp.Compare(live[a], live[b]) })
 	made := make([]shard.Move, len(due))
 	for _, i := range turn {
 		s, mv := due[i].shard, due[i].move
 		f := fill{donor: mv.Replicas[0], newcomers: removed(mv.Replicas, s.Replicas)}
 		full := func(n shard.NodeID) bool { return r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills }
 		switch {
-		case len(f.newcomers) == 0 || live(i) == 0:
+		case len(f.newcomers) == 0 || live[i] == 0:
 			made[i] = mv
 		case (r.MaxFills == 0 || all < r.MaxFills) && !full(f.donor) && !slices.ContainsFunc(f.newcomers, full):
 			count(f)

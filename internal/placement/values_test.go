@@ -186,6 +186,48 @@ func TestRulesBoundNewcomers(t *testing.T) {
 	}
 }
 
+// What a leader does each time it looks: at rest, and after a third of the nodes has
+// died, of which a few newcomers at a time take the place.
+func BenchmarkDecide(b *testing.B) {
+	const shards, count = 100_000, 1000
+	now := time.Unix(1000, 0)
+	var members []shard.Member
+	for i := range count {
+		m := member(shard.NodeID(fmt.Sprintf("n%04d", i)), shard.Alive, now.Add(-time.Hour))
+		m.Zone = fmt.Sprint("zone-", i%3)
+		members = append(members, m)
+	}
+	var cuts []string
+	for i := range shards - 1 {
+		cuts = append(cuts, fmt.Sprintf("%06d", i))
+	}
+	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: shards, Replicas: 3}, Cuts: cuts}, members)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: f})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 256, MaxNodeFills: 8, Planner: new(shard.Planner)}
+	for _, c := range []struct {
+		name string
+		dead int
+	}{{"none", count + 1}, {"zone", 3}} {
+		for i := range members {
+			if members[i].State = shard.Alive; i%c.dead == 0 && c.dead < count {
+				members[i].State = shard.Dead
+			}
+		}
+		b.Run(fmt.Sprintf("shards=%d/nodes=%d/dead=%s", shards, count, c.name), func(b *testing.B) {
+			h := History{}.Notice(m, members, now)
+			for b.Loop() {
+				r.Decide(m, members, h, now)
+			}
+		})
+	}
+}
+
 // A newcomer that says it is loading does not become owner, and nothing else of its
 // shard moves, but not for ever.
 func TestRulesWaitForWhatLoads(t *testing.T) {

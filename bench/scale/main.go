@@ -1,0 +1,107 @@
+// Command scale runs the planner of the shard map for a cluster that is larger than
+// any machine here: with the functions that a raft leader runs, on made-up members
+// and time. It prints what docs/scaling.md shows.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const usage = `scale plans the shard map of a large cluster that is not there: nodes come and go
+on made-up time, and the raft leader's own rules decide, move by move. It prints
+what each change costs: time to plan it, replicas that are copied beside the fewest
+possible, how long the bounds on moves make it last, and how even it leaves the
+cluster; then how large the map is.
+
+Usage:
+  go run ./bench/scale [flags]
+
+Examples:
+  # The table of docs/scaling.md
+  go run ./bench/scale
+
+  # A cluster of yours
+  go run ./bench/scale --nodes 50 --shards 2000 --watches 500000
+
+Flags:
+%s
+Exit codes: 0 the tables are printed; 1 something could not be planned, or took
+longer than --most; 2 wrong flags.
+`
+
+// config says what is planned.
+type config struct {
+	nodes, zones, shards, replicas, watches int
+	maxMoves, maxNodeMoves                  int
+	seed                                    uint64
+	most                                    time.Duration
+}
+
+func defaults() config {
+	return config{nodes: 1000, zones: 3, shards: 100_000, replicas: 3, watches: 10_000_000, maxMoves: 4096, maxNodeMoves: 16, seed: 1}
+}
+
+func (c *config) flags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("scale", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.IntVar(&c.nodes, "nodes", c.nodes, "`number` of nodes")
+	fs.IntVar(&c.zones, "zones", c.zones, "`number` of zones that they are spread over")
+	fs.IntVar(&c.shards, "shards", c.shards, "`number` of shards")
+	fs.IntVar(&c.replicas, "replicas", c.replicas, "`number` of replicas of each")
+	fs.IntVar(&c.watches, "watches", c.watches, "`number` of watches of clients")
+	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "as of cachenode")
+	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "as of cachenode")
+	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that the watches are spread by")
+	fs.DurationVar(&c.most, "most", c.most, "fail when one plan takes longer; 0: never")
+	return fs
+}
+
+func (c *config) validate() error {
+	var errs []error
+	for _, x := range []struct {
+		flag       string
+		value, min int
+	}{
+		{"--nodes", c.nodes, 10},
+		{"--zones", c.zones, 1},
+		{"--shards", c.shards, 1},
+		{"--replicas", c.replicas, 1},
+		{"--watches", c.watches, 0},
+		{"--max-moves", c.maxMoves, 0},
+		{"--max-node-moves", c.maxNodeMoves, 0},
+	} {
+		if x.value < x.min {
+			errs = append(errs, fmt.Errorf("%s %d: at least %d", x.flag, x.value, x.min))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, out, complain io.Writer) int {
+	c := defaults()
+	fs := c.flags()
+	fs.Usage = func() { fmt.Fprintf(out, usage, fs.FlagUsages()) }
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		fmt.Fprintf(complain, "scale: %v\n", err)
+		return 2
+	}
+	if err := c.validate(); err != nil {
+		fmt.Fprintf(complain, "scale: %v\n", err)
+		return 2
+	}
+	if err := report(c, out); err != nil {
+		fmt.Fprintf(complain, "scale: %v\n", err)
+		return 1
+	}
+	return 0
+}

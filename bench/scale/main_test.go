@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// A small cluster goes through all changes, and copies what it must.
+func TestSmallCluster(t *testing.T) {
+	var out, complaints bytes.Buffer
+	if code := run([]string{"--nodes", "20", "--shards", "200", "--watches", "10000"}, &out, &complaints); code != 0 {
+		t.Fatalf("%d: %s", code, complaints.String())
+	}
+	for _, want := range []string{"| a new leader |", "| a zone is lost |", "A rolling restart", "Zipf's law", "The map: "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	c := defaults()
+	c.nodes, c.shards, c.watches = 20, 200, 10_000
+	cl, err := found(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ch := range changes(c) {
+		ch.do(cl)
+		e, err := cl.settle()
+		if err != nil {
+			t.Fatalf("%s: %v", ch.name, err)
+		}
+		// Hashing gives a node more or less than its share, and a planner never
+		// takes a detour.
+		if e.copies > e.fewest*3/2+5 {
+			t.Errorf("%s: %d copies, %d are needed", ch.name, e.copies, e.fewest)
+		}
+		if s := cl.replicaSkew(); s > 2 {
+			t.Errorf("%s: a node has %.1f times its share", ch.name, s)
+		}
+	}
+}
+
+func TestWrongFlags(t *testing.T) {
+	for _, args := range [][]string{{"--nodes", "1"}, {"--shards", "none"}, {"--replicas", "0"}} {
+		var out, complaints bytes.Buffer
+		if code := run(args, &out, &complaints); code != 2 || !strings.Contains(complaints.String(), args[0]) {
+			t.Errorf("%v: %d, %s", args, code, complaints.String())
+		}
+	}
+	var out bytes.Buffer
+	if code := run([]string{"--help"}, &out, &out); code != 0 || !strings.Contains(out.String(), "--max-node-moves") {
+		t.Errorf("%d: %s", code, out.String())
+	}
+}
