@@ -75,12 +75,15 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 	return true
 }
 
-// since returns since when everything is known to be here, for a cache that
-// started at start, and false while that is not known.
-func (f *freshness) since(start time.Time) (time.Time, bool) {
+// since returns when all that etcd had acknowledged by then was known to be here,
+// for a cache that started at start; zero while that is not known.
+func (f *freshness) since(start time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return start.Add(f.freshAt), f.known
+	if !f.known {
+		return time.Time{}
+	}
+	return start.Add(f.freshAt)
 }
 
 // Observe tells the cache that etcd, read linearizably after the time at, was

@@ -153,57 +153,74 @@ type Seed struct {
 // nothing. For a stateless cache the state is left out, and caches without one
 // will do.
 //
-// Of caches that overlap the first ones are taken. Call it after their Run has
-// returned. It is nil when they do not cover r, are not loaded, or are so far
-// apart that the ones ahead do not keep the state of where the others are.
+// Of caches that overlap the first ones are taken. They may run. It is nil when
+// they do not cover r, are not loaded, or are so far apart that the ones ahead do
+// not keep the state of where the others are.
 func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	parts := cover(r, stateless, from)
 	if parts == nil {
 		return nil
 	}
 	histories := make([]*History, len(parts))
-	base := kv.Revision(0)
+	fresh := make([]time.Time, len(parts))
 	for i, p := range parts {
+		fresh[i] = p.c.freshness.since(p.c.start) // before what it speaks of
 		x, err := p.c.export()
 		if err != nil {
 			return nil
 		}
 		histories[i] = x.Past().Part(p.r)
-		_, oldest := p.c.rootAt(p.c.view.Load(), 0)
-		base = max(base, oldest)
 	}
 	s := &Seed{tree: newTree(), past: Unite(histories...)}
 	if s.past == nil {
 		return nil
 	}
+	for i, h := range histories {
+		// Who has come least far was as fresh as it says at just this revision.
+		if h.Progress == s.past.Progress && fresh[i].After(s.freshAt) {
+			s.freshAt = fresh[i]
+		}
+	}
 	if mutant.On("split-without-window") {
 		s.past.Batches = nil
-	}
-	for _, p := range parts {
-		// Who has come least far was as fresh as it says at just this revision.
-		if at, known := p.c.freshness.since(p.c.start); known && p.c.Progress() == s.past.Progress && at.After(s.freshAt) {
-			s.freshAt = at
-		}
 	}
 	if stateless {
 		s.base = s.past.Progress
 		return s
 	}
-	if s.base = max(base, s.past.Floor-1); s.base > s.past.Progress {
+	var roots []*tree
+	if roots, s.base = rootsOf(parts, s.past.Floor-1, s.past.Progress); roots == nil {
 		return nil
 	}
-	for _, p := range parts {
-		v := p.c.view.Load()
-		root, _ := p.c.rootAt(v, s.base)
-		if mutant.On("merge-of-two-moments") {
-			root = v.root
-		}
-		(&Snapshot{root: root}).Ascend(p.r, func(item *kv.KeyValue) bool {
+	for i, p := range parts {
+		(&Snapshot{root: roots[i]}).Ascend(p.r, func(item *kv.KeyValue) bool {
 			s.tree.Load(item)
 			return true
 		})
 	}
 	return s
+}
+
+// rootsOf returns the states of the oldest revision in [from, to] that all parts
+// keep, and that; nil when there is none.
+func rootsOf(parts []part, from, to kv.Revision) (roots []*tree, at kv.Revision) {
+	for at = from; at <= to; {
+		roots = roots[:0]
+		next := at
+		for _, p := range parts {
+			v := p.c.view.Load()
+			root, oldest := p.c.rootAt(v, at)
+			if mutant.On("merge-of-two-moments") {
+				root = v.root
+			}
+			roots, next = append(roots, root), max(next, oldest)
+		}
+		if next == at {
+			return roots, at
+		}
+		at = next
+	}
+	return nil, 0
 }
 
 // part is a cache and what is to be taken of it.
@@ -240,9 +257,12 @@ func (c *Cache) inherit(s *Seed) {
 		Progress: s.base, Floor: s.past.Floor, Batches: s.past.Batches[:known],
 		DeltaFloor: s.past.DeltaFloor, Tombstones: s.past.Tombstones,
 	})
+	tell := c.cfg.Applied
+	c.cfg.Applied = nil // nothing of this is new
 	for _, b := range s.past.Batches[known:] {
 		c.apply(b)
 	}
+	c.cfg.Applied = tell
 	c.advance(s.past.Progress)
 	c.counters.batches.Store(0) // they were counted where they came in
 	c.counters.events.Store(0)

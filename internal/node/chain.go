@@ -109,7 +109,7 @@ func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), er
 	if why := n.lineage.over.Load(); why != nil {
 		return nil, nil, why
 	}
-	m := n.placement.Map()
+	m := shards{n}.Map()
 	s, ok := m.Shard(id)
 	if !ok {
 		return nil, nil, cache.ErrRetired // the map has changed under the caller
@@ -141,8 +141,21 @@ func (n *Node) Endpoints(nodes []shard.NodeID) []string {
 	return out
 }
 
-// Map implements router.Shards and server.Node.
+// Map implements server.Node: the newest map.
 func (n *Node) Map() *shard.Map { return n.placement.Map() }
+
+// shards is the node as the router sees it.
+type shards struct{ *Node }
+
+// Map implements router.Shards: the newest map that the caches are of. What a
+// newer one has is not here yet, and what it no longer has still is.
+func (s shards) Map() *shard.Map {
+	newest := s.placement.Map()
+	if acted := s.store.acted.Load(); acted != nil && newest != nil && acted.Lineage == newest.Lineage {
+		return acted
+	}
+	return newest
+}
 
 // Changes implements server.Node.
 func (n *Node) Changes() <-chan struct{} { return n.changed.wait() }

@@ -97,7 +97,7 @@ func New(cfg Config) (*Node, error) {
 	n.store = newStore(n)
 	n.verifier = newVerifier(n)
 	n.router = router.New(router.Config{
-		Shards: n, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
+		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
 	if err := n.buildGuard(); err != nil {
 		return nil, err

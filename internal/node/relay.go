@@ -23,8 +23,7 @@ func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	mine := slices.Contains(sh.Replicas, s.n.self)
-	// What comes in the place of what was here knows more than a new relay would.
-	if !s.caughtUp(ctx, m.Version) {
+	if mine && !s.caughtUp(ctx, m.Version) {
 		return nil, nil, unavailable(sh.ID, "this node has not come to the newest shard map yet")
 	}
 	var own *held

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,11 +23,12 @@ type store struct {
 	n *Node
 
 	mu       sync.RWMutex
-	replicas map[shard.ID]*held // guarded by mu
-	relays   map[shard.ID]*held // guarded by mu
-	version  uint64             // guarded by mu; of the map that replicas are of; 0: none yet
-	closed   bool               // guarded by mu
-	ctx      context.Context    //nolint:containedctx // of run: the relays' life
+	replicas map[shard.ID]*held        // guarded by mu
+	relays   map[shard.ID]*held        // guarded by mu
+	version  uint64                    // guarded by mu; of the map that replicas are of; 0: none yet
+	closed   bool                      // guarded by mu
+	acted    atomic.Pointer[shard.Map] // that replicas are of; changes under mu
+	ctx      context.Context           //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
 	moved    bell // rings when replicas are what a newer map says
@@ -153,86 +155,131 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 			}
 		}
 	}
-	// First stop what goes, so that what comes in its place inherits from it.
 	s.mu.Lock()
 	var gone estate
+	var reordered []*held
 	for id, h := range s.replicas {
-		if sh := mine[id]; sh == nil || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
+		switch sh := mine[id]; {
+		case sh == nil || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage():
 			gone.add(h)
-			delete(s.replicas, id)
+		default:
+			if h.epoch != sh.Epoch {
+				reordered = append(reordered, h)
+			}
+			h.epoch = sh.Epoch
+			delete(mine, id)
 		}
 	}
 	for id, h := range s.relays {
 		if sh, ok := m.Shard(id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
 			gone.add(h)
-			delete(s.relays, id)
 		}
-	}
-	var reordered []*held
-	for id, h := range s.replicas {
-		if h.epoch != mine[id].Epoch {
-			reordered = append(reordered, h)
-		}
-		h.epoch = mine[id].Epoch
-		delete(mine, id)
 	}
 	s.mu.Unlock()
-	gone.end()
+	for _, h := range reordered {
+		h.source.Scout() // another one may be the best source now
+	}
 	past := s.n.history.load(m, mine)
-	// What is inherited is copied: not under the lock.
+	// What goes serves until what comes in its place is as far.
 	replicas, relays := s.succeed(ctx, m, mine, gone, past)
 	s.mu.Lock()
+	for _, h := range gone.held {
+		if s.replicas[h.id] == h {
+			delete(s.replicas, h.id)
+		}
+		if s.relays[h.id] == h {
+			delete(s.relays, h.id)
+		}
+	}
 	for _, h := range replicas {
 		s.replicas[h.id] = h
 	}
 	for _, h := range relays {
-		s.relays[h.id] = h
+		if s.relays[h.id] == nil {
+			s.relays[h.id] = h
+		} else { // somebody was in a hurry
+			h.stop()
+		}
 	}
 	s.version = m.Version
+	s.acted.Store(m)
 	s.mu.Unlock()
 	s.moved.ring()
-	for _, h := range reordered {
-		h.source.Scout() // another one may be the best source now
-	}
+	gone.end()
 	for _, h := range replicas {
 		s.running.Go(func() { s.welcome(h) })
 	}
 	s.n.router.Kick()
 }
 
+// handOver is how long a cache that inherits is waited for: until it has a
+// source and is as far as those that it inherits from.
+const handOver = time.Second
+
 // succeed starts the replicas that this node has got, and relays where there
-// were watches of shards that other nodes have now. All of them inherit from
-// those that go, as far as these have what they need.
+// are watches of shards that other nodes have now. All of them inherit from
+// those that go, as far as these have what they need, and are as far as they are
+// when it returns, or nearly so.
 func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone estate, past map[shard.ID]*cache.History) (replicas, relays []*held) {
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
+	var starting, following errgroup.Group
+	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
+	limit, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
 	var mu sync.Mutex
-	keep := func(list *[]*held, h *held) {
+	from := gone.caches(m.Lineage)
+	come := func(list *[]*held, h *held) {
 		mu.Lock()
 		defer mu.Unlock()
 		*list = append(*list, h)
+		following.Go(func() error { h.overtake(limit, from); return nil })
 	}
-	from := gone.caches(m.Lineage)
 	for _, sh := range mine {
-		g.Go(func() error {
-			keep(&replicas, s.start(ctx, m, sh, cache.Inherit(sh.Range, false, from...), past[sh.ID], nil))
+		starting.Go(func() error {
+			come(&replicas, s.start(ctx, m, sh, cache.Inherit(sh.Range, false, from...), past[sh.ID], nil))
 			return nil
 		})
 	}
 	for i := range m.Shards {
-		if sh := &m.Shards[i]; mine[sh.ID] == nil && gone.watched(sh.Range) && !slices.Contains(sh.Replicas, s.n.self) {
-			g.Go(func() error {
+		if sh := &m.Shards[i]; gone.watched(sh.Range) && !slices.Contains(sh.Replicas, s.n.self) {
+			starting.Go(func() error {
 				if seed := cache.Inherit(sh.Range, true, from...); seed != nil {
 					h := s.lend(m, sh, seed)
 					h.idle = time.Now()
-					keep(&relays, h)
+					come(&relays, h)
 				}
 				return nil
 			})
 		}
 	}
-	_ = g.Wait() // always nil
+	_ = starting.Wait()  // always nil
+	_ = following.Wait() // always nil
 	return replicas, relays
+}
+
+// overtake waits until the cache has a source and is where others are that have
+// a part of its range. One that has inherited nothing is not waited for.
+func (h *held) overtake(ctx context.Context, others []*cache.Cache) {
+	if !h.ready() {
+		return
+	}
+	for {
+		changed := h.source.Changed() // before Current: nothing is missed
+		if name, _ := h.source.Current(); name != "" {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+	var furthest kv.Revision
+	for _, c := range others {
+		if c.Range().Overlaps(h.cache.Range()) {
+			furthest = max(furthest, c.Progress())
+		}
+	}
+	_ = h.cache.WaitProgress(ctx, furthest) // else they will have to wait for it
 }
 
 // estate is the caches that a change of the map ends, with those that have a
@@ -242,7 +289,6 @@ type estate struct {
 	live []kv.Range // those that somebody watches
 }
 
-// add adds a cache that runs.
 func (e *estate) add(h *held) {
 	if e.held = append(e.held, h); h.cache.Status().Watchers > 0 {
 		e.live = append(e.live, h.cache.Range())

@@ -74,8 +74,27 @@ func (g *Reading) Age() (age time.Duration, known bool) {
 // Read fixes the revision and the state of every shard that is here. It fails
 // with a *kv.CompactedError, *kv.FutureError, *kv.NotServedError,
 // *kv.NotHereError or *kv.UnavailableError.
+//
+// What is split, merged or moved just then is looked for again.
 func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	began := time.Now()
+	for {
+		out, err := r.read(ctx, req, began)
+		if !errors.Is(err, errReplaced) || time.Since(began) > changeTimeout {
+			return out, err
+		}
+		select {
+		case <-time.After(changeRetry):
+		case <-ctx.Done():
+			return out, err
+		}
+	}
+}
+
+// errReplaced says that a shard was split, merged or moved while it was read.
+var errReplaced = errors.New("the shard map has changed")
+
+func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*Reading, error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
 		return nil, err
@@ -126,13 +145,19 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 			continue
 		}
 		p.home = homes[i]
-		if p.snapshot, err = homes[i].At(wait, out.Revision); err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, &kv.UnavailableError{
-					Why: kv.NotReady, RetryAfter: time.Second,
-					Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond)),
-				}
+		p.snapshot, err = homes[i].At(wait, out.Revision)
+		switch {
+		case err == nil:
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, &kv.UnavailableError{
+				Why: kv.NotReady, RetryAfter: time.Second,
+				Detail: fmt.Sprintf("shard %d is at revision %d and did not reach %d within %v", s.ID, homes[i].Progress(), out.Revision, time.Since(began).Round(time.Millisecond)),
 			}
+		case errors.Is(err, cache.ErrRetired):
+			return nil, fmt.Errorf("%w: %w", errReplaced, Soon(s, err))
+		case errors.As(err, new(*kv.CompactedError)) && req.Revision > 0 && !req.Local && len(s.Replicas) > 1:
+			p.home = nil // it came here lately: another node may have kept the state
+		default:
 			return nil, Soon(s, err)
 		}
 	}
@@ -309,8 +334,24 @@ func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, 
 
 // remote asks the first of a shard's nodes that will do, at the reading's
 // revision, and calls fn for each message of the answer. Once a node has begun
-// to answer, its failure is the read's.
+// to answer, its failure is the read's. Nodes that do not have the shard may not
+// have come to the map that says so: they are asked again, for a while.
 func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
+	began := time.Now()
+	for pause := changeRetry; ; pause *= 2 {
+		err := g.remoteOnce(ctx, s, req, fn)
+		if !errors.As(err, new(*kv.NotHereError)) || time.Since(began)+pause > changeTimeout {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	req.Revision = int64(g.Revision)
 	if g.Revision == 0 {
 		req.Consistency = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE

@@ -19,7 +19,7 @@ import (
 // Shards is what the node offers. All methods may be called from any
 // goroutine.
 type Shards interface {
-	// Map returns the shard map; nil while it is not known.
+	// Map returns the shard map that Replica goes by; nil while none is known.
 	Map() *shard.Map
 	// Replica returns this node's copy of a shard, or nil.
 	Replica(id shard.ID) *cache.Cache
@@ -56,6 +56,10 @@ const (
 	clockTimeout = 3 * time.Second
 	// progressTimeout bounds a read's wait for a shard.
 	progressTimeout = 3 * time.Second
+	// changeTimeout bounds a read's wait for a change of the shard map, which some
+	// nodes come to later than others; changeRetry is its first pause.
+	changeTimeout = time.Second
+	changeRetry   = 10 * time.Millisecond
 	// homelessTimeout is how long a watch looks for a new home before it is
 	// told to go elsewhere.
 	homelessTimeout = 5 * time.Second
