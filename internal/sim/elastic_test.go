@@ -1,0 +1,233 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/sim"
+)
+
+// mapChange returns a random split, merge or move; nil when the one that was
+// drawn cannot be had.
+func mapChange(m *shard.Map, r *rand.Rand) shard.Change {
+	i := r.IntN(len(m.Shards))
+	s := &m.Shards[i]
+	switch {
+	case r.IntN(3) == 0:
+		return shard.Assign{Moves: []shard.Move{{Shard: s.ID, Replicas: append(slices.Clone(s.Replicas[1:]), s.Replicas[0])}}}
+	case r.IntN(2) == 0 && len(m.Shards) > 8 && i+1 < len(m.Shards):
+		next := &m.Shards[i+1]
+		both := slices.DeleteFunc(slices.Clone(s.Replicas), func(n shard.NodeID) bool { return !slices.Contains(next.Replicas, n) })
+		if len(both) == 0 {
+			return nil
+		}
+		return shard.Merge{Shards: []shard.ID{s.ID, next.ID}, Replicas: both}
+	case len(m.Shards) < 16:
+		key := anyKey(r)
+		if at, ok := m.Find(key); ok && key > at.Range.Start {
+			return shard.Split{Shard: at.ID, At: []string{key}}
+		}
+	}
+	return nil
+}
+
+// changeMap changes the map five times a second, and returns how often it did.
+func changeMap(t *testing.T, c *sim.Cluster, r *rand.Rand, d time.Duration) (made int) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		leader := c.Leader()
+		if leader == "" {
+			continue
+		}
+		m := c.Node(leader).Map()
+		change := mapChange(m, r)
+		if change == nil {
+			continue
+		}
+		b, err := shard.EncodeCommand(shard.Command{RequestID: uuid.NewString(), IfVersion: m.Version, Change: change})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Node(leader).Propose(context.Background(), b); err == nil {
+			made++
+		}
+	}
+	return made
+}
+
+// pauses measures for how long some watcher lacked something, at most.
+type pauses struct {
+	stop    chan struct{}
+	done    chan struct{}
+	longest time.Duration
+	who     string
+}
+
+func measure(c *sim.Cluster) *pauses {
+	p := &pauses{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		for since := time.Now(); ; {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			who := c.Behind()
+			if who == "" {
+				since = time.Now()
+			} else if d := time.Since(since); d > p.longest {
+				p.longest, p.who = d, who
+			}
+		}
+	}()
+	return p
+}
+
+func (p *pauses) end() (time.Duration, string) {
+	close(p.stop)
+	<-p.done
+	return p.longest, p.who
+}
+
+// units returns how many watchers were sent a state or a delta though they had
+// a position.
+func units(ws []*sim.Watcher) (n int) {
+	for _, w := range ws {
+		for i, op := range w.Seen().Ops {
+			if op.Kind == check.OpDelta || op.Kind == check.OpState && i > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Shards are split, merged and moved five times a second, on nodes that do not
+// have all of them. Watches pause, and go on; nobody is sent a state again, at no
+// node, and etcd is asked for none.
+func TestMapChangesUnderLoad(t *testing.T) {
+	d := 20 * time.Second
+	if testing.Short() {
+		d = 5 * time.Second
+	}
+	s := seed(t)
+	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
+		r := c.Rand()
+		var ws []*sim.Watcher
+		for i := range 8 {
+			cl := c.Client(fmt.Sprintf("client%d", i))
+			ws = append(ws,
+				c.WatchBy(cl, sim.WatchRequest{Range: kv.Range{}}),
+				c.WatchBy(cl, sim.WatchRequest{Range: anyRange(r), Prev: true}),
+			)
+		}
+		for _, w := range ws {
+			w.AwaitStart()
+		}
+		l := startLoad(c, s)
+		p := measure(c)
+		made := changeMap(t, c, r, d)
+		l.end()
+		longest, who := p.end()
+		t.Logf("%d changes, %v at most without what was new: %s", made, longest, who)
+		if made < 10 {
+			t.Errorf("%d changes", made)
+		}
+		if longest > 500*time.Millisecond {
+			t.Errorf("a pause of %v: %s", longest, who)
+		}
+		c.Settle(10 * time.Second)
+		if n := units(ws); n > 0 {
+			t.Errorf("%d watches had to begin anew", n)
+		}
+		c.AwaitReady()
+	})
+}
+
+// Shards are split, merged and moved while nodes die and come back, and while
+// etcd compacts: whatever happens in the middle of what, no promise is broken.
+func TestMapChangesWhileNodesDie(t *testing.T) {
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	s := seed(t)
+	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
+		r := c.Rand()
+		clients := []*client.Client{c.Client("client1"), c.Client("client2")}
+		l := startLoad(c, s)
+		for range 8 {
+			l.watch(clients[r.IntN(2)], r)
+		}
+		for range rounds {
+			changeMap(t, c, r, 2*time.Second)
+			victim := c.Names()[r.IntN(5)]
+			c.Note("kill %s", victim)
+			c.Kill(victim)
+			_ = c.Etcd.Compact(c.RevisionAt(time.Now().Add(-time.Duration(r.IntN(10)) * time.Second)))
+			changeMap(t, c, r, time.Duration(1+r.IntN(8))*time.Second)
+			l.watch(clients[r.IntN(2)], r)
+			c.Restart(victim)
+			changeMap(t, c, r, 2*time.Second)
+		}
+		l.end()
+		c.AwaitReady()
+	})
+}
+
+// Two nodes of five leave for good, one softly and one hard, and come back as if
+// they were new, and leave again.
+func TestScaleUnderLoad(t *testing.T) {
+	s := seed(t)
+	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
+		r := c.Rand()
+		var ws []*sim.Watcher
+		for i := range 4 {
+			cl := c.Client(fmt.Sprintf("client%d", i))
+			ws = append(ws, c.WatchBy(cl, sim.WatchRequest{Range: kv.Range{}}), c.WatchBy(cl, sim.WatchRequest{Range: anyRange(r)}))
+		}
+		for _, w := range ws {
+			w.AwaitStart()
+		}
+		l := startLoad(c, s)
+		p := measure(c)
+		have := func(name string) bool {
+			return slices.ContainsFunc(c.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, shard.NodeID(name)) })
+		}
+		for turn, two := range [][]string{{"n4", "n5"}, {"n5", "n4"}} {
+			c.Stop(two[0])
+			c.Kill(two[1])
+			c.Await(time.Minute, "their shards are elsewhere", func() bool { return !have(two[0]) && !have(two[1]) })
+			if turn > 0 {
+				break
+			}
+			for _, n := range two {
+				c.Wipe(n)
+				c.Restart(n)
+			}
+			c.Await(time.Minute, "they have shards again", func() bool { return have(two[0]) && have(two[1]) })
+			time.Sleep(15 * time.Second)
+		}
+		l.end()
+		longest, who := p.end()
+		t.Logf("%v at most without what was new: %s", longest, who)
+		if longest > 2*time.Second {
+			t.Errorf("a pause of %v: %s", longest, who)
+		}
+		c.Settle(10 * time.Second)
+		if n := units(ws); n > 0 {
+			t.Errorf("%d watches had to begin anew", n)
+		}
+	})
+}
