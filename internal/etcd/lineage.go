@@ -156,6 +156,9 @@ func (c *Client) Ended() (lineage uint64, why *kv.HistoryError, changed <-chan s
 // etcd shows with a *kv.HistoryError. Callers share looks.
 func (c *Client) Look(ctx context.Context) (Clock, error) {
 	s, err := c.looks.do(ctx, c.look)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		c.situation.lost(err) // it takes the connection and says nothing
+	}
 	if err == nil && s.ended != nil {
 		err = s.ended
 	}

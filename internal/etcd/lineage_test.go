@@ -1,11 +1,14 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -481,4 +484,31 @@ func TestNoRestore(t *testing.T) {
 	if err := answered(look); !errors.Is(err, kv.ErrOtherHistory) {
 		t.Errorf("it went unnoticed: %v", err)
 	}
+}
+
+// An etcd that is stopped takes connections and answers nothing: that is told, and
+// its end.
+func TestASilentEtcdIsInTheLog(t *testing.T) {
+	p := etcdtest.StartProcess(t)
+	cfg := Defaults()
+	cfg.Endpoints = []string{p.Endpoint()}
+	var out bytes.Buffer // all is logged by look
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	c := newClient(t, cfg)
+	look := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := c.Look(ctx)
+		return err
+	}
+	eventually(t, "etcd answers", func() bool { return look() == nil })
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Cont() }() // it may run again
+	eventually(t, "its silence is told", func() bool { return look() != nil && strings.Contains(out.String(), "etcd is unavailable") })
+	if err := p.Cont(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its return is told", func() bool { return look() == nil && strings.Contains(out.String(), "etcd is available again") })
 }

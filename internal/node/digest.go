@@ -14,9 +14,10 @@ import (
 type digest struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	sums map[digestKey]*digestSum // guarded by mu
-	some chan struct{}            // holds one
+	mu    sync.Mutex
+	sums  map[digestKey]*digestSum // guarded by mu
+	order []digestKey              // guarded by mu; of sums, as they came
+	some  chan struct{}            // holds one
 }
 
 type digestKey struct {
@@ -25,8 +26,9 @@ type digestKey struct {
 }
 
 type digestSum struct {
-	times int
-	first error
+	times   int
+	first   error
+	longest time.Duration
 }
 
 // digestEvery is for how long things are collected.
@@ -45,8 +47,12 @@ func (d *digest) add(n replica.Notice) {
 	if sum == nil {
 		sum = &digestSum{first: n.Err}
 		d.sums[key] = sum
+		d.order = append(d.order, key)
 	}
 	sum.times++
+	if !n.Began.IsZero() {
+		sum.longest = max(sum.longest, time.Since(n.Began))
+	}
 	select {
 	case d.some <- struct{}{}:
 	default:
@@ -73,11 +79,15 @@ func (d *digest) run(ctx context.Context) error {
 
 func (d *digest) tell() {
 	d.mu.Lock()
-	sums := d.sums
-	d.sums = make(map[digestKey]*digestSum)
+	sums, order := d.sums, d.order
+	d.sums, d.order = make(map[digestKey]*digestSum), nil
 	d.mu.Unlock()
-	for key, sum := range sums {
+	for _, key := range order {
+		sum := sums[key]
 		attrs := []any{"source", key.source, "shards", sum.times}
+		if key.what == replica.Followed {
+			attrs = append(attrs, "longest_without", sum.longest.Round(time.Millisecond))
+		}
 		if sum.first != nil {
 			attrs = append(attrs, "error", sum.first)
 		}

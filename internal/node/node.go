@@ -309,7 +309,9 @@ func (n *Node) NotReady() []string {
 	}
 	why := n.missing()
 	if len(why) == 0 {
-		n.served.Store(true)
+		if n.served.CompareAndSwap(false, true) {
+			n.log.Info("ready: the node serves", "after", time.Since(n.started).Round(time.Millisecond))
+		}
 		return nil
 	}
 	if err := n.clock.trouble(); err != nil {

@@ -1,0 +1,44 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/replica"
+)
+
+// Many shards that lose a node and find another one are two lines, in the order
+// in which it happened.
+func TestDigest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := newDigest(slog.New(slog.NewTextHandler(&out, nil)))
+		for range 100 {
+			d.add(replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")})
+		}
+		lost := time.Now()
+		time.Sleep(250 * time.Millisecond)
+		for range 100 {
+			d.add(replica.Notice{What: replica.Followed, Source: replica.Etcd, Began: lost})
+		}
+		d.tell()
+		d.tell()
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 2 {
+			t.Fatalf("%d lines:\n%s", len(lines), out.String())
+		}
+		for i, want := range []string{
+			`msg="source lost, changing over" source=n1 shards=100 error=EOF`,
+			`msg="changed over to another source" source=etcd shards=100 longest_without=250ms`,
+		} {
+			if !strings.HasSuffix(lines[i], want) {
+				t.Errorf("got  %s\nwant %s", lines[i], want)
+			}
+		}
+	})
+}
