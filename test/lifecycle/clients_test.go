@@ -64,7 +64,10 @@ func startClients(t *testing.T, etcdEndpoint, service string) *clients {
 	g, ctx := errgroup.WithContext(ctx)
 	c := &clients{t: t, etcd: direct, history: check.NewHistory(1, nil), g: g, stop: stop}
 	for i, w := range []check.Watch{
-		{Range: kv.Prefix("/"), Prev: true, Merged: true}, {Range: kv.Prefix("/a/")}, {Range: kv.Prefix("/b/"), Start: 2}, {Range: kv.Range{Start: "/a/3", End: "/a/3\x00"}},
+		{Range: kv.Prefix("/"), Prev: true, Merged: true},
+		{Range: kv.Prefix("/a/")},
+		{Range: kv.Prefix("/b/"), Start: 2},
+		{Range: kv.Range{Start: "/a/3", End: "/a/3\x00"}},
 		{Range: kv.Prefix("/"), Start: 2, Merged: true},
 	} {
 		for _, api := range []string{"native", "etcd"} {

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -39,7 +40,7 @@ func newNetwork(t *testing.T) *network {
 		t.Skipf("it needs ip: %v", err)
 	}
 	prefix := freePrefix(t)
-	n := &network{id: "swl" + strconv.Itoa(os.Getpid()), self: prefix + ".1", prefix: prefix, last: 9, names: map[string][]string{}}
+	n := &network{id: "swl" + strings.ToLower(crand.Text()[:5]), self: prefix + ".1", prefix: prefix, last: 9, names: map[string][]string{}}
 	bridge := n.id + "b"
 	t.Cleanup(func() { _ = inOrder(context.Background(), "ip link del "+bridge) })
 	if err := inOrder(t.Context(), "ip link add "+bridge+" type bridge", "ip addr add "+n.self+"/24 dev "+bridge, "ip link set "+bridge+" up"); err != nil {

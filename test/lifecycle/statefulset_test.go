@@ -137,9 +137,9 @@ func (s *statefulSet) available(ctx context.Context, ordinal int) error {
 	probe := time.NewTicker(200 * time.Millisecond)
 	defer probe.Stop()
 	var since time.Time
-	why := errors.New("it was not asked")
 	for {
-		if why = readyz(ctx, p); why != nil {
+		why := readyz(ctx, p)
+		if why != nil {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()

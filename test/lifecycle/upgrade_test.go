@@ -7,8 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // A cluster is rolled from the version before this one to this one, and back, while
@@ -37,12 +41,9 @@ func previous(t *testing.T) (image string) {
 	t.Helper()
 	commit, why := git(t, "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
 	if why != nil {
-		commit, why = git(t, "log", "-1", "--format=%H^", "-G", "^const Level = ", "--", "internal/shard/codec.go")
+		commit, why = lowerLevel(t)
 	}
-	if why == nil {
-		commit, why = git(t, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
-	}
-	if why != nil || commit == "" {
+	if why != nil {
 		t.Skipf("there is no earlier version in this clone; a shallow one has no history: %v", why)
 	}
 	t.Logf("the version before is %s", commit)
@@ -63,6 +64,38 @@ func previous(t *testing.T) (image string) {
 		t.Fatalf("build %s: %v\n%s", commit, err, out)
 	}
 	return image
+}
+
+// lowerLevel returns the commit before the one that raised the feature level to what
+// it is.
+func lowerLevel(t *testing.T) (commit string, err error) {
+	t.Helper()
+	const file = "internal/shard/codec.go"
+	changes, err := git(t, "log", "--format=%H", "--", file)
+	if err != nil {
+		return "", err
+	}
+	raised := "HEAD"
+	for commit := range strings.FieldsSeq(changes) {
+		text, err := git(t, "show", commit+":"+file)
+		if err != nil {
+			return "", err
+		}
+		if level := levelIn(text); level > 0 && level < shard.Level {
+			return git(t, "rev-parse", "--verify", raised+"^")
+		}
+		raised = commit
+	}
+	return "", fmt.Errorf("no commit has a feature level below %d", shard.Level)
+}
+
+// levelIn returns the greatest level that the source of package shard names.
+func levelIn(source string) (greatest int) {
+	for _, m := range regexp.MustCompile(`(?im)^\s*level\w+\s*=\s*(\d+)`).FindAllStringSubmatch(source, -1) {
+		level, _ := strconv.Atoi(m[1]) // it is digits
+		greatest = max(greatest, level)
+	}
+	return greatest
 }
 
 // git runs git in this repository and returns what it prints.
