@@ -24,6 +24,11 @@ type Config struct {
 	// call then carries a token, got through a node and again when it expires.
 	// Without TLS the password can be read on the way.
 	Username, Password string
+	// Token returns the bearer token that a call carries, a JWT, where the nodes
+	// have a policy that takes tokens; nil: calls carry none. It is asked for each
+	// call, from any goroutine: [TokenFile] is for tokens that something else
+	// renews. Without TLS the token can be read on the way.
+	Token func() (string, error)
 	// Dialer opens connections; nil: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are added to those of the client.

@@ -69,11 +69,13 @@ var (
 	// ErrInvalid says that a request was wrong; the error says how. Trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnauthenticated says that etcd's authentication is on, and that the
-	// client has no user and password that it takes.
-	ErrUnauthenticated = errors.New("etcd's authentication is on, and wants a user and a password that it knows")
-	// ErrDenied says that the user has no right to the keys.
-	ErrDenied = errors.New("the user has no right to these keys")
+	// ErrUnauthenticated says that the nodes want to know who asks, and do not take
+	// what the call said: no token or none that is good, or with etcd's
+	// authentication on, no user and password that it knows.
+	ErrUnauthenticated = errors.New("not authenticated")
+	// ErrDenied says that the caller, who is known, has no right to that: by etcd's
+	// users and roles, or by the nodes' policy.
+	ErrDenied = errors.New("not allowed")
 	// ErrUnavailable says that no node could answer in time.
 	ErrUnavailable = errors.New("no node could answer")
 	// ErrTooBig says that a watch was sent a unit that is bigger than

@@ -43,6 +43,9 @@ func dial(cfg Config, addr string, more ...grpc.DialOption) (*grpc.ClientConn, e
 			MinConnectTimeout: 2 * time.Second,
 		}),
 	}
+	if cfg.Token != nil {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{cfg.Token}))
+	}
 	target := addr
 	if cfg.Dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(cfg.Dialer))

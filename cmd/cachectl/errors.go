@@ -57,7 +57,7 @@ func report(err error) string {
 		return text + fmt.Sprintf("See '%s --help'.\n", usage.command)
 	}
 	if errors.Is(err, client.ErrUnauthenticated) {
-		text += "Name one with --user and --password-file.\n"
+		text += "Say who you are: with --token-file, or --cert and --key; to etcd, with --user and --password-file.\n"
 	}
 	var compacted *client.CompactedError
 	if errors.As(err, &compacted) && compacted.Floor > 0 {

@@ -29,6 +29,7 @@ type session struct {
 	ca, cert, key string
 
 	user, passwordFile string
+	tokenFile          string
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {
@@ -46,6 +47,7 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 	flags.StringVar(&s.key, "key", "", "PEM file with the certificate's private key")
 	flags.StringVar(&s.user, "user", "", "etcd's user, where its authentication is on")
 	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user")
+	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), where the nodes have a policy that takes tokens; read again as it is renewed")
 	return s
 }
 
@@ -94,6 +96,12 @@ func (s *session) config() (client.Config, error) {
 		}
 		if cfg.Password = strings.TrimRight(string(text), "\r\n"); cfg.Password == "" {
 			return cfg, fmt.Errorf("--password-file: %s is empty", s.passwordFile)
+		}
+	}
+	if s.tokenFile != "" {
+		cfg.Token = client.TokenFile(s.tokenFile)
+		if _, err := cfg.Token(); err != nil {
+			return cfg, fmt.Errorf("--token-file: %w", err)
 		}
 	}
 	for _, e := range s.endpoints {
