@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 const settingsHelp = `Every flag can also be set in the environment, as CACHENODE_ and the flag's name
@@ -27,8 +29,8 @@ watchers where to go on and leaves the cluster, within --drain-timeout. A second
 signal exits at once.
 
 A port that other machines reach needs TLS, and gossip a key, unless --insecure
-says so. The files of certificates and keys are read again when they change, and
-with SIGHUP: docs/security.md tells how to make and to replace them.
+says so. The files of certificates, keys and the policy are read again when they
+change, and with SIGHUP: docs/security.md tells how to make and to replace them.
 
 ` + settingsHelp + `
 
@@ -91,7 +93,12 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 	for _, name := range l.Unknown {
 		cmd.PrintErrf("cachenode: %s sets nothing: there is no such setting\n", name)
 	}
-	if err := errors.Join(err, s.cfg.Validate()); err != nil {
+	err = errors.Join(err, s.cfg.Validate())
+	if tlsconf.Readable("policy", s.cfg.Policy) == nil { // else that is among the mistakes
+		_, wrong := access.Check(s.cfg.Policy)
+		err = errors.Join(err, wrong)
+	}
+	if err != nil {
 		return l, &usageError{cmd.CommandPath(), err}
 	}
 	return l, nil

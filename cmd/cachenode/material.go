@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/reload"
@@ -28,7 +29,17 @@ func loadMaterial(cfg config.Config) (m material, err error) {
 // secure sets the certificates of the ports.
 func (m material) secure(cfg config.Config, nc *node.Config) (err error) {
 	if m.client != nil {
-		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, tls.RequireAndVerifyClientCert, "h2", "http/1.1"); err != nil {
+		auth := tls.RequireAndVerifyClientCert
+		if cfg.Policy != "" {
+			p, err := access.Check(cfg.Policy)
+			if err != nil {
+				return err
+			}
+			if p.Tokens != nil { // whoever has one need not have a certificate
+				auth = tls.VerifyClientCertIfGiven
+			}
+		}
+		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, auth, "h2", "http/1.1"); err != nil {
 			return err
 		}
 	}
@@ -58,6 +69,9 @@ func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 		if p.Material != nil {
 			parts = append(parts, reload.Part{What: p.what, Files: p.Paths(), Load: p.Reload, Expires: p.Expires})
 		}
+	}
+	if files := n.PolicyFiles(); len(files) > 0 {
+		parts = append(parts, reload.Part{What: "policy", Files: files, Load: n.ReloadPolicy})
 	}
 	if cfg.GossipKeyFile != "" {
 		parts = append(parts, reload.Part{What: "gossip-keys", Files: []string{cfg.GossipKeyFile}, Load: func() error {

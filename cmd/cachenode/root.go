@@ -34,7 +34,7 @@ Start with a cluster that needs nothing else:
 	})
 	usage := strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpWidth))
 	root.SetUsageTemplate(usage)
-	root.AddCommand(newRunCommand(p), newDevCommand(p), newConfigCommand(p), newVersionCommand())
+	root.AddCommand(newRunCommand(p), newDevCommand(p), newConfigCommand(p), newPolicyCommand(p), newVersionCommand())
 	return root
 }
 

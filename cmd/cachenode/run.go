@@ -66,6 +66,14 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	if tune != nil {
 		tune(&nc)
 	}
+	if cfg.AuditLog != "" {
+		file, err := openAudit(cfg.AuditLog)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		nc.Audit = newLogger(file, slog.LevelInfo, config.FormatJSON).With("node", cfg.Name)
+	}
 	if nc.Listeners, err = listen(ctx, cfg.Listen); err != nil {
 		return err
 	}
@@ -107,6 +115,15 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 
 // telemetryLast bounds how long the end of a node waits for a collector.
 const telemetryLast = 2 * time.Second
+
+// openAudit opens the audit log for appending: whatever rotates it may cut it.
+func openAudit(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log: %w", err)
+	}
+	return file, nil
+}
 
 // dialEtcd makes the client; etcd need not be there yet.
 func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (*etcd.Client, error) {
@@ -188,6 +205,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 		nc.MaxStaleness = anyAge
 	}
 	nc.DrainTimeout, nc.StatusPage = cfg.DrainTimeout, node.StatusPage(cfg.StatusPage)
+	nc.Policy = cfg.Policy
 	if nc.GossipKeys, err = cfg.GossipKeys(); err != nil {
 		return node.Config{}, err
 	}

@@ -1,16 +1,13 @@
 package access
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/shardwatch/shardwatch/internal/policy"
 )
@@ -20,21 +17,16 @@ type Config struct {
 	// File is the policy's.
 	File string
 	// Audit is told what is refused; nil: nobody is.
-	Audit  *Audit
-	Logger *slog.Logger
-
-	// Poll is how often the files are looked at. Their content counts, and not
-	// their times: a mounted Secret changes by a symbolic link.
-	Poll time.Duration
+	Audit *Audit
 	// MaxIdentities bounds the identities whose use is counted apart. Those that
 	// come when all are connected share one account.
 	MaxIdentities int
 }
 
 // Defaults returns the Config of a production node, without its file.
-func Defaults() Config { return Config{Poll: 5 * time.Second, MaxIdentities: 10_000} }
+func Defaults() Config { return Config{MaxIdentities: 10_000} }
 
-// Access is a policy in force. Create it with New; Run follows the files.
+// Access is a policy in force. Create it with New.
 type Access struct {
 	cfg   Config
 	state atomic.Pointer[state]
@@ -42,72 +34,66 @@ type Access struct {
 	usage ledger
 
 	mu      sync.Mutex
-	tried   [sha256.Size]byte // guarded by mu; the content that was read last, good or not
-	changed chan struct{}     // guarded by mu; closed at the next change
+	changed chan struct{} // guarded by mu; closed at the next change
 }
 
 // state is a policy in force, with the keys of its tokens.
 type state struct {
 	policy *policy.Policy
 	keys   *policy.Keys // nil: no tokens are taken
+	// content stands for what was read.
+	content [sha256.Size]byte
 }
 
 type counters struct {
-	denied            [policy.Verbs]atomic.Int64
-	limited           [limits]atomic.Int64
-	unknown           atomic.Int64
-	reloads, failures atomic.Int64
-	failing           atomic.Bool
+	denied  [policy.Verbs]atomic.Int64
+	limited [limits]atomic.Int64
+	unknown atomic.Int64
 }
 
 // New reads the policy. It fails, with every mistake, when that is wrong.
 func New(cfg Config) (*Access, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
 	a := &Access{cfg: cfg, changed: make(chan struct{})}
 	a.usage.init(cfg.MaxIdentities)
-	s, content, err := read(cfg.File)
+	s, err := read(cfg.File)
 	if err != nil {
 		return nil, err
 	}
-	a.tried = content
 	a.state.Store(s)
 	return a, nil
 }
 
 // Check reads a policy and the keys that it names, and returns every mistake.
 func Check(file string) (*policy.Policy, error) {
-	s, _, err := read(file)
+	s, err := read(file)
 	if err != nil {
 		return nil, err
 	}
 	return s.policy, nil
 }
 
-// read reads the files. content stands for what was in them, or for why that
-// could not be read.
-func read(file string) (s *state, content [sha256.Size]byte, err error) {
+// read reads the files.
+func read(file string) (*state, error) {
 	data, err := os.ReadFile(file) //nolint:gosec // the operator names it
 	if err != nil {
-		return nil, sha256.Sum256([]byte(err.Error())), unreadable(file, err)
+		return nil, unreadable(file, err)
 	}
-	sum := sha256.New()
-	_, _ = sum.Write(data)
-	s = &state{}
-	s.policy, err = policy.Parse(file, data)
-	if err == nil && s.policy.Tokens != nil {
-		name := s.policy.Tokens.KeysFile
-		keys, readErr := os.ReadFile(name) //nolint:gosec // the same
-		if err = readErr; err != nil {
-			err = fmt.Errorf("%s: tokens.keys: %w", file, unreadable(name, err))
-			keys = []byte(err.Error())
-		} else {
-			s.keys, err = policy.ParseKeys(name, keys)
+	s := &state{}
+	if s.policy, err = policy.Parse(file, data); err != nil {
+		return nil, err
+	}
+	if t := s.policy.Tokens; t != nil {
+		keys, err := os.ReadFile(t.KeysFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s: tokens.keys: %w", file, unreadable(t.KeysFile, err))
 		}
-		_, _ = sum.Write(keys)
+		if s.keys, err = policy.ParseKeys(t.KeysFile, keys); err != nil {
+			return nil, err
+		}
+		data = append(data, keys...)
 	}
-	return s, [sha256.Size]byte(sum.Sum(nil)), err
+	s.content = sha256.Sum256(data)
+	return s, nil
 }
 
 func unreadable(file string, err error) error {
@@ -118,48 +104,35 @@ func unreadable(file string, err error) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// Run follows the files until ctx ends. A nil Access has none.
-func (a *Access) Run(ctx context.Context) error {
+// Files are those that were read: the policy's, and the keys of tokens. A nil
+// Access has none.
+func (a *Access) Files() []string {
 	if a == nil {
-		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(a.cfg.Poll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			_ = a.Reload() // the log tells
-		case <-ctx.Done():
-			return nil
-		}
+	files := []string{a.cfg.File}
+	if t := a.state.Load().policy.Tokens; t != nil {
+		files = append(files, t.KeysFile)
 	}
+	return files
 }
 
-// Reload reads the files if they have changed. When they are wrong, the policy
-// stays as it was, and the error says what is.
+// Reload reads the files anew. When they are wrong, the policy stays as it was,
+// and the error names every mistake.
 func (a *Access) Reload() error {
 	if a == nil {
 		return nil
 	}
+	s, err := read(a.cfg.File)
+	if err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, content, err := read(a.cfg.File)
-	if content == a.tried {
-		return err
+	if a.state.Swap(s).content != s.content {
+		close(a.changed)
+		a.changed = make(chan struct{})
 	}
-	a.tried = content
-	a.count.failing.Store(err != nil)
-	if err != nil {
-		a.count.failures.Add(1)
-		a.cfg.Logger.Error("the policy is wrong: the one before stays in force", "error", err)
-		return err
-	}
-	a.count.reloads.Add(1)
-	a.state.Store(s)
-	a.cfg.Logger.Info("the policy has changed", "file", a.cfg.File, "identities", s.policy.Identities(), "roles", len(s.policy.Roles()))
-	close(a.changed)
-	a.changed = make(chan struct{})
 	return nil
 }
 
@@ -176,8 +149,7 @@ func (a *Access) Changed() <-chan struct{} {
 
 // Status is what metrics tell.
 type Status struct {
-	// Denied counts calls and watches that were refused or ended, by verb; known
-	// under the names of policy.Verb.
+	// Denied counts calls and watches that were refused or ended, by verb.
 	Denied map[string]int64
 	// Unauthenticated counts calls whose token was not taken.
 	Unauthenticated int64
@@ -186,21 +158,13 @@ type Status struct {
 	// Identities is the number whose use is counted, Shared that of connections
 	// on the common account.
 	Identities, Shared int64
-	// Reloads and Failures count the times that the files were read anew; Failing
-	// says that what is in them now is wrong.
-	Reloads, Failures int64
-	Failing           bool
 }
 
-// Status returns figures; false: there is no policy.
-func (a *Access) Status() (Status, bool) {
+// Status returns figures; those of a nil Access are zero.
+func (a *Access) Status() Status {
+	s := Status{Denied: make(map[string]int64), Limited: make(map[string]int64)}
 	if a == nil {
-		return Status{}, false
-	}
-	s := Status{
-		Denied: make(map[string]int64), Limited: make(map[string]int64),
-		Unauthenticated: a.count.unknown.Load(),
-		Reloads:         a.count.reloads.Load(), Failures: a.count.failures.Load(), Failing: a.count.failing.Load(),
+		a = &Access{}
 	}
 	for v := range policy.Verbs {
 		s.Denied[v.String()] = a.count.denied[v].Load()
@@ -208,6 +172,7 @@ func (a *Access) Status() (Status, bool) {
 	for l := range limits {
 		s.Limited[l.String()] = a.count.limited[l].Load()
 	}
+	s.Unauthenticated = a.count.unknown.Load()
 	s.Identities, s.Shared = a.usage.size()
-	return s, true
+	return s
 }

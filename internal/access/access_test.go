@@ -38,7 +38,6 @@ type rig struct {
 	t      *testing.T
 	a      *access.Access
 	dir    string
-	log    bytes.Buffer
 	writes int
 	signer jose.Signer
 	keys   string
@@ -82,7 +81,6 @@ func start(t *testing.T, text string, change func(*access.Config)) *rig {
 	}
 	c := access.Defaults()
 	c.File = filepath.Join(r.dir, "policy.yaml")
-	c.Logger = slog.New(slog.NewTextHandler(&r.log, nil))
 	if change != nil {
 		change(&c)
 	}
@@ -168,8 +166,8 @@ func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
 	if a.Changed() != nil || !c.Allows(policy.Write, kv.Range{}) || c.Name() != "" {
 		t.Error("there is something")
 	}
-	if _, ok := a.Status(); ok {
-		t.Error("there is a status")
+	if s := a.Status(); s.Identities != 0 || len(s.Denied) != 4 {
+		t.Errorf("got %+v", s)
 	}
 }
 
@@ -236,7 +234,6 @@ func TestReload(t *testing.T) {
 	defer gone()
 	c := r.caller(ctx)
 	may := func(key string) bool { return c.Allows(policy.Read, kv.Single(key)) }
-	failing := func() bool { s, _ := r.a.Status(); return s.Failing }
 	if !may("/a/1") || may("/b/1") {
 		t.Fatal("not as it was written")
 	}
@@ -250,29 +247,20 @@ func TestReload(t *testing.T) {
 	} {
 		r.mount(bad[0], bad[1])
 		err := r.a.Reload()
-		if err == nil || !strings.Contains(err.Error(), name) && !strings.Contains(err.Error(), "jwks.json") || !failing() {
+		if err == nil || !strings.Contains(err.Error(), name) && !strings.Contains(err.Error(), "jwks.json") {
 			t.Errorf("%s: %v", name, err)
-		}
-		if err := r.a.Reload(); err == nil {
-			t.Errorf("%s: good the second time", name)
 		}
 		if !may("/a/1") || may("/b/1") {
 			t.Errorf("%s: the policy has changed", name)
 		}
-	}
-	if s, _ := r.a.Status(); s.Failures != 2 {
-		t.Errorf("%d failures", s.Failures)
 	}
 	select {
 	case <-changed:
 		t.Error("told of a change")
 	default:
 	}
-	if got := strings.Count(r.log.String(), "stays in force"); got != 2 || !strings.Contains(r.log.String(), "policy.yaml:1: roles: want") {
-		t.Errorf("the log tells %d times:\n%s", got, r.log.String())
-	}
 	r.mount(granting("/b/", ""), r.keys)
-	if err := r.a.Reload(); err != nil || failing() {
+	if err := r.a.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
@@ -286,23 +274,6 @@ func TestReload(t *testing.T) {
 	if _, err := r.a.Caller(with(ctx, "authorization", "Bearer "+r.token("ann", time.Hour))); err == nil {
 		t.Error("a token of a key that is gone is taken")
 	}
-}
-
-// Run sees a change by itself.
-func TestRunFollowsTheFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, granting("/a/", ""), nil)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- r.a.Run(ctx) }()
-		changed := r.a.Changed()
-		r.mount(granting("/b/", ""), r.keys)
-		<-changed
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestLimits(t *testing.T) {
@@ -361,7 +332,7 @@ func TestLimits(t *testing.T) {
 	if _, err := r.a.Caller(third); err != nil {
 		t.Errorf("two have left: %v", err)
 	}
-	s, _ := r.a.Status()
+	s := r.a.Status()
 	for _, l := range []string{"connections", "streams", "watches", "list_bytes"} {
 		if s.Limited[l] != 1 {
 			t.Errorf("%s: counted %d", l, s.Limited[l])
@@ -426,12 +397,12 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	defer arrive("b")()
 	defer arrive("c")()
 	defer arrive("d")()
-	if s, _ := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
+	if s := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
 		t.Errorf("%d, and %d share", s.Identities, s.Shared)
 	}
 	gone()
 	defer arrive("e")() // a has left, and makes room
-	if s, _ := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
+	if s := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
 		t.Errorf("%d, and %d share", s.Identities, s.Shared)
 	}
 }

@@ -37,12 +37,12 @@ func (c *Caller) resolve(s *state) *policy.Identity {
 
 func (c *Caller) identity() *policy.Identity { return c.resolve(c.a.state.Load()) }
 
-// Name is the caller's first name; "" for a nil Caller.
+// Name is the caller's, for logs; "" for a nil Caller.
 func (c *Caller) Name() string {
 	if c == nil {
 		return ""
 	}
-	return c.names.First()
+	return c.identity().Name
 }
 
 // May fails with a *kv.DeniedError unless the caller may use the verb on all

@@ -5,7 +5,7 @@
 //
 //	handshake ─▶ presence: the connection, and the names of its certificate
 //	call      ─▶ Caller: the names of its token, else of the certificate
-//	policy    ─▶ what those may do; read again when its file changes
+//	policy    ─▶ what those may do; read again by Reload
 //
 // A Caller is found once for a connection and token, and decides at the
 // beginning of calls and watches: events pass none of this. A nil [*Access] and

@@ -73,11 +73,11 @@ type ledger struct {
 
 	mu     sync.Mutex
 	known  map[string]*usage // guarded by mu
-	others *usage            // of all for whom there was no room
+	others usage             // of all for whom there was no room
 }
 
 func (l *ledger) init(atMost int) {
-	l.max, l.known, l.others = atMost, make(map[string]*usage), &usage{}
+	l.max, l.known = atMost, make(map[string]*usage)
 }
 
 // join returns an identity's usage for one more connection, which must leave.
@@ -86,7 +86,7 @@ func (l *ledger) join(name string) *usage {
 	defer l.mu.Unlock()
 	u := l.known[name]
 	if u == nil {
-		if u = l.others; len(l.known) < l.max || l.dropLocked() {
+		if u = &l.others; len(l.known) < l.max || l.dropLocked() {
 			u = &usage{}
 			l.known[name] = u
 		}

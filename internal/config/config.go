@@ -92,6 +92,12 @@ type Config struct {
 	// or without a gossip key.
 	Insecure Ports
 
+	// Policy is the file that says what clients may do. Empty: everything.
+	Policy string
+	// AuditLog is the file for what administrators do and clients are refused.
+	// Empty: the log.
+	AuditLog string
+
 	LogLevel slog.Level
 	// LogFormat is FormatText or FormatJSON.
 	LogFormat string

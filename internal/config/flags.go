@@ -85,6 +85,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")
 	fs.Lookup("insecure").NoOptDefVal = allPorts
 
+	fs.StringVar(&c.Policy, "policy", "", "`file` that says who may do what, and how much; read again when it changes (default: everybody may do everything that etcd lets them)")
+	fs.StringVar(&c.AuditLog, "audit-log", "", "`file` that what administrators do and what clients are refused is appended to (default: the log)")
+
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
 	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")

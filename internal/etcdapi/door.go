@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -63,6 +64,10 @@ type Config struct {
 	Router *router.Router
 	Etcd   Upstream
 	Guard  Guard // nil: no authentication
+	// Access decides beside etcd what clients may do; nil: everything. Audit is
+	// told what is refused; nil: nobody is.
+	Access *access.Access
+	Audit  *access.Audit
 	// Learn, if set, is told the token that etcd gave a user, before the user
 	// has it.
 	Learn func(ctx context.Context, user, token string)

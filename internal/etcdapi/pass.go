@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -105,7 +106,15 @@ func (m method) unary(name string) grpc.MethodHandler {
 
 // pass sends a request to etcd and returns its answer.
 func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	if err := d.nameless(ctx, name); err != nil {
+	caller, err := d.caller(ctx)
+	if err == nil {
+		err = d.judge(ctx, caller, name, request)
+	}
+	if err == nil {
+		ctx = d.cfg.Access.Forward(ctx)
+		err = d.nameless(ctx, name)
+	}
+	if err != nil {
 		return nil, err
 	}
 	answer := new(wire.Encoded)
@@ -118,18 +127,22 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 // passStream joins a client's stream with one at etcd, message by message.
 func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	return func(_ any, client grpc.ServerStream) error {
-		if err := d.nameless(client.Context(), name); err != nil {
+		caller, err := d.caller(client.Context())
+		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancelCause(client.Context())
+		ctx, cancel := context.WithCancelCause(d.cfg.Access.Forward(client.Context()))
 		defer cancel(nil)
+		if err := d.nameless(ctx, name); err != nil {
+			return err
+		}
 		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
 		if err != nil {
 			return err
 		}
 		// Ends with the handler at the latest: both streams fail then.
 		go func() {
-			if err := requests(client, etcd); err != nil {
+			if err := d.requests(ctx, client, etcd, caller, name, cancel); err != nil {
 				cancel(err)
 			}
 		}()
@@ -141,8 +154,9 @@ func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler 
 	}
 }
 
-// requests passes on what a client sends, until it has closed its side.
-func requests(client grpc.ServerStream, etcd grpc.ClientStream) error {
+// requests passes on what a client sends and the policy allows, until it has
+// closed its side.
+func (d *Door) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.ClientStream, caller *access.Caller, name string, end context.CancelCauseFunc) error {
 	for {
 		m := new(wire.Encoded)
 		switch err := client.RecvMsg(m); {
@@ -150,6 +164,12 @@ func requests(client grpc.ServerStream, etcd grpc.ClientStream) error {
 			return etcd.CloseSend()
 		case err != nil:
 			return err
+		}
+		if err := d.judge(ctx, caller, name, m); err != nil {
+			return err
+		}
+		if caller != nil && name == v3electionpb.Election_Observe_FullMethodName {
+			d.observed(ctx, caller, m, end)
 		}
 		if err := etcd.SendMsg(m); err != nil {
 			return nil //nolint:nilerr // etcd has ended the stream: receiving says why

@@ -30,6 +30,13 @@ func memberMaintenance() methods {
 }
 
 func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	caller, err := d.caller(ctx)
+	if err == nil {
+		err = d.judge(ctx, caller, etcdserverpb.Cluster_MemberList_FullMethodName, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if d.cfg.Guard != nil {
 		if _, err := d.cfg.Guard.Caller(ctx); err != nil {
 			return nil, err

@@ -87,11 +87,10 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 	return lower(success, failure)
 }
 
-// op looks at a RequestOp. Of several operations in it the last one counts, and
-// parts of the same are merged: in proto, that is to join their encodings.
-func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
-	var kind uint64
-	var body []byte
+// operation returns what a RequestOp is: the tag of the operation, and its
+// encoding. Of several operations in it the last one counts, and parts of the
+// same are merged: in proto, that is to join their encodings.
+func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 	joined := false
 	s.fields(b, func(tag uint64, value []byte) {
 		switch {
@@ -104,7 +103,12 @@ func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 			body = append(body, value...)
 		}
 	})
-	switch kind {
+	return kind, body
+}
+
+// op looks at a RequestOp.
+func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
+	switch kind, body := s.operation(b); kind {
 	case opPut:
 		s.put(body, deleted)
 	case opDelete:

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -92,7 +93,13 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 
 // mayRead fails when the caller may not read all of rng.
 func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
-	_, err := d.permit(ctx, rng, false)
+	caller, err := d.caller(ctx)
+	if err == nil {
+		err = inEtcdsWords(caller.May(ctx, policy.Read, rng))
+	}
+	if err == nil {
+		_, err = d.permit(ctx, rng, false)
+	}
 	return err
 }
 

@@ -187,7 +187,7 @@ func (s *chunkSender) send(a *wire.RangeAnswer) error {
 
 // finishAtEtcd has etcd send what is left, at the same revision.
 func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(s.d.cfg.Access.Forward(ctx))
 	defer cancel()
 	key, end := s.left.Etcd()
 	rest, err := etcdserverpb.NewKVClient(s.d.cfg.Etcd.Passage()).RangeStream(ctx, &etcdserverpb.RangeRequest{
@@ -212,7 +212,14 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 
 // forwardStream has etcd answer.
 func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream) error {
-	ctx, cancel := context.WithCancel(ctx)
+	caller, err := d.caller(ctx)
+	if err == nil {
+		err = d.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(d.cfg.Access.Forward(ctx))
 	defer cancel()
 	in, err := d.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -54,6 +56,7 @@ type stream struct {
 
 	progress progress
 	from     net.Addr        // where the client is
+	caller   *access.Caller  // by the policy
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
@@ -88,13 +91,17 @@ type watchService struct {
 // Watch implements etcdserverpb.WatchServer.
 func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]) error {
 	d := w.door
+	caller, err := d.caller(gs.Context())
+	if err != nil {
+		return err
+	}
 	tasks, err := w.pumps.Open(gs.Context())
 	if err != nil {
 		return wire.Status(err)
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, tasks: tasks, out: gs, from: clientOf(ctx), ctx: ctx, leader: wantsLeader(ctx),
+		door: d, tasks: tasks, out: gs, from: clientOf(ctx), caller: caller, ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}),
 	}
@@ -222,6 +229,17 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	}
 	rng, err := kv.RangeFromEtcd(key, end)
 	empty := err != nil // what RangeFromEtcd refuses holds no key
+	// etcd's API has no word for "too fast": the stream waits.
+	if err := s.caller.WaitCreate(s.ctx); err != nil {
+		s.give()
+		return
+	}
+	if !empty {
+		if err := s.caller.May(s.ctx, policy.Watch, rng); err != nil {
+			s.refuse(inEtcdsWords(err).Error())
+			return
+		}
+	}
 	caller, err := s.door.permit(s.ctx, rng, empty)
 	switch {
 	case err != nil && isAway(err):
@@ -236,6 +254,16 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
+	if err := s.caller.Watch(); err != nil {
+		s.refuse(err.Error())
+		return
+	}
+	listed := false
+	defer func() {
+		if !listed {
+			s.caller.WatchesEnded(1)
+		}
+	}()
 	s.mu.Lock()
 	switch {
 	case len(s.watches) >= s.door.cfg.MaxWatchesPerStream:
@@ -253,7 +281,7 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		s.refuse(reasonDuplicateID)
 		return
 	}
-	s.watches[w.id] = w
+	s.watches[w.id], listed = w, true
 	answer := &reply{created: w}
 	s.replies = append(s.replies, answer)
 	s.mu.Unlock()
@@ -288,6 +316,7 @@ func (s *stream) cancel(id int64) {
 		s.give()
 		return
 	}
+	s.caller.WatchesEnded(1)
 	w.cancelled.Store(true)
 	s.reply(&reply{gone: w}, &etcdserverpb.WatchResponse{WatchId: id, Canceled: true})
 }
@@ -394,6 +423,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
+	s.caller.WatchesEnded(1)
 	return true
 }
 
@@ -422,6 +452,8 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.caller.WatchesEnded(len(s.watches))
+	clear(s.watches)
 	for _, r := range s.replies { // cancelled, and not yet told
 		if r.gone != nil {
 			r.gone.release()

@@ -3,12 +3,15 @@ package etcdapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -88,17 +91,18 @@ func (d *Door) Drain() []Farewell {
 // Run ends the watches of those who lose the right to read what they watch,
 // until ctx ends. (etcd itself asks once, when a watch is created.)
 func (d *Door) Run(ctx context.Context) error {
-	if d.cfg.Guard == nil {
-		<-ctx.Done()
-		return nil
-	}
 	for {
-		changed := d.cfg.Guard.Changed()
+		var changed <-chan struct{} // never, without a guard
+		if d.cfg.Guard != nil {
+			changed = d.cfg.Guard.Changed()
+		}
+		policyChanged := d.cfg.Access.Changed()
 		for _, s := range d.list() {
 			s.recheck()
 		}
 		select {
 		case <-changed:
+		case <-policyChanged:
 		case <-ctx.Done():
 			return nil
 		}
@@ -115,10 +119,13 @@ func (s *stream) recheck() {
 // recheck ends the watch if its caller may not read its range any more.
 func (w *watch) recheck() {
 	d := w.s.door
-	if d.cfg.Guard == nil {
-		return
+	var err error
+	if !w.s.caller.Allows(policy.Watch, w.rng) {
+		err = inEtcdsWords(w.s.caller.May(w.s.ctx, policy.Watch, w.rng))
+	} else if d.cfg.Guard != nil {
+		err = d.cfg.Guard.MayRead(w.caller, w.rng)
 	}
-	if err := d.cfg.Guard.MayRead(w.caller, w.rng); err != nil && !isAway(err) {
+	if err != nil && !isAway(err) {
 		w.end(&etcdserverpb.WatchResponse{
 			Header: d.header(d.newest()), WatchId: w.id, Canceled: true, CancelReason: err.Error(),
 		})
@@ -131,10 +138,19 @@ func (d *Door) permit(ctx context.Context, rng kv.Range, empty bool) (caller str
 	if d.cfg.Guard == nil {
 		return "", nil
 	}
-	if caller, err = d.cfg.Guard.Caller(ctx); err == nil && !empty {
+	if caller, err = d.cfg.Guard.Caller(d.cfg.Access.Forward(ctx)); err == nil && !empty {
 		err = d.cfg.Guard.MayRead(caller, rng)
 	}
+	if wire.IsDenied(err) {
+		d.cfg.Audit.Refused(ctx, caller, &kv.DeniedError{Detail: fmt.Sprintf("etcd's rights do not let %s read %v", caller, rng)})
+	}
 	return caller, err
+}
+
+// caller returns who makes the call of ctx, by the policy.
+func (d *Door) caller(ctx context.Context) (*access.Caller, error) {
+	c, err := d.cfg.Access.Caller(ctx)
+	return c, wire.Status(err)
 }
 
 // isAway reports whether err says to ask another node.

@@ -81,6 +81,11 @@ type Config struct {
 	ClientTLS, HTTPTLS, PeerServerTLS *tls.Config
 	PeerClientTLS                     func() *tls.Config
 
+	// Policy is the file that says what clients may do; "": everything.
+	Policy string
+	// Audit is told what administrators do and what is refused; nil: Logger is.
+	Audit *slog.Logger
+
 	// Cache has the bounds of each shard; Server those of clients, EtcdAPI
 	// those of clients of etcd's API.
 	Cache   cache.Config

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/guard"
@@ -46,6 +47,8 @@ type Node struct {
 	story     *story
 	router    *router.Router
 	guard     *guard.Guard
+	access    *access.Access // nil: no policy
+	audit     *access.Audit
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
 	page      *statuspage.Page // nil: none
@@ -102,8 +105,12 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildGuard(); err != nil {
 		return nil, err
 	}
+	if err := n.buildAccess(); err != nil {
+		return nil, err
+	}
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
+	ac.Access, ac.Audit = n.access, n.audit
 	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
@@ -112,6 +119,7 @@ func New(cfg Config) (*Node, error) {
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
+	sc.Access, sc.Audit = n.access, n.audit
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

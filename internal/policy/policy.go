@@ -44,7 +44,8 @@ type entry struct {
 
 // Identity is what a policy says of a caller.
 type Identity struct {
-	// Name is the caller's first name, for logs and limits.
+	// Name is for logs and limits: the name that the first entry matches that
+	// speaks of certain names, else the caller's first.
 	Name   string
 	Names  Names
 	Limits Limits
@@ -64,6 +65,12 @@ func (p *Policy) Identity(names Names) *Identity {
 		if e.matches(names) {
 			id.Roles = append(id.Roles, e.roles...)
 			id.Limits = e.limits.over(id.Limits)
+		}
+	}
+	for _, e := range p.entries {
+		if name, ok := e.named(names); ok {
+			id.Name = name
+			break
 		}
 	}
 	slices.Sort(id.Roles)
@@ -87,6 +94,19 @@ func (p *Policy) Identity(names Names) *Identity {
 
 func (e *entry) matches(names Names) bool {
 	return slices.ContainsFunc(e.match, func(p pattern) bool { return p.matches(names) })
+}
+
+// named returns which of the names the entry matches; false: it speaks of none.
+func (e *entry) named(names Names) (string, bool) {
+	for _, p := range e.match {
+		if p.kind() == "" {
+			continue
+		}
+		if i := slices.IndexFunc(names, func(name string) bool { return p.matches(Names{name}) }); i >= 0 {
+			return names[i], true
+		}
+	}
+	return "", false
 }
 
 // May reports whether the caller may use the verb on all keys of r. For Admin,

@@ -125,6 +125,20 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A name that many certificates have beside their own does not make them one.
+func TestAnIdentityHasTheNameThatThePolicySpeaksOf(t *testing.T) {
+	p := parse(t, example)
+	for names, want := range map[string]string{
+		"dns:localhost cn:ops": "cn:ops",
+		"dns:localhost cn:x":   "dns:localhost",
+		"":                     policy.Anonymous,
+	} {
+		if got := p.Identity(strings.Fields(names)).Name; got != want {
+			t.Errorf("%q: got %s, want %s", names, got, want)
+		}
+	}
+}
+
 func TestCertificateNames(t *testing.T) {
 	u, err := url.Parse("spiffe://prod/web")
 	if err != nil {

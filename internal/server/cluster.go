@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -16,13 +17,21 @@ import (
 
 type clusterService struct {
 	shardwatchv1.UnimplementedClusterServiceServer
-	srv *Server
+	srv    *Server
+	access *access.Access // nil: who asks may know, such as other nodes
 }
 
 // WatchShardMap implements shardwatchv1.ClusterServiceServer.
 func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out grpc.ServerStreamingServer[shardwatchv1.WatchShardMapResponse]) error {
+	caller, err := s.access.Caller(out.Context())
+	if err != nil {
+		return wire.Status(err)
+	}
 	for {
-		changed := s.srv.cfg.Node.Changes() // before the values: nothing is missed
+		changed, policyChanged := s.srv.cfg.Node.Changes(), s.access.Changed() // before the values: nothing is missed
+		if err := caller.Known(out.Context()); err != nil {
+			return wire.Status(err)
+		}
 		m := &shardwatchv1.WatchShardMapResponse{Members: s.srv.cfg.Node.Members()}
 		if now := s.srv.cfg.Node.Map(); now != nil {
 			m.Map = wire.MapMessage(now)
@@ -32,6 +41,7 @@ func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out
 		}
 		select {
 		case <-changed:
+		case <-policyChanged:
 		case <-s.srv.left: // who watches needs the map to find where to go
 			return wire.Status(s.srv.goodbye())
 		case <-out.Context().Done():

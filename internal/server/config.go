@@ -11,6 +11,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/replica"
@@ -85,6 +86,10 @@ type Config struct {
 	Etcd *etcdapi.Door
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
 	Guard Guard
+	// Access decides what clients may do; nil: everything. Audit is told what is
+	// refused, and what administrators do; nil: nobody is.
+	Access *access.Access
+	Audit  *access.Audit
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
 	// Verifier compares copies; nil: they cannot be.

@@ -6,7 +6,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -19,17 +21,22 @@ func (s *cacheService) guard() Guard {
 	return s.srv.cfg.Guard
 }
 
-// permit fails unless the caller of ctx may read all of r.
-func (s *cacheService) permit(ctx context.Context, r kv.Range) error {
-	g := s.guard()
-	if open(g, r) {
-		return nil
-	}
-	caller, err := g.Caller(ctx)
+// permit fails unless the caller of ctx may read all of r, by the policy and at
+// etcd.
+func (s *cacheService) permit(ctx context.Context, r kv.Range) (*access.Caller, error) {
+	caller, err := s.caller(ctx)
 	if err == nil {
-		err = g.MayRead(caller, r)
+		err = caller.May(ctx, policy.Read, r)
 	}
-	return native(err)
+	if g := s.guard(); err == nil && !open(g, r) {
+		var user string
+		if user, err = g.Caller(s.srv.cfg.Access.Forward(ctx)); err == nil {
+			err = g.MayRead(user, r)
+		}
+		err = native(err)
+		s.srv.cfg.Audit.Refused(ctx, user, err)
+	}
+	return caller, err
 }
 
 // open reports whether everybody may read r: etcd's authentication is off.
@@ -61,12 +68,16 @@ func (w *watch) permit(ctx context.Context) error {
 	caller := ""
 	if !open(g, w.rng) {
 		var err error
-		if caller, err = g.Caller(ctx); err != nil {
-			return native(err)
+		if caller, err = g.Caller(w.s.srv.cfg.Access.Forward(ctx)); err != nil {
+			err = native(err)
+			w.s.srv.cfg.Audit.Refused(ctx, "", err)
+			return err
 		}
 	}
 	w.caller.Store(&caller) // before it is asked: whatever changes behind that, recheck sees
-	return native(g.MayRead(caller, w.rng))
+	err := native(g.MayRead(caller, w.rng))
+	w.s.srv.cfg.Audit.Refused(ctx, caller, err)
+	return err
 }
 
 // recheck ends the watches whose callers have lost the right to them, whenever

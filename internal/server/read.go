@@ -91,9 +91,15 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
 		return err
 	}
-	if err := s.permit(ctx, rng); err != nil {
+	caller, err := s.permit(ctx, rng)
+	if err != nil {
 		return err
 	}
+	done, err := caller.List(int64(s.srv.cfg.FragmentBytes)) // a chunk is made at a time
+	if err != nil {
+		return err
+	}
+	defer done()
 	reading, err := s.srv.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return err
@@ -157,7 +163,7 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
 		return nil, err
 	}
-	if err := s.permit(ctx, rng); err != nil {
+	if _, err := s.permit(ctx, rng); err != nil {
 		return nil, err
 	}
 	reading, err := s.srv.cfg.Router.Read(ctx, req)

@@ -83,10 +83,11 @@ func New(cfg Config) (*Server, error) {
 		}
 		creds = s.gateway.Credentials(cfg.ClientTLS)
 	}
-	s.clients = grpc.NewServer(append(s.options(creds, cfg.ClientFailed, idleTimeout),
-		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))...)
+	options := append(s.options(cfg.Access.Credentials(creds), cfg.ClientFailed, idleTimeout),
+		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))
+	s.clients = grpc.NewServer(append(options, s.admission()...)...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
-	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s})
+	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s, access: cfg.Access})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
@@ -181,6 +182,12 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	if s.cfg.Guard != nil {
 		g.Go(func() error {
 			s.recheck(ctx)
+			return nil
+		})
+	}
+	if s.cfg.Access != nil {
+		g.Go(func() error {
+			s.enforce(ctx)
 			return nil
 		})
 	}

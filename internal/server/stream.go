@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -26,12 +28,13 @@ type sender interface {
 
 // stream is one client's Watch stream.
 type stream struct {
-	srv   *Server
-	tasks *pump.Stream
-	out   sender
-	from  net.Addr        // where the client is: the very same for all streams of its connection
-	guard Guard           // of the watches; nil: all are permitted
-	ctx   context.Context //nolint:containedctx // the stream's life is the context's
+	srv    *Server
+	tasks  *pump.Stream
+	out    sender
+	from   net.Addr        // where the client is: the very same for all streams of its connection
+	guard  Guard           // of the watches; nil: all are permitted
+	caller *access.Caller  // by the policy
+	ctx    context.Context //nolint:containedctx // the stream's life is the context's
 
 	failed bool // owned by the pump that is at it: sending does not work
 
@@ -48,12 +51,16 @@ type stream struct {
 
 // Watch implements shardwatchv1.CacheServiceServer.
 func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
+	caller, err := s.caller(gs.Context())
+	if err != nil {
+		return wire.Status(err)
+	}
 	tasks, err := s.srv.pumps.Open(gs.Context())
 	if err != nil {
 		return wire.Status(err)
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, tasks: tasks, out: gs, from: clientOf(ctx), guard: s.guard(), ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, tasks: tasks, out: gs, from: clientOf(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.srv.enter(st) {
 		cancel()
 		tasks.Close()
@@ -145,16 +152,20 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d is in use on this stream", id)}
 	}
 	w := newWatch(s, id, rng, r.GetPrevKv())
-	full := len(s.watches) >= s.srv.cfg.MaxWatchesPerStream
-	if full {
+	var full error
+	if len(s.watches) >= s.srv.cfg.MaxWatchesPerStream {
+		full = s.srv.tooMany()
+	} else {
+		full = s.caller.Watch()
+	}
+	if full != nil {
 		s.refused++
 	} else {
 		s.watches[id] = w
 	}
 	deaf := s.refused > maxRefused
 	s.mu.Unlock()
-	if full {
-		err := s.srv.tooMany()
+	if err := full; err != nil {
 		if deaf {
 			return err
 		}
@@ -173,7 +184,14 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return nil
 	}
 	w.allowSync = r.GetAllowSync()
-	start, err := s.startOf(r, rng)
+	var start start
+	err := s.caller.Create()
+	if err == nil { // the watch is on the list: whatever changes behind that, enforce sees
+		err = s.caller.May(s.ctx, policy.Watch, rng)
+	}
+	if err == nil {
+		start, err = s.startOf(r, rng)
+	}
 	if err == nil {
 		w.interval, err = conflation(r)
 	}
@@ -271,6 +289,7 @@ func (s *stream) forget(w *watch) {
 		return
 	}
 	delete(s.watches, w.id)
+	s.caller.WatchesEnded(1)
 	if len(s.watches) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
@@ -309,6 +328,7 @@ func (s *stream) close() {
 		w.release()
 	}
 	s.mu.Lock()
+	s.caller.WatchesEnded(len(s.watches))
 	clear(s.watches) // nobody need wait for them
 	s.mu.Unlock()
 }

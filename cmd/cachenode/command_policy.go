@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
+)
+
+func newPolicyCommand(p process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check a policy, and ask it questions",
+		Long: `Check the file of --policy before a node reads it, and ask who may do what.
+
+A policy gives roles to identities, and roles let verbs be used on keys. What no
+rule allows is denied. docs/security.md describes the file.`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyCheckCommand(p), newPolicyExplainCommand(p))
+	return cmd
+}
+
+func newPolicyCheckCommand(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a policy",
+		Long: `Check a policy, and the keys of tokens that it names, as a node would at its
+start. Every mistake is on standard error, with its line and field.
+
+Exit codes: 0 the policy is good, 2 it is not.`,
+		Example: `  cachenode policy check policy.yaml`,
+		Args:    oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := access.Check(args[0])
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			_, err = fmt.Fprintf(p.stdout, "%s is good: %d identities, roles %s\n", args[0], found.Identities(), strings.Join(found.Roles(), ", "))
+			return err
+		},
+	}
+}
+
+// question is what `policy explain` is asked.
+type question struct {
+	identities []string
+	verb       string
+	key        string
+	prefix     bool
+	rangeEnd   string
+}
+
+func newPolicyExplainCommand(p process) *cobra.Command {
+	var q question
+	cmd := &cobra.Command{
+		Use:   "explain FILE",
+		Short: "Say whether somebody may do something, and why",
+		Long: `Say whether a policy lets an identity use a verb on keys, and because of which
+lines.
+
+An identity is what a client proves: uri:…, dns:… and cn:… of its certificate,
+all of them, or sub:… of its token; without --identity, it is anonymous.
+
+Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
+		Example: `  cachenode policy explain policy.yaml --identity cn:web --verb watch --key /pods/ --prefix
+  cachenode policy explain policy.yaml --identity sub:system:serviceaccount:ops:admin --verb admin`,
+		Args: oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := access.Check(args[0])
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			verb, r, err := q.parse()
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return q.answer(p.stdout, found, verb, r)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVar(&q.identities, "identity", nil, "`name` of the client, such as cn:web; repeatable")
+	fs.StringVar(&q.verb, "verb", "", "`verb`: read, watch, write or admin; required")
+	fs.StringVar(&q.key, "key", "", "`key` that it is about")
+	fs.BoolVar(&q.prefix, "prefix", false, "all keys that begin with --key")
+	fs.StringVar(&q.rangeEnd, "range-end", "", "all keys from --key up to and without this `key`")
+	completeWith(cmd, "verb", "read", "watch", "write", "admin")
+	return cmd
+}
+
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return &usageError{cmd.CommandPath(), fmt.Errorf("%d arguments: name the policy's file, and no more", len(args))}
+}
+
+func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
+	if v, err = policy.ParseVerb(q.verb); err != nil {
+		return v, r, fmt.Errorf("--verb: %w", err)
+	}
+	switch {
+	case v == policy.Admin && (q.key != "" || q.prefix || q.rangeEnd != ""):
+		err = errors.New("--verb admin is not about keys: leave --key, --prefix and --range-end out")
+	case v == policy.Admin:
+	case q.prefix && q.rangeEnd != "":
+		err = errors.New("--prefix and --range-end exclude each other")
+	case q.prefix:
+		r = kv.Prefix(q.key)
+	case q.key == "":
+		err = errors.New("--key is needed; all keys are --key \"\" --prefix")
+	case q.rangeEnd != "" && q.rangeEnd <= q.key:
+		err = fmt.Errorf("--range-end %q does not lie behind --key %q", q.rangeEnd, q.key)
+	case q.rangeEnd != "":
+		r = kv.Range{Start: q.key, End: q.rangeEnd}
+	default:
+		r = kv.Single(q.key)
+	}
+	return v, r, err
+}
+
+// errDenied is the answer no.
+var errDenied = errors.New("denied")
+
+// answer prints the verdict, and fails when it is no.
+func (q *question) answer(w io.Writer, found *policy.Policy, v policy.Verb, r kv.Range) error {
+	allowed, because := found.Explain(q.identities, v, r)
+	verdict := "denied"
+	if allowed {
+		verdict = "allowed"
+	}
+	if _, err := fmt.Fprintf(w, "%s\n  %s\n", verdict, strings.Join(because, "\n  ")); err != nil {
+		return err
+	}
+	if !allowed {
+		return errDenied
+	}
+	return nil
+}

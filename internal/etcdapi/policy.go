@@ -1,0 +1,281 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// What the policy does not allow at the native API must not be had at this one.
+// etcd's own rights come on top: what is passed on, it judges, too.
+
+// judge fails unless the policy lets the caller make a call that is passed on.
+// A method that is not known here is for administrators.
+func (d *Door) judge(ctx context.Context, c *access.Caller, method string, request any) error {
+	if c == nil {
+		return nil
+	}
+	return inEtcdsWords(d.weigh(ctx, c, method, request))
+}
+
+func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, request any) error {
+	on := func(v policy.Verb, r kv.Range) error { return c.May(ctx, v, r) }
+	switch method {
+	case etcdserverpb.KV_Put_FullMethodName:
+		return weighed(ctx, c, request, (*operations).put)
+	case etcdserverpb.KV_DeleteRange_FullMethodName:
+		return weighed(ctx, c, request, (*operations).del)
+	case etcdserverpb.KV_Txn_FullMethodName:
+		return weighed(ctx, c, request, (*operations).txn)
+	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName:
+		return read(request, func(m *etcdserverpb.RangeRequest) error {
+			return on(policy.Read, spanned(m.GetKey(), m.GetRangeEnd()))
+		})
+
+	case etcdserverpb.Lease_LeaseGrant_FullMethodName, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:
+		return c.MaySome(ctx, policy.Write)
+	case etcdserverpb.Lease_LeaseRevoke_FullMethodName:
+		// It deletes the keys of the lease.
+		return read(request, func(m *etcdserverpb.LeaseRevokeRequest) error {
+			return d.weighLease(ctx, c, policy.Write, m.GetID())
+		})
+	case etcdserverpb.Lease_LeaseTimeToLive_FullMethodName:
+		return read(request, func(m *etcdserverpb.LeaseTimeToLiveRequest) error {
+			if !m.GetKeys() {
+				return c.Known(ctx)
+			}
+			return d.weighLease(ctx, c, policy.Read, m.GetID())
+		})
+
+	case v3lockpb.Lock_Lock_FullMethodName:
+		return read(request, func(m *v3lockpb.LockRequest) error { return on(policy.Write, within(m.GetName())) })
+	case v3lockpb.Lock_Unlock_FullMethodName:
+		return read(request, func(m *v3lockpb.UnlockRequest) error { return on(policy.Write, kv.Single(string(m.GetKey()))) })
+	case v3electionpb.Election_Campaign_FullMethodName:
+		return read(request, func(m *v3electionpb.CampaignRequest) error { return on(policy.Write, within(m.GetName())) })
+	case v3electionpb.Election_Proclaim_FullMethodName:
+		return read(request, func(m *v3electionpb.ProclaimRequest) error {
+			return on(policy.Write, kv.Single(string(m.GetLeader().GetKey())))
+		})
+	case v3electionpb.Election_Resign_FullMethodName:
+		return read(request, func(m *v3electionpb.ResignRequest) error {
+			return on(policy.Write, kv.Single(string(m.GetLeader().GetKey())))
+		})
+	case v3electionpb.Election_Leader_FullMethodName:
+		return read(request, func(m *v3electionpb.LeaderRequest) error { return on(policy.Read, within(m.GetName())) })
+	case v3electionpb.Election_Observe_FullMethodName:
+		return read(request, func(m *v3electionpb.LeaderRequest) error { return on(policy.Watch, within(m.GetName())) })
+
+	case etcdserverpb.Auth_Authenticate_FullMethodName, etcdserverpb.Auth_AuthStatus_FullMethodName,
+		etcdserverpb.Cluster_MemberList_FullMethodName, etcdserverpb.Maintenance_Status_FullMethodName:
+		return c.Known(ctx)
+	}
+	return on(policy.Admin, kv.Range{})
+}
+
+// within returns the keys of locks and elections of a name (etcd's
+// client/v3/concurrency).
+func within(name []byte) kv.Range { return kv.Prefix(string(name) + "/") }
+
+// observed ends an observation of an election, which is a watch at etcd, when
+// the policy no longer allows it.
+func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Encoded, end context.CancelCauseFunc) {
+	var m v3electionpb.LeaderRequest
+	if !peek(request, &m) {
+		return // as judged
+	}
+	keys := within(m.GetName())
+	// Ends with the call.
+	go func() {
+		for {
+			changed := d.cfg.Access.Changed()
+			if !c.Allows(policy.Watch, keys) {
+				end(inEtcdsWords(c.May(ctx, policy.Watch, keys)))
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// weighLease fails unless the caller may use the verb on all keys of a lease.
+// etcd tells them; what it does not tell, because the lease is not there or the
+// caller has no right to know, it will say again.
+func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, lease int64) error {
+	if err := c.MaySome(ctx, v); err != nil {
+		return err
+	}
+	t, err := etcdserverpb.NewLeaseClient(d.cfg.Etcd.Passage()).LeaseTimeToLive(d.cfg.Access.Forward(ctx), &etcdserverpb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
+	if err != nil {
+		return err
+	}
+	for _, key := range t.GetKeys() {
+		if err := c.May(ctx, v, kv.Single(string(key))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inEtcdsWords returns an error of the policy as clients of etcd know it.
+func inEtcdsWords(err error) error {
+	var denied *kv.DeniedError
+	if errors.As(err, &denied) {
+		return wire.Denied(denied.Detail)
+	}
+	return wire.Status(err)
+}
+
+// errRequest is for requests that cannot be read: whatever they are about, it
+// is not known to be allowed.
+var errRequest = &kv.InvalidError{Field: "request", Reason: "cannot be read"}
+
+// read decodes a request for weigh.
+func read[M any](request any, weigh func(*M) error) error {
+	m := new(M)
+	switch r := request.(type) {
+	case *wire.Encoded:
+		if !peek(r, m) {
+			return errRequest
+		}
+	case *M:
+		m = r
+	default:
+		return errRequest
+	}
+	return weigh(m)
+}
+
+// weighed fails unless the caller may do all that an encoded request does.
+func weighed(ctx context.Context, c *access.Caller, request any, look func(*operations, []byte)) error {
+	e, ok := request.(*wire.Encoded)
+	if !ok {
+		return errRequest
+	}
+	o := &operations{may: func(v policy.Verb, r kv.Range) error { return c.May(ctx, v, r) }}
+	b := e.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	look(o, b.ReadOnlyData())
+	if o.malformed {
+		return errRequest
+	}
+	return o.err
+}
+
+// operations looks at what a request does, in its encoding, as txnScan does:
+// values are passed over, and many small operations cost nothing.
+type operations struct {
+	txnScan // for its reading
+	may     func(policy.Verb, kv.Range) error
+	err     error // the first
+}
+
+// Tags of more fields; see txnSuccess.
+const (
+	txnCompare             = 1<<3 | length
+	compareKey, compareEnd = 3<<3 | length, 64<<3 | length
+	rangeKey, rangeEnd     = 1<<3 | length, 2<<3 | length
+	putPrev, deletePrev    = 4<<3 | uint64(protowire.VarintType), 3<<3 | uint64(protowire.VarintType)
+)
+
+// on notes whether the verb is allowed.
+func (o *operations) on(v policy.Verb, key, end []byte) {
+	if o.err == nil {
+		o.err = o.may(v, spanned(key, end))
+	}
+}
+
+// spanned returns the range that etcd is asked about. What it takes for none,
+// and finds nothing in, is for those who may do that with its key.
+func spanned(key, end []byte) kv.Range {
+	r, err := kv.RangeFromEtcd(key, end)
+	if err != nil {
+		return kv.Single(string(key))
+	}
+	return r
+}
+
+func (o *operations) put(b []byte) {
+	var key []byte
+	prev := false
+	o.fields(b, func(tag uint64, value []byte) {
+		switch tag {
+		case putKey:
+			key = value
+		case putPrev:
+			prev = true
+		}
+	})
+	o.on(policy.Write, key, nil)
+	if prev { // it shows what was there
+		o.on(policy.Read, key, nil)
+	}
+}
+
+func (o *operations) del(b []byte) {
+	prev := false
+	key, end := o.span(b, deleteKey, deleteEnd, func(tag uint64) { prev = prev || tag == deletePrev })
+	o.on(policy.Write, key, end)
+	if prev {
+		o.on(policy.Read, key, end)
+	}
+}
+
+// span returns the two ends of a message about a range.
+func (o *operations) span(b []byte, keyTag, endTag uint64, other func(tag uint64)) (key, end []byte) {
+	o.fields(b, func(tag uint64, value []byte) {
+		switch tag {
+		case keyTag:
+			key = value
+		case endTag:
+			end = value
+		default:
+			other(tag)
+		}
+	})
+	return key, end
+}
+
+func (o *operations) txn(b []byte) { o.within(b, 0) }
+
+// within looks at a transaction, and at those in it.
+func (o *operations) within(b []byte, depth int) {
+	if depth > maxTxnDepth {
+		o.malformed = true
+		return
+	}
+	none := func(uint64) {}
+	o.fields(b, func(tag uint64, value []byte) {
+		switch tag {
+		case txnCompare:
+			key, end := o.span(value, compareKey, compareEnd, none)
+			o.on(policy.Read, key, end)
+		case txnSuccess, txnFailure:
+			switch kind, body := o.operation(value); kind {
+			case opRange:
+				key, end := o.span(body, rangeKey, rangeEnd, none)
+				o.on(policy.Read, key, end)
+			case opPut:
+				o.put(body)
+			case opDelete:
+				o.del(body)
+			case opTx:
+				o.within(body, depth+1)
+			}
+		}
+	})
+}

@@ -1,0 +1,469 @@
+package node_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/certtest"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/node"
+)
+
+// policed is a node with a policy, whose clients have certificates or tokens.
+type policed struct {
+	*cluster
+	ca     *certtest.CA
+	signer jose.Signer
+	file   string
+	audit  logs
+}
+
+const policyHead = `
+tokens: {issuer: https://us, audience: shardwatch, keys: jwks.json}
+roles:
+  web: [{verbs: [read, watch, write], prefixes: [/web/]}]
+  reader: [{verbs: [read], all: true}]
+  operator: [{verbs: [admin]}]
+identities:
+  - {match: ["cn:ops"], roles: [operator]}
+  - {match: ["uri:spiffe://prod/reader"], roles: [reader]}
+`
+
+const webMay = `  - {match: ["cn:web", "sub:web"], roles: [web], limits: {watches: 3}}
+`
+
+func startPoliced(t *testing.T, text string) *policed {
+	t.Helper()
+	p := newPoliced(t, text)
+	p.etcd = etcdtest.Start(t)
+	p.nodes[0].start()
+	p.ready()
+	return p
+}
+
+func newPoliced(t *testing.T, text string) *policed {
+	t.Helper()
+	p := &policed{ca: certtest.NewCA(t, "test")}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err == nil {
+		p.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p.file = filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(filepath.Join(dir, "jwks.json"), keys, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, text)
+	p.cluster = newCluster(t, 1, 1, func(c *node.Config) {
+		shards(2, 1)(c)
+		c.Policy, c.Audit = p.file, slog.New(slog.NewTextHandler(&p.audit, nil))
+		c.ClientTLS = &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{p.ca.Issue(t, "node").Pair},
+			ClientCAs: certtest.Pool(p.ca), ClientAuth: tls.VerifyClientCertIfGiven,
+		}
+	})
+	return p
+}
+
+func (p *policed) write(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// who is somebody who comes in.
+type who struct {
+	name  string   // of the certificate; "": none
+	names []string // further ones
+	token string
+}
+
+func (p *policed) tls(w who) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: certtest.Pool(p.ca)}
+	if w.name != "" {
+		c.Certificates = []tls.Certificate{p.ca.Issue(p.t, w.name, w.names...).Pair}
+	}
+	return c
+}
+
+// show returns a way to show a certificate whatever the server asks for.
+func show(pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+}
+
+func (p *policed) token(subject string, ends time.Duration) string {
+	p.t.Helper()
+	token, err := jwt.Signed(p.signer).Claims(jwt.Claims{
+		Issuer: "https://us", Subject: subject, Audience: jwt.Audience{"shardwatch"}, Expiry: jwt.NewNumericDate(time.Now().Add(ends)),
+	}).Serialize()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return token
+}
+
+func (p *policed) native(w who) *client.Client {
+	p.t.Helper()
+	c := client.Config{Endpoints: []string{p.nodes[0].clients}, TLS: p.tls(w), RetryFor: patience}
+	if w.token != "" {
+		c.Token = func() (string, error) { return w.token, nil }
+	}
+	cl, err := client.New(c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = cl.Close() })
+	return cl
+}
+
+func (p *policed) etcdV3(w who) *clientv3.Client {
+	p.t.Helper()
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"https://" + p.nodes[0].clients}, TLS: p.tls(w), Token: w.token, DialTimeout: patience, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// What a policy does not allow is refused at both APIs, whoever asks, and what
+// it allows is served.
+func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	if _, err := p.etcd.Client().Put(within(t), "/other/1", "x"); err != nil {
+		t.Fatal(err)
+	}
+	foreign := certtest.NewCA(t, "another").Issue(t, "web")
+	if _, err := tls.Dial("tcp", p.nodes[0].clients, &tls.Config{RootCAs: certtest.Pool(p.ca), GetClientCertificate: show(foreign.Pair), MaxVersion: tls.VersionTLS12}); err == nil {
+		t.Error("a certificate of another CA is let in")
+	}
+	type able struct{ read, readAll, watch, watchAll, write, admin bool }
+	for name, c := range map[string]struct {
+		who
+		able
+		unknown bool
+	}{
+		"a certificate":      {who: who{name: "web"}, able: able{read: true, watch: true, write: true}},
+		"a token":            {who: who{token: p.token("web", time.Hour)}, able: able{read: true, watch: true, write: true}},
+		"a token counts":     {who: who{name: "ops", token: p.token("web", time.Hour)}, able: able{read: true, watch: true, write: true}},
+		"a URI":              {who: who{name: "x", names: []string{"spiffe://prod/reader"}}, able: able{read: true, readAll: true}},
+		"an administrator":   {who: who{name: "ops"}, able: able{admin: true}},
+		"another name":       {who: who{name: "webb"}},
+		"nobody":             {},
+		"a token of another": {who: who{token: p.token("ann", time.Hour)}},
+		"an expired token":   {who: who{token: p.token("web", -time.Hour)}, unknown: true},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			ctx := within(t)
+			cl, cli := p.native(c.who), p.etcdV3(c.who)
+			verdict := func(what string, err error, allowed bool) {
+				t.Helper()
+				denied := errors.Is(err, client.ErrDenied) || err != nil && strings.Contains(err.Error(), "etcdserver: permission denied: the policy does not let ")
+				unknown := err != nil && strings.Contains(err.Error(), "the token has expired")
+				if allowed && err != nil || !allowed && !c.unknown && !denied || c.unknown && !unknown {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			_, err := cl.Get(ctx, "/web/1")
+			verdict("get", err, c.read)
+			_, err = cli.Get(ctx, "/web/1")
+			verdict("etcd: get", err, c.read)
+			var listed error
+			for _, err := range cl.List(ctx, client.Range{}).All() {
+				listed = err
+			}
+			verdict("list of all", listed, c.readAll)
+			_, err = cli.Get(ctx, "\x00", clientv3.WithFromKey())
+			verdict("etcd: list of all", err, c.readAll)
+
+			watch := func(r client.Range) error {
+				w := cl.Watch(ctx, r, client.WithState())
+				defer w.Close()
+				_, err := w.Next(ctx)
+				return err
+			}
+			verdict("watch", watch(client.Prefix("/web/")), c.watch)
+			verdict("watch of all", watch(client.Range{}), c.watchAll)
+			etcdWatch := func(key string) error {
+				watching, cancel := context.WithCancel(ctx)
+				defer cancel()
+				r, ok := <-cli.Watch(watching, key, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+				if !ok {
+					return errors.New("closed")
+				}
+				return r.Err()
+			}
+			if !c.unknown { // etcd's client goes on trying
+				verdict("etcd: watch", etcdWatch("/web/"), c.watch)
+				verdict("etcd: watch of all", etcdWatch("/"), c.watchAll)
+			}
+
+			_, err = cl.Put(ctx, "/web/2", []byte("x"))
+			verdict("put", err, c.write)
+			_, _, err = cl.Delete(ctx, client.Prefix("/"))
+			verdict("delete all", err, false)
+			_, err = cli.Put(ctx, "/web/2", "x")
+			verdict("etcd: put", err, c.write)
+			_, err = cli.Put(ctx, "/other/1", "x")
+			verdict("etcd: put elsewhere", err, false)
+			_, err = cli.Delete(ctx, "/web/2")
+			verdict("etcd: delete", err, c.write)
+			_, err = cli.Txn(ctx).If(clientv3.Compare(clientv3.Version("/web/3"), "=", 0)).Then(clientv3.OpPut("/web/3", "x")).Else(clientv3.OpGet("/web/3")).Commit()
+			verdict("etcd: txn", err, c.write)
+			for what, txn := range map[string]clientv3.Txn{
+				"compare": cli.Txn(ctx).If(clientv3.Compare(clientv3.Version("/other/1"), "=", 0)),
+				"get":     cli.Txn(ctx).Else(clientv3.OpGet("/other/1")),
+				"put":     cli.Txn(ctx).Then(clientv3.OpPut("/other/1", "x")),
+				"nested":  cli.Txn(ctx).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete("/web/", clientv3.WithFromKey())}, nil)),
+			} {
+				_, err := txn.Commit()
+				verdict("etcd: txn elsewhere: "+what, err, c.readAll && (what == "get" || what == "compare"))
+			}
+			lease, err := cli.Grant(ctx, 60)
+			verdict("etcd: lease", err, c.write)
+			if err == nil {
+				_, err = cli.Put(ctx, "/web/leased", "x", clientv3.WithLease(lease.ID))
+				verdict("etcd: put with lease", err, true)
+				_, err = cli.Revoke(ctx, lease.ID)
+				verdict("etcd: revoke", err, true)
+			}
+			_, err = cli.Compact(ctx, 1)
+			if c.admin && errors.Is(err, rpctypes.ErrCompacted) {
+				err = nil
+			}
+			verdict("etcd: compact", err, c.admin)
+			_, err = cli.AlarmList(ctx)
+			verdict("etcd: alarms", err, c.admin)
+			_, err = cli.Leases(ctx)
+			verdict("etcd: leases", err, c.admin)
+
+			_, err = cl.ClusterStatus(ctx, time.Second)
+			verdict("status of the cluster", err, c.admin)
+		})
+	}
+	log := p.audit.tail(1 << 20)
+	for _, want := range []string{"msg=refused", "audit.identity=", "audit.client=127.0.0.1:", "the policy does not let "} { // of a flood not all is written
+		if !strings.Contains(log, want) {
+			t.Errorf("the audit log does not tell %q", want)
+		}
+	}
+}
+
+// A lease is ended by who may write all of its keys.
+func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	etcd := p.etcd.Client()
+	lease, err := etcd.Grant(within(t), 600)
+	if err == nil {
+		_, err = etcd.Put(within(t), "/other/1", "x", clientv3.WithLease(lease.ID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := p.etcdV3(who{name: "web"})
+	if _, err := web.Revoke(within(t), lease.ID); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("revoked: %v", err)
+	}
+	if _, err := web.TimeToLive(within(t), lease.ID, clientv3.WithAttachedKeys()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("shown: %v", err)
+	}
+	if _, err := web.TimeToLive(within(t), lease.ID); err != nil {
+		t.Error(err)
+	}
+	// What stands on leases works within what is allowed.
+	session, err := concurrency.NewSession(web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := concurrency.NewMutex(session, "/web/lock").Lock(within(t)); err != nil {
+		t.Error(err)
+	}
+	if err := concurrency.NewMutex(session, "/other/lock").Lock(within(t)); err == nil {
+		t.Error("locked")
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A watch ends when the policy no longer allows it, at both APIs; others go on.
+func TestAWatchEndsWithThePolicy(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	n := p.nodes[0].node
+	web, token := p.native(who{name: "web"}), p.native(who{token: p.token("web", time.Hour)})
+	cli := p.etcdV3(who{name: "web"})
+	ctx := within(t)
+	ends := web.Watch(ctx, client.Prefix("/web/"))
+	also := token.Watch(ctx, client.Prefix("/web/"))
+	for _, w := range []*client.Watcher{ends, also} {
+		select {
+		case <-w.Started():
+		case <-ctx.Done():
+			t.Fatal("not started")
+		}
+	}
+	watching := cli.Watch(ctx, "/web/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if r := <-watching; r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	// The limit of watches is the identity's, over both APIs: three of cn:web.
+	raw, err := etcdserverpb.NewWatchClient(cli.ActiveConnection()).Watch(ctx)
+	if err == nil {
+		err = raw.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("/web/x")}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := raw.Recv(); err != nil || !m.GetCreated() || m.GetCanceled() {
+		t.Fatal(m, err)
+	}
+	if r := <-p.etcdV3(who{name: "web"}).Watch(ctx, "/web/y", clientv3.WithCreatedNotify()); r.Err() == nil || !strings.Contains(r.Err().Error(), "cn:web has too much open at this node: the limit is 3 (the policy's watches)") {
+		t.Errorf("the fourth: %v", r.Err())
+	}
+
+	p.write(t, "roles: 1\n")
+	if err := n.ReloadPolicy(); err == nil {
+		t.Fatal("taken")
+	}
+	if _, err := web.Put(ctx, "/web/1", []byte("1")); err != nil { // as before
+		t.Fatal(err)
+	}
+	for _, w := range []*client.Watcher{ends, also} {
+		for {
+			u, err := w.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Kind == client.KindBatch {
+				break
+			}
+		}
+	}
+	p.write(t, policyHead+strings.ReplaceAll(webMay, `"cn:web", `, ""))
+	if err := n.ReloadPolicy(); err != nil {
+		t.Fatal(err)
+	}
+	for err = nil; err == nil; {
+		_, err = ends.Next(ctx)
+	}
+	if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), `watch ["/web/", "/web0")`) {
+		t.Errorf("ended with %v", err)
+	}
+	for r := range watching { // etcd's client closes it, and keeps the reason to itself
+		if r.Err() != nil {
+			t.Errorf("etcd's ended with %v", r.Err())
+		}
+	}
+	for {
+		m, err := raw.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetCanceled() {
+			if !strings.HasPrefix(m.GetCancelReason(), "rpc error: code = PermissionDenied desc = etcdserver: permission denied: the policy does not let ") {
+				t.Errorf("etcd's ended with %q", m.GetCancelReason())
+			}
+			break
+		}
+	}
+	if _, err := token.Put(ctx, "/web/1", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		u, err := also.Next(ctx)
+		if err != nil {
+			t.Fatalf("the token's: %v", err)
+		}
+		if u.Kind == client.KindBatch {
+			break
+		}
+	}
+}
+
+// etcd's rights hold beside the policy's: both must allow.
+func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
+	t.Parallel()
+	p := newPoliced(t, policyHead+webMay)
+	p.account, p.etcd = "root", etcdtest.Start(t)
+	root := p.etcd.AuthOn()
+	etcdtest.Permit(t, root, "ann", "/web/a", "/web/b")
+	etcdtest.Permit(t, root, "bob", "/", "0")
+	p.nodes[0].start()
+	p.ready()
+	for name, c := range map[string]struct {
+		user, token, key string
+		native, etcd     string // what the error says; "": none
+	}{
+		"both":           {"ann", "", "/web/a", "", ""},
+		"not at etcd":    {"ann", "", "/web/c", "etcdserver: permission denied", "etcdserver: permission denied"},
+		"not the policy": {"bob", "", "/other/1", "the policy does not let cn:web read", "the policy does not let cn:web read"},
+		"both tokens":    {"bob", p.token("web", time.Hour), "/web/c", "", ""},
+	} {
+		cfg := client.Config{
+			Endpoints: []string{p.nodes[0].clients}, TLS: p.tls(who{name: "web"}), RetryFor: patience,
+			Username: c.user, Password: etcdtest.Password,
+		}
+		if c.token != "" {
+			cfg.TLS, cfg.Token = p.tls(who{}), func() (string, error) { return c.token, nil }
+		}
+		cl, err := client.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says := func(what string, err error, want string) {
+			t.Helper()
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %s: %v, want %q", name, what, err, want)
+			}
+		}
+		_, err = cl.Get(within(t), c.key)
+		says("get", err, c.native)
+		_ = cl.Close()
+		if c.token != "" { // etcd's client has room for one
+			continue
+		}
+		cli, err := clientv3.New(clientv3.Config{
+			Endpoints: []string{"https://" + p.nodes[0].clients}, TLS: p.tls(who{name: "web"}), DialTimeout: patience, Logger: zap.NewNop(),
+			Username: c.user, Password: etcdtest.Password,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = cli.Get(within(t), c.key)
+		says("etcd: get", err, c.etcd)
+		_ = cli.Close()
+	}
+}

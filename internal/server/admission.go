@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Calls of clients are admitted in two steps. What is about no keys is decided
+// here, before the call is served: who asks, how many calls they have, and
+// whether they may administer. What is about keys is decided where the keys are
+// known: in permit, here and in package etcdapi.
+
+// admission returns what every call at the client port passes.
+func (s *Server) admission() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+			caller, done, err := s.admit(ctx, info.FullMethod)
+			if err != nil {
+				s.audit(ctx, caller, info.FullMethod, request, err)
+				return nil, wire.Status(err)
+			}
+			defer done()
+			answer, err := serve(ctx, request)
+			s.audit(ctx, caller, info.FullMethod, request, err)
+			return answer, err
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+			ctx := stream.Context()
+			caller, done, err := s.admit(ctx, info.FullMethod)
+			if err != nil {
+				s.audit(ctx, caller, info.FullMethod, nil, err)
+				return wire.Status(err)
+			}
+			defer done()
+			if !audited(info.FullMethod) {
+				return serve(srv, stream)
+			}
+			heard := &overheard{ServerStream: stream}
+			err = serve(srv, heard)
+			s.audit(ctx, caller, info.FullMethod, heard.first, err)
+			return err
+		}),
+	}
+}
+
+// admit lets a call in, until done, or says why not.
+func (s *Server) admit(ctx context.Context, method string) (caller *access.Caller, done func(), err error) {
+	if s.cfg.Access == nil || of(method, &healthgrpc.Health_ServiceDesc) { // probes have no name
+		return nil, func() {}, nil
+	}
+	if caller, err = s.cfg.Access.Caller(ctx); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case of(method, &shardwatchv1.AdminService_ServiceDesc):
+		err = caller.May(ctx, policy.Admin, kv.Range{})
+	case of(method, &shardwatchv1.ClusterService_ServiceDesc), strings.HasPrefix(method, "/grpc.reflection."):
+		err = caller.Known(ctx)
+	}
+	if err == nil {
+		done, err = caller.Call()
+	}
+	return caller, done, err
+}
+
+// of reports whether a method is one of the service.
+func of(method string, service *grpc.ServiceDesc) bool {
+	return strings.HasPrefix(method, "/"+service.ServiceName+"/")
+}
+
+// audited reports whether what comes of a call is written down: what
+// administrators do, and not what they look at again and again.
+func audited(method string) bool {
+	switch method {
+	case shardwatchv1.AdminService_ClusterStatus_FullMethodName, shardwatchv1.AdminService_ListWatchers_FullMethodName,
+		shardwatchv1.AdminService_TraceRevision_FullMethodName:
+		return false
+	}
+	return of(method, &shardwatchv1.AdminService_ServiceDesc)
+}
+
+// maxAudited bounds what is written down of a request, in bytes.
+const maxAudited = 2 << 10
+
+func (s *Server) audit(ctx context.Context, caller *access.Caller, method string, request any, err error) {
+	if !audited(method) {
+		return
+	}
+	who := caller.Name()
+	if who == "" && s.cfg.Guard != nil {
+		if user, err := s.cfg.Guard.Caller(ctx); err == nil {
+			who = user
+		}
+	}
+	text := ""
+	if m, ok := request.(proto.Message); ok {
+		b, _ := protojson.Marshal(m) // what cannot be written is not
+		text = string(b[:min(len(b), maxAudited)])
+	}
+	s.cfg.Audit.Admin(ctx, who, method, text, err)
+}
+
+// overheard is a stream whose first request is remembered.
+type overheard struct {
+	grpc.ServerStream
+	first any
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (o *overheard) RecvMsg(m any) error {
+	err := o.ServerStream.RecvMsg(m)
+	if err == nil && o.first == nil {
+		o.first = m
+	}
+	return err
+}
+
+// caller returns who makes the call of ctx, by the policy. Other nodes have
+// asked for their clients.
+func (s *cacheService) caller(ctx context.Context) (*access.Caller, error) {
+	if s.local {
+		return nil, nil //nolint:nilnil // nil is the caller who may do everything
+	}
+	return s.srv.cfg.Access.Caller(ctx)
+}
+
+// enforce ends the watches that the policy no longer allows, whenever it has
+// changed, until ctx ends.
+func (s *Server) enforce(ctx context.Context) {
+	for {
+		changed := s.cfg.Access.Changed() // before they are asked: nothing is missed
+		for _, st := range s.allStreams() {
+			for _, w := range st.list() {
+				if !st.caller.Allows(policy.Watch, w.rng) {
+					w.end(ended(st.caller.May(st.ctx, policy.Watch, w.rng), nil))
+				}
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
