@@ -106,7 +106,7 @@ func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time
 	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes before one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)
 	fmt.Fprintf(&b, "  etcd      %s\n", strings.TrimPrefix(cfg.EtcdEndpoint(), "http://"))
 	for i, e := range endpoints {
-		fmt.Fprintf(&b, "  node-%-4d %s   %s\n", i+1, e, strings.TrimSuffix(probes[i], "/readyz")+"/metrics")
+		fmt.Fprintf(&b, "  node-%-4d %s   %s\n", i+1, e, strings.TrimSuffix(probes[i], "readyz"))
 	}
 	fmt.Fprintf(&b, "  data      %s\n\n", cfg.DataDir)
 	prefix := ""

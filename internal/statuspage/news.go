@@ -206,9 +206,15 @@ func sourceNews(before, after *observed, say sayer) {
 		for _, r := range was.GetReplicas() {
 			old[r.GetShardId()] = r
 		}
-		taken, back := make(map[string]int), 0
+		taken, back, wrong, healed := make(map[string]int), 0, 0, 0
 		for _, r := range is.GetReplicas() {
 			o := old[r.GetShardId()]
+			switch {
+			case r.GetQuarantined() && !o.GetQuarantined():
+				wrong++
+			case o.GetQuarantined() && r.GetReady():
+				healed++
+			}
 			if o == nil || r.GetRelay() || o.GetRelay() {
 				continue
 			}
@@ -224,6 +230,12 @@ func sourceNews(before, after *observed, say sayer) {
 		}
 		for _, owner := range slices.Sorted(maps.Keys(taken)) {
 			say(Warn, "%s takes %s over from %s: it reads etcd itself.", name, count(taken[owner], "shard"), owner)
+		}
+		if wrong > 0 {
+			say(Bad, "%s has %s wrong: it is loaded anew, and others serve it.", name, count(wrong, "shard"))
+		}
+		if healed > 0 {
+			say(OK, "%s has healed %s.", name, count(healed, "shard"))
 		}
 		if back > 0 {
 			say(OK, "%s follows the owners of %s again.", name, count(back, "shard"))

@@ -373,7 +373,7 @@ func TestStates(t *testing.T) {
 		state   State // of the first shard
 		verdict string
 	}{
-		"fine": {func(*world) {}, OK, Fine, "All is well: 2 shards on 3 nodes, each on 3 of them."},
+		"fine": {func(*world) {}, OK, Fine, "All is well: 2 shards on 3 nodes, 3 copies of each."},
 		"the owner is dead, another reads etcd": {func(w *world) {
 			w.kill("a")
 			w.status["b"].Replicas[0].Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD
@@ -385,6 +385,7 @@ func TestStates(t *testing.T) {
 		"etcd is away":           {func(w *world) { w.age(30 * time.Second) }, Bad, Stale, "etcd has not answered for 30s: what is served is that old."},
 		"one node is cut off":    {func(w *world) { w.status["c"].Replicas[0].Age = durationpb.New(time.Minute) }, Warn, Thin, "c has shards older than 5s."},
 		"a copy is being loaded": {func(w *world) { w.status["c"].Replicas[0].Ready = false }, Warn, Thin, "5 of 6 copies serve."},
+		"a copy is wrong":        {func(w *world) { w.status["c"].Replicas[0].Ready, w.status["c"].Replicas[0].Quarantined = false, true }, Warn, Thin, "5 of 6 copies serve."},
 		"a node waits":           {func(w *world) { w.status["c"].NotReady = []string{"2 of 2 shards are still being loaded"} }, Warn, Fine, "c: 2 of 2 shards are still being loaded."},
 		"a node refuses":         {func(w *world) { w.status["c"].Refusal = "etcd has another history" }, Bad, Fine, "c: etcd has another history."},
 		"there is no map":        {func(w *world) { w.shards = nil }, Bad, "", "There is no shard map yet: the cluster is being founded, or this node reaches no other."},
@@ -456,6 +457,7 @@ func TestNews(t *testing.T) {
 				m.Lineage, m.Origin = 2, &shard.Origin{Cause: kv.CauseRevision, Reason: "its revision went back"}
 			})
 		}, []string{"Lineage 2 has begun: its revision went back. Everything is loaded anew."}},
+		"a copy is wrong":      {func(w *world) { w.status["b"].Replicas[1].Quarantined = true }, []string{"b has 1 shard wrong: it is loaded anew, and others serve it."}},
 		"etcd is away for one": {func(w *world) { w.status["b"] = &shardwatchv1.StatusResponse{EtcdAge: durationpb.New(time.Minute)} }, []string{"etcd does not answer b."}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -169,7 +169,10 @@ type Copy struct {
 	Lag int64   `json:"lag,omitempty"`
 	Age float64 `json:"age_seconds,omitempty"`
 	// Span is how far back the window reaches, in seconds.
-	Span     float64 `json:"span_seconds,omitempty"`
+	Span float64 `json:"span_seconds,omitempty"`
+	// Verified is the time since it was found to be equal to another copy, in
+	// seconds; 0: it was not.
+	Verified float64 `json:"verified_seconds,omitempty"`
 	Keys     int64   `json:"keys,omitempty"`
 	Bytes    int64   `json:"bytes,omitempty"`
 	Watchers int64   `json:"watchers,omitempty"`
@@ -347,6 +350,7 @@ func copyOf(node int, r *shardwatchv1.ReplicaStatus, furthest int64) Copy {
 		return c
 	}
 	c.Lag, c.Age, c.Span = furthest-r.GetProgress(), r.GetAge().AsDuration().Seconds(), r.GetWindowSpan().AsDuration().Seconds()
+	c.Verified = r.GetVerifiedAge().AsDuration().Seconds()
 	c.Keys, c.Bytes, c.Watchers = r.GetKeys(), bytesOf(r), r.GetWatchers()
 	switch r.GetSource() {
 	case shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD:
@@ -355,6 +359,8 @@ func copyOf(node int, r *shardwatchv1.ReplicaStatus, furthest int64) Copy {
 		c.Source = r.GetSourceNode()
 	}
 	switch {
+	case r.GetQuarantined():
+		c.State, c.Lag = Quarantined, 0
 	case !r.GetReady():
 		c.State, c.Lag = Loading, 0
 	case r.GetAge() == nil || r.GetAge().AsDuration() > stale:
@@ -370,6 +376,7 @@ func (c *Copy) add(o *Copy) {
 	c.Owned, c.Replica, c.Relay, c.Direct = c.Owned+o.Owned, c.Replica+o.Replica, c.Relay+o.Relay, c.Direct+o.Direct
 	c.Keys, c.Bytes, c.Watchers = c.Keys+o.Keys, c.Bytes+o.Bytes, c.Watchers+o.Watchers
 	c.Lag, c.Age, c.Span = max(c.Lag, o.Lag), max(c.Age, o.Age), min(c.Span, o.Span)
+	c.Verified = max(c.Verified, o.Verified)
 	c.State, c.Source = worse(c.State, o.State), ""
 }
 
@@ -462,10 +469,10 @@ func (v *View) judge() (Level, string) {
 		say(Warn, "%d of %d copies serve.", v.Totals.Copies, v.Totals.Wanted)
 	}
 	if level == OK {
-		copies := "each on one node"
+		copies := "one copy of each"
 		if v.Totals.Shards > 0 {
 			if n := v.Totals.Wanted / v.Totals.Shards; n > 1 {
-				copies = fmt.Sprintf("each on %d of them", n)
+				copies = fmt.Sprintf("%d copies of each", n)
 			}
 		}
 		return OK, fmt.Sprintf("All is well: %s on %s, %s.", count(v.Totals.Shards, "shard"), count(v.living(), "node"), copies)

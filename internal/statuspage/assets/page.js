@@ -41,6 +41,9 @@ function time(s) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+// reach is how far back a window goes: not at all while nothing has happened.
+const reach = (s) => (s ? time(s) : "no events");
+
 // --- the document ---
 
 // el makes an element; what is neither node nor null becomes text.
@@ -111,7 +114,7 @@ function merge(groups) {
         out.copies.push(sum);
       }
       for (const k of ["owned", "replica", "relay", "direct", "keys", "bytes", "watchers"]) sum[k] = (sum[k] || 0) + (c[k] || 0);
-      for (const k of ["lag", "age_seconds"]) sum[k] = Math.max(sum[k] || 0, c[k] || 0);
+      for (const k of ["lag", "age_seconds", "verified_seconds"]) sum[k] = Math.max(sum[k] || 0, c[k] || 0);
       sum.span_seconds = Math.min(sum.span_seconds, c.span_seconds || 0);
       sum.state = worse(sum.state, c.state);
     }
@@ -175,15 +178,17 @@ function drawMap() {
   columns = fit(view.groups, map.clientWidth - 100);
   map.hidden = columns.length === 0;
   if (!columns.length) return;
+  $("wrong").hidden = !view.groups.some((g) => g.copies.some((c) => c.state === "quarantined"));
   const now = present();
   const gap = columns.length > 60 ? "1px" : columns.length > 30 ? "2px" : "3px";
   const wide = (map.clientWidth - 120) / columns.length;
   const nodes = nodesInMap();
+  set(map, { "--cell": nodes.length > 8 ? "15px" : "26px" });
   const rows = [{ kind: "tabs", key: "tabs", name: "" }];
   for (const n of nodes) rows.push({ kind: "node", key: `node ${n.name}`, name: n.name, node: n });
   rows.push({ kind: "rule", key: "rule" });
   // Data of five seconds is stale: a second is a small bar, however fresh the rest.
-  for (const [name, of, say, full] of [["Window", spanOf, time, 0], ["Age", ageOf, time, 5], ["Watchers", (g) => sum(g, "watchers"), short, 0]]) {
+  for (const [name, of, say, full] of [["Window", spanOf, reach, 0], ["Age", ageOf, time, 5], ["Watchers", (g) => sum(g, "watchers"), short, 0]]) {
     rows.push({ kind: "bars", key: name, name, of, say, full });
   }
   const flat = rows.flatMap((r) => (r.kind === "rule" ? [{ ...r, part: "rule" }] : [{ ...r, part: "name" }, { ...r, part: "strip" }]));
@@ -195,8 +200,12 @@ function drawMap() {
   }, (e, r) => {
     if (r.part === "rule") return;
     if (r.part === "name") {
-      const top = r.kind === "bars" ? Math.max(...columns.map(r.of)) : 0;
-      set(e, { text: r.kind === "bars" ? `${r.name} ≤ ${r.say(top)}` : r.name, title: r.kind === "node" ? r.name : null, "data-level": r.node ? r.node.level : null });
+      if (r.kind === "bars") {
+        const top = Math.max(...columns.map(r.of));
+        redraw(e, r.name, el("span", { class: "most" }, top || r.of !== spanOf ? ` ≤ ${r.say(top)}` : `: ${r.say(top)}`));
+      } else {
+        set(e, { text: r.name, title: r.name || null, "data-level": r.node ? r.node.level : null });
+      }
       return;
     }
     set(e, { "--gap": gap });
@@ -277,6 +286,8 @@ function drawDetail() {
   const longest = Math.max(1e-9, ...g.copies.map((c) => c.span_seconds || 0));
   const about = [keysOf(g)];
   if (g.epoch) about.push(`epoch ${g.epoch}`);
+  const compared = g.copies.filter((c) => c.verified_seconds).map((c) => c.verified_seconds);
+  if (compared.length) about.push(`copies compared ${time(g.count === 1 ? Math.min(...compared) : Math.max(...compared))} ago: equal`);
   redraw($("detail"),
     el("h3", null, labelOf(g), el("span", { class: "tag", "data-level": levels[g.state] }, g.state), el("span", null, about.filter(Boolean).join(" · "))),
     el("table", { class: "cards" },
@@ -287,7 +298,7 @@ function drawDetail() {
         return el("tr", null,
           el("td", null, view.nodes[c.node].name, " ", el("span", { class: "tag" }, roleOf(c)), " ", c.state === "ok" ? null : el("span", { class: "tag", "data-level": levels[c.state] }, c.state)),
           td("Events from", c.source || (c.direct ? `etcd, ${c.direct}` : "–"), { class: "wide" }),
-          el("td", { "data-label": "Window", class: "wide" }, off ? "–" : el("span", { class: "span" }, set(el("i"), { "--h": ((c.span_seconds || 0) / longest).toFixed(3) }), el("b", null, time(c.span_seconds || 0)))),
+          el("td", { "data-label": "Window", class: "wide" }, off ? "–" : el("span", { class: "span" }, set(el("i"), { "--h": ((c.span_seconds || 0) / longest).toFixed(3) }), el("b", null, reach(c.span_seconds)))),
           td("Lag", short(c.lag || 0), { class: "n" }), td("Age", time(c.age_seconds || 0), { class: "n" }),
           td("Watchers", short(c.watchers || 0), { class: "n" }), td("Keys", c.relay && !c.owned && !c.replica ? "–" : short(c.keys || 0), { class: "n" }), td("Memory", bytes(c.bytes || 0), { class: "n" }));
       }))));
@@ -302,7 +313,7 @@ function drawFigures() {
     ["Shards", short(t.shards), `map version ${view.map_version.toLocaleString("en")}`],
     ["Copies that serve", t.wanted_copies ? `${short(t.copies)} of ${short(t.wanted_copies)}` : "–", `${plural(t.keys, "key")}`],
     ["Watches of clients", short(t.watches), "on all nodes"],
-    ["Watches at etcd", short(t.etcd_watches), "one for each shard"],
+    ["Watches at etcd", short(t.etcd_watches), `for ${plural(t.shards, "shard")}`],
     ["Memory", bytes(t.bytes), "state, windows, deletes"],
   ];
   keep($("figures"), f, (x) => x[0], (x) => el("div", null, el("dt", null, x[0]), el("dd", null, el("span"), el("small"))), (e, x) => {
@@ -350,7 +361,7 @@ function drawTable() {
   keep($("table"), view.groups, (g) => g.id, () => el("tr", null, ...Array.from({ length: 11 }, (_, i) => el("td", { class: i > 3 ? "n" : null }))), (row, g) => {
     const owner = ownerOf(g);
     const texts = [g.count === 1 ? String(g.id) : `${g.id} and ${g.count - 1} more`, g.from === undefined ? "–" : g.from || "the first key",
-      owner && g.count === 1 ? view.nodes[owner.node].name : "–", g.state, `${serving(g).length} of ${own(g).length}`, time(spanOf(g)), short(lagOf(g)),
+      owner && g.count === 1 ? view.nodes[owner.node].name : "–", g.state, `${serving(g).length} of ${own(g).length}`, reach(spanOf(g)), short(lagOf(g)),
       time(ageOf(g)), short(sum(g, "watchers")), short(Math.max(0, ...g.copies.map((c) => c.keys || 0))), bytes(sum(g, "bytes"))];
     texts.forEach((text, i) => set(row.children[i], { text }));
   });
@@ -381,7 +392,7 @@ function drawVerdict() {
   if (!lost) return;
   set($("verdict"), { "data-level": "bad" });
   set($("verdict-text"), { text: view ? `${view.self} does not answer this page any more. What is shown is from then.` : "This node does not answer this page." });
-  const others = view ? view.nodes.filter((n) => n.name !== view.self && n.state !== "left" && n.state !== "dead" && href(n)).slice(0, 8) : [];
+  const others = view ? view.nodes.filter((n) => n.name !== view.self && n.answers && href(n)).slice(0, 8) : [];
   $("elsewhere").hidden = !others.length;
   if ($("elsewhere").dataset.for !== others.map((n) => n.name).join()) {
     $("elsewhere").dataset.for = others.map((n) => n.name).join();
