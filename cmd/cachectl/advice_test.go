@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/shardwatch/shardwatch/internal/certtest"
 )
 
@@ -57,6 +59,19 @@ func TestAdviceAboutTLS(t *testing.T) {
 			p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: &errOut}
 			if code := execute(t.Context(), p, append([]string{"status"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
 				t.Errorf("exit code %d, no %q in:\n%s", code, c.want, errOut.String())
+			}
+		})
+	}
+}
+
+// A command's flag that is called as one of all commands hides it there: with
+// one called --key nobody could show a certificate.
+func TestNoCommandHidesAFlagOfAll(t *testing.T) {
+	root := newRoot(process{getenv: func(string) string { return "" }})
+	for _, cmd := range root.Commands() {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if root.PersistentFlags().Lookup(f.Name) != nil {
+				t.Errorf("%s has a --%s of its own", cmd.CommandPath(), f.Name)
 			}
 		})
 	}

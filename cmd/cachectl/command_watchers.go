@@ -85,7 +85,8 @@ Where etcd's authentication is on, it shows the watches of what --user may read.
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.key, "key", "", "only watches that this key concerns")
+	// Not --key: that is the file of a private key.
+	flags.StringVar(&f.key, "watching", "", "only watches that this key concerns")
 	flags.StringVar(&f.prefix, "prefix", "", "only watches of something that begins so")
 	flags.Int64Var(&f.minLag, "min-lag", 0, "only watches that lag by so many revisions")
 	flags.StringVar(&f.sort, "sort", "lag", strings.Join(watchersSorts(), ", "))
@@ -100,16 +101,16 @@ Where etcd's authentication is on, it shows the watches of what --user may read.
 func (f *watchersFlags) filter(cmd *cobra.Command) (out client.WatcherFilter, err error) {
 	out.MinLag = f.minLag
 	switch {
-	case cmd.Flags().Changed("key") && cmd.Flags().Changed("prefix"):
-		return out, errors.New("--key and --prefix exclude each other")
-	case cmd.Flags().Changed("key"):
+	case cmd.Flags().Changed("watching") && cmd.Flags().Changed("prefix"):
+		return out, errors.New("--watching and --prefix exclude each other")
+	case cmd.Flags().Changed("watching"):
 		out.Range, err = span(f.key, false, "")
 	default:
 		out.Range = client.Prefix(f.prefix)
 	}
 	switch {
 	case err != nil:
-		return out, fmt.Errorf("--key: %w", err)
+		return out, fmt.Errorf("--watching: %w", err)
 	case f.minLag < 0:
 		return out, fmt.Errorf("--min-lag %d is negative", f.minLag)
 	case f.top < 0:
