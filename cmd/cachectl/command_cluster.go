@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,13 +15,13 @@ import (
 func newMembersCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "members",
-		Short: "Show the nodes, as gossip sees them",
+		Short: "Show the nodes, as gossip sees them, and who votes",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-				members, err := c.Members(ctx)
-				if err != nil {
-					return err //nolint:wrapcheck // says what it did
+			return s.clusterStatus(cmd, func(cs client.ClusterStatus) error {
+				members := make([]client.Member, 0, len(cs.Members))
+				for _, m := range cs.Members {
+					members = append(members, m.Member)
 				}
 				if s.json() {
 					out := make([]memberJSON, 0, len(members))
@@ -125,12 +127,7 @@ func (s *session) printStatus(cs client.ClusterStatus) error {
 	if err := t.write(s.p.stdout); err != nil {
 		return err
 	}
-	for _, n := range notes {
-		if _, err := fmt.Fprintln(s.p.stdout, n); err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
-	}
-	return nil
+	return s.printNotes(append(notes, placementNotes(cs)...))
 }
 
 func newShardsCommand(s *session) *cobra.Command {
@@ -159,7 +156,10 @@ and what they take of the owner's memory:
               hold beside that
   DELETES     the deletes that are remembered, for DELTAS
 
-A value counts for each of them that holds it, though it is there once.`,
+A value counts for each of them that holds it, though it is there once.
+
+Below the table: nodes that are drained, shards that were moved by hand (pinned),
+have too few replicas, or are about to be merged.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printShards)
@@ -186,7 +186,10 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 	}
 	out := make([]shardJSON, 0, len(cs.Map.Shards))
 	for _, sh := range cs.Map.Shards {
-		j := shardJSON{ID: sh.ID, Epoch: sh.Epoch, Owner: sh.Owner(), Replicas: []replicaJSON{}}
+		j := shardJSON{
+			ID: sh.ID, Epoch: sh.Epoch, Owner: sh.Owner(), Replicas: []replicaJSON{},
+			Pins: sh.Pins, WantedReplicas: cmp.Or(sh.WantedReplicas, cs.Map.Replicas), Joins: sh.Joins,
+		}
 		if j.Start = sh.Range.Start; j.Start != "" {
 			j.Start = show([]byte(j.Start))
 		}
@@ -228,8 +231,9 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 		return writeJSON(s.p.stdout, struct {
 			MapVersion uint64      `json:"map_version"`
 			Lineage    uint64      `json:"lineage"`
+			Drained    []string    `json:"drained,omitempty"`
 			Shards     []shardJSON `json:"shards"`
-		}{cs.Map.Version, cs.Map.Lineage, shards})
+		}{cs.Map.Version, cs.Map.Lineage, cs.Map.Drained, shards})
 	}
 	t := &table{}
 	t.row("SHARD", "FROM", "TO", "OWNER", "REPLICAS", "EPOCH", "PROGRESS", "LAG", "WINDOW", "SPAN", "DELTAS", "KEYS", "STATE", "EVENTS", "ROOTS", "DELETES", "WATCHERS")
@@ -259,5 +263,57 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(sh.Owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
 			progress, number(lag), window, span, deltas, keys, state, events, roots, deletes, number(watchers))
 	}
-	return t.write(s.p.stdout)
+	if err := t.write(s.p.stdout); err != nil {
+		return err
+	}
+	return s.printNotes(placementNotes(cs))
+}
+
+// placementNotes tell what an operator has said of nodes and shards, and what is
+// about to happen.
+func placementNotes(cs client.ClusterStatus) (notes []string) {
+	few := 0
+	for _, n := range cs.Map.Drained {
+		has := 0
+		for _, sh := range cs.Map.Shards {
+			if slices.Contains(sh.Replicas, n) {
+				has++
+			}
+		}
+		left := "has no shards left"
+		if has > 0 {
+			left = fmt.Sprintf("has %d shards left", has)
+		}
+		notes = append(notes, fmt.Sprintf("%s is drained and %s (cachectl undrain %s lets it have some)", n, left, n))
+	}
+	for _, sh := range cs.Map.Shards {
+		if len(sh.Pins) > 0 {
+			notes = append(notes, fmt.Sprintf("shard %d is pinned to %s (cachectl rebalance lets it go)", sh.ID, strings.Join(sh.Pins, ", ")))
+		}
+		if sh.Joins {
+			notes = append(notes, fmt.Sprintf("shard %d is about to be merged with a neighbour", sh.ID))
+		}
+		if len(sh.Replicas) < cmp.Or(sh.WantedReplicas, cs.Map.Replicas) {
+			few++
+		}
+	}
+	if more := len(notes) - maxNotes; more > 0 {
+		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more: cachectl shards -o json", more))
+	}
+	if few > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %d shards have fewer replicas than they should", few, len(cs.Map.Shards)))
+	}
+	return notes
+}
+
+// maxNotes is how many notes a person would read.
+const maxNotes = 20
+
+func (s *session) printNotes(notes []string) error {
+	for _, n := range notes {
+		if _, err := fmt.Fprintln(s.p.stdout, n); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
 }

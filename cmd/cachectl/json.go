@@ -114,11 +114,14 @@ type shardJSON struct {
 	ID uint64 `json:"id"`
 	// Start and End are keys as Go quotes them when they are not text; an
 	// empty End is the end of the key space.
-	Start    string        `json:"start"`
-	End      string        `json:"end"`
-	Epoch    uint64        `json:"epoch"`
-	Owner    string        `json:"owner"`
-	Replicas []replicaJSON `json:"replicas"`
+	Start          string        `json:"start"`
+	End            string        `json:"end"`
+	Epoch          uint64        `json:"epoch"`
+	Owner          string        `json:"owner"`
+	Replicas       []replicaJSON `json:"replicas"`
+	Pins           []string      `json:"pins,omitempty"`
+	WantedReplicas int           `json:"wanted_replicas,omitempty"`
+	Joins          bool          `json:"joins,omitempty"` // about to be merged
 }
 
 // failureJSON is a node that gave no answer.

@@ -94,6 +94,14 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	if moved = o.shard(parts[0].ID); moved.Owner() != fresh { // its pin has outlived the drain
 		t.Errorf("undrained: %+v", moved)
 	}
+	if voters, leaders := o.voters(); voters != 3 || leaders != 1 {
+		t.Errorf("%d voters, %d leaders", voters, leaders)
+	}
+
+	merged := o.does(client.MergeShards{Shard: parts[1].ID, With: parts[0].ID})
+	if got := o.status().Map.Shards; len(got) != 2 || got[0].Range != merged.Steps[0].To[0].Range || got[0].Owner() != fresh {
+		t.Errorf("merged %+v: %+v", merged, got)
+	}
 	o.does(client.Rebalance{})
 	for i, s := range o.status().Map.Shards {
 		if len(s.Pins) > 0 || s.Joins {
@@ -112,6 +120,19 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	if n := c.log.count("an operator changes the shard map", "split shard"); n != 1 {
 		t.Errorf("%d lines tell of the split", n)
 	}
+}
+
+func (o operator) voters() (voters, leaders int) {
+	o.t.Helper()
+	for _, m := range o.status().Members {
+		if m.Member.Voter {
+			voters++
+		}
+		if m.Member.Leader {
+			leaders++
+		}
+	}
+	return voters, leaders
 }
 
 func (o operator) shard(id uint64) client.Shard {

@@ -3,6 +3,7 @@ package operate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -19,12 +20,12 @@ func Judge(c *Cluster, o Order) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(doubts) > 0 && !o.Force {
-		return nil, doubts[0]
-	}
 	p := &Plan{Version: c.Map.Version, Change: change}
 	for _, d := range doubts {
 		p.Warnings = append(p.Warnings, d.Reason)
+	}
+	if len(doubts) > 0 && !o.Force {
+		return nil, doubt(doubts[0].Field, "%s", strings.Join(p.Warnings, "; and "))
 	}
 	if err := p.lay(c, o.Request); err != nil {
 		return nil, err
