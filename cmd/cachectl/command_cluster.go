@@ -92,17 +92,24 @@ type nodeJSON struct {
 	UptimeSeconds  float64    `json:"uptime_seconds"`
 }
 
+func nodeOf(m client.MemberStatus) nodeJSON {
+	n := nodeJSON{Member: memberOf(m.Member), Error: m.Error}
+	if st := m.Status; st != nil {
+		n.Ready, n.NotReady = len(st.NotReady) == 0, st.NotReady
+		n.MapVersion, n.EtcdClusterID, n.EtcdRevision, n.EtcdAgeSeconds = st.MapVersion, st.EtcdClusterID, st.EtcdRevision, st.EtcdAge.Seconds()
+		n.Replicas, n.Watches, n.Connections, n.UptimeSeconds = len(st.Replicas), st.Watches, st.Connections, st.Uptime.Seconds()
+	}
+	return n
+}
+
 func (s *session) printStatus(cs client.ClusterStatus) error {
 	nodes := []nodeJSON{}
 	t := &table{}
 	t.row("NODE", "STATE", "READY", "MAP", "ETCD REVISION", "SEEN AGO", "REPLICAS", "WATCHES", "CONNECTIONS", "UPTIME")
 	var notes []string
 	for _, m := range cs.Members {
-		n := nodeJSON{Member: memberOf(m.Member), Error: m.Error}
+		n := nodeOf(m)
 		if st := m.Status; st != nil {
-			n.Ready, n.NotReady = len(st.NotReady) == 0, st.NotReady
-			n.MapVersion, n.EtcdClusterID, n.EtcdRevision, n.EtcdAgeSeconds = st.MapVersion, st.EtcdClusterID, st.EtcdRevision, st.EtcdAge.Seconds()
-			n.Replicas, n.Watches, n.Connections, n.UptimeSeconds = len(st.Replicas), st.Watches, st.Connections, st.Uptime.Seconds()
 			ready := "yes"
 			if !n.Ready {
 				ready = "no"

@@ -263,17 +263,21 @@ func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []an
 		Failed   []failureJSON `json:"failed,omitempty"`
 	}{Watchers: make([]watcherJSON, 0, len(all)), More: more}
 	for _, w := range all {
-		j := watcherJSON{
-			Node: w.Node, Client: w.Client, User: w.User, API: w.API.String(), ID: w.ID, Revision: w.Revision, Lag: w.Lag,
-			BehindSeconds: w.Behind.Seconds(), Rung: w.Rung.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,
-			Deltas: w.Deltas, Resyncs: w.Resyncs,
-		}
-		j.Start, j.StartBase64 = text([]byte(w.Range.Start))
-		j.End, j.EndBase64 = text([]byte(w.Range.End))
-		out.Watchers = append(out.Watchers, j)
+		out.Watchers = append(out.Watchers, watcherOf(w))
 	}
 	for _, a := range silent {
 		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
 	}
 	return writeJSON(s.p.stdout, out)
+}
+
+func watcherOf(w client.WatcherStatus) watcherJSON {
+	j := watcherJSON{
+		Node: w.Node, Client: w.Client, User: w.User, API: w.API.String(), ID: w.ID, Revision: w.Revision, Lag: w.Lag,
+		BehindSeconds: w.Behind.Seconds(), Rung: w.Rung.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,
+		Deltas: w.Deltas, Resyncs: w.Resyncs,
+	}
+	j.Start, j.StartBase64 = text([]byte(w.Range.Start))
+	j.End, j.EndBase64 = text([]byte(w.Range.End))
+	return j
 }
