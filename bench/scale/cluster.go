@@ -123,8 +123,8 @@ func (c *cluster) can() map[shard.NodeID]bool {
 	return can
 }
 
-// fewest returns how many replicas must be loaded at least: what those had that
-// cannot have shards any more, and an even share for each that can since.
+// fewest returns how many replicas any planner must load: what those had that
+// cannot have shards any more, or an even share for each that can since.
 func (c *cluster) fewest() int {
 	can, lost, come := c.can(), 0, 0
 	for i := range c.m.Shards {

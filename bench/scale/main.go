@@ -15,8 +15,8 @@ import (
 
 const usage = `scale plans the shard map of a large cluster that is not there: nodes come and go
 on made-up time, and the raft leader's own rules decide, move by move. It prints
-what each change costs: time to plan it, replicas that are copied beside the fewest
-possible, how long the bounds on moves make it last, and how even it leaves the
+what each change costs: time to plan it, replicas that are copied beside those that
+were lost (or an even share for nodes that came), how long the bounds on moves make it last, and how even it leaves the
 cluster; then how large the map is.
 
 Usage:

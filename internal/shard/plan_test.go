@@ -216,7 +216,7 @@ func TestPlannerRemembersNothingWrong(t *testing.T) {
 	ms := nodes(12)
 	m := settle(t, withShards(t, 64, 3), ms)
 	var p shard.Planner
-	for step := range 400 {
+	for step := range 150 {
 		n := &ms[rng.IntN(len(ms))]
 		switch rng.IntN(8) {
 		case 0:
