@@ -44,7 +44,7 @@ func (n *Node) buildStatusPage() {
 // open reports whether everybody who reaches the client port may read everything.
 func (n *Node) open() bool {
 	certified := n.cfg.ClientTLS != nil && n.cfg.ClientTLS.ClientAuth >= tls.RequireAnyClientCert
-	return !certified && n.guard.MayRead("", kv.Range{}) == nil
+	return !certified && n.access == nil && n.guard.MayRead("", kv.Range{}) == nil
 }
 
 // http returns the handler that was set, with the status page before it.

@@ -9,6 +9,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -44,10 +45,13 @@ func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 	if v == nil {
 		return errNoVerifier
 	}
-	caller, g := "", s.srv.cfg.Guard
+	ctx, g, user := out.Context(), s.srv.cfg.Guard, ""
+	caller, err := s.srv.cfg.Access.Caller(ctx)
+	if err != nil {
+		return err
+	}
 	if !open(g, kv.Range{}) {
-		var err error
-		if caller, err = g.Caller(out.Context()); err != nil {
+		if user, err = g.Caller(s.srv.cfg.Access.Forward(ctx)); err != nil {
 			return native(err)
 		}
 	}
@@ -55,10 +59,11 @@ func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 	for _, id := range r.GetShardIds() {
 		ids = append(ids, shard.ID(id))
 	}
-	return v.Verify(out.Context(), ids, r.GetEtcd(), func(m *shardwatchv1.VerifyResponse) error {
+	return v.Verify(ctx, ids, r.GetEtcd(), func(m *shardwatchv1.VerifyResponse) error {
 		all := len(m.GetDifferences())
 		m.Differences = slices.DeleteFunc(m.GetDifferences(), func(d *shardwatchv1.KeyDifference) bool {
-			return g != nil && g.MayRead(caller, kv.Single(string(d.GetKey()))) != nil
+			key := kv.Single(string(d.GetKey()))
+			return !caller.Allows(policy.Read, key) || g != nil && g.MayRead(user, key) != nil
 		})
 		m.More = m.GetMore() || len(m.GetDifferences()) < all
 		return out.Send(m)
