@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -29,6 +31,7 @@ func TestCachenodeTakesTheSettings(t *testing.T) {
 			t.Errorf("args are %q: settings are to be in the environment", args)
 		}
 		files := t.TempDir()
+		inConfigMaps(t, objects, &pod, files)
 		cmd := exec.CommandContext(t.Context(), bin, "config")
 		for name, value := range settings(t, objects, &pod) {
 			if rest, ok := strings.CutPrefix(value, "/etc/shardwatch/"); ok {
@@ -42,6 +45,35 @@ func TestCachenodeTakesTheSettings(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
+}
+
+// inConfigMaps writes what volumes have of ConfigMaps to where dir has
+// /etc/shardwatch.
+func inConfigMaps(t *testing.T, objects []runtime.Object, pod *core.PodSpec, dir string) {
+	t.Helper()
+	at := map[string]string{}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		at[m.Name] = filepath.Join(dir, strings.TrimPrefix(m.MountPath, "/etc/shardwatch/"))
+	}
+	for _, v := range pod.Volumes {
+		if v.ConfigMap == nil {
+			continue
+		}
+		if !exists(of[*core.ConfigMap](objects), v.ConfigMap.Name) {
+			t.Errorf("volume %s: there is no ConfigMap %s", v.Name, v.ConfigMap.Name)
+		}
+		for _, m := range of[*core.ConfigMap](objects) {
+			for name, text := range m.Data {
+				if m.Name != v.ConfigMap.Name {
+					continue
+				}
+				file := filepath.Join(at[v.Name], name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
 }
 
 // secret writes what a mounted Secret would have under the name of file.
