@@ -328,8 +328,8 @@ func (r Rules) notBefore(s *shard.Shard, mv shard.Move, states map[shard.NodeID]
 		return time.Time{}
 	}
 	if slices.ContainsFunc(out, func(n shard.NodeID) bool { return states[n].Draining }) {
-		if len(removed(mv.Replicas, s.Replicas)) == 0 {
-			return rested // its successors may have come a moment ago
+		if len(removed(mv.Replicas, s.Replicas)) == 0 { // its heir may have come a moment ago
+			return r.restedAt(s.ID, mv.Replicas[:1], h, now)
 		}
 		return time.Time{}
 	}

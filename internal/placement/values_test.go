@@ -268,6 +268,32 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 		}
 	}
 
+	// A node that drains waits for its heir, and for nobody else.
+	draining := []shard.Member{members[0], members[1], member("c", shard.Alive, start)}
+	draining[0].Draining = true
+	three := testMap(t, "a", "b", "c")
+	three.Spec.Replicas = 3
+	for _, loading := range []shard.NodeID{"b", "c"} {
+		now := start.Add(20 * time.Second)
+		g := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
+		g.reports = g.reports.Add(now, 0, []Report{{Node: loading}})
+		d := r.Decide(three, draining, g, now)
+		for _, mv := range d.Moves {
+			if mv.Replicas[0] == loading {
+				t.Errorf("%s loads, and inherits shard %d", loading, mv.Shard)
+			}
+		}
+		heirs := 0
+		for _, mv := range shard.Plan(three, draining) {
+			if mv.Replicas[0] != loading {
+				heirs++
+			}
+		}
+		if len(d.Moves) != heirs {
+			t.Errorf("%s loads: %d moves, want %d", loading, len(d.Moves), heirs)
+		}
+	}
+
 	// Two that are to be one wait for the same.
 	join, err := shard.Together(m, 2, 1)
 	if err != nil {
