@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -404,8 +405,11 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 			if to.ID != 0 {
 				id = fmt.Sprintf("new, %d", to.ID)
 			}
-			t.row(id, boundary(to.Range.Start), boundary(to.Range.End), "-", strings.Join(to.Replicas, ", "), copied)
-			copied = "-" // once
+			here := "-" // once, where it is first needed
+			if slices.ContainsFunc(to.Replicas, func(n string) bool { return slices.Contains(s.Filling, n) }) {
+				here, copied = copied, "-"
+			}
+			t.row(id, boundary(to.Range.Start), boundary(to.Range.End), "-", strings.Join(to.Replicas, ", "), here)
 		}
 	}
 	return t.write(c.s.p.stdout)

@@ -63,7 +63,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		case <-ctx.Done():
 		}
 	}()
-	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "forced", order.Force, "user", user)
+	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "repeated", order.Repeated, "forced", order.Force, "user", user)
 	if from := clientOf(ctx); from != nil {
 		log = log.With("client", from.String())
 	}
