@@ -37,13 +37,19 @@ type Node struct {
 // Cluster is the cache nodes of a run. It belongs to one goroutine.
 type Cluster struct {
 	Nodes []*Node
+	// Spares are nodes that do not run until a fault starts them, and end with
+	// it. Clients are not told of them.
+	Spares []*Node
 }
+
+// spares is how many there are.
+const spares = 2
 
 // newCluster describes the nodes of a run over an etcd and starts none. It puts
 // each on a host, when there are any.
 func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
-	n := cfg.Nodes
+	n := cfg.Nodes + spares
 	addrs, err := nodetest.FreePorts(n * each)
 	if err != nil {
 		return nil, err
@@ -61,16 +67,23 @@ func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (
 		}
 		node.Client, node.peer, node.raft, node.gossip, node.HTTP = a[0], a[1], a[2], a[3], a[4]
 		node.data = filepath.Join(cfg.Dir, node.Name)
-		c.Nodes = append(c.Nodes, node)
+		if i < cfg.Nodes {
+			c.Nodes = append(c.Nodes, node)
+		} else {
+			c.Spares = append(c.Spares, node)
+		}
 	}
-	for _, node := range c.Nodes {
+	for _, node := range slices.Concat(c.Nodes, c.Spares) {
 		args := []string{
 			"run", "--name", node.Name, "--data-dir", node.data, "--etcd", strings.Join(etcdEndpoints, ","),
 			"--listen", node.Client, "--peer-listen", node.peer, "--raft-listen", node.raft,
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
-			"--bootstrap-expect", strconv.Itoa(min(n, 3)), "--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
+			"--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
 			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
 			"--window-time", cfg.Window.String(), "--insecure",
+		}
+		if slices.Contains(c.Nodes, node) {
+			args = append(args, "--bootstrap-expect", strconv.Itoa(min(cfg.Nodes, 3)))
 		}
 		for _, other := range c.Nodes {
 			if other != node {
@@ -266,7 +279,7 @@ func (c *Cluster) Owned(ctx context.Context) (map[string]int, error) {
 
 // stop kills all nodes.
 func (c *Cluster) stop() {
-	for _, n := range c.Nodes {
+	for _, n := range slices.Concat(c.Nodes, c.Spares) {
 		_ = n.Kill()
 	}
 }
@@ -274,7 +287,7 @@ func (c *Cluster) stop() {
 // logs returns the end of every node's log, for a report of a failure.
 func (c *Cluster) logs(bytes int64) string {
 	var b strings.Builder
-	for _, n := range c.Nodes {
+	for _, n := range slices.Concat(c.Nodes, c.Spares) {
 		fmt.Fprintf(&b, "--- %s (%s)\n%s\n", n.Name, n.proc.log, n.proc.tail(bytes))
 	}
 	return b.String()

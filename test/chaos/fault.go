@@ -27,6 +27,9 @@ type Fault struct {
 	// ends the run.
 	Inject func(ctx context.Context, s *Scene) (heal, error)
 
+	// Shards is how many times as many shards there may be as at first, with those
+	// that others take over from; 0: as many.
+	Shards int
 	// NoWrites: etcd cannot be written to while it is broken, and that time does
 	// not count for the rate of the writes.
 	NoWrites bool
@@ -80,7 +83,7 @@ func (f Fault) unmet() error {
 // Faults returns all faults, in the order of the table.
 func Faults() []Fault {
 	return slices.Concat(
-		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), twoFaults(),
+		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), mapFaults(), twoFaults(),
 	)
 }
 

@@ -193,7 +193,7 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 	var etcdHosts, nodeHosts []*host
 	if r.site.network {
 		var names []string
-		for i := range cfg.Members + cfg.Nodes {
+		for i := range cfg.Members + cfg.Nodes + spares {
 			names = append(names, fmt.Sprint(i))
 		}
 		if r.network, err = newNetwork(ctx, names); err != nil {
@@ -287,7 +287,8 @@ func (r *run) cycles(ctx context.Context) error {
 // cycle writes, injects the fault, heals it, waits until all is well, and
 // judges.
 func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
-	c = Cycle{Fault: f.Name, Seed: r.cfg.Seed, Started: time.Now().UTC(), WatchesAllowed: r.cfg.Shards*r.cfg.Replicas + r.cfg.Members + fills}
+	shards := r.cfg.Shards * max(1, f.Shards)
+	c = Cycle{Fault: f.Name, Seed: r.cfg.Seed, Started: time.Now().UTC(), WatchesAllowed: shards*r.cfg.Replicas + r.cfg.Members + fills}
 	if _, err := r.requests.next(ctx); err != nil {
 		return c, err
 	}

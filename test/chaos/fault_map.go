@@ -1,0 +1,292 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	peerpb "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// mapFaults are changes of the shard map while all is well: no client may notice
+// more than a pause.
+func mapFaults() []Fault {
+	return []Fault{
+		{
+			Name: "map-changes", About: "five splits, merges and moves a second, at random, for a minute",
+			For: time.Minute, Stall: 500 * time.Millisecond, Shards: 2, Inject: changeMap,
+		},
+		{
+			Name: "scale", About: "two nodes join and take their shards, then one of them is drained and the other killed, both for good",
+			Stall: 2 * time.Second, Inject: scale,
+		},
+	}
+}
+
+// mapChangeEvery is the time between two changes of the map.
+const mapChangeEvery = 200 * time.Millisecond
+
+// changeMap changes the shard map until it is healed.
+func changeMap(ctx context.Context, s *Scene) (heal, error) {
+	s.last = nil
+	m, err := s.Cluster.fullMap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &mapChanger{s: s, rng: s.rng(), least: len(m.Shards), made: map[string]int{}}
+	changing, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- c.run(changing) }()
+	return func(context.Context) error {
+		stop()
+		if err := <-ended; err != nil {
+			return err
+		}
+		s.Say("%v in %v; %d were too late for the map that they were made for", c.made, time.Since(began).Round(time.Second), c.stale)
+		for _, what := range []string{"split", "merge", "move"} {
+			if c.made[what] == 0 {
+				return fmt.Errorf("no %s was made", what)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// mapChanger changes the map at random. There are never fewer shards than at
+// first, which the cluster would cut by itself, and at most half as many more.
+type mapChanger struct {
+	s     *Scene
+	rng   *rand.Rand
+	least int
+	made  map[string]int
+	stale int
+}
+
+func (c *mapChanger) run(ctx context.Context) error {
+	tick := time.NewTicker(mapChangeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := poll(ctx, patience, "a change of the map", func() error { return c.once(ctx) })
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// once makes one change. That the map has changed meanwhile is an error.
+func (c *mapChanger) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	m, err := c.s.Cluster.fullMap(ctx)
+	if err != nil {
+		return err
+	}
+	what, change := c.next(m)
+	if change == nil {
+		return nil
+	}
+	err = c.s.Cluster.propose(ctx, shard.Command{RequestID: uuid.NewString(), IfVersion: m.Version, Change: change})
+	if err != nil {
+		c.stale++
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	c.made[what]++
+	return nil
+}
+
+// next returns a change of m; nil when what was drawn cannot be had.
+func (c *mapChanger) next(m *shard.Map) (what string, change shard.Change) {
+	i := c.rng.IntN(len(m.Shards))
+	s := &m.Shards[i]
+	switch n := len(m.Shards); {
+	case c.rng.IntN(3) == 0:
+		return "move", c.move(s)
+	case n >= c.least+c.least/2 || n > c.least && c.rng.IntN(2) == 0:
+		return "merge", c.merge(m, i)
+	}
+	key := c.s.keys.any(c.rng)
+	if at, ok := m.Find(key); ok && key > at.Range.Start {
+		return "split", shard.Split{Shard: at.ID, At: []string{key}}
+	}
+	return "split", nil
+}
+
+// merge merges a shard with the next one, on the nodes that have both.
+func (c *mapChanger) merge(m *shard.Map, i int) shard.Change {
+	if i+1 == len(m.Shards) {
+		return nil
+	}
+	a, b := &m.Shards[i], &m.Shards[i+1]
+	both := slices.DeleteFunc(slices.Clone(a.Replicas), func(n shard.NodeID) bool { return !slices.Contains(b.Replicas, n) })
+	if len(both) == 0 || a.Range.End != b.Range.Start {
+		return nil
+	}
+	return shard.Merge{Shards: []shard.ID{a.ID, b.ID}, Replicas: both}
+}
+
+// move gives a shard another owner, or takes a replica away, which the planner
+// brings back.
+func (c *mapChanger) move(s *shard.Shard) shard.Change {
+	next := slices.Clone(s.Replicas)
+	if len(next) < 2 {
+		return nil
+	}
+	if c.rng.IntN(2) == 0 && len(next) > 2 {
+		i := c.rng.IntN(len(next))
+		next = slices.Delete(next, i, i+1)
+	} else {
+		next = append(next[1:], next[0])
+	}
+	return shard.Assign{Moves: []shard.Move{{Shard: s.ID, Replicas: next}}}
+}
+
+// scale has two nodes join and leave again, one softly and one hard.
+func scale(ctx context.Context, s *Scene) (heal, error) {
+	s.last = nil
+	soft, hard := s.Cluster.Spares[0], s.Cluster.Spares[1]
+	if s.Turn%2 == 1 {
+		soft, hard = hard, soft
+	}
+	for _, n := range s.Cluster.Spares {
+		s.Say("%s joins", n.Name)
+		if err := errors.Join(n.Wipe(), n.Start()); err != nil {
+			return nil, err
+		}
+	}
+	leave := func(context.Context) error { return errors.Join(soft.Kill(), hard.Kill(), soft.Wipe(), hard.Wipe()) }
+	if err := s.Cluster.await(ctx, "both to own shards", func(m *shard.Map) error { return owns(m, soft, hard) }); err != nil {
+		return leave, err
+	}
+	// Nothing is in motion any more: what comes is about leaving.
+	if err := s.Cluster.calm(ctx); err != nil {
+		return leave, err
+	}
+	s.Say("drain %s for good", soft.Name)
+	if err := soft.Drain(); err != nil {
+		return leave, err
+	}
+	s.Say("kill %s for good", hard.Name)
+	if err := hard.Kill(); err != nil {
+		return leave, err
+	}
+	err := s.Cluster.await(ctx, "the shards to leave both", func(m *shard.Map) error { return without(m, soft, hard) })
+	if err == nil {
+		err = s.Cluster.calm(ctx)
+	}
+	return leave, err
+}
+
+func owns(m *shard.Map, nodes ...*Node) error {
+	for _, n := range nodes {
+		if !slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return string(s.Owner()) == n.Name }) {
+			return fmt.Errorf("%s owns no shard", n.Name)
+		}
+	}
+	return nil
+}
+
+func without(m *shard.Map, nodes ...*Node) error {
+	for _, n := range nodes {
+		for i := range m.Shards {
+			if slices.Contains(m.Shards[i].Replicas, shard.NodeID(n.Name)) {
+				return fmt.Errorf("%s has shard %d", n.Name, m.Shards[i].ID)
+			}
+		}
+	}
+	return nil
+}
+
+// await waits until the map is as is says.
+func (c *Cluster) await(ctx context.Context, what string, is func(*shard.Map) error) error {
+	return poll(ctx, patience, what, func() error {
+		m, err := c.fullMap(ctx)
+		if err != nil {
+			return err
+		}
+		return is(m)
+	})
+}
+
+// calm waits until the map has been the same for longer than a shard rests
+// between two moves.
+func (c *Cluster) calm(ctx context.Context) error {
+	const rest = 6 * time.Second
+	var version uint64
+	var since time.Time
+	return c.await(ctx, "the map to stay as it is", func(m *shard.Map) error {
+		if m.Version != version {
+			version, since = m.Version, time.Now()
+		}
+		if still := time.Since(since); still < rest {
+			return fmt.Errorf("version %d is %v old", version, still)
+		}
+		return nil
+	})
+}
+
+// fullMap returns the shard map as the nodes have it, from the first that
+// answers.
+func (c *Cluster) fullMap(ctx context.Context) (*shard.Map, error) {
+	var errs []error
+	for _, n := range c.Nodes {
+		m, err := n.fullMap(ctx)
+		if err == nil {
+			return m, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("read the shard map: %w", errors.Join(errs...))
+}
+
+func (n *Node) fullMap(ctx context.Context) (*shard.Map, error) {
+	conn, err := dial(n.peer)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	stream, err := peerpb.NewPeerServiceClient(conn).FollowMap(ctx, &peerpb.FollowMapRequest{})
+	if err != nil {
+		return nil, err
+	}
+	r, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return shard.DecodeMap(r.GetMap())
+}
+
+// propose has the voters agree on a change.
+func (c *Cluster) propose(ctx context.Context, command shard.Command) error {
+	b, err := shard.EncodeCommand(command)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range c.Nodes {
+		conn, err := dial(n.peer)
+		if err != nil {
+			return err
+		}
+		_, err = peerpb.NewPeerServiceClient(conn).Propose(ctx, &peerpb.ProposeRequest{Command: b})
+		_ = conn.Close()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err) // all but the leader refuse
+	}
+	return errors.Join(errs...)
+}
