@@ -18,13 +18,14 @@ func (n *Node) drain(ctx context.Context) {
 	n.drained.Store(true)
 	n.members.SetDraining(true)
 	n.history.last(ctx)
-	// Others must be owners before the clients come to them; a third of the
-	// time, because the watches matter more than the order.
+	// Others must have the shards, and be their owners, before the clients come to
+	// them: half of the time, because a node that came back a moment ago loads them
+	// a few at a time, and this one may have the only copy that is whole.
 	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
-	handOver, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/3)
+	handOver, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/2)
 	n.handOver(handOver)
 	stop()
-	watches, stop := context.WithDeadline(ctx, began.Add(2*n.cfg.DrainTimeout/3))
+	watches, stop := context.WithDeadline(ctx, began.Add(5*n.cfg.DrainTimeout/6))
 	n.server.Drain(watches)
 	stop()
 	n.history.last(ctx)
