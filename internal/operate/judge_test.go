@@ -177,7 +177,7 @@ func TestRefusals(t *testing.T) {
 			operate.Drain{Nodes: []shard.NodeID{"d"}},
 			"nodes", "nobody would be left", false,
 		},
-		"draining below the replicas": {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
+		"draining below the replicas":    {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
 		"draining in every way too much": {nil, operate.Drain{Nodes: []shard.NodeID{"b", "c", "d"}}, "nodes", "1 node would be left for 2 replicas of each shard (--replicas); and 1 of 3 voters would be left once b, c, d are stopped", true},
 		"draining below a quorum": {
 			func(_ *testing.T, c *operate.Cluster) {
