@@ -173,7 +173,7 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 					}
 				case !slices.Contains(promises, string(c.want)):
 					t.Errorf("did not find %q, but\n%s", c.want, all)
-				case !strings.Contains(all, c.says):
+				case !strings.Contains(strings.Join(texts, "\n"), c.says):
 					t.Errorf("no text says %s:\n%s", c.says, all)
 				}
 			})
