@@ -83,7 +83,7 @@ func read(file string) (*state, error) {
 		return nil, err
 	}
 	if t := s.policy.Tokens; t != nil {
-		keys, err := os.ReadFile(t.KeysFile)
+		keys, err := os.ReadFile(t.KeysFile) //nolint:gosec // the same operator names it, in the file
 		if err != nil {
 			return nil, fmt.Errorf("%s: tokens.keys: %w", file, unreadable(t.KeysFile, err))
 		}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -198,9 +197,11 @@ func (a *arrivals) Close() error {
 // Addr implements net.Listener.
 func (*arrivals) Addr() net.Addr { return &net.TCPAddr{} }
 
-// denied reports whether etcd's authentication is the reason.
+// denied reports whether the caller's rights are the reason.
 func denied(err error) bool {
 	return slices.ContainsFunc([]error{
 		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCInvalidAuthToken,
-	}, func(known error) bool { return errors.Is(rpctypes.Error(err), rpctypes.Error(known)) })
+	}, func(known error) bool { // a policy's has its reason behind it
+		return strings.HasPrefix(rpctypes.ErrorDesc(err), rpctypes.ErrorDesc(known))
+	})
 }

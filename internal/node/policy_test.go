@@ -8,7 +8,9 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -465,5 +467,44 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 		_, err = cli.Get(within(t), c.key)
 		says("etcd: get", err, c.etcd)
 		_ = cli.Close()
+	}
+}
+
+// The JSON API is no way around, and tells probes how the node is.
+func TestTheJSONAPIObeysThePolicy(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: p.tls(who{}), DisableKeepAlives: true}}
+	for _, c := range []struct {
+		path, body, token string
+		code              int
+		says              string
+	}{
+		{"/health", "", "", http.StatusOK, `"health":"true"`},
+		{"/v3/kv/range", `{"key":"L3dlYi8x"}`, "", http.StatusForbidden, "the policy does not let anonymous read"},
+		{"/v3/kv/range", `{"key":"L3dlYi8x"}`, p.token("web", time.Hour), http.StatusOK, "header"},
+		{"/v3/kv/put", `{"key":"L290aGVy","value":"eA=="}`, p.token("web", time.Hour), http.StatusForbidden, "the policy does not let sub:web write"},
+		{"/v3/kv/range", `{"key":"L3dlYi8x"}`, p.token("web", -time.Hour), http.StatusUnauthorized, "has expired"},
+	} {
+		method := http.MethodPost
+		if c.body == "" {
+			method = http.MethodGet
+		}
+		r, err := http.NewRequestWithContext(within(t), method, "https://"+p.nodes[0].clients+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		answer, err := web.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != c.code || !strings.Contains(string(body), c.says) {
+			t.Errorf("%s %s: %d %s, %v", c.path, c.body, answer.StatusCode, body, err)
+		}
 	}
 }
