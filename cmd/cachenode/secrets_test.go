@@ -44,7 +44,7 @@ func TestSecretsStayOutOfLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets["the gossip key's bytes"] = fmt.Sprint(raw)
+	secrets["the gossip key's bytes"] = fmt.Sprintf("%x", raw)
 	dir := t.TempDir()
 	password, keys := filepath.Join(dir, "password"), filepath.Join(dir, "keys")
 	write := func(file, text string) {
