@@ -455,7 +455,7 @@ func (c *changing) printProgress(p client.PlacementProgress) error {
 // fillingOf tells of a replica that is being loaded.
 func fillingOf(f client.ReplicaFilling) string {
 	at := fmt.Sprintf("%d at %s", f.Shard, f.Node)
-	if f.OfBytes > 0 {
+	if f.Bytes > 0 && f.OfBytes > 0 {
 		return fmt.Sprintf("%s %d %%", at, min(99, 100*f.Bytes/f.OfBytes))
 	}
 	return at
