@@ -62,13 +62,18 @@ func (n *Node) relays(id shard.ID) []replica.Candidate {
 	return out
 }
 
+// replicasOf returns the nodes that have a shard, or had it until a map that the
+// caches here are not of yet: until then its copy goes on as it was.
 func (n *Node) replicasOf(id shard.ID) []shard.NodeID {
-	m := n.placement.Map()
-	if m == nil {
-		return nil
+	for _, m := range []*shard.Map{n.placement.Map(), n.store.acted.Load()} {
+		if m == nil {
+			continue
+		}
+		if s, ok := m.Shard(id); ok {
+			return s.Replicas
+		}
 	}
-	s, _ := m.Shard(id)
-	return s.Replicas
+	return nil
 }
 
 // appendPeer adds a node that gossip does not call gone.
