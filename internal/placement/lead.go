@@ -119,7 +119,6 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 				}
 			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
 				if err = p.lay(ctx, r, m.Version, merges[0]); err == nil {
-					h = h.Merged(m, time.Now())
 					p.log.Info("shards merged", "shards", merges[0].Shards, "into", m.NextID)
 					continue
 				}

@@ -24,7 +24,8 @@ type Rules struct {
 // History is what a leader remembers of its own doing. The zero History is
 // that of a new leader.
 type History struct {
-	changed map[shard.ID]time.Time     // any move
+	changed map[shard.ID]time.Time     // any move, or that it was made by a split or a merge
+	nextID  shard.ID                   // of the map that was looked at last; 0: none was
 	buried  map[shard.ID]time.Time     // moves that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
 	fills   map[shard.ID]fill          // newcomers that may still be loading
@@ -49,7 +50,7 @@ type Decision struct {
 func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) History {
 	next := History{
 		changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), fills: make(map[shard.ID]fill),
-		missing: h.missing, reports: h.reports,
+		missing: h.missing, reports: h.reports, nextID: h.nextID,
 	}
 	for i := range m.Shards { // and forget shards that are gone
 		id := m.Shards[i].ID
@@ -76,8 +77,22 @@ func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now ti
 	return next
 }
 
-// Notice returns the history after a look at the members.
+// Notice returns the history after a look at the map and the members. Shards that
+// were not there at the last look rest like those that were moved: their caches
+// have only just begun.
 func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) History {
+	if h.nextID != 0 && h.nextID < m.NextID {
+		h.changed = maps.Clone(h.changed)
+		if h.changed == nil {
+			h.changed = make(map[shard.ID]time.Time)
+		}
+		for i := range m.Shards {
+			if id := m.Shards[i].ID; id >= h.nextID {
+				h.changed[id] = now
+			}
+		}
+	}
+	h.nextID = m.NextID
 	states := stateOf(members)
 	missing := make(map[shard.NodeID]time.Time)
 	for _, s := range m.Shards {
@@ -92,16 +107,6 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 		}
 	}
 	h.missing = missing
-	return h
-}
-
-// Merged returns the history after the merge was made of m at now.
-func (h History) Merged(m *shard.Map, now time.Time) History {
-	h.changed = maps.Clone(h.changed)
-	if h.changed == nil {
-		h.changed = make(map[shard.ID]time.Time)
-	}
-	h.changed[m.NextID] = now
 	return h
 }
 
