@@ -41,7 +41,7 @@ func together(files []string) (report, error) {
 	out := report{Commands: make(map[string]string)}
 	for _, file := range files {
 		var r report
-		b, err := os.ReadFile(file) //nolint:gosec // who runs this names it
+		b, err := os.ReadFile(file)
 		if err == nil {
 			err = json.Unmarshal(b, &r)
 		}

@@ -54,7 +54,7 @@ func FuzzThePolicyIsAskedAboutAllOfATransaction(f *testing.F) {
 		ops{}.get("a").putValue("b").delFrom("c").del("d", "e"),
 		ops{}.txn(ops{}.putValue("a").txn(ops{}.get("x"), ops{}.delFrom("b")), ops{}.get("y")),
 		ops{}.put(&etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 100), PrevKv: true}),
-		ops{&etcdserverpb.RequestOp{}, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
+		{&etcdserverpb.RequestOp{}, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
 			RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: []byte("k"), RangeEnd: []byte("z"), PrevKv: true},
 		}}},
 	} {
