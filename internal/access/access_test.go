@@ -407,6 +407,37 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	}
 }
 
+// One connection carries many identities, one after the other: the JSON API's
+// clients all come by one that never ends.
+func TestIdentitiesOfOneConnectionMakeRoom(t *testing.T) {
+	const atATime = 1000
+	r := start(t, granting("/a/", "limits: {connections: 1}\n"), nil)
+	ctx, gone := r.connect()
+	defer gone()
+	call := func(name string) (func(), error) {
+		c, err := r.a.Caller(with(ctx, "token", r.token(name, time.Hour)))
+		if err != nil {
+			return nil, err
+		}
+		return c.Call()
+	}
+	for i := range atATime + 1 {
+		done, err := call(fmt.Sprintf("early%d", i))
+		if err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		done()
+	}
+	for i := range atATime {
+		if _, err := call(fmt.Sprintf("busy%d", i)); err != nil {
+			t.Fatalf("with %d that are busy: %v", i, err)
+		}
+	}
+	if _, err := call("more"); !errors.As(err, new(*kv.LimitError)) {
+		t.Errorf("more than %d that are busy: %v", atATime, err)
+	}
+}
+
 // Refusals are written down with who and what, and a flood of them is counted.
 func TestAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,7 +179,8 @@ func (s *state) identify(certificate policy.Names, tokens [2]string) (names poli
 	return certificate, time.Time{}, nil
 }
 
-// maxIdentities bounds the identities that may use one connection.
+// maxIdentities bounds the identities that use one connection at a time. The
+// JSON API's clients share one, and so do those of a proxy.
 const maxIdentities = 1000
 
 // enter counts the connection as one of the identity's.
@@ -194,7 +195,7 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 	if c.use = p.usages[id.Name]; c.use != nil {
 		return c, nil
 	}
-	if len(p.usages) == maxIdentities {
+	if len(p.usages) == maxIdentities && !p.dropLocked() {
 		return nil, c.exceeded(connections, maxIdentities, comeAgain)
 	}
 	u := p.a.usage.join(id.Name)
@@ -204,6 +205,20 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 	}
 	p.usages[id.Name], c.use = u, u
 	return c, nil
+}
+
+// dropLocked forgets an identity that has nothing open, and reports whether it
+// found one.
+func (p *presence) dropLocked() bool {
+	for name, u := range p.usages {
+		if u.idle() {
+			delete(p.usages, name)
+			u.give(connections, 1)
+			p.a.usage.leave(u)
+			return true
+		}
+	}
+	return false
 }
 
 // leave says that the connection has ended.
