@@ -231,7 +231,12 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 		mu.Lock()
 		defer mu.Unlock()
 		*list = append(*list, h)
-		following.Go(func() error { h.overtake(limit, from); return nil })
+		following.Go(func() error {
+			ctx, cancel := s.whileThere(limit, h)
+			defer cancel()
+			h.overtake(ctx, from)
+			return nil
+		})
 	}
 	for _, sh := range mine {
 		starting.Go(func() error {
@@ -254,6 +259,27 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 	_ = starting.Wait()  // always nil
 	_ = following.Wait() // always nil
 	return replicas, relays
+}
+
+// whileThere returns a context that ends with ctx, or once the newest map has the
+// cache's shard no more: those it would come from may have left it, and whoever
+// waits for it does not act on that map.
+func (s *store) whileThere(ctx context.Context, h *held) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		for {
+			m, changed := s.n.placement.Watch()
+			if sh, ok := m.Shard(h.id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
+				cancel()
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 // overtake waits until the cache has a source and is where others are that have

@@ -93,6 +93,7 @@ type Cluster struct {
 	hosts []*host // by number
 	truth truth
 
+	cuts     map[string]bool // where shards have ever begun, as far as Map was asked
 	clients  []*client.Client
 	watchers []*Watcher
 	reading  sync.WaitGroup // the watchers' goroutines
@@ -107,7 +108,7 @@ func Start(t *testing.T, cfg Config) *Cluster {
 	c := &Cluster{
 		t: t, cfg: cfg, Net: NewNetwork(), rng: rand.New(rand.NewPCG(cfg.Seed, 1)),
 		gossip: membership.NewNetwork(cfg.Seed), raft: placement.NewMemNetwork(),
-		faults: newFaults(), log: newRecent(), truth: truth{history: check.NewHistory(1, nil)},
+		faults: newFaults(), cuts: make(map[string]bool), log: newRecent(), truth: truth{history: check.NewHistory(1, nil)},
 	}
 	c.Net.SetLatency(cfg.Latency)
 	t.Cleanup(c.stop)
@@ -203,7 +204,8 @@ func (c *Cluster) host(name string) *host {
 	return nil
 }
 
-// Map returns the newest shard map that a running node knows.
+// Map returns the newest shard map that a running node knows, and remembers where
+// that is cut.
 func (c *Cluster) Map() *shard.Map {
 	var newest *shard.Map
 	for _, h := range c.hosts {
@@ -211,7 +213,22 @@ func (c *Cluster) Map() *shard.Map {
 			newest = m
 		}
 	}
+	if newest != nil {
+		for i := range newest.Shards {
+			c.cuts[newest.Shards[i].Range.Start] = true
+		}
+	}
 	return newest
+}
+
+// cut reports whether a map that was seen had several shards in r.
+func (c *Cluster) cut(r kv.Range) bool {
+	for at := range c.cuts {
+		if at > r.Start && r.Contains(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // Shard returns the shard that has key.

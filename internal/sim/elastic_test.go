@@ -49,7 +49,7 @@ func changeMap(t *testing.T, c *sim.Cluster, r *rand.Rand, d time.Duration) (mad
 		if leader == "" {
 			continue
 		}
-		m := c.Node(leader).Map()
+		m := c.Map()
 		change := mapChange(m, r)
 		if change == nil {
 			continue
