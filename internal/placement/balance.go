@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -19,7 +20,7 @@ type Balance struct {
 	Split        bool
 	SplitBytes   int64   // of keys and values in memory, on one node
 	SplitEvents  float64 // per second, from etcd
-	SplitWatches int     // of clients, at all nodes
+	SplitWatches int     // of clients, at all nodes; a cut must part them
 	// MaxShards is how many shards splits make at most.
 	MaxShards int
 	// Merge lets two neighbours become one when both together have taken less than
@@ -79,6 +80,15 @@ type Trend struct {
 	idle  map[shard.ID]time.Time // since when it is to be merged with the one behind it
 	crowd map[shard.ID]want      // since when it is to have so many replicas
 	uncut map[shard.ID]time.Time // when it was found that it cannot be cut
+	cuts  map[shard.ID]cut       // splits for watches, by what was split, until it is known what came of them
+	whole map[shard.ID]int       // how many watches there were when it was found that a cut does not part them
+}
+
+// cut is a split that is to part watches.
+type cut struct {
+	of      kv.Range
+	watches int
+	at      time.Time
 }
 
 type want struct {
@@ -104,13 +114,62 @@ func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 	return t
 }
 
+// learn notes what came of splits for watches. One that watches all of a shard
+// watches all of each part, so that a cut only makes more of it: parts that have
+// most of the watches each are cut for them again when there are twice as many.
+func (t Trend) learn(next Trend, m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) {
+	for i := range m.Shards {
+		id := m.Shards[i].ID
+		if most, ok := t.whole[id]; ok && loads[id].Watches < 2*most {
+			next.whole[id] = most
+		}
+	}
+	for id, c := range t.cuts {
+		if _, there := m.Shard(id); there || now.Sub(c.at) > uncuttable {
+			continue // it was not split, or nobody tells
+		}
+		var parts []shard.ID
+		sum, known := 0, true
+		for i := range m.Shards {
+			if s := &m.Shards[i]; c.of.Covers(s.Range) {
+				l, ok := loads[s.ID]
+				known = known && ok && now.Sub(t.seenSince(s.ID, now)) >= patience
+				sum += l.Watches
+				parts = append(parts, s.ID)
+			}
+		}
+		switch {
+		case !known:
+			next.cuts[id] = c
+		case 2*sum >= 3*c.watches:
+			for _, part := range parts {
+				next.whole[part] = loads[part].Watches
+			}
+		}
+	}
+}
+
+// parts reports whether a cut of the shard may part its watches, as far as is
+// known.
+func (t Trend) parts(s *shard.Shard) bool {
+	for _, c := range t.cuts {
+		if c.of.Covers(s.Range) {
+			return false // not known yet
+		}
+	}
+	_, whole := t.whole[s.ID]
+	return !whole
+}
+
 // Decide looks at the loads, as far as they are known, and returns what is to be
 // done and the next trend.
 func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time.Time) (Action, Trend) {
 	next := Trend{
 		seen: make(map[shard.ID]time.Time), hot: make(map[shard.ID]time.Time), idle: make(map[shard.ID]time.Time),
 		crowd: make(map[shard.ID]want), uncut: make(map[shard.ID]time.Time),
+		cuts: make(map[shard.ID]cut), whole: make(map[shard.ID]int),
 	}
+	t.learn(next, m, loads, b.Patience, now)
 	since := func(from, to map[shard.ID]time.Time, id shard.ID) time.Duration {
 		at, ok := from[id]
 		if !ok {
@@ -136,10 +195,17 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 			a.Homes = append(a.Homes, home)
 			touched[s.ID] = true
 		}
-		if b.Split && b.heat(l) >= 1 {
+		rest := l // what a split can part
+		if !next.parts(s) {
+			rest.Watches = 0
+		}
+		if b.Split && b.heat(rest) >= 1 {
 			_, uncut := next.uncut[s.ID]
 			if since(t.hot, next.hot, s.ID) >= b.Patience && !uncut && len(m.Shards)+len(a.Splits) < b.MaxShards && len(a.Splits) < mostChanges {
 				a.Splits = append(a.Splits, s.ID)
+				if rest.Watches = 0; b.heat(rest) < 1 {
+					next.cuts[s.ID] = cut{of: s.Range, watches: l.Watches, at: now}
+				}
 				touched[s.ID] = true
 			}
 		}

@@ -417,6 +417,59 @@ func TestBalance(t *testing.T) {
 	nothing("switched off", look(90*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
 }
 
+// A split parts watches of some keys. Those of whole shards it only doubles: they
+// are split for once, and again when there are twice as many.
+func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) {
+	const keys = 1024
+	b := Balance{Split: true, SplitWatches: 1000, MaxShards: 1000, Patience: time.Minute}
+	bounds := func(s *shard.Shard) (from, to int) {
+		to = keys
+		_, _ = fmt.Sscanf(s.Range.Start, "%d", &from)
+		_, _ = fmt.Sscanf(s.Range.End, "%d", &to)
+		return from, to
+	}
+	for name, c := range map[string]struct {
+		watches func(from, to, look int) int
+		shards  int
+	}{
+		"of keys":                 {func(from, to, _ int) int { return 7 * (to - from) }, 8},
+		"of keys in a corner":     {func(from, to, _ int) int { return 20 * max(0, min(to, 100)-from) }, 6},
+		"of everything":           {func(int, int, int) int { return 1500 }, 2},
+		"of everything, and many": {func(int, int, int) int { return 90_000 }, 2},
+		"ever more of everything": {func(_, _, look int) int { return 1500 + 10*look }, 8},
+	} {
+		m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
+			ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}, Replicas: [][]shard.NodeID{{"a"}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tr Trend
+		now := time.Unix(1000, 0)
+		for look := range 600 {
+			loads := make(map[shard.ID]Load)
+			for i := range m.Shards {
+				from, to := bounds(&m.Shards[i])
+				loads[m.Shards[i].ID] = Load{Watches: c.watches(from, to, look)}
+			}
+			var a Action
+			a, tr = b.Decide(m, loads, tr, now)
+			for _, id := range a.Splits {
+				s, _ := m.Shard(id)
+				from, to := bounds(&s)
+				split := shard.Split{Shard: id, At: []string{fmt.Sprintf("%04d", (from+to)/2)}, Stay: true}
+				if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: split}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now = now.Add(reportEvery)
+		}
+		if len(m.Shards) != c.shards {
+			t.Errorf("%s: %d shards, want %d", name, len(m.Shards), c.shards)
+		}
+	}
+}
+
 func TestDecideStart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	old := now.Add(-time.Hour)
