@@ -67,14 +67,14 @@ func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 		*tlsconf.Material
 	}{{"client-tls", m.client}, {"peer-tls", m.peer}, {"http-tls", m.http}, {"etcd-tls", m.etcd}} {
 		if p.Material != nil {
-			parts = append(parts, reload.Part{What: p.what, Files: p.Paths(), Load: p.Reload, Expires: p.Expires})
+			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires})
 		}
 	}
-	if files := n.PolicyFiles(); len(files) > 0 {
-		parts = append(parts, reload.Part{What: "policy", Files: files, Load: n.ReloadPolicy})
+	if cfg.Policy != "" {
+		parts = append(parts, reload.Part{What: "policy", Files: n.PolicyFiles, Load: n.ReloadPolicy})
 	}
 	if cfg.GossipKeyFile != "" {
-		parts = append(parts, reload.Part{What: "gossip-keys", Files: []string{cfg.GossipKeyFile}, Load: func() error {
+		parts = append(parts, reload.Part{What: "gossip-keys", Files: func() []string { return []string{cfg.GossipKeyFile} }, Load: func() error {
 			keys, err := cfg.GossipKeys()
 			if err != nil {
 				return err

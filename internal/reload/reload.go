@@ -14,8 +14,9 @@ import (
 type Part struct {
 	// What it is, in a word: a label of metrics.
 	What string
-	// Files are read together; a change of any one loads the part again.
-	Files []string
+	// Files returns what is read together; a change of any one loads the part
+	// again. It is asked each time: what was loaded may name others.
+	Files func() []string
 	// Load reads them again. With an error everything must be as it was before.
 	Load func() error
 	// Expires returns when what was loaded ends to be good; nil: it does not.
@@ -49,7 +50,7 @@ func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
 	w := &Watcher{every: every, log: log}
 	now := time.Now()
 	for _, p := range parts {
-		w.parts = append(w.parts, &part{Part: p, seen: digest(p.Files), loaded: now})
+		w.parts = append(w.parts, &part{Part: p, seen: digest(p.Files()), loaded: now})
 	}
 	return w
 }
@@ -69,7 +70,7 @@ func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 			asked = true
 		}
 		for _, p := range w.parts {
-			if now := digest(p.Files); asked || now != p.seen {
+			if now := digest(p.Files()); asked || now != p.seen {
 				p.seen = now
 				w.load(p)
 			}
@@ -83,11 +84,11 @@ func (w *Watcher) load(p *part) {
 	defer p.mu.Unlock()
 	if p.failing = err != nil; p.failing {
 		p.failures++
-		w.log.Error("not reloaded: what was read before stays in use", "what", p.What, "files", p.Files, "error", err)
+		w.log.Error("not reloaded: what was read before stays in use", "what", p.What, "files", p.Files(), "error", err)
 		return
 	}
 	p.loaded = time.Now()
-	attrs := []any{"what", p.What, "files", p.Files}
+	attrs := []any{"what", p.What, "files", p.Files()}
 	if p.Expires != nil {
 		attrs = append(attrs, "expires", p.Expires())
 	}

@@ -24,6 +24,8 @@ type one struct {
 	loads     int
 }
 
+func (o *one) files() []string { return []string{o.file} }
+
 func (o *one) load() error {
 	o.loads++
 	text, err := os.ReadFile(o.file)
@@ -49,7 +51,7 @@ func TestFollowsContents(t *testing.T) {
 		var log bytes.Buffer
 		o := &one{file: filepath.Join(t.TempDir(), "f"), has: "a"}
 		write(t, o.file, "a")
-		w := reload.New(time.Second, slog.New(slog.NewTextHandler(&log, nil)), reload.Part{What: "it", Files: []string{o.file}, Load: o.load})
+		w := reload.New(time.Second, slog.New(slog.NewTextHandler(&log, nil)), reload.Part{What: "it", Files: o.files, Load: o.load})
 		signals := make(chan os.Signal)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -109,7 +111,7 @@ func TestSeesASwappedVolume(t *testing.T) {
 		if err := os.Symlink("..data/f", o.file); err != nil {
 			t.Fatal(err)
 		}
-		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{What: "it", Files: []string{o.file}, Load: o.load})
+		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{What: "it", Files: o.files, Load: o.load})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx, nil) }()
@@ -123,13 +125,42 @@ func TestSeesASwappedVolume(t *testing.T) {
 	})
 }
 
+// What is loaded may name another file, such as a policy the keys of tokens. That
+// one counts from then on.
+func TestFollowsWhatIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		o := &one{file: filepath.Join(dir, "first")}
+		named := filepath.Join(dir, "named")
+		write(t, o.file, "first")
+		write(t, named, "a")
+		list := func() []string { return append(o.files(), o.has) }
+		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{What: "it", Files: list, Load: o.load})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx, nil) }()
+		write(t, o.file, named)
+		time.Sleep(5 * time.Second) // fake
+		synctest.Wait()
+		before := o.loads
+		write(t, named, "b")
+		time.Sleep(5 * time.Second) // fake
+		synctest.Wait()
+		if o.loads != before+1 {
+			t.Errorf("%d loads behind %d", o.loads, before)
+		}
+		stop()
+		<-done
+	})
+}
+
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ends := time.Now().Add(time.Hour)
 		o := &one{file: filepath.Join(t.TempDir(), "f")}
 		write(t, o.file, "a")
 		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{
-			What: "it", Files: []string{o.file}, Load: o.load, Expires: func() time.Time { return ends },
+			What: "it", Files: o.files, Load: o.load, Expires: func() time.Time { return ends },
 		})
 		reader := metric.NewManualReader()
 		if err := w.Register(metric.NewMeterProvider(metric.WithReader(reader)).Meter("x")); err != nil {
