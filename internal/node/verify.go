@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -109,6 +110,7 @@ func (v *verifier) next() (shard.ID, time.Duration) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.forgetLocked()
 	first := mine[0]
 	for _, id := range mine {
 		if v.shards[id] == nil { // spread over the interval, from the start
@@ -125,6 +127,19 @@ func (v *verifier) next() (shard.ID, time.Duration) {
 	}
 	// Never faster than if all were evenly spread: what was late is not made up for.
 	return first, max(every/time.Duration(2*len(mine)), time.Until(v.shards[first].tried.Add(every)))
+}
+
+// forgetLocked forgets shards that are gone, once they are many.
+func (v *verifier) forgetLocked() {
+	m := v.n.placement.Map()
+	if m == nil || len(v.shards) <= 2*len(m.Shards)+64 {
+		return
+	}
+	there := make(map[shard.ID]bool, len(m.Shards))
+	for i := range m.Shards {
+		there[m.Shards[i].ID] = true
+	}
+	maps.DeleteFunc(v.shards, func(id shard.ID, _ *verified) bool { return !there[id] })
 }
 
 // mine returns the shards of which this node is the first that lives.
@@ -153,13 +168,19 @@ func (v *verifier) mine() []shard.ID {
 
 // round compares one shard and sees to what is wrong.
 func (v *verifier) round(ctx context.Context, id shard.ID) error {
-	v.note(id, func(k *verified) { k.tried = time.Now() })
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	m := v.n.placement.Map()
+	if m == nil {
+		return nil // another node remembers a copy that was here before we started
+	}
 	sh, ok := m.Shard(id)
+	if !ok {
+		return nil
+	}
+	v.note(id, func(k *verified) { k.tried = time.Now() })
 	held := v.n.store.replica(id)
-	if !ok || held == nil || !held.ready() {
+	if held == nil || !held.ready() {
 		return nil
 	}
 	out, err := v.examine(ctx, m, &sh, v.etcdDue(id))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -204,4 +205,17 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	if err := user.Verify(within(t), client.VerifyRequest{Shards: []uint64{99}}, func(client.VerifiedShard) error { return nil }); err == nil || !strings.Contains(err.Error(), "there is no shard 99") {
 		t.Errorf("an unknown shard: %v", err)
 	}
+}
+
+// A node that has just started is told of a copy that it had before: it knows no
+// shard map yet.
+func TestRecheckBeforeTheMapIsKnown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, 1, shards(2, 2))
+	c.etcd = etcdtest.Start(t)
+	c.nodes[1].start() // does not vote, and waits for the one that does
+	c.nodes[1].node.Recheck(1, "node-1")
+	c.nodes[0].start()
+	c.ready()
+	c.settled(2, 2)
 }
