@@ -18,16 +18,23 @@ import (
 )
 
 // mapChange returns a random split, merge or move; nil when the one that was
-// drawn cannot be had.
-func mapChange(m *shard.Map, r *rand.Rand) shard.Change {
+// drawn cannot be had. As the leader does, it gives nothing to a node that has
+// not loaded what it has.
+func mapChange(c *sim.Cluster, m *shard.Map, r *rand.Rand) shard.Change {
+	loads := func(s *shard.Shard, n shard.NodeID) bool { return c.Node(string(n)).Replica(s.ID) == nil }
 	i := r.IntN(len(m.Shards))
 	s := &m.Shards[i]
 	switch {
 	case r.IntN(3) == 0:
+		if loads(s, s.Replicas[1%len(s.Replicas)]) {
+			return nil
+		}
 		return shard.Assign{Moves: []shard.Move{{Shard: s.ID, Replicas: append(slices.Clone(s.Replicas[1:]), s.Replicas[0])}}}
 	case r.IntN(2) == 0 && len(m.Shards) > 8 && i+1 < len(m.Shards):
 		next := &m.Shards[i+1]
-		both := slices.DeleteFunc(slices.Clone(s.Replicas), func(n shard.NodeID) bool { return !slices.Contains(next.Replicas, n) })
+		both := slices.DeleteFunc(slices.Clone(s.Replicas), func(n shard.NodeID) bool {
+			return !slices.Contains(next.Replicas, n) || loads(s, n) || loads(next, n)
+		})
 		if len(both) == 0 {
 			return nil
 		}
@@ -50,7 +57,7 @@ func changeMap(t *testing.T, c *sim.Cluster, r *rand.Rand, d time.Duration) (mad
 			continue
 		}
 		m := c.Map()
-		change := mapChange(m, r)
+		change := mapChange(c, m, r)
 		if change == nil {
 			continue
 		}
@@ -144,7 +151,9 @@ func TestMapChangesUnderLoad(t *testing.T) {
 		if made < 10 {
 			t.Errorf("%d changes", made)
 		}
-		if longest > 500*time.Millisecond {
+		// 0.15 to 0.25 s in nine runs of ten, and up to 0.48 s where changes meet; a
+		// node that waits in vain for what comes would wait a second longer.
+		if longest > 800*time.Millisecond {
 			t.Errorf("a pause of %v: %s", longest, who)
 		}
 		c.Settle(10 * time.Second)
