@@ -45,19 +45,25 @@ func listen(t *testing.T, c *tls.Config) string {
 // What is wrong with TLS is said with the flag that mends it.
 func TestAdviceAboutTLS(t *testing.T) {
 	ours, others := certtest.NewCA(t, "ours"), certtest.NewCA(t, "others")
-	files := certtest.NewFiles(t, ours.Issue(t, "client"), others)
-	secure := listen(t, &tls.Config{Certificates: []tls.Certificate{ours.Issue(t, "server").Pair}, NextProtos: []string{"h2"}})
+	files, same := certtest.NewFiles(t, ours.Issue(t, "client"), others), certtest.NewFiles(t, others.Issue(t, "client"), ours)
+	server := &tls.Config{Certificates: []tls.Certificate{ours.Issue(t, "server").Pair}, NextProtos: []string{"h2"}}
+	secure := listen(t, server)
+	asking := server.Clone()
+	asking.ClientAuth, asking.ClientCAs = tls.RequireAndVerifyClientCert, certtest.Pool(ours)
+	mutual := listen(t, asking)
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
-		"TLS where there is none":      {[]string{"--endpoints", listen(t, nil), "--cacert", files.CA}, "The nodes do not speak TLS"},
-		"a CA that is not the servers": {[]string{"--endpoints", secure, "--cacert", files.CA}, "is not one of --cacert's"},
+		"TLS where there is none":            {[]string{"--endpoints", listen(t, nil), "--cacert", files.CA}, "The nodes do not speak TLS"},
+		"a CA that is not the servers":       {[]string{"--endpoints", secure, "--cacert", files.CA}, "is not one of --cacert's"},
+		"no certificate where one is wanted": {[]string{"--endpoints", mutual, "--cacert", same.CA}, "want a certificate"},
+		"a certificate of another CA":        {[]string{"--endpoints", mutual, "--cacert", same.CA, "--cert", same.Cert, "--key", same.Key}, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut strings.Builder
 			p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: &errOut}
-			if code := execute(t.Context(), p, append([]string{"status"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
+			if code := execute(t.Context(), p, append([]string{"status", "--timeout", "1s"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
 				t.Errorf("exit code %d, no %q in:\n%s", code, c.want, errOut.String())
 			}
 		})

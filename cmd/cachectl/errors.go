@@ -22,6 +22,7 @@ func (e *usageError) Unwrap() error { return e.err }
 // nobodyError says that no node answered at the endpoints.
 type nobodyError struct {
 	endpoints []string
+	tls       bool // was spoken to them
 	err       error
 }
 
@@ -36,15 +37,23 @@ func (e *nobodyError) advice() string {
 	case strings.Contains(text, "first record does not look like a TLS handshake"):
 		return "The nodes do not speak TLS: leave out --tls, --cacert, --cert and --key."
 	case strings.Contains(text, "tls: certificate required"):
-		return "The nodes want a certificate: give --cert and --key."
+		return "The nodes want a certificate of the CA in their --tls-client-ca: see --cert and --key."
 	case strings.Contains(text, "remote error: tls: "):
 		return "The nodes refuse the certificate of --cert; their log says why."
 	case strings.Contains(text, "tls: failed to verify certificate"):
 		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
+	case e.tls && hungUp(text): // a write may fail before the reason is read
+		return "Somebody listens there, and hangs up: if the nodes want a certificate, give --cert and --key."
 	case strings.Contains(text, "error reading server preface"):
 		return "Somebody listens there, and hangs up: if the nodes speak TLS, give --cacert (or --tls)."
 	}
 	return "Start a cluster with 'cachenode dev', or name one with --endpoints (or CACHECTL_ENDPOINTS)."
+}
+
+// hungUp reports whether text tells of a connection that was there, and ended.
+func hungUp(text string) bool {
+	return strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset by peer") ||
+		strings.Contains(text, "error reading server preface")
 }
 
 func (e *nobodyError) Unwrap() error { return e.err }

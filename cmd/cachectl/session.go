@@ -70,7 +70,7 @@ func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Clien
 	err = f(cmd.Context(), c)
 	_ = c.Close() // always nil
 	if errors.Is(err, client.ErrUnavailable) {
-		return &nobodyError{s.endpoints, err}
+		return &nobodyError{s.endpoints, cfg.TLS != nil, err}
 	}
 	return err
 }
