@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -62,6 +64,7 @@ With --conflate, all changes come in units, the newest value of each key.`,
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}
+			s.logger = slog.New(heard{s.p.stderr}) // a watch goes on without an answer: it must not look quiet
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })
 		},
 	}
@@ -225,3 +228,26 @@ func (f *watchFlags) text(l line) string {
 	}
 	return text
 }
+
+// heard is a log for a person: a line for each record, without a time.
+type heard struct{ w io.Writer }
+
+// Enabled implements slog.Handler.
+func (heard) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// Handle implements slog.Handler.
+func (h heard) Handle(_ context.Context, r slog.Record) error {
+	line := "cachectl: " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += fmt.Sprintf(", %s %v", strings.ReplaceAll(a.Key, "_", " "), a.Value)
+		return true
+	})
+	_, err := fmt.Fprintln(h.w, line)
+	return err //nolint:wrapcheck // standard error is gone
+}
+
+// WithAttrs implements slog.Handler; the client adds none.
+func (h heard) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// WithGroup implements slog.Handler; the client has none.
+func (h heard) WithGroup(string) slog.Handler { return h }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ type session struct {
 
 	user, passwordFile string
 	tokenFile          string
+
+	logger *slog.Logger // of the client; nil: nobody wants to know
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {
@@ -85,7 +88,7 @@ func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Cli
 }
 
 func (s *session) config() (client.Config, error) {
-	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user}
+	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user, Logger: s.logger}
 	if (s.user == "") != (s.passwordFile == "") {
 		return cfg, errors.New("--user and --password-file go together")
 	}
