@@ -45,7 +45,7 @@ func newMembersCommand(s *session) *cobra.Command {
 }
 
 func stateOf(m client.Member) string {
-	if m.Draining {
+	if m.Draining && m.State != client.MemberLeft { // who has left drained before
 		return m.State.String() + ", draining"
 	}
 	return m.State.String()
@@ -153,7 +153,7 @@ func newShardsCommand(s *session) *cobra.Command {
   SPAN        the same in time
   DELTAS      how far back a watch may start that is then sent what has changed
   KEYS        keys that the owner holds
-  WATCHERS    watchers on all replicas
+  WATCHERS    watchers on all replicas, among them the nodes that follow one
 
 and what they take of the owner's memory:
 

@@ -377,7 +377,12 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 	for _, w := range p.Warnings {
 		fmt.Fprintf(c.s.p.stderr, "cachectl: warning: %s\n", w)
 	}
-	if len(p.Steps) == 0 {
+	switch {
+	case len(p.Steps) > 0:
+	case c.options.DryRun:
+		_, err := fmt.Fprintln(c.s.p.stdout, "no shard would change")
+		return err //nolint:wrapcheck // standard output is gone
+	default:
 		return nil
 	}
 	t := &table{}
