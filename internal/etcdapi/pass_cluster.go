@@ -38,7 +38,7 @@ func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest
 		return nil, err
 	}
 	if d.cfg.Guard != nil {
-		if _, err := d.cfg.Guard.Caller(ctx); err != nil {
+		if _, err := d.cfg.Guard.Caller(d.cfg.Access.Forward(ctx)); err != nil {
 			return nil, err
 		}
 	}

@@ -24,7 +24,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
@@ -418,7 +422,8 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 // etcd's rights hold beside the policy's: both must allow.
 func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 	t.Parallel()
-	p := newPoliced(t, policyHead+webMay)
+	p := newPoliced(t, policyHead+webMay+`  - {match: ["sub:boss"], roles: [operator]}
+`)
 	p.account, p.etcd = "root", etcdtest.Start(t)
 	root := p.etcd.AuthOn()
 	etcdtest.Permit(t, root, "ann", "/web/a", "/web/b")
@@ -467,6 +472,30 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 		_, err = cli.Get(within(t), c.key)
 		says("etcd: get", err, c.etcd)
 		_ = cli.Close()
+	}
+	// The policy's tokens are none of etcd's business, and it is not asked for them.
+	ctx := metadata.AppendToOutgoingContext(within(t), "token", p.token("boss", time.Hour))
+	conn, err := grpc.NewClient(p.nodes[0].clients, grpc.WithTransportCredentials(credentials.NewTLS(p.tls(who{}))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, memberList := etcdserverpb.NewClusterClient(conn).MemberList(ctx, &etcdserverpb.MemberListRequest{})
+	admin := shardwatchv1.NewAdminServiceClient(conn)
+	watchers, listWatchers := admin.ListWatchers(ctx, &shardwatchv1.ListWatchersRequest{})
+	if listWatchers == nil {
+		_, listWatchers = watchers.Recv()
+	}
+	change, changePlacement := admin.ChangePlacement(ctx, &shardwatchv1.ChangePlacementRequest{
+		DryRun: true, Change: &shardwatchv1.ChangePlacementRequest_Rebalance{Rebalance: &shardwatchv1.Rebalance{}},
+	})
+	if changePlacement == nil {
+		_, changePlacement = change.Recv()
+	}
+	for what, err := range map[string]error{"MemberList": memberList, "ListWatchers": listWatchers, "ChangePlacement": changePlacement} {
+		if err == nil || !strings.Contains(err.Error(), "user name is empty") && !strings.Contains(err.Error(), "the call has no token") {
+			t.Errorf("%s: %v, want that etcd's token is missing", what, err)
+		}
 	}
 }
 

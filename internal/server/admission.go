@@ -99,7 +99,7 @@ func (s *Server) audit(ctx context.Context, caller *access.Caller, method string
 	}
 	who := caller.Name()
 	if who == "" && s.cfg.Guard != nil {
-		if user, err := s.cfg.Guard.Caller(ctx); err == nil {
+		if user, err := s.user(ctx); err == nil {
 			who = user
 		}
 	}

@@ -30,13 +30,19 @@ func (s *cacheService) permit(ctx context.Context, r kv.Range) (*access.Caller, 
 	}
 	if g := s.guard(); err == nil && !open(g, r) {
 		var user string
-		if user, err = g.Caller(s.srv.cfg.Access.Forward(ctx)); err == nil {
+		if user, err = s.srv.user(ctx); err == nil {
 			err = g.MayRead(user, r)
 		}
 		err = native(err)
 		s.srv.cfg.Audit.Refused(ctx, user, err)
 	}
 	return caller, err
+}
+
+// user returns whom etcd knows the caller of ctx as; there is a guard. Tokens of
+// the policy's issuer are not for etcd.
+func (s *Server) user(ctx context.Context) (string, error) {
+	return s.cfg.Guard.Caller(s.cfg.Access.Forward(ctx))
 }
 
 // open reports whether everybody may read r: etcd's authentication is off.
@@ -68,7 +74,7 @@ func (w *watch) permit(ctx context.Context) error {
 	caller := ""
 	if !open(g, w.rng) {
 		var err error
-		if caller, err = g.Caller(w.s.srv.cfg.Access.Forward(ctx)); err != nil {
+		if caller, err = w.s.srv.user(ctx); err != nil {
 			err = native(err)
 			w.s.srv.cfg.Audit.Refused(ctx, "", err)
 			return err

@@ -102,7 +102,7 @@ func (s *adminService) mayOperate(ctx context.Context) (user string, err error) 
 	if g == nil {
 		return "", nil
 	}
-	if user, err = g.Caller(ctx); err == nil {
+	if user, err = s.srv.user(ctx); err == nil {
 		err = g.MayRead(user, kv.Range{})
 	}
 	return user, err

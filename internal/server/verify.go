@@ -51,7 +51,7 @@ func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 		return err
 	}
 	if !open(g, kv.Range{}) {
-		if user, err = g.Caller(s.srv.cfg.Access.Forward(ctx)); err != nil {
+		if user, err = s.srv.user(ctx); err != nil {
 			return native(err)
 		}
 	}

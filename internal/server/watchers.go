@@ -173,7 +173,7 @@ func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 	caller, g := "", s.srv.cfg.Guard
 	if !open(g, kv.Range{}) {
 		var err error
-		if caller, err = g.Caller(out.Context()); err != nil {
+		if caller, err = s.srv.user(out.Context()); err != nil {
 			return native(err)
 		}
 	}
