@@ -6,6 +6,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +24,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -483,6 +487,17 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%d written, %d suppressed", written, suppressed)
 		}
 	})
+}
+
+// Without a policy nobody has looked at the certificate; the log still tells it.
+func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
+	var out bytes.Buffer
+	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, AuthInfo: shown})
+	access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "", "/Admin/Do", "", nil)
+	if !strings.Contains(out.String(), "identity=cn:ops ") {
+		t.Error(out.String())
+	}
 }
 
 func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,7 +39,8 @@ func NewAudit(log *slog.Logger) *Audit {
 	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
 }
 
-// Admin writes down what an administrator has asked for, and how it ended.
+// Admin writes down what an administrator has asked for, and how it ended. Where
+// nobody knows who it is, as without a policy, it is who the certificate names.
 func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
 	if a == nil {
 		return
@@ -48,7 +50,7 @@ func (a *Audit) Admin(ctx context.Context, who, method, request string, err erro
 		result, level = err.Error(), slog.LevelWarn
 	}
 	a.written.Add(1)
-	a.log.Log(ctx, level, "administration", "identity", who, "client", clientOf(ctx), "method", method, "request", request, "result", result)
+	a.log.Log(ctx, level, "administration", "identity", cmp.Or(who, shownBy(ctx)), "client", clientOf(ctx), "method", method, "request", request, "result", result)
 }
 
 // Refused writes down that a caller was refused; who may be "".
@@ -83,6 +85,16 @@ func (a *Audit) Figures() (written, suppressed int64) {
 		return 0, 0
 	}
 	return a.written.Load(), a.dropped.Load()
+}
+
+// shownBy is the first name of the certificate that the caller has shown, or "".
+func shownBy(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		if names := namesOf(p.AuthInfo); len(names) > 0 {
+			return names.First()
+		}
+	}
+	return ""
 }
 
 func clientOf(ctx context.Context) string {
