@@ -100,8 +100,10 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 		for {
 			changed := d.cfg.Access.Changed()
 			if !c.Allows(policy.Watch, keys) {
-				end(inEtcdsWords(c.May(ctx, policy.Watch, keys)))
-				return
+				if err := c.May(ctx, policy.Watch, keys); err != nil { // or it may again, by now
+					end(inEtcdsWords(err))
+					return
+				}
 			}
 			select {
 			case <-changed:

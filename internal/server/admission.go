@@ -142,8 +142,11 @@ func (s *Server) enforce(ctx context.Context) {
 		changed := s.cfg.Access.Changed() // before they are asked: nothing is missed
 		for _, st := range s.allStreams() {
 			for _, w := range st.list() {
-				if !st.caller.Allows(policy.Watch, w.rng) {
-					w.end(ended(st.caller.May(st.ctx, policy.Watch, w.rng), nil))
+				if st.caller.Allows(policy.Watch, w.rng) {
+					continue
+				}
+				if err := st.caller.May(st.ctx, policy.Watch, w.rng); err != nil { // or it may again, by now
+					w.end(ended(err, nil))
 				}
 			}
 		}
