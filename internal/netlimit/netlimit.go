@@ -13,7 +13,8 @@ import (
 type Config struct {
 	// Port is whose connections these are, in logs and as a label.
 	Port string
-	// Max is how many connections may be settled. One more is closed at once.
+	// Max is how many connections may be settled. When so many are, one more is
+	// closed at once; those that are pending by then still settle.
 	Max int
 	// MaxPending is how many may be pending. One more ends the oldest.
 	MaxPending int
