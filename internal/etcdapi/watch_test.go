@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -179,6 +180,11 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", strings.Repeat("x", 20_000)))
 	last := int64(r.h.Commit(cachetest.Put("a", "last")))
+	for _, id := range []shard.ID{1, 2, 3} { // all is ready before anybody asks
+		if err := r.node.Replica(id).WaitProgress(t.Context(), kv.Revision(last)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.etcd.compact(kv.Revision(first + 10))
 	for _, c := range []struct {
 		name  string
