@@ -267,6 +267,7 @@ func (o *operations) within(b []byte, depth int) {
 			key, end := o.span(value, compareKey, compareEnd, none)
 			o.on(policy.Read, key, end)
 		case txnSuccess, txnFailure:
+			o.unknown(value)
 			switch kind, body := o.operation(value); kind {
 			case opRange:
 				key, end := o.span(body, rangeKey, rangeEnd, none)
@@ -277,6 +278,20 @@ func (o *operations) within(b []byte, depth int) {
 				o.del(body)
 			case opTx:
 				o.within(body, depth+1)
+			}
+		}
+	})
+}
+
+// unknown leaves operations that are not known here, of an etcd that is newer, to
+// administrators.
+func (o *operations) unknown(op []byte) {
+	o.fields(op, func(tag uint64, _ []byte) {
+		switch tag {
+		case opRange, opPut, opDelete, opTx:
+		default:
+			if o.err == nil {
+				o.err = o.may(policy.Admin, kv.Range{})
 			}
 		}
 	})

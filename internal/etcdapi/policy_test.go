@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
@@ -45,6 +46,20 @@ func does(txn *etcdserverpb.TxnRequest) (did []string) {
 		}
 	}
 	return did
+}
+
+// An etcd that is newer may have operations that are not known here.
+func TestUnknownOperationsAreForAdministrators(t *testing.T) {
+	message := func(number protowire.Number, body []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), body)
+	}
+	get := message(1, message(1, []byte("k")))
+	for name, op := range map[string][]byte{"alone": message(5, get), "behind another": append(slices.Clone(get), message(5, get)...)} {
+		did, ok := etcdapi.Operations(message(2, op))
+		if want := fmt.Sprintf("%v %v", policy.Admin, kv.Range{}); !ok || !slices.Contains(did, want) {
+			t.Errorf("%s: asked %q, want %q", name, did, want)
+		}
+	}
 }
 
 // Whatever etcd would do for a transaction, the policy is asked about.
