@@ -163,7 +163,9 @@ and what they take of the owner's memory:
               hold beside that
   DELETES     the deletes that are remembered, for DELTAS
 
-A value counts for each of them that holds it, though it is there once.
+A value counts for each of them that holds it, though it is there once. Where the
+owner is not ready, one of the others reads etcd, and the figures are those of the
+first that is ready.
 
 Below the table: nodes that are drained, shards that were moved by hand (pinned),
 have too few replicas, or are about to be merged.`,
@@ -249,6 +251,7 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 		var lag, watchers int64
 		progress, window, span, deltas, keys := "-", "-", "-", "-", "-"
 		state, events, roots, deletes := "-", "-", "-", "-"
+		owner, told := sh.Owner, false
 		for i, r := range sh.Replicas {
 			watchers += r.Watchers
 			if r.Ready {
@@ -258,16 +261,19 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 			if !r.Ready {
 				name += " (not ready)"
 			}
-			if i > 0 {
+			if i == 0 {
+				owner = name
+			} else {
 				others = append(others, name)
 			}
-			if i == 0 && r.Ready {
+			if r.Ready && !told {
+				told = true
 				progress, window, span = number(r.Progress), number(r.WindowRevisions), timeOf(seconds(r.WindowSpanSeconds))
 				deltas, keys = number(r.DeltaRevisions), number(r.Keys)
 				state, events, roots, deletes = bytesOf(r.StateBytes), bytesOf(r.WindowBytes), bytesOf(r.RootsBytes), bytesOf(r.TombstoneBytes)
 			}
 		}
-		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(sh.Owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
+		t.row(fmt.Sprint(sh.ID), orDash(sh.Start), orDash(sh.End), orDash(owner), orDash(strings.Join(others, ", ")), fmt.Sprint(sh.Epoch),
 			progress, number(lag), window, span, deltas, keys, state, events, roots, deletes, number(watchers))
 	}
 	if err := t.write(s.p.stdout); err != nil {
