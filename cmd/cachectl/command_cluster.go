@@ -150,7 +150,7 @@ func newShardsCommand(s *session) *cobra.Command {
   PROGRESS    the revision up to which the owner has everything
   LAG         how many revisions the replica that is furthest behind is behind etcd
   WINDOW      how far back a watch may start at the owner, in revisions
-  SPAN        the same in time
+  SPAN        the age of the oldest event in it; 0 when there is none
   DELTAS      how far back a watch may start that is then sent what has changed
   KEYS        keys that the owner holds
   WATCHERS    watchers on all replicas, among them the nodes that follow one
