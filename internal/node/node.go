@@ -305,6 +305,11 @@ func (n *Node) announce(ctx context.Context) error {
 // readyEvery is how often it is looked whether the node is ready.
 const readyEvery = 250 * time.Millisecond
 
+// owedWait is how long after its start a node is not ready for want of shards that
+// are to come to it: who restarts one node after the other waits so until they are
+// safe again. It is bounded, since they come only while the voters have a majority.
+const owedWait = 30 * time.Second
+
 // NotReady returns why the node does not serve yet; nothing when it does. Once
 // it does, it is so until it drains: whatever it has to load later, others
 // have, and a node that is cut from etcd serves what it has.
@@ -351,6 +356,11 @@ func (n *Node) missing() []string {
 		return []string{"waiting for the nodes to join: they may have the shards of this node"}
 	case loading > 0:
 		return []string{fmt.Sprintf("%d of %d shards are still being loaded", loading, all)}
+	}
+	if m := n.store.acted.Load(); m != nil && time.Since(n.started) < owedWait {
+		if owed := n.placement.Owed(m); owed > 0 {
+			return []string{fmt.Sprintf("%d shards that have too few living replicas are to come to this node; it waits for them until %s after its start", owed, owedWait)}
+		}
 	}
 	if trouble := n.guard.Trouble(); trouble != "" {
 		return []string{trouble}

@@ -80,8 +80,8 @@ type Config struct {
 	PromoteDelay time.Duration
 	// MaxFills is how many newcomers load shards at a time in the cluster, and
 	// MaxNodeFills how many from one node or on one; 0: no bound. A newcomer counts
-	// for PromoteDelay, and longer when it reports that it is loading: at most
-	// FillTimeout, which also bounds how long a replica that loads holds up other
+	// until it reports that it has loaded; without reports for PromoteDelay, and
+	// where it reports that it is loading for FillTimeout at most, which also bounds how long a replica that loads holds up other
 	// moves of its shard.
 	MaxFills, MaxNodeFills int
 	FillTimeout            time.Duration

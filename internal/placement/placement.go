@@ -200,6 +200,10 @@ func (p *Placement) setCluster(id string) {
 // ourMembers returns the members without those of another cluster.
 func (p *Placement) ourMembers() []shard.Member { return oursOnly(p.ClusterID(), p.cfg.Members()) }
 
+// Owed returns how many shards of m lack living replicas and are to come to this
+// node; see the function [Owed].
+func (p *Placement) Owed(m *shard.Map) int { return Owed(m, p.ourMembers(), p.cfg.Name) }
+
 // watchMembers rings the bell, and ends the node when it joined another
 // cluster than its data directory belongs to.
 func (p *Placement) watchMembers(ctx context.Context) error {

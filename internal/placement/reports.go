@@ -106,6 +106,15 @@ func (r *Reports) loading(id shard.ID, nodes []shard.NodeID) bool {
 	})
 }
 
+// loaded reports whether each of the nodes has told after since that it has loaded
+// the shard.
+func (r *Reports) loaded(id shard.ID, nodes []shard.NodeID, since time.Time) bool {
+	return r != nil && !slices.ContainsFunc(nodes, func(n shard.NodeID) bool {
+		report := r.by[n]
+		return !report.at.After(since) || !report.shards[id].Ready
+	})
+}
+
 // hasLog reports whether the node has told that it has a raft log, and caughtUp
 // whether that was as new as the leader's.
 func (r *Reports) hasLog(n shard.NodeID) bool   { return r != nil && r.by[n].hasLog }

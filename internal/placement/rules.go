@@ -142,6 +142,8 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 //   - those from nodes that left or drain, at once;
 //   - those from nodes that are dead (or not seen) for DeadGrace, once per
 //     MoveInterval and shard, unless nobody that lives has the shard;
+//   - those that only add what a shard lacks of living replicas, when the newcomer is
+//     there for Settle;
 //   - all others, to newcomers and back home, when the newcomer is there for
 //     Settle, the shard has rested for PromoteDelay, and no replica is known to be
 //     loading still.
@@ -205,7 +207,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 	}
 	var due []dueMove
 	for s, mv := range moved(m, planner.Plan(m, view)) {
-		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(s, mv, states, h, now)) {
+		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(m.Spec, s, mv, states, h, now)) {
 			due = append(due, dueMove{s, mv})
 		}
 	}
@@ -276,8 +278,12 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Hist
 	return slices.DeleteFunc(made, func(mv shard.Move) bool { return mv.Shard == 0 })
 }
 
-// filledBy returns when the fill is over, or is to be looked at again.
+// filledBy returns when the fill is over, or is to be looked at again. One that the
+// newcomers tell to be over is.
 func (r Rules) filledBy(id shard.ID, f fill, h History, now time.Time) time.Time {
+	if h.reports.loaded(id, f.newcomers, f.since) {
+		return f.since
+	}
 	soonest, latest := f.since.Add(r.PromoteDelay), f.since.Add(r.FillTimeout)
 	if !now.Before(soonest) && now.Before(latest) && h.reports.loading(id, f.newcomers) {
 		return now.Add(coldCheck)
@@ -320,7 +326,7 @@ func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h History, now time.T
 }
 
 // notBefore returns when the move may be made.
-func (r Rules) notBefore(s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History, now time.Time) time.Time {
+func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History, now time.Time) time.Time {
 	rested := r.restedAt(s.ID, s.Replicas, h, now)
 	if !slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return serves(states, n) }) {
 		return time.Time{} // nobody has it: now
@@ -338,7 +344,55 @@ func (r Rules) notBefore(s *shard.Shard, mv shard.Move, states map[shard.NodeID]
 		}
 		return time.Time{}
 	}
+	if len(out) == 0 && mv.Replicas[0] == s.Replicas[0] && lacks(spec, s, states) {
+		return time.Time{}
+	}
 	return rested
+}
+
+// lacks reports whether fewer of the shard's replicas live, and stay, than are wanted.
+func lacks(spec shard.Spec, s *shard.Shard, states map[shard.NodeID]shard.Member) bool {
+	live := 0
+	for _, n := range s.Replicas {
+		if serves(states, n) && !states[n].Draining {
+			live++
+		}
+	}
+	return live < s.Wanted(spec)
+}
+
+// Owed returns how many shards of m lack living replicas and are to come to self:
+// the leader's plan gives them to it. A node that gossip does not show is taken for
+// alive, as the leader does at first.
+func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
+	view := slices.Clone(members)
+	for i := range view {
+		view[i].Draining = view[i].Draining || m.IsDrained(view[i].Name)
+	}
+	states := stateOf(view)
+	lacking := make(map[shard.ID]bool)
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		for _, n := range s.Replicas {
+			if _, seen := states[n]; !seen {
+				view = append(view, shard.Member{Name: n, State: shard.Suspect})
+				states[n] = view[len(view)-1]
+			}
+		}
+		if !slices.Contains(s.Replicas, self) && lacks(m.Spec, s, states) {
+			lacking[s.ID] = true
+		}
+	}
+	if len(lacking) == 0 {
+		return 0 // as nearly always, and a plan is dear
+	}
+	owed := 0
+	for _, mv := range shard.Plan(m, view) {
+		if lacking[mv.Shard] && slices.Contains(mv.Replicas, self) {
+			owed++
+		}
+	}
+	return owed
 }
 
 // trusts reports whether next gives nothing to a shaky node: not the shard,

@@ -228,6 +228,89 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
+// What a shard lacks of living replicas waits for nothing but the load on donor and
+// newcomer, and that is over as soon as the newcomer says so.
+func TestRulesRestoreAtOnce(t *testing.T) {
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxNodeFills: 1}
+	start := time.Unix(1000, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
+	m := testMap(t, "a")
+	h := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
+
+	d := r.Decide(m, members, h, at(1))
+	if len(d.Moves) != 1 || !slices.Contains(d.Moves[0].Replicas, "b") {
+		t.Fatalf("just moved: %+v", d)
+	}
+	first := d.Moves[0].Shard
+	h = h.Record(m, d, members, at(1))
+	var err error
+	if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: d.Moves}}); err != nil {
+		t.Fatal(err)
+	}
+	restores := func(d Decision) bool {
+		return slices.ContainsFunc(d.Moves, func(mv shard.Move) bool { return mv.Shard != first && slices.Contains(mv.Replicas, "b") })
+	}
+	for _, tc := range []struct {
+		name     string
+		reported int // seconds; 0: never
+		ready    bool
+		now      int
+		want     bool
+	}{
+		{"not known", 0, false, 3, false},
+		{"not known for long", 0, false, 6, true},
+		{"loads", 2, false, 3, false},
+		{"told before it was given", 1, true, 3, false},
+		{"has loaded", 2, true, 3, true},
+	} {
+		h.reports = nil
+		if tc.reported > 0 {
+			h.reports = h.reports.Add(at(tc.reported), 0, []Report{{Node: "b", Shards: []ShardReport{{Shard: first, Ready: tc.ready}}}})
+		}
+		if d := r.Decide(m, members, h, at(tc.now)); restores(d) != tc.want || (!tc.want && d.Again.IsZero()) {
+			t.Errorf("%s: %+v", tc.name, d)
+		}
+	}
+}
+
+func TestOwed(t *testing.T) {
+	now := time.Unix(1000, 0)
+	alive := func(names ...shard.NodeID) (out []shard.Member) {
+		for _, n := range names {
+			out = append(out, member(n, shard.Alive, now))
+		}
+		return out
+	}
+	left := append(alive("b", "c"), member("a", shard.Left, now))
+	draining := alive("a", "b", "c")
+	draining[0].Draining = true
+	drained := func(m *shard.Map, n shard.NodeID) *shard.Map {
+		m.Drained = []shard.NodeID{n}
+		return m
+	}
+	for _, tc := range []struct {
+		name    string
+		m       *shard.Map
+		members []shard.Member
+		self    shard.NodeID
+		want    int
+	}{
+		{"all live", testMap(t, "a", "b"), alive("a", "b", "c"), "c", 0},
+		{"one is missing in the map", testMap(t, "a"), alive("a", "b"), "b", 2},
+		{"it is there", testMap(t, "a", "b"), alive("a", "b"), "b", 0},
+		{"one has left", testMap(t, "a", "b"), left, "c", 2},
+		{"one drains", testMap(t, "a", "b"), draining, "c", 2},
+		{"nobody else is seen yet", testMap(t, "a", "b"), alive("c"), "c", 0},
+		{"the others are not seen, and are too few", testMap(t, "a"), alive("b"), "b", 2},
+		{"it is drained", drained(testMap(t, "a"), "b"), alive("a", "b"), "b", 0},
+	} {
+		if got := Owed(tc.m, tc.members, tc.self); got != tc.want {
+			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
 // A newcomer that says it is loading does not become owner, and nothing else of its
 // shard moves, but not for ever.
 func TestRulesWaitForWhatLoads(t *testing.T) {

@@ -25,6 +25,15 @@ import (
 // meanwhile. Two plans, each applied, are enough to arrive.
 func Plan(m *Map, members []Member) []Move { return new(Planner).Plan(m, members) }
 
+// Wanted returns how many replicas the shard has when there are enough nodes.
+func (s *Shard) Wanted(spec Spec) int {
+	count := spec.Replicas
+	if s.Home.Replicas > 0 {
+		count = s.Home.Replicas
+	}
+	return max(count, len(s.Home.Pins))
+}
+
 // Place returns f with the replicas that its shards belong on.
 func Place(f Found, members []Member) (Found, error) {
 	f.Replicas = nil
@@ -35,7 +44,7 @@ func Place(f Found, members []Member) (Found, error) {
 	var p Planner
 	p.meet(members, nil)
 	for i := range m.Shards {
-		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], f.Spec.Replicas))
+		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], m.Shards[i].Wanted(f.Spec)))
 	}
 	return f, nil
 }
@@ -97,7 +106,7 @@ func (p *Planner) Plan(m *Map, members []Member) []Move {
 	var moves []Move
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		if next := p.step(s, m.Spec.Replicas); len(next) > 0 && !slices.Equal(next, s.Replicas) {
+		if next := p.step(s, s.Wanted(m.Spec)); len(next) > 0 && !slices.Equal(next, s.Replicas) {
 			moves = append(moves, Move{Shard: s.ID, Replicas: next})
 		}
 	}
@@ -205,11 +214,8 @@ func (p *Planner) keep(s *Shard) NodeID {
 
 // belongs returns where the shard belongs, in order of preference.
 func (p *Planner) belongs(s *Shard, count int) []int32 {
-	if s.Home.Replicas > 0 {
-		count = s.Home.Replicas
-	}
 	if len(s.Home.Pins) > 0 {
-		return p.choose(s.Seat(), max(count, len(s.Home.Pins)), s.Home.Pins)
+		return p.choose(s.Seat(), count, s.Home.Pins)
 	}
 	b := p.known[s.ID]
 	if b == nil || b.seat != s.Seat() || b.count != count || !p.holds(b) {

@@ -3,12 +3,15 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/sim"
 	"github.com/shardwatch/shardwatch/internal/sim/memetcd"
 )
@@ -96,6 +99,38 @@ func TestADrainedNodeLosesNothing(t *testing.T) {
 		c.Restart(owner)
 		c.AwaitReady()
 		writeFor(c, 2*time.Second)
+	})
+}
+
+// Whoever restarts one node after the other waits for each to be ready: it is when
+// it has the shards that the others should not be alone with, a few at a time.
+func TestANodeIsReadyWhenItsShardsAreBack(t *testing.T) {
+	few := func(cfg *node.Config) { cfg.MaxNodeMoves = 2 }
+	run(t, sim.Config{Tune: few}, func(t *testing.T, c *sim.Cluster) {
+		c.Stop("n3")
+		c.Await(time.Minute, "its shards are the others'", func() bool {
+			return !slices.ContainsFunc(c.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, "n3") })
+		})
+		ready := func(within time.Duration) {
+			t.Helper()
+			c.Restart("n3")
+			c.Await(within, "n3 is ready", func() bool { return len(c.Node("n3").NotReady()) == 0 })
+		}
+		ready(20 * time.Second)
+		for _, s := range c.Map().Shards {
+			if c.Node("n3").Replica(s.ID) == nil {
+				t.Errorf("ready without shard %d", s.ID)
+			}
+		}
+
+		// Nobody is there to give it any: it does not wait for ever.
+		c.Stop("n3")
+		c.Kill("n1")
+		c.Kill("n2")
+		ready(40 * time.Second)
+		c.Restart("n1")
+		c.Restart("n2")
+		c.AwaitReady()
 	})
 }
 
