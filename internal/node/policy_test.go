@@ -138,7 +138,7 @@ func (p *policed) token(subject string, ends time.Duration) string {
 
 func (p *policed) native(w who) *client.Client {
 	p.t.Helper()
-	c := client.Config{Endpoints: []string{p.nodes[0].clients}, TLS: p.tls(w), RetryFor: patience}
+	c := client.Config{Endpoints: []string{p.nodes[0].clients}, TLS: p.tls(w), RetryFor: patience, Silence: patience} // there is no other node
 	if w.token != "" {
 		c.Token = func() (string, error) { return w.token, nil }
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,43 @@ import (
 
 // one is a part with one file, whose content it takes unless that is "bad".
 type one struct {
-	file, has string
-	loads     int
+	file string
+
+	mu    sync.Mutex
+	has   string // guarded by mu
+	loads int    // guarded by mu
+}
+
+// is returns what it has, and how often it was loaded.
+func (o *one) is() (has string, loads int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.has, o.loads
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func (o *one) files() []string { return []string{o.file} }
 
 func (o *one) load() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.loads++
 	text, err := os.ReadFile(o.file)
 	if err != nil {
@@ -48,7 +79,7 @@ func write(t *testing.T, file, text string) {
 
 func TestFollowsContents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logged
 		o := &one{file: filepath.Join(t.TempDir(), "f"), has: "a"}
 		write(t, o.file, "a")
 		w := reload.New(time.Second, slog.New(slog.NewTextHandler(&log, nil)), reload.Part{What: "it", Files: o.files, Load: o.load})
@@ -60,8 +91,8 @@ func TestFollowsContents(t *testing.T) {
 			t.Helper()
 			time.Sleep(5 * time.Second) // fake
 			synctest.Wait()
-			if o.has != has || o.loads != loads {
-				t.Errorf("has %q after %d loads, want %q after %d", o.has, o.loads, has, loads)
+			if gotHas, gotLoads := o.is(); gotHas != has || gotLoads != loads {
+				t.Errorf("has %q after %d loads, want %q after %d", gotHas, gotLoads, has, loads)
 			}
 		}
 		look("a", 0)
@@ -119,8 +150,8 @@ func TestSeesASwappedVolume(t *testing.T) {
 		time.Sleep(2 * time.Second) // fake
 		stop()
 		<-done
-		if o.has != "b" {
-			t.Errorf("has %q", o.has)
+		if has, _ := o.is(); has != "b" {
+			t.Errorf("has %q", has)
 		}
 	})
 }
@@ -134,7 +165,10 @@ func TestFollowsWhatIsNamed(t *testing.T) {
 		named := filepath.Join(dir, "named")
 		write(t, o.file, "first")
 		write(t, named, "a")
-		list := func() []string { return append(o.files(), o.has) }
+		list := func() []string {
+			has, _ := o.is()
+			return append(o.files(), has)
+		}
 		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{What: "it", Files: list, Load: o.load})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -142,12 +176,12 @@ func TestFollowsWhatIsNamed(t *testing.T) {
 		write(t, o.file, named)
 		time.Sleep(5 * time.Second) // fake
 		synctest.Wait()
-		before := o.loads
+		_, before := o.is()
 		write(t, named, "b")
 		time.Sleep(5 * time.Second) // fake
 		synctest.Wait()
-		if o.loads != before+1 {
-			t.Errorf("%d loads behind %d", o.loads, before)
+		if _, loads := o.is(); loads != before+1 {
+			t.Errorf("%d loads behind %d", loads, before)
 		}
 		stop()
 		<-done
