@@ -166,13 +166,14 @@ func TestConfirm(t *testing.T) {
 			if err := c.Confirm(ctx, ann); !errors.Is(err, want) {
 				t.Errorf("deleted: %v, want %v", err, want)
 			}
-			// A token that etcd waits for says nothing about etcd.
+			// A token that etcd waits for says nothing about etcd. At the end of the time
+			// etcd calls it invalid, which may arrive before we end the call.
 			if kind == "simple" {
 				cfg := testConfig(s.Endpoint())
 				cfg.CallTimeout = 100 * time.Millisecond
 				var away *kv.UnavailableError
 				quick := newClient(t, cfg)
-				if err := quick.Confirm(ctx, "abc.9999999999"); !errors.As(err, &away) {
+				if err := quick.Confirm(ctx, "abc.9999999999"); !errors.As(err, &away) && !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
 					t.Errorf("a token of the future: %v", err)
 				}
 				if quick.situation.down {
