@@ -1,0 +1,362 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// finding is what came of a comparison.
+type finding struct {
+	revision    kv.Revision
+	copies      []copied
+	differences []keyDifference
+	more        bool  // more keys differ
+	decided     bool  // it is known which copies are wrong
+	etcd        bool  // one of them was compared with etcd
+	etcdErr     error // why not
+}
+
+// copied is one node's copy.
+type copied struct {
+	node  shard.NodeID
+	sum   *cache.Digest // nil: there is none
+	err   error         // why
+	wrong bool
+}
+
+// keyDifference is a key that a copy has otherwise.
+type keyDifference struct {
+	key  string
+	node shard.NodeID // "": nobody knows which is wrong
+	mod  kv.Revision
+}
+
+func (f *finding) of(node shard.NodeID) *copied {
+	for i := range f.copies {
+		if f.copies[i].node == node && f.copies[i].sum != nil {
+			return &f.copies[i]
+		}
+	}
+	return nil
+}
+
+// compared returns how many copies were.
+func (f *finding) compared() int {
+	n := 0
+	for i := range f.copies {
+		if f.copies[i].sum != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// examine compares all copies of a shard at one revision, and one of them with
+// etcd when asked to.
+func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, etcd bool) (*finding, error) {
+	var out *finding
+	var err error
+	for range verifyRetries {
+		if out, err = v.compare(ctx, m, sh); err == nil {
+			err = v.explain(ctx, m, sh, out)
+		}
+		var gone *kv.CompactedError
+		if !errors.As(err, &gone) { // a copy that was slow has forgotten the revision meanwhile
+			break
+		}
+	}
+	if err != nil || !etcd {
+		return out, err
+	}
+	for i := range out.copies {
+		c := &out.copies[i]
+		if c.sum == nil || c.wrong {
+			continue
+		}
+		if out.etcdErr = v.withEtcd(ctx, m, sh, out, c); out.etcdErr == nil {
+			break
+		}
+	}
+	return out, nil
+}
+
+// compare gathers the digests of all copies at one revision, that of the first
+// that answers.
+func (v *verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (*finding, error) {
+	out := &finding{copies: make([]copied, len(sh.Replicas)), decided: true}
+	order := make([]int, 0, len(sh.Replicas))
+	for i, node := range sh.Replicas {
+		out.copies[i].node = node
+		if node == v.n.self { // at hand
+			order = slices.Insert(order, 0, i)
+		} else {
+			order = append(order, i)
+		}
+	}
+	req := v.request(m, sh)
+	if len(order) > 0 && out.copies[order[0]].node == v.n.self {
+		// The others can begin when it is known at which revision.
+		if home := v.n.Replica(sh.ID); home != nil {
+			req.Revision = int64(home.Progress())
+		}
+	}
+	ask := func(i int) {
+		r, err := v.ask(ctx, out.copies[i].node, req)
+		if err != nil {
+			out.copies[i].err = err
+			return
+		}
+		out.copies[i].sum = sumOf(r)
+	}
+	for req.GetRevision() == 0 && len(order) > 0 {
+		i := order[0]
+		order = order[1:]
+		if ask(i); out.copies[i].sum != nil {
+			req.Revision = int64(out.copies[i].sum.Revision)
+		}
+	}
+	var all sync.WaitGroup
+	for _, i := range order {
+		all.Go(func() { ask(i) })
+	}
+	all.Wait()
+	out.revision = kv.Revision(req.GetRevision())
+	var gone *kv.CompactedError
+	for i := range out.copies {
+		if errors.As(out.copies[i].err, &gone) {
+			return nil, gone
+		}
+	}
+	if out.compared() == 0 {
+		return nil, fmt.Errorf("shard %d: no copy can be compared: %w", sh.ID, out.copies[0].err)
+	}
+	return out, nil
+}
+
+func (v *verifier) request(m *shard.Map, sh *shard.Shard) *peerv1.DigestRequest {
+	r := &peerv1.DigestRequest{ShardId: uint64(sh.ID), Lineage: m.Lineage}
+	r.Key, r.RangeEnd = sh.Range.Etcd()
+	return r
+}
+
+// ask asks a node, which may be this one.
+func (v *verifier) ask(ctx context.Context, node shard.NodeID, req *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+	if node == v.n.self {
+		return v.n.Digest(ctx, req)
+	}
+	conn, err := v.n.peers.conn(node)
+	if err != nil {
+		return nil, err
+	}
+	r, err := peerv1.NewPeerServiceClient(conn).Digest(ctx, req)
+	return r, wire.Error(err)
+}
+
+func sumOf(r *peerv1.DigestResponse) *cache.Digest {
+	d := &cache.Digest{Revision: kv.Revision(r.GetRevision()), Keys: r.GetKeys(), Bytes: r.GetBytes()}
+	copy(d.Buckets[:], r.GetBuckets())
+	return d
+}
+
+// explain finds the keys that differ, and which copies are wrong.
+func (v *verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding) error {
+	var base *cache.Digest
+	var buckets []uint32
+	for _, c := range out.copies {
+		switch {
+		case c.sum == nil:
+		case base == nil:
+			base = c.sum
+		default:
+			buckets = append(buckets, base.Differ(c.sum)...)
+		}
+	}
+	if len(buckets) == 0 {
+		return nil
+	}
+	out.decided = false
+	slices.Sort(buckets)
+	buckets = slices.Compact(buckets)
+	// So many that all their keys can be told; one at least.
+	most := max(1, int(detailed*cache.DigestBuckets/max(1, base.Keys)))
+	out.more = len(buckets) > most
+	req := v.request(m, sh)
+	req.Revision, req.Buckets = int64(out.revision), buckets[:min(most, len(buckets))]
+	lists := make([][]cache.KeyDigest, len(out.copies))
+	end, cut := "", false // the lists are comparable below it
+	for i := range out.copies {
+		c := &out.copies[i]
+		if c.sum == nil {
+			continue
+		}
+		r, err := v.ask(ctx, c.node, req)
+		if err != nil {
+			var gone *kv.CompactedError
+			if errors.As(err, &gone) {
+				return err
+			}
+			c.sum, c.err = nil, err
+			continue
+		}
+		lists[i] = keysOf(r)
+		if last := len(lists[i]) - 1; r.GetMore() && (!cut || lists[i][last].Key < end) {
+			end, cut = lists[i][last].Key, true
+		}
+	}
+	keys := make(map[string][]cache.KeyDigest) // of each copy
+	for i, list := range lists {
+		for _, k := range list {
+			if cut && k.Key >= end {
+				break
+			}
+			if keys[k.Key] == nil {
+				keys[k.Key] = make([]cache.KeyDigest, len(lists))
+			}
+			keys[k.Key][i] = k
+		}
+	}
+	var differ []string
+	for key, of := range keys {
+		if !v.alike(out, of) {
+			differ = append(differ, key)
+		}
+	}
+	slices.Sort(differ)
+	if len(differ) > differing {
+		differ, out.more = differ[:differing], true
+	}
+	v.judge(ctx, sh, out, differ, keys)
+	return nil
+}
+
+// alike reports whether all copies have a key alike.
+func (v *verifier) alike(out *finding, of []cache.KeyDigest) bool {
+	var first *cache.KeyDigest
+	for i := range out.copies {
+		switch {
+		case out.copies[i].sum == nil:
+		case first == nil:
+			first = &of[i]
+		case of[i].ModRevision != first.ModRevision || of[i].Hash != first.Hash:
+			return false
+		}
+	}
+	return true
+}
+
+func keysOf(r *peerv1.DigestResponse) []cache.KeyDigest {
+	out := make([]cache.KeyDigest, 0, len(r.GetKeyDigests()))
+	for _, k := range r.GetKeyDigests() {
+		out = append(out, cache.KeyDigest{Key: string(k.GetKey()), ModRevision: kv.Revision(k.GetModRevision()), Hash: k.GetHash()})
+	}
+	return out
+}
+
+// judge says which copies are wrong: those that have a key otherwise than etcd, or,
+// when etcd does not say, than most copies.
+func (v *verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]cache.KeyDigest) {
+	truth := make(map[string]cache.KeyDigest)
+	for _, key := range differ[:min(judged, len(differ))] {
+		is, err := v.etcdSays(ctx, key, out.revision)
+		if err != nil {
+			v.n.log.Debug("etcd does not say which copy is right", "shard", uint64(sh.ID), "error", err)
+			clear(truth)
+			break
+		}
+		truth[key] = is
+	}
+	if len(truth) == 0 {
+		for _, key := range differ {
+			if is, some := majority(out, keys[key]); some {
+				truth[key] = is
+			}
+		}
+	}
+	out.decided = len(truth) > 0
+	for _, key := range differ {
+		is, known := truth[key]
+		if !known {
+			out.differences = append(out.differences, keyDifference{key: key})
+			continue
+		}
+		for i := range out.copies {
+			c := &out.copies[i]
+			if has := keys[key][i]; c.sum != nil && (has.ModRevision != is.ModRevision || has.Hash != is.Hash) {
+				c.wrong = true
+				out.differences = append(out.differences, keyDifference{key, c.node, has.ModRevision})
+			}
+		}
+	}
+}
+
+// majority returns what more than half of the copies have of a key.
+func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
+	for i := range of {
+		same := 0
+		for k := range of {
+			if out.copies[i].sum != nil && out.copies[k].sum != nil && of[i].Hash == of[k].Hash && of[i].ModRevision == of[k].ModRevision {
+				same++
+			}
+		}
+		if 2*same > out.compared() {
+			return of[i], true
+		}
+	}
+	return cache.KeyDigest{}, false
+}
+
+// etcdSays returns what etcd has of a key at a revision.
+func (v *verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is cache.KeyDigest, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err = v.n.cfg.Etcd.At(ctx, kv.Single(key), revision, func(kvs []*kv.KeyValue) error {
+		for _, k := range kvs {
+			is = digestOf(k)
+		}
+		return nil
+	})
+	if err == nil {
+		err = v.sameHistory(ctx)
+	}
+	return is, err
+}
+
+// sameHistory fails when etcd has another history than the one that is served: then
+// its word means nothing.
+func (v *verifier) sameHistory(ctx context.Context) error {
+	if _, err := v.n.cfg.Etcd.Look(ctx); err != nil {
+		return fmt.Errorf("look whether etcd is the one of before: %w", err)
+	}
+	return nil
+}
+
+func digestOf(k *kv.KeyValue) cache.KeyDigest {
+	return cache.KeyDigest{Key: string(k.Key()), ModRevision: k.ModRevision(), Hash: cache.HashOf(k)}
+}
+
+// withEtcd has a copy compared with etcd by the node that has it.
+func (v *verifier) withEtcd(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding, c *copied) error {
+	req := v.request(m, sh)
+	req.Etcd = true
+	r, err := v.ask(ctx, c.node, req)
+	if err != nil {
+		return err
+	}
+	out.etcd = true
+	for _, k := range keysOf(r) {
+		c.wrong = true
+		out.differences = append(out.differences, keyDifference{k.Key, c.node, k.ModRevision})
+	}
+	out.more = out.more || r.GetMore()
+	return nil
+}

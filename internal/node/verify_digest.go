@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Digest implements server.Verifier.
+func (n *Node) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+	id := shard.ID(r.GetShardId())
+	home := n.Replica(id)
+	if home == nil {
+		return nil, &kv.NotHereError{Shard: uint64(id)}
+	}
+	if r.GetLineage() != home.Lineage() {
+		return nil, &kv.LineageError{Requested: r.GetLineage(), Current: home.Lineage()}
+	}
+	if key, end := home.Range().Etcd(); string(key) != string(r.GetKey()) || string(end) != string(r.GetRangeEnd()) {
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is another range here", id)}
+	}
+	soon, cancel := context.WithTimeout(ctx, progressTimeout)
+	defer cancel()
+	if revision := kv.Revision(r.GetRevision()); revision > home.Progress() {
+		home.Demand(revision)
+	}
+	state, err := home.At(soon, kv.Revision(r.GetRevision())) // now: it may have to wait for its turn
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is at revision %d, behind %d", id, home.Progress(), r.GetRevision())}
+	case errors.Is(err, cache.ErrNotReady), errors.Is(err, cache.ErrRetired):
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d: %v", id, err)}
+	case err != nil:
+		return nil, err
+	}
+	if r.GetEtcd() {
+		return n.verifier.againstEtcd(ctx, home, state)
+	}
+	pace, done, err := n.verifier.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := &peerv1.DigestResponse{Revision: int64(state.Revision)}
+	if len(r.GetBuckets()) > 0 {
+		keys, more, err := state.KeyDigests(ctx, r.GetBuckets(), detailed, pace)
+		out.KeyDigests, out.More = keyMessages(keys), more
+		return out, err
+	}
+	d, err := state.Digest(ctx, pace)
+	if err != nil {
+		return nil, err
+	}
+	n.verifier.bytes.Add(d.Bytes)
+	out.Keys, out.Bytes, out.Buckets = d.Keys, d.Bytes, d.Buckets[:]
+	return out, nil
+}
+
+func keyMessages(keys []cache.KeyDigest) []*peerv1.KeyDigest {
+	out := make([]*peerv1.KeyDigest, 0, len(keys))
+	for _, k := range keys {
+		out = append(out, &peerv1.KeyDigest{Key: []byte(k.Key), ModRevision: int64(k.ModRevision), Hash: k.Hash})
+	}
+	return out
+}
+
+// begin waits for the turn to sum up. pace is to be called now and then: it has who
+// works pause, so that work takes no more than its share; done ends the work, and
+// the turn when the share allows it.
+func (v *verifier) begin(ctx context.Context) (pace func(context.Context) error, done func(), err error) {
+	select {
+	case v.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	began := time.Now()
+	worked := func() (rest time.Duration) {
+		w := time.Since(began)
+		v.busy.Add(int64(w))
+		return time.Duration(float64(w) * (1/verifyShare - 1))
+	}
+	return func(ctx context.Context) error {
+			select {
+			case <-time.After(worked()):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			began = time.Now()
+			return nil
+		}, func() {
+			time.AfterFunc(worked(), func() { <-v.turn })
+		}, nil
+}
+
+// againstEtcd compares a state with etcd's at its revision.
+func (v *verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *cache.Snapshot) (*peerv1.DigestResponse, error) {
+	rest := home.Range()
+	var found []cache.KeyDigest
+	errEnough := errors.New("enough")
+	differ := func(mine, is []cache.KeyDigest) error {
+		for _, d := range cache.Differences(mine, is) {
+			if len(found) == differing {
+				return errEnough
+			}
+			found = append(found, cache.KeyDigest{Key: d.Key, ModRevision: d.Mine.ModRevision, Hash: d.Mine.Hash})
+		}
+		return nil
+	}
+	err := v.n.cfg.Etcd.At(ctx, rest, state.Revision, func(page []*kv.KeyValue) error {
+		is, bytes := make([]cache.KeyDigest, len(page)), 0
+		for i, k := range page {
+			is[i] = digestOf(k)
+			bytes += len(k.Encoded())
+		}
+		next := is[len(is)-1].Key + "\x00"
+		mine := state.Keys(kv.Range{Start: rest.Start, End: next}, -1)
+		rest.Start = next
+		select {
+		case <-time.After(time.Duration(bytes) * time.Second / etcdRate):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return differ(mine, is)
+	})
+	if err == nil {
+		err = differ(state.Keys(rest, differing+1), nil)
+	}
+	more := errors.Is(err, errEnough)
+	if err != nil && !more {
+		return nil, err
+	}
+	if err := v.sameHistory(ctx); err != nil {
+		return nil, err
+	}
+	return &peerv1.DigestResponse{Revision: int64(state.Revision), KeyDigests: keyMessages(found), More: more}, nil
+}
