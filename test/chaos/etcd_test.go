@@ -134,10 +134,11 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 		"the state without a key": {lie: &lie{lists: func(r *etcdserverpb.RangeResponse) {
 			r.Kvs = r.Kvs[:max(len(r.Kvs)-1, 0)]
 		}}, want: check.PromiseExact},
-		"fragments of two watches mixed": {lie: only(func(r response) bool { return about(r) && r.Fragment && r.WatchId < 1000 }, func(r response) responses {
-			other := with(r)
+		"fragments of two watches mixed": {lie: only(func(r response) bool { return about(r) && r.WatchId < 1000 }, func(r response) responses {
+			first, other := with(r), with(r)
+			first.Fragment = true
 			other.WatchId, other.Fragment = 1+r.WatchId%10, false
-			return responses{r, other}
+			return responses{first, other, r}
 		}), want: check.PromiseAtomic, says: "fragments", not: etcdClient},
 		"another ID than the client's": {
 			lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) {
