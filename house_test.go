@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -32,9 +33,8 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/mutant", "internal/reload", "internal/netlimit", "internal/certtest"},
-		{"internal/shard", "internal/rights", "internal/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/operate"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/operate"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access"},
@@ -55,10 +55,11 @@ func floors() [][]string {
 func beside() map[string][]string {
 	return map[string][]string{
 		"api/...": {"api/..."},
-		// The public client shares nothing with the servers but the API.
-		"client":            {"api/..."},
+		// The public client shares with the servers the API, and how files of
+		// certificates are read, and read again.
+		"client":            {"api/...", "internal/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
-		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/version"},
+		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version"},
 		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
 		"internal/nodetest": {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
@@ -106,6 +107,41 @@ func TestHouse(t *testing.T) {
 	for _, p := range list(t) {
 		for _, broken := range breaks(p) {
 			t.Error(broken)
+		}
+	}
+}
+
+// TestThePictureIsWhole compares the packages with the floors and with the table of
+// docs/architecture.md: each is there, once.
+func TestThePictureIsWhole(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, placed := make(map[string]int), make(map[string]int)
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) == 4 {
+			for i, name := range strings.Split(cells[1], "`") {
+				if i%2 == 1 {
+					told[name]++
+				}
+			}
+		}
+	}
+	for _, floor := range floors() {
+		for _, name := range floor {
+			placed[name]++
+		}
+	}
+	for name, n := range placed {
+		if n > 1 {
+			t.Errorf("%s stands on %d floors", name, n)
+		}
+	}
+	for _, p := range list(t) {
+		name := inside(p.ImportPath)
+		if rest, ok := strings.CutPrefix(name, "internal/"); ok && !strings.Contains(rest, "/") && told[name] != 1 {
+			t.Errorf("docs/architecture.md has %s in %d rows of its table, want one", name, told[name])
 		}
 	}
 }

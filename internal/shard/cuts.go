@@ -7,9 +7,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// minKeys is how many keys a part must hold before it is cut off. A cut stays
-// (shards are not merged on their own), so the first few keys of an empty etcd
-// shall not decide where all others go.
+// minKeys is how many keys a part must hold before it is cut off. A cut of the
+// founding stays (no merge leaves fewer shards than the specification asks for), so
+// the first few keys of an empty etcd shall not decide where all others go.
 const minKeys = 4
 
 // Cuts returns where to cut ranges so that about n parts with about equal
