@@ -55,11 +55,10 @@ func floors() [][]string {
 func beside() map[string][]string {
 	return map[string][]string{
 		"api/...": {"api/..."},
-		// The public client shares with the servers the API, and how files of
-		// certificates are read, and read again.
-		"client":            {"api/...", "internal/reload", "internal/tlsconf"},
+		// The public client shares nothing with the servers but the API.
+		"client":            {"api/..."},
 		"client/...":        {"client", "client/...", "api/..."},
-		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version"},
+		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/version"},
 		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
 		"internal/nodetest": {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
