@@ -51,6 +51,8 @@ type ReplicaStatus struct {
 	// Age is how old the data may be.
 	Age time.Duration
 	// Keys are held in StateBytes, with their values and the indexes over them.
+	// While the replica is not Ready, StateBytes, WindowBytes and TombstoneBytes are
+	// what has come so far.
 	Keys, StateBytes int64
 	// Roots are states of older revisions, kept for reads at exactly these, in
 	// RootsBytes beside the newest state.

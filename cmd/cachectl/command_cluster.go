@@ -165,7 +165,8 @@ and what they take of the owner's memory:
 
 A value counts for each of them that holds it, though it is there once. Where the
 owner is not ready, one of the others reads etcd, and the figures are those of the
-first that is ready.
+first that is ready. Of a replica that is being loaded it says how much is there,
+about: "(not ready, 42 %)".
 
 Below the table: nodes that are drained, shards that were moved by hand (pinned),
 have too few replicas, or are about to be merged.`,
@@ -225,6 +226,27 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 	return out
 }
 
+// held is what the replica has in memory that others copy.
+func (r replicaJSON) held() int64 { return r.StateBytes + r.WindowBytes + r.TombstoneBytes }
+
+// loaded tells, behind a comma, how much a replica that is being loaded has of what
+// the others have; "" when that is not known.
+func (s shardJSON) loaded(r replicaJSON) string {
+	most := int64(0)
+	for _, other := range s.Replicas {
+		if other.Ready {
+			most = max(most, other.held())
+		}
+	}
+	if r.held() == 0 || most == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d %%", loadedShare(r.held(), most))
+}
+
+// loadedShare is a part in per cent. What is being loaded is never all there.
+func loadedShare(bytes, of int64) int64 { return min(99, 100*bytes/of) }
+
 // deltaRevisions returns over how many revisions the replica can tell what has
 // changed.
 func deltaRevisions(r client.ReplicaStatus) int64 {
@@ -259,7 +281,7 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 			}
 			name := r.Node
 			if !r.Ready {
-				name += " (not ready)"
+				name += " (not ready" + sh.loaded(r) + ")"
 			}
 			if i == 0 {
 				owner = name

@@ -31,7 +31,14 @@ type changing struct {
 	options   client.ChangeOptions
 	wait      bool
 	spellings map[string]string // of the API's fields, as flags and arguments
+
+	// What was told last of the progress, and when.
+	left int
+	told time.Time
 }
+
+// tellEvery is how often a person is told how much has been loaded.
+const tellEvery = time.Second
 
 func newChanging(s *session, cmd *cobra.Command, spellings map[string]string) *changing {
 	c := &changing{s: s, spellings: spellings}
@@ -435,9 +442,10 @@ func (c *changing) printProgress(p client.PlacementProgress) error {
 		}
 		return c.printLine(out)
 	}
-	if p.ShardsLeft == 0 {
+	if p.ShardsLeft == 0 || (p.ShardsLeft == c.left && time.Since(c.told) < tellEvery) {
 		return nil
 	}
+	c.left, c.told = p.ShardsLeft, time.Now()
 	var filling []string
 	for i, f := range p.Filling {
 		if i == 4 {
@@ -461,7 +469,7 @@ func (c *changing) printProgress(p client.PlacementProgress) error {
 func fillingOf(f client.ReplicaFilling) string {
 	at := fmt.Sprintf("%d at %s", f.Shard, f.Node)
 	if f.Bytes > 0 && f.OfBytes > 0 {
-		return fmt.Sprintf("%s %d %%", at, min(99, 100*f.Bytes/f.OfBytes))
+		return fmt.Sprintf("%s %d %%", at, loadedShare(f.Bytes, f.OfBytes))
 	}
 	return at
 }

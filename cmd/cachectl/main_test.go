@@ -231,6 +231,25 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	}
 }
 
+func TestHowMuchIsLoaded(t *testing.T) {
+	for name, c := range map[string]struct {
+		loading replicaJSON
+		others  []replicaJSON
+		want    string
+	}{
+		"half":             {replicaJSON{StateBytes: 40, WindowBytes: 5, TombstoneBytes: 5}, []replicaJSON{{Ready: true, StateBytes: 100}}, ", 50 %"},
+		"more than others": {replicaJSON{StateBytes: 101}, []replicaJSON{{Ready: true, StateBytes: 100}}, ", 99 %"},
+		"nothing":          {replicaJSON{}, []replicaJSON{{Ready: true, StateBytes: 100}}, ""},
+		"others load, too": {replicaJSON{StateBytes: 40}, []replicaJSON{{StateBytes: 100}}, ""},
+		"an empty shard":   {replicaJSON{StateBytes: 40}, []replicaJSON{{Ready: true}}, ""},
+		"no answer":        {replicaJSON{}, nil, ""},
+	} {
+		if got := (shardJSON{Replicas: append(c.others, c.loading)}).loaded(c.loading); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }

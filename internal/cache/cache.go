@@ -142,11 +142,14 @@ type view struct {
 
 type counters struct {
 	stateBytes atomic.Int64
-	resets     atomic.Int64
-	leaps      atomic.Int64
-	batches    atomic.Int64
-	events     atomic.Int64
-	late       atomic.Int64
+	// What has come of the state and history that are being loaded.
+	loadedState, loadedWindow, loadedDeletes atomic.Int64
+
+	resets  atomic.Int64
+	leaps   atomic.Int64
+	batches atomic.Int64
+	events  atomic.Int64
+	late    atomic.Int64
 }
 
 // New returns a cache that holds what cfg.Seed holds and follows cfg.Source

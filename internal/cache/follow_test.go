@@ -52,6 +52,40 @@ func TestStateWithoutHistoryHoldsAtItsRevisionOnly(t *testing.T) {
 	}
 }
 
+// A cache that loads tells how much has come, in the same measure as one that has
+// loaded; what a source that was lost has brought counts no more.
+func TestStatusWhileLoading(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	run(t, c)
+	gone := kv.Update{Kind: kv.UpdateTombstones, Tombstones: []kv.Tombstone{{Key: "x", Revision: 85}}}
+	given := begin(100, 90)
+	given.DeltaFloor = 80
+	parts := []kv.Update{given, gone, state(item("a", "x", 92)), state(item("b", "y", 70)), history(puts(92, "a"))}
+	s.request(t)
+	s.play(parts...)
+	s.lose(t, errLost)
+	s.play(begin(100, 0), state(item("a", "x", 92)))
+	s.lose(t, errLost)
+	one := c.Status()
+	if one.Ready || one.Keys != 0 || one.StateBytes == 0 || one.WindowBytes != 0 || one.TombstoneBytes != 0 {
+		t.Errorf("after one key: %+v", one)
+	}
+	s.play(parts...)
+	s.lose(t, errLost)
+	loading := c.Status()
+	if loading.Ready || loading.StateBytes != 2*one.StateBytes {
+		t.Errorf("loading: %+v", loading)
+	}
+	s.play(parts...)
+	s.play(ready())
+	follows(t, c, 100)
+	loaded := c.Status()
+	if loaded.StateBytes != loading.StateBytes || loaded.WindowBytes != loading.WindowBytes || loaded.TombstoneBytes != loading.TombstoneBytes || loaded.TombstoneBytes == 0 || loaded.WindowBytes == 0 {
+		t.Errorf("loaded: %+v, and before that %+v", loaded, loading)
+	}
+}
+
 func TestResumeAfterLoss(t *testing.T) {
 	s := newScript()
 	c := New(small(s))

@@ -20,12 +20,13 @@ type loading struct {
 	stateless bool
 	gone      []string // by a leap: keys that are not in tree
 	past      History
+	count     *counters
 }
 
 // newLoading begins to take in what a source brings.
 func (c *Cache) newLoading(begin kv.Update) *loading {
 	l := &loading{
-		tree: newTree(), leap: begin.Leap, stateless: c.cfg.Stateless,
+		tree: newTree(), leap: begin.Leap, stateless: c.cfg.Stateless, count: &c.counters,
 		past: History{Progress: begin.Revision, Floor: begin.Floor, DeltaFloor: begin.DeltaFloor},
 	}
 	if !l.stateless && c.tree != nil {
@@ -41,6 +42,9 @@ func (c *Cache) newLoading(begin kv.Update) *loading {
 	if l.past.DeltaFloor == 0 || l.past.DeltaFloor > l.past.Floor {
 		l.past.DeltaFloor = l.past.Floor
 	}
+	l.count.loadedState.Store(0)
+	l.count.loadedWindow.Store(0)
+	l.count.loadedDeletes.Store(0)
 	return l
 }
 
@@ -50,22 +54,29 @@ func (l *loading) add(u kv.Update) error {
 	case kv.UpdateHistory:
 		b := u.Batch // it is kept, and not all of u
 		l.past.Batches = append(l.past.Batches, &b)
+		l.count.loadedWindow.Add(int64(b.Size()))
 	case kv.UpdateTombstones:
 		l.past.Tombstones = append(l.past.Tombstones, u.Tombstones...)
+		for i := range u.Tombstones {
+			l.count.loadedDeletes.Add(int64(u.Tombstones[i].Size()))
+		}
 	case kv.UpdateState:
 		if l.stateless {
 			return nil
 		}
+		size := int64(0)
 		for _, item := range u.KVs {
 			if err := l.check(item); err != nil {
 				return err
 			}
+			size += int64(item.Size()) + keyOverhead
 			if l.leap {
 				l.tree.Set(item)
 			} else {
 				l.tree.Load(item)
 			}
 		}
+		l.count.loadedState.Add(size)
 		for _, key := range u.Gone {
 			if l.leap {
 				l.tree.Delete(pivot(key))

@@ -13,7 +13,9 @@ type Status struct {
 	// Age is how old the data may be, when AgeKnown.
 	Age      time.Duration
 	AgeKnown bool
-	// Keys is what the state holds, in StateBytes with the trees over them.
+	// Keys is what the state holds, in StateBytes with the trees over them. Before
+	// the cache is ready the bytes of the state, the window and the deletes are
+	// those that have come so far.
 	Keys       int
 	StateBytes int64
 	// Roots are states of older revisions; RootsBytes is what they hold beside
@@ -62,6 +64,10 @@ func (c *Cache) Status() Status {
 	}
 	if v.win.next > v.win.first {
 		s.WindowSpan = time.Since(v.win.at(v.win.first).Received)
+	}
+	if !v.ready {
+		s.StateBytes, s.WindowBytes = c.counters.loadedState.Load(), c.counters.loadedWindow.Load()
+		s.TombstoneBytes = c.counters.loadedDeletes.Load()
 	}
 	c.mu.Lock()
 	s.Watchers = c.index.count

@@ -26,7 +26,8 @@ type Cluster struct {
 type Copy struct {
 	// Ready: it serves. Else it is being loaded.
 	Ready bool
-	// Keys are held, in Bytes with their values.
+	// Keys are held, in Bytes with their values and what is known of their past.
+	// Bytes is what has come so far of a copy that is being loaded.
 	Keys, Bytes int64
 }
 

@@ -975,6 +975,8 @@ type ReplicaStatus struct {
 	// Keys held.
 	Keys int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
 	// Bytes of memory that they take, with their values and the indexes over them.
+	// While the copy is not ready, these bytes and those of the window and of the
+	// deletes are what has come so far.
 	StateBytes int64 `protobuf:"varint,10,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Batches (revisions) in the window.
 	WindowBatches int64 `protobuf:"varint,11,opt,name=window_batches,json=windowBatches,proto3" json:"window_batches,omitempty"`
