@@ -36,7 +36,7 @@ type Watcher struct {
 
 type part struct {
 	Part
-	seen [sha256.Size]byte // owned by Run
+	seen [sha256.Size]byte // what was loaded, or tried; owned by Run
 
 	mu       sync.Mutex
 	loaded   time.Time // the last success; guarded by mu
@@ -45,19 +45,23 @@ type part struct {
 }
 
 // New returns a Watcher that looks at the files every so often. The parts have
-// been loaded.
+// been loaded before.
 func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
 	w := &Watcher{every: every, log: log}
 	now := time.Now()
 	for _, p := range parts {
-		w.parts = append(w.parts, &part{Part: p, seen: digest(p.Files()), loaded: now})
+		w.parts = append(w.parts, &part{Part: p, loaded: now})
 	}
 	return w
 }
 
-// Run looks at the files until ctx ends; then it returns nil. With each signal
-// everything is loaded again, changed or not. signals may be nil.
+// Run looks at the files until ctx ends; then it returns nil. First it loads
+// everything again: nobody has seen what has changed since that was loaded. With
+// each signal it does so, too, changed or not. signals may be nil.
 func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
+	for _, p := range w.parts {
+		w.load(p) // most likely what it was: no news
+	}
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
@@ -70,29 +74,39 @@ func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 			asked = true
 		}
 		for _, p := range w.parts {
-			if now := digest(p.Files()); asked || now != p.seen {
-				p.seen = now
-				w.load(p)
+			if !asked && digest(p.Files()) == p.seen {
+				continue
+			}
+			if w.load(p) {
+				w.log.Info("reloaded", p.facts()...)
 			}
 		}
 	}
 }
 
-func (w *Watcher) load(p *part) {
+// load loads a part, and reports whether it could. What changes meanwhile is
+// seen the next time.
+func (w *Watcher) load(p *part) bool {
+	p.seen = digest(p.Files())
 	err := p.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failing = err != nil; p.failing {
 		p.failures++
 		w.log.Error("not reloaded: what was read before stays in use", "what", p.What, "files", p.Files(), "error", err)
-		return
+		return false
 	}
 	p.loaded = time.Now()
-	attrs := []any{"what", p.What, "files", p.Files()}
+	return true
+}
+
+// facts are what the log tells of a part that was loaded.
+func (p *part) facts() []any {
+	facts := []any{"what", p.What, "files", p.Files()}
 	if p.Expires != nil {
-		attrs = append(attrs, "expires", p.Expires())
+		facts = append(facts, "expires", p.Expires())
 	}
-	w.log.Info("reloaded", attrs...)
+	return facts
 }
 
 // digest tells contents apart. A file that cannot be read is a content, too.

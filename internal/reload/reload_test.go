@@ -95,29 +95,64 @@ func TestFollowsContents(t *testing.T) {
 				t.Errorf("has %q after %d loads, want %q after %d", gotHas, gotLoads, has, loads)
 			}
 		}
-		look("a", 0)
+		look("a", 1)
 		write(t, o.file, "a") // the same again
-		look("a", 0)
+		look("a", 1)
 		write(t, o.file, "b")
-		look("b", 1)
-		write(t, o.file, "bad") // tried once, not every second
 		look("b", 2)
+		write(t, o.file, "bad") // tried once, not every second
+		look("b", 3)
 		if n := strings.Count(log.String(), "not reloaded"); n != 1 || !strings.Contains(log.String(), o.file+":1: bad") {
 			t.Errorf("%d lines about it:\n%s", n, log.String())
 		}
 		if err := os.Remove(o.file); err != nil {
 			t.Fatal(err)
 		}
-		look("b", 3)
+		look("b", 4)
 		write(t, o.file, "c")
-		look("c", 4)
-		signals <- os.Interrupt
 		look("c", 5)
+		signals <- os.Interrupt
+		look("c", 6)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// What has changed since it was loaded is loaded at once, before and after New,
+// and it is no news when nothing has.
+func TestAChangeBeforeTheStartIsSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, has string
+		said      int // lines in the log
+	}{
+		"changed":     {"b", "b", 0},
+		"not changed": {"a", "a", 0},
+		"broken":      {"bad", "a", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log logged
+				o := &one{file: filepath.Join(t.TempDir(), "f"), has: "a"}
+				write(t, o.file, c.text)
+				w := reload.New(time.Second, slog.New(slog.NewTextHandler(&log, nil)), reload.Part{What: "it", Files: o.files, Load: o.load})
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- w.Run(ctx, nil) }()
+				synctest.Wait() // at the first tick
+				if has, _ := o.is(); has != c.has {
+					t.Errorf("has %q, want %q", has, c.has)
+				}
+				time.Sleep(time.Minute) // fake
+				if said := strings.Count(log.String(), "\n"); said != c.said {
+					t.Errorf("%d lines, want %d:\n%s", said, c.said, log.String())
+				}
+				stop()
+				<-done
+			})
+		})
+	}
 }
 
 // Kubernetes puts the files of a new version into a new directory, and then has
