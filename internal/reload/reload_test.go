@@ -239,6 +239,7 @@ func TestMetrics(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx, nil) }()
+		synctest.Wait() // not half of it, at the start
 		write(t, o.file, "bad")
 		time.Sleep(90 * time.Second) // fake
 		stop()
