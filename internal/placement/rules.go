@@ -25,7 +25,7 @@ type Rules struct {
 // that of a new leader.
 type History struct {
 	changed map[shard.ID]time.Time     // any move, or that it was made by a split or a merge
-	nextID  shard.ID                   // of the map that was looked at last; 0: none was
+	nextID  shard.ID                   // of the map that was looked at last
 	buried  map[shard.ID]time.Time     // moves that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
 	fills   map[shard.ID]fill          // newcomers that may still be loading
@@ -79,9 +79,10 @@ func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now ti
 
 // Notice returns the history after a look at the map and the members. Shards that
 // were not there at the last look rest like those that were moved: their caches
-// have only just begun.
+// have only just begun. So do all at a leader's first look: what the one before has
+// moved may be loading still.
 func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) History {
-	if h.nextID != 0 && h.nextID < m.NextID {
+	if h.nextID < m.NextID {
 		h.changed = maps.Clone(h.changed)
 		if h.changed == nil {
 			h.changed = make(map[shard.ID]time.Time)
@@ -147,6 +148,9 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 //   - all others, to newcomers and back home, when the newcomer is there for
 //     Settle, the shard has rested for PromoteDelay, and no replica is known to be
 //     loading still.
+//
+// None of them takes a shard from the last node that lives and has loaded it, while
+// those that keep it are known to be loading.
 //
 // A node that is suspect, or dead for less than DeadGrace, keeps what it has
 // and gets nothing.
@@ -332,6 +336,9 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 		return time.Time{} // nobody has it: now
 	}
 	out := removed(s.Replicas, mv.Replicas)
+	if takesLastWarm(s, out, states, h.reports) {
+		return now.Add(coldCheck)
+	}
 	if slices.ContainsFunc(out, func(n shard.NodeID) bool { return !gone(states, n) && !serves(states, n) }) {
 		return h.buried[s.ID].Add(r.MoveInterval)
 	}
@@ -348,6 +355,13 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 		return time.Time{}
 	}
 	return rested
+}
+
+// takesLastWarm reports whether nodes that go, of the shard's, live and have loaded
+// it, and those that stay are all known to be loading.
+func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]shard.Member, reports *Reports) bool {
+	warm := func(n shard.NodeID) bool { return serves(states, n) && !reports.loading(s.ID, []shard.NodeID{n}) }
+	return slices.ContainsFunc(goes, warm) && !slices.ContainsFunc(removed(s.Replicas, goes), warm)
 }
 
 // lacks reports whether fewer of the shard's replicas live, and stay, than are wanted.

@@ -393,6 +393,79 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	}
 }
 
+// Whatever the reason of a move is, the only node that has all of a shard keeps it
+// until another one has loaded.
+func TestRulesKeepTheLastWarmCopy(t *testing.T) {
+	r := Rules{DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
+	start := time.Unix(1000, 0)
+	now := start.Add(time.Hour)
+	a, b, c, d := member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start), member("d", shard.Alive, start)
+	draining := a
+	draining.Draining = true
+	dead := member("d", shard.Dead, start)
+	for _, tc := range []struct {
+		name     string
+		replicas []shard.NodeID
+		pins     []shard.NodeID
+		members  []shard.Member
+	}{
+		{"it drains, another one is to come", []shard.NodeID{"a", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{draining, b, c}},
+		{"it drains, nobody is to come", []shard.NodeID{"a", "b"}, []shard.NodeID{"b"}, []shard.Member{draining, b}},
+		{"another one has died", []shard.NodeID{"a", "d", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, dead}},
+		{"another one has left", []shard.NodeID{"a", "d", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, member("d", shard.Left, start)}},
+		{"it is not wanted", []shard.NodeID{"a", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, d}},
+	} {
+		m := testMap(t, tc.replicas...)
+		for i := range m.Shards {
+			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
+		}
+		var h History
+		for _, ready := range []bool{false, true} {
+			copies := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
+			others := []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}
+			h.reports = h.reports.Add(now, 0, []Report{{Node: "a", Shards: copies}, {Node: "b", Shards: others}})
+			moves := r.Decide(m, tc.members, h, now).Moves
+			taken := slices.ContainsFunc(moves, func(mv shard.Move) bool { return !slices.Contains(mv.Replicas, "a") })
+			if taken != ready {
+				t.Errorf("%s: the other copy is loaded: %v, and the moves are %+v", tc.name, ready, moves)
+			}
+		}
+	}
+}
+
+// A leader that is new does not know what the one before has moved, and waits as
+// that one would.
+func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
+	start := time.Unix(1000, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
+	m := testMap(t, "a", "b", "c")
+	for i := range m.Shards { // a is about to go, and the others have come before
+		m.Shards[i].Home = shard.Home{Pins: []shard.NodeID{"b", "c"}, Replicas: 2}
+	}
+	loaded := func(b, c bool) []Report {
+		return []Report{
+			{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}},
+			{Node: "b", Shards: []ShardReport{{Shard: 1, Ready: b}, {Shard: 2, Ready: b}}},
+			{Node: "c", Shards: []ShardReport{{Shard: 1, Ready: c}, {Shard: 2, Ready: c}}},
+		}
+	}
+	h := History{}.Notice(m, members, at(0))
+	if d := r.Decide(m, members, h, at(0)); len(d.Moves) > 0 || !d.Again.Equal(at(5)) {
+		t.Errorf("before anybody has told: %+v", d)
+	}
+	h = h.Notice(m, members, at(6))
+	h.reports = h.reports.Add(at(6), 0, loaded(true, false))
+	if d := r.Decide(m, members, h, at(6)); len(d.Moves) > 0 || d.Again.IsZero() {
+		t.Errorf("while one loads: %+v", d)
+	}
+	h.reports = h.reports.Add(at(7), 0, loaded(true, true))
+	if d := r.Decide(m, members, h, at(7)); len(d.Moves) != 2 {
+		t.Errorf("when all have loaded: %+v", d)
+	}
+}
+
 func TestReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var r *Reports
