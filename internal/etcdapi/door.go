@@ -163,6 +163,11 @@ func New(cfg Config) (*Door, error) {
 	}, nil
 }
 
+// ListBytes returns the bytes of big lists that are being sent or wait for clients to
+// read them, those that the garbage collector has not noticed yet included. Its bound
+// is Config.MaxListBytes.
+func (d *Door) ListBytes() int64 { return d.reads.chunks.held.Load() }
+
 // wireHeader is header for messages that are encoded by hand.
 func (d *Door) wireHeader(revision kv.Revision) wire.Header {
 	cluster, term := d.cfg.Etcd.Identity()

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -37,6 +38,8 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
 		voters   = in.gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
 		alive    = in.gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
+		spare    = in.gauge("shardwatch.raft.voters_spare", "{voter}", "Voters that may be lost yet before there is no majority of living ones; below 0, so many are missing. Absent on nodes that do not vote.")
+		changed  = in.counter("shardwatch.raft.voter_changes", "{change}", "Changes of the voters that this node has made as the leader, by what was done with one: learn (it gets the log, to vote later), add, demote, remove, step_down.")
 		known    = in.gauge("shardwatch.raft.leader_known", "{bool}", "1 while this voter knows who leads. Absent on nodes that do not vote.")
 		leads    = in.gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
 		sources  = in.counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
@@ -73,13 +76,18 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			}
 			o.ObserveInt64(voters, int64(len(vote)))
 			o.ObserveInt64(alive, here)
+			o.ObserveInt64(spare, here-int64(len(vote)/2+1))
 			o.ObserveInt64(known, oneIf(led))
+		}
+		done := n.placement.Figures()
+		for _, deed := range placement.VoterDeeds() {
+			o.ObserveInt64(changed, done.Voters[deed], metric.WithAttributes(attribute.String("change", deed)))
 		}
 		for _, what := range replica.Whats() {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
 		return nil
-	}, ready, draining, alone, members, shards, short, lost, voters, alive, known, leads, sources)
+	}, ready, draining, alone, members, shards, short, lost, voters, alive, spare, changed, known, leads, sources)
 	return err
 }
 

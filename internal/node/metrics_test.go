@@ -58,6 +58,12 @@ func TestMetrics(t *testing.T) {
 		"shardwatch.node.lineage ":                                 1,
 		"shardwatch.node.lineages cause=operator":                  0,
 		"shardwatch.node.refusing ":                                0,
+		"shardwatch.placement.changes what=moved":                  0,
+		"shardwatch.placement.changes what=load_split":             0,
+		"shardwatch.placement.waiting for=split":                   0,
+		"shardwatch.raft.voters_spare ":                            0,
+		"shardwatch.raft.voter_changes change=step_down":           0,
+		"shardwatch.server.lists ":                                 0,
 	} {
 		if got, ok := found[name]; !ok || got != want {
 			t.Errorf("%s: %d (%v), want %d", name, got, ok, want)

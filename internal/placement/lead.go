@@ -111,6 +111,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 			if len(d.Moves) > 0 {
 				if err = p.lay(ctx, r, m.Version, shard.Assign{Moves: d.Moves}); err == nil {
 					h = h.Record(m, d, members, time.Now())
+					p.figures.did(Moved, len(d.Moves))
 					p.log.Info("shards moved", "moves", len(d.Moves), "first", d.Moves[0].Shard, "to", d.Moves[0].Replicas)
 					continue
 				}
@@ -119,6 +120,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 				}
 			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
 				if err = p.lay(ctx, r, m.Version, merges[0]); err == nil {
+					p.figures.did(Merged, len(merges[0].Shards)-1)
 					p.log.Info("shards merged", "shards", merges[0].Shards, "into", m.NextID)
 					continue
 				}
@@ -211,6 +213,7 @@ func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, split
 			}
 			return fmt.Errorf("split shard %d: %w", s.Shard, err)
 		}
+		p.figures.did(Divided, 1)
 		p.log.Info("shard split", "shard", s.Shard, "parts", len(s.At)+1)
 		version++
 	}

@@ -72,6 +72,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 	if p.cfg.Reports == nil || p.cfg.Balance == (Balance{}) {
 		return
 	}
+	defer p.figures.wait(Waiting{})
 	var t Trend
 	for pause(ctx, reportEvery, true) {
 		m := p.Map()
@@ -80,6 +81,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 		}
 		var a Action
 		a, t = p.cfg.Balance.Decide(m, p.reported().Loads(), t, time.Now())
+		p.figures.wait(t.waiting(m))
 		var err error
 		if t, err = p.rebalance(ctx, r, m, a, t); err != nil && ctx.Err() == nil {
 			p.log.Warn("could not change shards for their load, trying again", "err", err)
@@ -104,6 +106,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		} else if err != nil {
 			return t, err
 		}
+		p.figures.rehomed(m, a.Homes)
 		for _, h := range a.Homes {
 			p.log.Info("load changes where a shard belongs", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
 		}
@@ -116,6 +119,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		}
 		if at == "" {
 			t = t.Uncuttable(id, time.Now())
+			p.figures.did(LoadUncuttable, 1)
 			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
@@ -124,6 +128,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		} else if err != nil {
 			return t, err
 		}
+		p.figures.did(LoadSplit, 1)
 		p.log.Info("shard split for its load", "shard", id, "at", at)
 	}
 	return t, nil

@@ -31,6 +31,7 @@ type Placement struct {
 	file    mapFile
 	board   *board
 	members *bell // rings when the members, or what they report, may have changed
+	figures figures
 	futures sync.WaitGroup
 	opened  chan struct{} // closed once the disk was read
 

@@ -348,7 +348,11 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 			c.bytes = n
 		}
 		load(600 << 20)
-		time.Sleep(3 * time.Minute)
+		time.Sleep(30 * time.Second)
+		if _, waiting := did(nodes...); waiting != (placement.Waiting{Split: 1}) {
+			t.Errorf("waiting: %+v", waiting)
+		}
+		time.Sleep(150 * time.Second)
 		load(100 << 20)
 		m := nodes[0].p.Map()
 		if len(m.Shards) != 2 || m.Shards[0].Range.End != "half" || !slices.Equal(m.Shards[0].Replicas, first.Replicas) {
@@ -362,6 +366,10 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 		time.Sleep(15 * time.Minute)
 		if m = nodes[0].p.Map(); len(m.Shards) != 1 || m.Shards[0].ID != 4 || len(m.Shards[0].Replicas) != 2 {
 			t.Fatalf("still %+v", m.Shards)
+		}
+		deeds, waiting := did(nodes...)
+		if deeds[placement.LoadSplit] != 1 || deeds[placement.LoadMerge] != 1 || deeds[placement.Merged] != 1 || waiting != (placement.Waiting{}) {
+			t.Errorf("did %v, waiting %+v", deeds, waiting)
 		}
 
 		s := m.Shards[0]
@@ -378,6 +386,19 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 			n.stop()
 		}
 	})
+}
+
+// did adds up what nodes have done as leaders.
+func did(nodes ...*node) (deeds map[placement.Deed]int64, waiting placement.Waiting) {
+	deeds = make(map[placement.Deed]int64)
+	for _, n := range nodes {
+		f := n.p.Figures()
+		for deed, shards := range f.Deeds {
+			deeds[deed] += shards
+		}
+		waiting.Split, waiting.Merge, waiting.Replicas = waiting.Split+f.Waiting.Split, waiting.Merge+f.Waiting.Merge, waiting.Replicas+f.Waiting.Replicas
+	}
+	return deeds, waiting
 }
 
 // A voter that is gone for ten minutes is replaced by a node that has the log, and
@@ -408,6 +429,9 @@ func TestVotersAreReplaced(t *testing.T) {
 		want := []shard.NodeID{rest[0].name, rest[1].name, "n4"}
 		if got := voters(rest[0]); !slices.Equal(got, want) {
 			t.Fatalf("after eleven minutes: %v, want %v", got, want)
+		}
+		if f := leader(t, rest...).p.Figures(); f.Voters["learn"] != 1 || f.Voters["remove"] != 1 || f.Voters["add"] != 1 {
+			t.Errorf("changes of voters: %v", f.Voters)
 		}
 		touch(t, rest[0])
 

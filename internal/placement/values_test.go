@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -525,8 +526,16 @@ func TestBalance(t *testing.T) {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
+	var did figures
+	waits := func(want Waiting) {
+		t.Helper()
+		if got := tr.waiting(m); got != want {
+			t.Errorf("waiting: %+v, want %+v", got, want)
+		}
+	}
 	hot := map[shard.ID]Load{1: {Events: 150}, 2: {Bytes: 10}}
 	nothing("a peak", look(0, hot))
+	waits(Waiting{Split: 1})
 	nothing("it is over", look(30*time.Second, map[shard.ID]Load{1: {Events: 50}, 2: {}}))
 	nothing("another", look(40*time.Second, hot))
 	if a := look(100*time.Second, hot); !slices.Equal(a.Splits, []shard.ID{1}) || len(a.Homes) > 0 {
@@ -534,6 +543,7 @@ func TestBalance(t *testing.T) {
 	}
 	tr = tr.Uncuttable(1, start.Add(100*time.Second))
 	nothing("it cannot be cut", look(110*time.Second, hot))
+	waits(Waiting{Split: 1})
 	if a := look(13*time.Minute, hot); len(a.Splits) != 1 {
 		t.Errorf("and is not tried again: %+v", a)
 	}
@@ -541,27 +551,36 @@ func TestBalance(t *testing.T) {
 	idle := map[shard.ID]Load{2: {Bytes: 100}, 3: {Bytes: 50, Events: 5}, 4: {Bytes: 90, Events: 5}}
 	nothing("what was split rests", look(14*time.Minute, idle))
 	nothing("it is young", look(20*time.Minute, idle))
+	waits(Waiting{Merge: 1})
 	a := look(25*time.Minute, idle)
 	if len(a.Homes) != 1 || a.Homes[0].Shard != 3 || a.Homes[0].Home.Seat != 4 {
 		t.Fatalf("two idle neighbours: %+v", a)
 	}
+	did.rehomed(m, a.Homes)
 	apply(shard.Rehome{Homes: a.Homes})
 	nothing("they join already", look(26*time.Minute, idle))
 	apply(shard.Merge{Shards: []shard.ID{3, 4}, Replicas: []shard.NodeID{"a", "b"}}) // 5, 2
 	for after := 27 * time.Minute; after < time.Hour; after += time.Minute {
 		nothing("never below what was asked for", look(after, map[shard.ID]Load{2: {}, 5: {}}))
+		waits(Waiting{})
 	}
 
 	crowd := map[shard.ID]Load{2: {Watches: 350}, 5: {}}
 	nothing("a crowd", look(61*time.Minute, crowd))
+	waits(Waiting{Replicas: 1})
 	if a = look(62*time.Minute, crowd); len(a.Homes) != 1 || a.Homes[0].Shard != 2 || a.Homes[0].Home.Replicas != 4 {
 		t.Fatalf("it stays: %+v", a)
 	}
+	did.rehomed(m, a.Homes)
 	apply(shard.Rehome{Homes: a.Homes})
 	nothing("some go", look(63*time.Minute, map[shard.ID]Load{2: {Watches: 210}, 5: {}}))
 	nothing("most go", look(64*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}))
 	if a = look(69*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}); len(a.Homes) != 1 || a.Homes[0].Home.Replicas != 0 {
 		t.Errorf("its replicas are kept: %+v", a)
+	}
+	did.rehomed(m, a.Homes)
+	if want := map[Deed]int64{LoadMerge: 1, LoadMoreReplicas: 1, LoadLessReplicas: 1}; !maps.Equal(did.deeds, want) {
+		t.Errorf("did %v, want %v", did.deeds, want)
 	}
 
 	apply(shard.Rehome{Homes: a.Homes})
@@ -710,7 +729,7 @@ func TestDecideVoter(t *testing.T) {
 		{name: "and votes", servers: append(slices.Clone(full[:2]), learner(server("d"))), members: []shard.Member{a, b, d, e}, want: "add d/u-d d:1"},
 		{name: "one is drained", servers: learning, members: []shard.Member{a, b, c, d}, drained: "c", want: "add d/u-d d:1"},
 		{name: "another votes for it", servers: four, members: []shard.Member{a, b, c, d}, drained: "c", want: "demote c/u-c"},
-		{name: "the leader is drained", servers: four, members: []shard.Member{a, b, c, d}, drained: "a", want: "step down a/u-a"},
+		{name: "the leader is drained", servers: four, members: []shard.Member{a, b, c, d}, drained: "a", want: "step_down a/u-a"},
 		{name: "one votes too many, for no reason", servers: four, members: []shard.Member{a, b, c, d}},
 		{name: "who voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},
 		{name: "a learner is gone", servers: learning, members: []shard.Member{a, b, c}, lost: "d", want: "remove d/u-d"},

@@ -29,7 +29,7 @@ const (
 	addVoter    voterDeed = "add"
 	demoteVoter voterDeed = "demote"
 	removeVoter voterDeed = "remove"
-	stepDown    voterDeed = "step down"
+	stepDown    voterDeed = "step_down"
 )
 
 // voterFacts is what a leader decides on about the voters.
@@ -295,6 +295,7 @@ func (p *Placement) changeVoter(ctx context.Context, r *raft.Raft, c voterChange
 	if err := p.await(ctx, f); err != nil {
 		return fmt.Errorf("%s voter %s: %w", c.do, c.id, err)
 	}
+	p.figures.didVoter(c.do)
 	p.log.Info("voters changed", "change", string(c.do), "voter", c.id, "why", c.why)
 	return nil
 }

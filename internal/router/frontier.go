@@ -3,6 +3,7 @@ package router
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -24,14 +25,16 @@ type frontier struct {
 type wait struct {
 	f        *frontier
 	revision kv.Revision
-	places   []*place // guarded by f.mu
-	over     bool     // guarded by f.mu
-	forget   []func() // guarded by f.mu; takes back what the caches were asked for
+	places   []*place  // guarded by f.mu
+	since    time.Time // guarded by f.mu; when the first came that has something to deliver; zero: none has
+	over     bool      // guarded by f.mu
+	forget   []func()  // guarded by f.mu; takes back what the caches were asked for
 }
 
 // place is where a watch waits, for one revision at a time.
 type place struct {
 	waker cache.Waker
+	holds bool  // there is something to deliver at that revision
 	wait  *wait // guarded by the frontier's mu; nil: nowhere
 	index int   // guarded by the frontier's mu; in wait.places
 }
@@ -80,6 +83,9 @@ func (f *frontier) await(p *place, revision kv.Revision) {
 	if !ok {
 		w = &wait{f: f, revision: revision}
 		f.waits[revision] = w
+	}
+	if p.holds && w.since.IsZero() {
+		w.since = time.Now()
 	}
 	p.wait, p.index = w, len(w.places)
 	w.places = append(w.places, p)
@@ -177,6 +183,45 @@ func (w *wait) Wake() {
 	for _, p := range places {
 		p.waker.Wake()
 	}
+}
+
+// HoldingBack returns for how long watches over several of the caches have been
+// waiting for one of them to come to a revision that others have brought; caches
+// that hold nobody back are not in it.
+func (r *Router) HoldingBack() map[*cache.Cache]time.Duration {
+	out := make(map[*cache.Cache]time.Duration)
+	for _, w := range r.held() {
+		for _, c := range w.caches {
+			if reached, _ := c.Reached(w.revision); !reached {
+				out[c] = max(out[c], time.Since(w.since))
+			}
+		}
+	}
+	return out
+}
+
+// heldUnit is a revision that is held back.
+type heldUnit struct {
+	caches   []*cache.Cache // that have to come to it
+	revision kv.Revision
+	since    time.Time
+}
+
+func (r *Router) held() (out []heldUnit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, list := range r.frontiers {
+		for _, f := range list {
+			f.mu.Lock()
+			for revision, w := range f.waits {
+				if !w.since.IsZero() {
+					out = append(out, heldUnit{caches: f.caches, revision: revision, since: w.since})
+				}
+			}
+			f.mu.Unlock()
+		}
+	}
+	return out
 }
 
 func callAll(list []func()) {

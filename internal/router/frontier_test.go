@@ -64,6 +64,12 @@ func TestWatchesOfTheSameShardsAreWokenTogether(t *testing.T) {
 	if revisions, waiting, frontiers := r.Waits(); revisions != 2 || waiting != 2*len(opened) || frontiers != 2 {
 		t.Errorf("%d watches wait %d times for %d revisions, at %d frontiers", len(opened), waiting, revisions, frontiers)
 	}
+	held := r.HoldingBack()
+	for i := range m.Shards {
+		if age, holds := held[n.Replica(m.Shards[i].ID)]; holds != (i > 0) || (holds && age <= 0) {
+			t.Errorf("shard %d: holds back %v, for %v", m.Shards[i].ID, holds, age)
+		}
+	}
 	for i := range m.Shards[1:] {
 		n.Gate(m.Shards[1+i].ID).Limit(at)
 	}
@@ -75,6 +81,9 @@ func TestWatchesOfTheSameShardsAreWokenTogether(t *testing.T) {
 	}
 	if revisions, waiting, _ := r.Waits(); revisions+waiting != 0 {
 		t.Errorf("%d still wait for %d revisions", waiting, revisions)
+	}
+	if held := r.HoldingBack(); len(held) > 0 {
+		t.Errorf("held back: %v", held)
 	}
 	for _, w := range opened {
 		w.Close()

@@ -129,7 +129,7 @@ func (w *Watch) gather() {
 	for i := range w.cursors {
 		caches[i] = w.cursors[i].cache
 	}
-	w.together = &together{frontier: w.r.frontier(caches), held: place{waker: w.waker}, wished: place{waker: w.waker}}
+	w.together = &together{frontier: w.r.frontier(caches), held: place{waker: w.waker, holds: true}, wished: place{waker: w.waker}}
 }
 
 // Here reports whether every shard of rng is on this node and ready.
