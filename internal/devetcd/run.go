@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 )
 
 // Config is what Run needs.
@@ -50,14 +51,23 @@ func (e *AddrInUseError) Error() string {
 // nobody else are involved.
 const startLimit = time.Minute
 
-// Run runs etcd until ctx ends, then returns nil. It fails with an
-// *AddrInUseError when the port is taken.
+// Run runs etcd until ctx ends, then cuts whoever is connected and returns nil.
+// It fails with an *AddrInUseError when the port is taken.
 func Run(ctx context.Context, cfg Config) error {
-	e, err := start(cfg)
+	serving := make(chan *grpc.Server, 1) // there is one address
+	e, err := start(cfg, serving)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
+	defer func() {
+		// Close waits 7 s for calls to end, which watches do not do by themselves.
+		select {
+		case s := <-serving:
+			s.Stop()
+		default: // it never came to that
+		}
+	}()
 	limit := time.NewTimer(startLimit)
 	defer limit.Stop()
 	select {
@@ -82,7 +92,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-func start(cfg Config) (*embed.Etcd, error) {
+// start starts etcd, and hands over its gRPC server once there is one.
+func start(cfg Config, serving chan<- *grpc.Server) (*embed.Etcd, error) {
 	if cfg.Logger == nil {
 		return nil, errors.New("embedded etcd: no logger")
 	}
@@ -92,6 +103,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 	c.UnsafeNoFsync = cfg.NoSync
 	c.WatchProgressNotifyInterval = cfg.ProgressInterval
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(cfg.Logger))
+	c.TickMs, c.ElectionMs = 20, 200 // a lone member is elected by itself, and waits for nobody
 	if cfg.AuthToken != "" {
 		c.AuthToken = cfg.AuthToken
 	}
@@ -103,6 +115,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.ServiceRegister = func(s *grpc.Server) { serving <- s }
 	e, err := embed.StartEtcd(c)
 	if err == nil {
 		return e, nil

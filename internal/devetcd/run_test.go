@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -71,6 +72,31 @@ func TestRunKeepsItsData(t *testing.T) {
 	}
 	_ = cli.Close()
 	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever watches is cut, and does not hold up the end.
+func TestRunEndsUnderAWatch(t *testing.T) {
+	addr, stop := run(t, devetcd.Config{Dir: t.TempDir(), ClientAddr: "127.0.0.1:0", NoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	cli := client(t, addr)
+	defer cli.Close()
+	watch, err := etcdserverpb.NewWatchClient(cli.ActiveConnection()).Watch(t.Context())
+	if err == nil {
+		err = watch.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("k")}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := watch.Recv(); err != nil || !m.GetCreated() {
+		t.Fatal(m, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	if m, err := watch.Recv(); err == nil {
+		t.Errorf("the watch goes on: %v", m)
+	}
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
