@@ -180,7 +180,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 	}
 	var a Action
 	touched := make(map[shard.ID]bool)
-	merges := len(m.Shards) - max(m.Spec.Shards, 1)
+	merges := len(m.Shards) - m.Joining() - max(m.Spec.Shards, 1)
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		age := since(t.seen, next.seen, s.ID)

@@ -592,6 +592,39 @@ func TestBalance(t *testing.T) {
 	nothing("switched off", look(90*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
 }
 
+// A merge takes as long as its shards take to come together. Meanwhile it counts:
+// there are never fewer shards in the end than were asked for.
+func TestMergesUnderWayCount(t *testing.T) {
+	b := Balance{Split: true, SplitEvents: 100, MaxShards: 10, Merge: true, Patience: time.Minute, MergePatience: time.Minute}
+	m := testMap(t, "a", "b")
+	m.Spec.Shards = 3
+	apply := func(c shard.Change) {
+		t.Helper()
+		var err error
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(shard.Split{Shard: 1, At: []string{"c"}, Stay: true})
+	apply(shard.Split{Shard: 2, At: []string{"x"}, Stay: true})
+	idle := make(map[shard.ID]Load)
+	for i := range m.Shards {
+		idle[m.Shards[i].ID] = Load{}
+	}
+	var tr Trend
+	begun := 0
+	for now := time.Unix(1000, 0); now.Before(time.Unix(2000, 0)); now = now.Add(reportEvery) {
+		var a Action
+		if a, tr = b.Decide(m, idle, tr, now); len(a.Homes) > 0 {
+			begun += len(a.Homes)
+			apply(shard.Rehome{Homes: a.Homes})
+		}
+	}
+	if begun != 1 {
+		t.Errorf("%d merges of %d shards, and %d are asked for", begun, len(m.Shards), m.Spec.Shards)
+	}
+}
+
 // A split parts watches of some keys. Those of whole shards it only doubles: they
 // are split for once, and again when there are twice as many.
 func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) {

@@ -55,6 +55,17 @@ func Merges(m *Map) []Merge {
 // Joins reports whether m.Shards[i] is about to be merged with a neighbour.
 func (m *Map) Joins(i int) bool { return m.joins(i) || m.joins(i+1) }
 
+// Joining returns how many shards there will be less once all that are about to be
+// merged are.
+func (m *Map) Joining() (n int) {
+	for i := range m.Shards {
+		if m.joins(i) {
+			n++
+		}
+	}
+	return n
+}
+
 // Mergeable reports whether m.Shards[i] and the one behind it lie side by side in
 // one served range.
 func Mergeable(m *Map, i int) bool {
