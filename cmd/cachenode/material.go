@@ -67,7 +67,7 @@ func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 		*tlsconf.Material
 	}{{"client-tls", m.client}, {"peer-tls", m.peer}, {"http-tls", m.http}, {"etcd-tls", m.etcd}} {
 		if p.Material != nil {
-			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires})
+			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires, Issued: p.Issued})
 		}
 	}
 	if cfg.Policy != "" {

@@ -18,19 +18,21 @@ func (w *Watcher) Register(m metric.Meter) error {
 		metric.WithDescription("When the files were read with success last, in seconds since 1970."))
 	expires, err4 := m.Float64ObservableGauge("shardwatch.tls.certificate_expiry_timestamp", metric.WithUnit("s"),
 		metric.WithDescription("When the certificate in use expires, in seconds since 1970."))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	lifetime, err5 := m.Float64ObservableGauge("shardwatch.tls.certificate_lifetime", metric.WithUnit("s"),
+		metric.WithDescription("For how long the certificate in use is good in all, from its first moment to its last: how much of it is left tells whether it is late to renew it."))
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, p := range w.parts {
-			p.observe(o, failures, failing, loaded, expires)
+			p.observe(o, failures, failing, loaded, expires, lifetime)
 		}
 		return nil
-	}, failures, failing, loaded, expires)
+	}, failures, failing, loaded, expires, lifetime)
 	return err
 }
 
-func (p *part) observe(o metric.Observer, failures, failing metric.Int64Observable, loaded, expires metric.Float64Observable) {
+func (p *part) observe(o metric.Observer, failures, failing metric.Int64Observable, loaded, expires, lifetime metric.Float64Observable) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	what := metric.WithAttributes(attribute.String("what", p.What))
@@ -41,9 +43,15 @@ func (p *part) observe(o metric.Observer, failures, failing metric.Int64Observab
 	o.ObserveInt64(failures, p.failures, what)
 	o.ObserveInt64(failing, bad, what)
 	o.ObserveFloat64(loaded, float64(p.loaded.UnixMilli())/1000, what)
-	if p.Expires != nil {
-		if at := p.Expires(); !at.IsZero() {
-			o.ObserveFloat64(expires, float64(at.Unix()), what)
-		}
+	if p.Expires == nil {
+		return
+	}
+	at := p.Expires()
+	if at.IsZero() {
+		return
+	}
+	o.ObserveFloat64(expires, float64(at.Unix()), what)
+	if p.Issued != nil {
+		o.ObserveFloat64(lifetime, at.Sub(p.Issued()).Seconds(), what)
 	}
 }

@@ -21,6 +21,8 @@ type Part struct {
 	Load func() error
 	// Expires returns when what was loaded ends to be good; nil: it does not.
 	Expires func() time.Time
+	// Issued returns since when it is good; nil: that is not known.
+	Issued func() time.Time
 }
 
 // Every is how often a running node looks at its files.

@@ -230,6 +230,7 @@ func TestMetrics(t *testing.T) {
 		write(t, o.file, "a")
 		w := reload.New(time.Second, slog.New(slog.DiscardHandler), reload.Part{
 			What: "it", Files: o.files, Load: o.load, Expires: func() time.Time { return ends },
+			Issued: func() time.Time { return ends.Add(-90 * time.Minute) },
 		})
 		reader := metric.NewManualReader()
 		if err := w.Register(metric.NewMeterProvider(metric.WithReader(reader)).Meter("x")); err != nil {
@@ -264,6 +265,7 @@ func TestMetrics(t *testing.T) {
 			"shardwatch.config.reload_failing":            1,
 			"shardwatch.config.last_reload_timestamp":     float64(began.Unix()),
 			"shardwatch.tls.certificate_expiry_timestamp": float64(ends.Unix()),
+			"shardwatch.tls.certificate_lifetime":         5400,
 		} {
 			if values[name] != want {
 				t.Errorf("%s is %v, want %v", name, values[name], want)

@@ -113,6 +113,14 @@ func (m *Material) Expires() time.Time {
 	return time.Time{}
 }
 
+// Issued returns when our certificate begins; zero without one.
+func (m *Material) Issued() time.Time {
+	if c := m.now.Load().cert; c != nil {
+		return c.Leaf.NotBefore
+	}
+	return time.Time{}
+}
+
 // Server returns the configuration of a listener that speaks TLS version min
 // (such as tls.VersionTLS12) or newer, and one of the protocols (ALPN) when
 // there are any. With a CA, auth says what is wanted of clients, in
