@@ -150,21 +150,24 @@ type Limits struct {
 // Elastic says when shards are split, merged, copied and moved. All nodes should
 // have the same: what counts is the raft leader's.
 type Elastic struct {
-	// AutoSplit lets shards be split that have more than one of these for a minute:
-	// bytes of keys and values in memory, events per second from etcd, watches of
-	// clients at all nodes together. 0: any number. There are never more than
-	// MaxShards for that.
+	// AutoSplit lets shards be split that have more than one of these for
+	// SplitAfter: bytes of keys and values in memory, events per second from etcd,
+	// watches of clients at all nodes together. 0: any number. There are never more
+	// than MaxShards for that.
 	AutoSplit    bool
 	SplitBytes   Size
 	SplitEvents  int
 	SplitWatches int
 	MaxShards    int
+	SplitAfter   time.Duration
 	// AutoMerge lets two neighbours become one that have together had less than a
-	// quarter of each of these for five minutes, as long as there are more than
-	// Shards.
-	AutoMerge bool
+	// quarter of each of these for MergeAfter, and are there for twice as long, as
+	// long as there are more than Shards. MergeAfter must not be less than
+	// SplitAfter.
+	AutoMerge  bool
+	MergeAfter time.Duration
 	// ReplicaWatches is for how many watches a shard has one replica, at most
-	// MaxExtraReplicas more than Replicas.
+	// MaxExtraReplicas more than Replicas. SplitAfter and MergeAfter count here, too.
 	ReplicaWatches   int
 	MaxExtraReplicas int
 	// MaxMoves and MaxNodeMoves are how many replicas are loaded at a time because
@@ -208,7 +211,8 @@ func Defaults() Config {
 		Shards:   16,
 		Replicas: 3,
 		Elastic: Elastic{
-			AutoSplit: true, SplitBytes: 512 * MiB, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, AutoMerge: true,
+			AutoSplit: true, SplitBytes: 512 * MiB, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, SplitAfter: time.Minute,
+			AutoMerge: true, MergeAfter: 5 * time.Minute,
 			ReplicaWatches: 25_000, MaxExtraReplicas: 2,
 			MaxMoves: 256, MaxNodeMoves: 8,
 			ReplaceVoterAfter: 10 * time.Minute,

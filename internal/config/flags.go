@@ -39,12 +39,14 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard")
 
 	e := &c.Elastic
-	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches")
+	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches, --split-after")
 	fs.Var(&e.SplitBytes, "split-bytes", "bytes of keys and values in memory at which a shard is split; 0: any")
 	fs.IntVar(&e.SplitEvents, "split-events", e.SplitEvents, "`number` of events per second at which a shard is split; 0: any")
 	fs.IntVar(&e.SplitWatches, "split-watches", e.SplitWatches, "`number` of watches at all nodes at which a shard is split; 0: any")
 	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards beyond which none is split by itself")
+	fs.DurationVar(&e.SplitAfter, "split-after", e.SplitAfter, "how long a shard has too much load before it is split, or so many watches before it has another replica")
 	fs.BoolVar(&e.AutoMerge, "auto-merge", e.AutoMerge, "merge neighbours that have less than a quarter of what one is split at, while there are more than --shards")
+	fs.DurationVar(&e.MergeAfter, "merge-after", e.MergeAfter, "how long neighbours have so little load before they are merged, which must be there for twice as long, or a shard so few watches before a replica goes")
 	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for which it has one replica more; 0: any")
 	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "`number` of replicas that watches may add to --replicas; 0: none")
 	fs.IntVar(&e.MaxMoves, "max-moves", e.MaxMoves, "`number` of replicas that are loaded at a time because shards move; 0: any")

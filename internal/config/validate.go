@@ -23,7 +23,8 @@ const (
 	maxShards      = 4096
 	maxMaxShards   = 100_000 // what a leader plans in less than a second
 	minSplitBytes  = MiB
-	maxNameBytes   = 63 // a DNS label: names become host names in Kubernetes
+	minSplitAfter  = 10 * time.Second // the leader looks that often
+	maxNameBytes   = 63               // a DNS label: names become host names in Kubernetes
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
 	minVerify      = time.Second
@@ -244,6 +245,12 @@ func (e Elastic) validate(m *mistakes) {
 	}
 	if e.MaxShards < 1 || e.MaxShards > maxMaxShards {
 		m.addf("--max-shards %d: use 1 to %d", e.MaxShards, maxMaxShards)
+	}
+	if e.SplitAfter < minSplitAfter {
+		m.addf("--split-after %s: at least %s, which is how often the load is looked at", e.SplitAfter, minSplitAfter)
+	}
+	if e.MergeAfter < e.SplitAfter {
+		m.addf("--merge-after (%s) must not be shorter than --split-after (%s)", e.MergeAfter, e.SplitAfter)
 	}
 	for _, f := range []struct {
 		name string
