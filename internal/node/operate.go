@@ -118,9 +118,12 @@ func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*opera
 	switch r := o.Request.(type) {
 	case operate.Split:
 		if s, ok := m.Shard(r.Shard); ok && len(r.At) == 0 {
-			at, err := n.middle(ctx, &s)
+			at, keys, err := n.middle(ctx, s.Range)
 			if err != nil {
 				return nil, err
+			}
+			if at == "" {
+				return nil, &operate.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
 			}
 			r.At = []string{at}
 			o.Request = r
@@ -132,14 +135,15 @@ func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*opera
 	return operate.Judge(c, o)
 }
 
-// middle returns where a shard is to be cut so that both parts have about as many
-// keys.
-func (n *Node) middle(ctx context.Context, s *shard.Shard) (string, error) {
-	reading, err := n.router.Read(ctx, router.ReadRequest{Range: s.Range, Serializable: true, MaxStaleness: router.AnyAge})
+// middle returns where a range is to be cut so that both parts have about as many
+// keys, "" when there are too few to tell, and how many there are. It asks the
+// copies of the range, not etcd.
+func (n *Node) middle(ctx context.Context, r kv.Range) (at string, keys int, err error) {
+	reading, err := n.router.Read(ctx, router.ReadRequest{Range: r, Serializable: true, MaxStaleness: router.AnyAge})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	cutter, keys := shard.NewCutter([]kv.Range{s.Range}, 2), 0
+	cutter := shard.NewCutter([]kv.Range{r}, 2)
 	err = reading.Each(ctx, router.Options{KeysOnly: true, ChunkBytes: 64 << 10}, func(chunk []*kv.KeyValue) error {
 		for _, item := range chunk {
 			cutter.Add(string(item.Key()))
@@ -148,12 +152,12 @@ func (n *Node) middle(ctx context.Context, s *shard.Shard) (string, error) {
 		return nil
 	})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if cuts := cutter.Cuts(); len(cuts) > 0 {
-		return cuts[0], nil
+		at = cuts[0]
 	}
-	return "", &operate.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
+	return at, keys, nil
 }
 
 // voters returns who votes; nil when nobody who knows answers. Who does not vote

@@ -64,11 +64,8 @@ func report(node shard.NodeID, s *shardwatchv1.StatusResponse) placement.Report 
 	return r
 }
 
-// halve returns a key that cuts the keys of r in two.
+// halve returns a key that cuts the keys of r in two, "" when they are too few.
 func (n *Node) halve(ctx context.Context, r kv.Range) (string, error) {
-	cuts, err := n.cut(ctx, shard.Spec{Ranges: []kv.Range{r}, Shards: 2})
-	if err != nil || len(cuts) == 0 {
-		return "", err
-	}
-	return cuts[0], nil
+	at, _, err := n.middle(ctx, r)
+	return at, err
 }
