@@ -94,7 +94,7 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 		cmd.PrintErrf("cachenode: %s sets nothing: there is no such setting\n", name)
 	}
 	err = errors.Join(err, s.cfg.Validate())
-	if tlsconf.Readable("policy", s.cfg.Policy) == nil { // else that is among the mistakes
+	if tlsconf.Readable("--policy", s.cfg.Policy) == nil { // else that is among the mistakes
 		_, wrong := access.Check(s.cfg.Policy)
 		err = errors.Join(err, wrong)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"sync/atomic"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/config"
@@ -15,37 +16,48 @@ import (
 // nil: no TLS there.
 type material struct {
 	etcd, client, peer, http *tlsconf.Material
+	// tokens: the policy takes them, and whoever has one needs no certificate.
+	tokens atomic.Bool
 }
 
-func loadMaterial(cfg config.Config) (m material, err error) {
-	var errs [4]error
+func loadMaterial(cfg config.Config) (*material, error) {
+	var (
+		m    material
+		errs [4]error
+	)
 	m.etcd, errs[0] = cfg.EtcdTLS()
 	m.client, errs[1] = cfg.ClientMaterial()
 	m.peer, errs[2] = cfg.PeerMaterial()
 	m.http, errs[3] = cfg.HTTPMaterial()
-	return m, errors.Join(errs[:]...)
+	return &m, errors.Join(errs[:]...)
+}
+
+// clientAuth is what the client port wants of who comes.
+func (m *material) clientAuth() tls.ClientAuthType {
+	if m.tokens.Load() {
+		return tls.VerifyClientCertIfGiven
+	}
+	return tls.RequireAndVerifyClientCert
 }
 
 // secure sets the certificates of the ports.
-func (m material) secure(cfg config.Config, nc *node.Config) (err error) {
+func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
 	if m.client != nil {
-		auth := tls.RequireAndVerifyClientCert
 		if cfg.Policy != "" {
 			p, err := access.Check(cfg.Policy)
 			if err != nil {
 				return err
 			}
-			if p.Tokens != nil { // whoever has one need not have a certificate
-				auth = tls.VerifyClientCertIfGiven
-			}
+			m.tokens.Store(p.Tokens != nil)
 		}
-		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, auth, "h2", "http/1.1"); err != nil {
+		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, m.clientAuth, "h2", "http/1.1"); err != nil {
 			return err
 		}
 	}
 	if m.http != nil {
 		// Some paths are for everybody: see telemetry.Serve.
-		if nc.HTTPTLS, err = m.http.Server(tls.VersionTLS12, tls.VerifyClientCertIfGiven, "h2", "http/1.1"); err != nil {
+		some := func() tls.ClientAuthType { return tls.VerifyClientCertIfGiven }
+		if nc.HTTPTLS, err = m.http.Server(tls.VersionTLS12, some, "h2", "http/1.1"); err != nil {
 			return err
 		}
 	}
@@ -61,7 +73,7 @@ func (m material) secure(cfg config.Config, nc *node.Config) (err error) {
 }
 
 // parts are what is read again while the node runs.
-func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
+func (m *material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 	for _, p := range []struct {
 		what string
 		*tlsconf.Material
@@ -71,7 +83,13 @@ func (m material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 		}
 	}
 	if cfg.Policy != "" {
-		parts = append(parts, reload.Part{What: "policy", Files: n.PolicyFiles, Load: n.ReloadPolicy})
+		parts = append(parts, reload.Part{What: "policy", Files: n.PolicyFiles, Load: func() error {
+			if err := n.ReloadPolicy(); err != nil {
+				return err
+			}
+			m.tokens.Store(n.TakesTokens())
+			return nil
+		}})
 	}
 	if cfg.GossipKeyFile != "" {
 		parts = append(parts, reload.Part{What: "gossip-keys", Files: func() []string { return []string{cfg.GossipKeyFile} }, Load: func() error {

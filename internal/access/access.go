@@ -136,6 +136,10 @@ func (a *Access) Reload() error {
 	return nil
 }
 
+// TakesTokens reports whether the policy takes bearer tokens. A nil Access takes
+// none.
+func (a *Access) TakesTokens() bool { return a != nil && a.state.Load().keys != nil }
+
 // Changed is closed when the policy changes: what was allowed may not be any
 // more. Take it before you ask. For a nil Access it is nil.
 func (a *Access) Changed() <-chan struct{} {

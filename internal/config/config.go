@@ -188,12 +188,12 @@ const (
 // begin at while everybody may read everything, always with them, or none.
 func StatusPages() []string { return []string{"on", "with-keys", "off"} }
 
-// The names of the TLS flags, for errors of package tlsconf.
+// The TLS flags, for errors of package tlsconf.
 var (
-	etcdTLSNames   = tlsconf.Names{Cert: "etcd-cert", Key: "etcd-key", CA: "etcd-ca"}
-	clientTLSNames = tlsconf.Names{Cert: "tls-cert", Key: "tls-key", CA: "tls-client-ca"}
-	peerTLSNames   = tlsconf.Names{Cert: "peer-tls-cert", Key: "peer-tls-key", CA: "peer-tls-ca"}
-	httpTLSNames   = tlsconf.Names{Cert: "http-tls-cert", Key: "http-tls-key", CA: "http-tls-client-ca"}
+	etcdTLSNames   = tlsconf.Names{Cert: "--etcd-cert", Key: "--etcd-key", CA: "--etcd-ca"}
+	clientTLSNames = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-client-ca"}
+	peerTLSNames   = tlsconf.Names{Cert: "--peer-tls-cert", Key: "--peer-tls-key", CA: "--peer-tls-ca"}
+	httpTLSNames   = tlsconf.Names{Cert: "--http-tls-cert", Key: "--http-tls-key", CA: "--http-tls-client-ca"}
 )
 
 // Defaults returns the settings of a node of which nothing is set. Name and

@@ -209,7 +209,7 @@ func (c Config) validateEtcd(m *mistakes) {
 		m.addf("--etcd-password-file is given but --etcd-user is not: they go together")
 	}
 	if c.Etcd.PasswordFile != "" {
-		m.add(tlsconf.Readable("etcd-password-file", c.Etcd.PasswordFile))
+		m.add(tlsconf.Readable("--etcd-password-file", c.Etcd.PasswordFile))
 	}
 }
 
@@ -348,7 +348,7 @@ func (c Config) validateSecurity(m *mistakes) {
 		m.addf("--http-tls-client-ca is given without --http-tls-cert and --http-tls-key: a port without TLS cannot ask for certificates")
 	}
 	if c.Policy != "" {
-		m.add(tlsconf.Readable("policy", c.Policy))
+		m.add(tlsconf.Readable("--policy", c.Policy))
 	}
 	if c.GossipKeyFile != "" {
 		_, err := c.GossipKeys()
@@ -372,7 +372,7 @@ func (c Config) GossipKeys() ([][]byte, error) {
 	if c.GossipKeyFile == "" {
 		return nil, nil
 	}
-	if err := tlsconf.Readable("gossip-key-file", c.GossipKeyFile); err != nil {
+	if err := tlsconf.Readable("--gossip-key-file", c.GossipKeyFile); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(c.GossipKeyFile)

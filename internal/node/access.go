@@ -34,6 +34,9 @@ func (n *Node) PolicyFiles() []string { return n.access.Files() }
 // force.
 func (n *Node) ReloadPolicy() error { return n.access.Reload() }
 
+// TakesTokens reports whether the policy in force takes bearer tokens.
+func (n *Node) TakesTokens() bool { return n.access.TakesTokens() }
+
 // registerAccess registers what the policy and the audit log tell.
 func (n *Node) registerAccess(m metric.Meter) error {
 	in := &instruments{m: m}

@@ -11,5 +11,5 @@
 // the peer and raft ports where both come from one CA.
 //
 // A Material may be used by any number of goroutines. Every error names the
-// flag and the file.
+// file, and what it was given with.
 package tlsconf

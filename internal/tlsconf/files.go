@@ -18,7 +18,8 @@ type Files struct {
 	CA string
 }
 
-// Names are the flags that Files were given with. They appear in errors only.
+// Names are what Files were given with, such as flags ("--cert"). They appear in
+// errors only.
 type Names struct {
 	Cert, Key, CA string
 }
@@ -33,32 +34,32 @@ func (f Files) Validate(n Names) error {
 	var errs []error
 	switch {
 	case f.Cert != "" && f.Key == "":
-		errs = append(errs, fmt.Errorf("--%s is given but --%s is not: they go together", n.Cert, n.Key))
+		errs = append(errs, fmt.Errorf("%s is given but %s is not: they go together", n.Cert, n.Key))
 	case f.Cert == "" && f.Key != "":
-		errs = append(errs, fmt.Errorf("--%s is given but --%s is not: they go together", n.Key, n.Cert))
+		errs = append(errs, fmt.Errorf("%s is given but %s is not: they go together", n.Key, n.Cert))
 	}
-	for _, x := range []struct{ flag, file string }{{n.Cert, f.Cert}, {n.Key, f.Key}, {n.CA, f.CA}} {
+	for _, x := range []struct{ name, file string }{{n.Cert, f.Cert}, {n.Key, f.Key}, {n.CA, f.CA}} {
 		if x.file != "" {
-			errs = append(errs, Readable(x.flag, x.file))
+			errs = append(errs, Readable(x.name, x.file))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Readable reports, as an error that names the flag, that file cannot be
-// opened or is a directory.
-func Readable(flag, file string) error {
+// Readable reports, as an error that begins with name, such as that of a flag,
+// that file cannot be opened or is a directory.
+func Readable(name, file string) error {
 	f, err := os.Open(file) //nolint:gosec // The operator names the file.
 	if err != nil {
-		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
+		return fmt.Errorf("%s: %s: %w", name, file, cause(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("--%s: %s: %w", flag, file, cause(err))
+		return fmt.Errorf("%s: %s: %w", name, file, cause(err))
 	}
 	if info.IsDir() {
-		return fmt.Errorf("--%s: %s is a directory, not a file", flag, file)
+		return fmt.Errorf("%s: %s is a directory, not a file", name, file)
 	}
 	return nil
 }

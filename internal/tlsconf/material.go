@@ -57,7 +57,7 @@ func (m *Material) Reload() error {
 	if m.files.CA != "" {
 		pool, err := readPool(m.files.CA)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", m.names.CA, err))
+			errs = append(errs, fmt.Errorf("%s: %w", m.names.CA, err))
 		}
 		next.ca = pool
 	}
@@ -67,7 +67,7 @@ func (m *Material) Reload() error {
 			err = inTime(cert.Leaf, time.Now())
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s %s with --%s %s: %w", m.names.Cert, m.files.Cert, m.names.Key, m.files.Key, err))
+			errs = append(errs, fmt.Errorf("%s %s with %s %s: %w", m.names.Cert, m.files.Cert, m.names.Key, m.files.Key, err))
 		}
 		next.cert = &cert
 	}
@@ -124,17 +124,17 @@ func (m *Material) Issued() time.Time {
 // Server returns the configuration of a listener that speaks TLS version min
 // (such as tls.VersionTLS12) or newer, and one of the protocols (ALPN) when
 // there are any. With a CA, auth says what is wanted of clients, in
-// certificates of that CA; without, they need none. It fails without a
-// certificate.
-func (m *Material) Server(min uint16, auth tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
+// certificates of that CA, and is asked with each handshake; without, they need
+// none. It fails without a certificate.
+func (m *Material) Server(min uint16, auth func() tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	if m.now.Load().cert == nil {
-		return nil, fmt.Errorf("a TLS listener needs a certificate: give --%s and --%s", m.names.Cert, m.names.Key)
+		return nil, fmt.Errorf("a TLS listener needs a certificate: give %s and %s", m.names.Cert, m.names.Key)
 	}
 	return renewed(func() *tls.Config {
 		now := m.now.Load()
 		c := &tls.Config{MinVersion: min, Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols}
 		if now.ca != nil {
-			c.ClientCAs, c.ClientAuth = now.ca, auth
+			c.ClientCAs, c.ClientAuth = now.ca, auth()
 			// A ticket would let in, for days, who was let in once.
 			c.SessionTicketsDisabled = true
 		}
@@ -180,7 +180,7 @@ type Peer struct {
 func (m *Material) Peer(allowed SANs) (*Peer, error) {
 	now := m.now.Load()
 	if now.cert == nil || now.ca == nil {
-		return nil, fmt.Errorf("nodes prove themselves to each other both ways: give --%s, --%s and --%s", m.names.Cert, m.names.Key, m.names.CA)
+		return nil, fmt.Errorf("nodes prove themselves to each other both ways: give %s, %s and %s", m.names.Cert, m.names.Key, m.names.CA)
 	}
 	p := &Peer{m, allowed}
 	if err := p.accept(now); err != nil {
@@ -196,7 +196,7 @@ func (p *Peer) accept(now *contents) error {
 	if names.Match(now.cert.Leaf) {
 		return nil
 	}
-	return fmt.Errorf("--%s %s would be refused by the other nodes: it carries %s and must carry %s (--peer-tls-allowed-san)",
+	return fmt.Errorf("%s %s would be refused by the other nodes: it carries %s and must carry %s (--peer-tls-allowed-san)",
 		p.m.names.Cert, p.m.files.Cert, list(namesOf(now.cert.Leaf)), orAny(names))
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
-var names = tlsconf.Names{Cert: "tls-cert", Key: "tls-key", CA: "tls-client-ca"}
+var names = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-client-ca"}
 
 func load(t *testing.T, f certtest.Files) *tlsconf.Material {
 	t.Helper()
@@ -32,7 +32,7 @@ func noCA(f certtest.Files) certtest.Files {
 
 func server(t *testing.T, m *tlsconf.Material) *tls.Config {
 	t.Helper()
-	c, err := m.Server(tls.VersionTLS12, tls.RequireAndVerifyClientCert)
+	c, err := m.Server(tls.VersionTLS12, func() tls.ClientAuthType { return tls.RequireAndVerifyClientCert })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestErrorsNameFlagAndFile(t *testing.T) {
 
 func TestAListenerNeedsACertificate(t *testing.T) {
 	m := load(t, certtest.Files{})
-	if _, err := m.Server(tls.VersionTLS12, tls.NoClientCert); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+	if _, err := m.Server(tls.VersionTLS12, nil); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := m.Peer(nil); err == nil || !strings.Contains(err.Error(), "--tls-client-ca") {
