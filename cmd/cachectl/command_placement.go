@@ -147,8 +147,9 @@ func newDrainCommand(s *session) *cobra.Command {
 		Short: "Take all shards from a node",
 		Long: `drain moves all shards from nodes, and gives them none until cachectl undrain,
 over restarts too. A voter hands its vote to a node that may vote and does not,
-when there is one. A node that is drained still serves the clients that
-are connected to it, and may be stopped when the command has ended.
+when there is one. The watches of its clients go on at other nodes, gently, and a
+client that reaches none of those is served all the same. The node may be stopped
+when the command has ended.
 
 A node that is stopped with SIGTERM does without: it hands its shards on by itself,
 and takes them back when it is there again. Drain before longer work, and before a

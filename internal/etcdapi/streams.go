@@ -76,11 +76,15 @@ type Farewell struct {
 	End func()
 }
 
-// Drain refuses new watch streams, and returns those that are open.
-func (d *Door) Drain() []Farewell {
+// Drain refuses new watch streams from now on.
+func (d *Door) Drain() {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.draining = true
-	d.mu.Unlock()
+}
+
+// Farewells returns the watch streams that are open.
+func (d *Door) Farewells() []Farewell {
 	var out []Farewell
 	for _, s := range d.list() {
 		out = append(out, Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }})

@@ -495,7 +495,8 @@ func TestWatchDrain(t *testing.T) {
 	if n := r.door.Watches(); n != 1 {
 		t.Errorf("%d watches", n)
 	}
-	streams := r.door.Drain()
+	r.door.Drain()
+	streams := r.door.Farewells()
 	if len(streams) != 1 || streams[0].Watches != 1 || streams[0].Client == nil {
 		t.Fatalf("%+v", streams)
 	}

@@ -72,24 +72,31 @@ func (a *alone) cutOff(ctx context.Context) bool {
 			others = append(others, m.Name)
 		}
 	}
+	return len(others) > 0 && !a.n.anyAnswers(ctx, others, func(healthgrpc.HealthCheckResponse_ServingStatus) bool { return true })
+}
+
+// anyAnswers asks some of the others whether they serve, and reports whether one
+// gives an answer that will do.
+func (n *Node) anyAnswers(ctx context.Context, others []shard.NodeID, will func(healthgrpc.HealthCheckResponse_ServingStatus) bool) bool {
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	others = others[:min(len(others), aloneAsked)]
 	ctx, cancel := context.WithTimeout(ctx, aloneAsk)
 	defer cancel()
-	answers := make(chan error, len(others))
+	answers := make(chan bool, len(others))
 	for _, node := range others {
 		go func() {
-			conn, err := a.n.peers.reach(node) // gossip may have given up on all of them
+			conn, err := n.peers.reach(node) // gossip may have given up on all of them
+			var r *healthgrpc.HealthCheckResponse
 			if err == nil {
-				_, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
+				r, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
 			}
-			answers <- err
+			answers <- err == nil && will(r.GetStatus())
 		}()
 	}
 	for range others {
-		if err := <-answers; err == nil {
-			return false
+		if <-answers {
+			return true
 		}
 	}
-	return len(others) > 0
+	return false
 }

@@ -138,9 +138,11 @@ func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 // Endpoints implements router.Shards.
 func (n *Node) Endpoints(nodes []shard.NodeID) []string {
 	var out []string
+	members := n.roster()
 	for _, node := range nodes {
-		if m, ok := n.member(node); ok && node != n.self && !m.Draining && m.State == shard.Alive {
-			out = append(out, m.ClientAddress)
+		i := slices.IndexFunc(members, func(m shard.Member) bool { return m.Name == node })
+		if i >= 0 && node != n.self && !members[i].Draining && members[i].State == shard.Alive {
+			out = append(out, members[i].ClientAddress)
 		}
 	}
 	return out

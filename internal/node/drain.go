@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -63,11 +66,96 @@ func (n *Node) named(m *shard.Map) bool {
 	return false
 }
 
-func (n *Node) accompanied() bool {
-	for _, m := range n.members.Members() {
+// accompanied reports whether others can take over what this node has.
+func (n *Node) accompanied() bool { return len(n.heirs()) > 0 }
+
+// heirs are the nodes that shards and clients can go to.
+func (n *Node) heirs() (out []shard.NodeID) {
+	for _, m := range n.roster() {
 		if m.Name != n.self && m.State == shard.Alive && !m.Draining {
-			return true
+			out = append(out, m.Name)
 		}
 	}
-	return false
+	return out
+}
+
+// roster is what gossip sees, but that whom an operator has drained drains, too.
+func (n *Node) roster() []shard.Member {
+	members := n.members.Members()
+	if m := n.placement.Map(); m != nil && len(m.Drained) > 0 {
+		for i := range members {
+			members[i].Draining = members[i].Draining || m.IsDrained(members[i].Name)
+		}
+	}
+	return members
+}
+
+// While an operator has this node drained and it runs on, its clients are sent
+// to other nodes once those have its shards. New ones are let in, and those that
+// come back, for they may reach no other node: they are sent on again, ever more
+// seldom.
+const (
+	// sendOnLook is how often it is looked whether others have the shards, and
+	// serve.
+	sendOnLook = time.Second
+	// sendOnPause is the shortest time until clients are sent on again, and
+	// sendOnLongest the longest.
+	sendOnPause   = 2 * time.Second
+	sendOnLongest = 10 * time.Minute
+)
+
+// heedMark sends the clients on while the map has this node drained.
+func (n *Node) heedMark(ctx context.Context) error {
+	for n.marked(ctx, true) {
+		drained, undrain := context.WithCancel(ctx)
+		var sending sync.WaitGroup
+		sending.Go(func() { n.sendOn(drained) })
+		n.marked(ctx, false)
+		undrain()
+		sending.Wait()
+	}
+	return nil
+}
+
+// marked waits until the map has this node drained, or has it no longer. It
+// returns false when ctx ends before.
+func (n *Node) marked(ctx context.Context, want bool) bool {
+	for {
+		m, changed := n.placement.Watch()
+		if want == (m != nil && m.IsDrained(n.self)) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (n *Node) sendOn(ctx context.Context) {
+	for pause := time.Duration(0); ; {
+		wait := sendOnLook
+		if n.replaced(ctx) {
+			if watches := n.server.SendOn(ctx); watches > 0 {
+				n.log.Info("drained by an operator: watches sent to other nodes", "watches", watches)
+			}
+			pause = min(max(2*pause, sendOnPause), sendOnLongest)
+			wait = pause
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// replaced reports whether other nodes have the shards of this one, and one of
+// them says that it serves.
+func (n *Node) replaced(ctx context.Context) bool {
+	m := n.placement.Map()
+	return m != nil && !n.named(m) && !n.drained.Load() && n.anyAnswers(ctx, n.heirs(), func(s healthgrpc.HealthCheckResponse_ServingStatus) bool {
+		return s == healthgrpc.HealthCheckResponse_SERVING
+	})
 }

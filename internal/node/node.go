@@ -212,6 +212,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("placement", n.placement.Run)
 	part("shard map", n.followMap)
 	part("announcer", n.announce)
+	part("mark", n.heedMark)
 	part("clock", n.clock.run)
 	part("lineage", n.lineage.run)
 	part("digest", n.digest.run)

@@ -16,29 +16,36 @@ import (
 // Members implements server.Node.
 func (n *Node) Members() []*shardwatchv1.Member {
 	leader, _ := n.placement.Leader()
-	members, placed := n.members.Members(), n.placement.Map()
+	members := n.roster()
 	out := make([]*shardwatchv1.Member, 0, len(members))
 	for i := range members {
 		m := &members[i]
-		m.Draining = m.Draining || placed != nil && placed.IsDrained(m.Name)
 		out = append(out, wire.MemberMessage(m, n.placement.IsVoter(m.Name), m.Name == leader))
 	}
 	return out
 }
 
 // etcdMembers returns the nodes that clients of etcd's API may go to: those
-// that are gone would cost them time.
+// that are gone would cost them time, and those that drain, while there are
+// others, would send them on.
 func (n *Node) etcdMembers() []etcdapi.Member {
-	var out []etcdapi.Member
-	for _, m := range n.members.Members() {
+	var stay, drain []etcdapi.Member
+	for _, m := range n.roster() {
 		if m.State == shard.Dead || m.State == shard.Left {
 			continue
 		}
-		out = append(out, etcdapi.Member{
+		to := &stay
+		if m.Draining {
+			to = &drain
+		}
+		*to = append(*to, etcdapi.Member{
 			Name: m.Name, Client: m.ClientAddress, Peer: m.PeerAddress, TLS: n.cfg.ClientTLS != nil, // all are alike
 		})
 	}
-	return out
+	if len(stay) == 0 {
+		return drain
+	}
+	return stay
 }
 
 // Status implements server.Node.

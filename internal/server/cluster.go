@@ -27,6 +27,7 @@ func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out
 	if err != nil {
 		return wire.Status(err)
 	}
+	goOn := s.srv.goOn()
 	for {
 		changed, policyChanged := s.srv.cfg.Node.Changes(), s.access.Changed() // before the values: nothing is missed
 		if err := caller.Known(out.Context()); err != nil {
@@ -44,6 +45,8 @@ func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out
 		case <-policyChanged:
 		case <-s.srv.left: // who watches needs the map to find where to go
 			return wire.Status(s.srv.goodbye())
+		case <-goOn:
+			return wire.Status(s.srv.elsewhere())
 		case <-out.Context().Done():
 			return out.Context().Err()
 		}

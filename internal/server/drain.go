@@ -42,8 +42,12 @@ func (s *Server) Drain(ctx context.Context) {
 		s.health.Shutdown()
 		defer close(s.left)
 	}
+	if s.cfg.Etcd != nil {
+		s.cfg.Etcd.Drain()
+	}
 	streams := s.allStreams()
-	told := s.sayGoodbye(ctx, s.farewells(streams))
+	told, late := s.sayGoodbye(ctx, s.farewells(streams, s.goodbye()))
+	told += endAll(late)
 	poll := time.NewTicker(drainTick)
 	defer poll.Stop()
 	for {
@@ -64,20 +68,25 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// farewells returns what has to end, one client's after the other's, so that
-// each moves once.
-func (s *Server) farewells(streams []*stream) (out []farewell) {
-	for _, st := range streams {
-		for _, w := range st.list() {
-			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(s.goodbye()) }})
-		}
-	}
+// farewells returns what has to end by either API, one client's after the
+// other's, so that each moves once.
+func (s *Server) farewells(streams []*stream, why error) []farewell {
+	out := nativeFarewells(streams, why)
 	if s.cfg.Etcd != nil {
-		for _, f := range s.cfg.Etcd.Drain() {
+		for _, f := range s.cfg.Etcd.Farewells() {
 			out = append(out, farewell{f.Client, f.Watches, f.End})
 		}
 	}
 	return clientByClient(out)
+}
+
+func nativeFarewells(streams []*stream, why error) (out []farewell) {
+	for _, st := range streams {
+		for _, w := range st.list() {
+			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(why) }})
+		}
+	}
+	return out
 }
 
 // clientByClient returns all in a random order of clients.
@@ -92,8 +101,10 @@ func clientByClient(all []farewell) []farewell {
 	return all
 }
 
-// sayGoodbye ends them, in their order, and returns how many watches that were.
-func (s *Server) sayGoodbye(ctx context.Context, all []farewell) (watches int) {
+// sayGoodbye ends them, in their order, until ctx ends. It returns how many
+// watches that were, and what is left.
+func (s *Server) sayGoodbye(ctx context.Context, all []farewell) (told int, left []farewell) {
+	watches := 0
 	for i := range all {
 		watches += all[i].watches
 	}
@@ -103,18 +114,26 @@ func (s *Server) sayGoodbye(ctx context.Context, all []farewell) (watches int) {
 	}
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
-	began, told := time.Now(), 0
-	for at := 0; at < len(all); {
-		due := dueBy(watches, time.Since(began), took)
-		for ; at < len(all) && told <= due; at++ {
-			told += all[at].watches
-			all[at].end()
+	began := time.Now()
+	for len(all) > 0 {
+		for due := dueBy(watches, time.Since(began), took); len(all) > 0 && told <= due; all = all[1:] {
+			told += all[0].watches
+			all[0].end()
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			took = 0
+			return told, all
 		}
+	}
+	return told, nil
+}
+
+// endAll ends them at once, and returns how many watches that were.
+func endAll(all []farewell) (watches int) {
+	for i := range all {
+		watches += all[i].watches
+		all[i].end()
 	}
 	return watches
 }
@@ -133,13 +152,31 @@ func dueBy(all int, elapsed, took time.Duration) int {
 // etcd's API stay: with WithRequireLeader they are told when data is too old, as
 // by etcd.
 func (s *Server) Abandon(ctx context.Context, why error) (watches int) {
-	var all []farewell
-	for _, st := range s.allStreams() {
-		for _, w := range st.list() {
-			all = append(all, farewell{st.from, 1, func() { w.sendElsewhere(why) }})
-		}
+	told, late := s.sayGoodbye(ctx, clientByClient(nativeFarewells(s.allStreams(), why)))
+	return told + endAll(late)
+}
+
+// SendOn tells every watch, by either API, to go on elsewhere with its position,
+// and then those who follow the shard map, because this node is to have no
+// clients; at Drain's pace, and no more of them once ctx ends. New ones are let
+// in, and those that come back: they may reach no other node.
+func (s *Server) SendOn(ctx context.Context) (watches int) {
+	told, left := s.sayGoodbye(ctx, s.farewells(s.allStreams(), s.elsewhere()))
+	if len(left) > 0 {
+		return told
 	}
-	return s.sayGoodbye(ctx, clientByClient(all))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.moved)
+	s.moved = make(chan struct{})
+	return told
+}
+
+// goOn is closed when SendOn has sent on all watches of that time.
+func (s *Server) goOn() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moved
 }
 
 // sendElsewhere ends the watch because any other node will do better for a while.

@@ -2,11 +2,15 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/server"
@@ -116,4 +120,73 @@ func TestDrainIsPaced(t *testing.T) {
 	if err := <-knows; err == nil {
 		t.Error("the map is still told")
 	}
+}
+
+// A node that an operator has drained sends its clients on one after the other,
+// by either API, and stops when that is undone; who comes to it is served.
+func TestClientsAreSentOn(t *testing.T) {
+	r := startBoth(t)
+	r.server.SetPace(1) // each watch waits for a second
+	const clients = 20
+	var native []*stream
+	for range clients {
+		s := watchOn(t, dial(t, r.clients))
+		s.create(all(1, first))
+		s.created(1)
+		native = append(native, s)
+	}
+	watches := func() int64 { return r.server.Status().GetWatches() }
+
+	ctx, undrain := context.WithCancel(t.Context())
+	told := make(chan int, 1)
+	go func() { told <- r.server.SendOn(ctx) }()
+	eventually(t, "the first is told", func() bool { return watches() < clients })
+	undrain()
+	n := <-told
+	eventually(t, "those who were told are gone", func() bool { return watches() <= int64(clients-n) })
+	if left := watches(); n == clients || left != int64(clients-n) {
+		t.Errorf("%d of %d are told, and %d are left", n, clients, left)
+	}
+	s := watchOn(t, r.conn)
+	s.create(all(1, first))
+	s.created(1)
+
+	r.server.SetPace(1_000_000)
+	etcd, err := etcdserverpb.NewWatchClient(r.conn).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := etcd.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+		CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := etcd.Recv(); err != nil || !m.GetCreated() {
+		t.Fatal(m, err)
+	}
+	shards, err := pb.NewClusterServiceClient(r.conn).WatchShardMap(t.Context(), &pb.WatchShardMapRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shards.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	r.server.SendOn(t.Context())
+	for _, s := range append(native, s) {
+		m, err := s.rpc.Recv()
+		for err == nil && m.GetProgress() != nil { // a slow machine
+			m, err = s.rpc.Recv()
+		}
+		if e := m.GetEnded(); err != nil || e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != first {
+			t.Errorf("a watch got %v, %v", m, err)
+		}
+	}
+	if _, err := etcd.Recv(); !errors.Is(err, rpctypes.ErrGRPCStopped) {
+		t.Errorf("a stream of etcd's API ended with %v", err)
+	}
+	if _, err := shards.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("who follows the map got %v", err)
+	}
+	s.create(all(2, first))
+	s.created(2)
 }

@@ -5,7 +5,7 @@ import shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 // DueBy is dueBy.
 var DueBy = dueBy
 
-// SetPace says how many watches a second Drain sends elsewhere.
+// SetPace says how many watches a second Drain and SendOn send elsewhere.
 func (s *Server) SetPace(watches int) { s.pace = watches }
 
 // BoundOpenings sets how many watches are opened at a time and how many may wait.

@@ -41,7 +41,7 @@ type Server struct {
 	units    *units
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
-	pace     int           // watches that Drain sends elsewhere per second
+	pace     int           // watches that Drain and SendOn send elsewhere per second
 
 	connections atomic.Int64 // open, of clients and peers
 	called      calls        // of clients
@@ -50,6 +50,7 @@ type Server struct {
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
 	draining bool                 // guarded by mu
+	moved    chan struct{}        // guarded by mu; closed by the next SendOn
 	sampled  [2]time.Time         // guarded by mu; when the last sample but one was taken, and the last
 }
 
@@ -71,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), pace: drainPace, openings: newOpenings(), health: health.NewServer()}
+	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: drainPace, openings: newOpenings(), health: health.NewServer()}
 
 	s.pumps.Trail = cfg.Trail
 	s.units = newUnits(&s.cfg)
@@ -209,6 +210,11 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 // goodbye is what streams end with when the node goes away.
 func (s *Server) goodbye() error {
 	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
+}
+
+// elsewhere is what streams end with when the node stays, without clients.
+func (s *Server) elsewhere() error {
+	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: go to another one"}
 }
 
 // tooMany is what a watch over the limit ends with.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -64,7 +63,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 	if !s.srv.enter(st) {
 		cancel()
 		tasks.Close()
-		return wire.Status(&kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"})
+		return wire.Status(s.srv.goodbye())
 	}
 	st.progress.start(st, s.srv.cfg.ProgressInterval)
 	st.crowd.start(st)

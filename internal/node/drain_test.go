@@ -1,0 +1,134 @@
+package node_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// A node that an operator has drained, and that runs on, keeps no clients: by
+// either API they go on at other nodes, from where they were. Who reaches no
+// other node is served, and told to try again. Once it is undrained, clients come
+// to it as before.
+func TestDrainedNodeKeepsNoClients(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, shards(2, 2))
+	from := c.put(keys(16)...) + 1
+	c.ready()
+	c.settled(2, 2)
+	ctx := within(t)
+
+	var users []*client.Client
+	var watches []*client.Watcher
+	for range 8 {
+		user := c.client()
+		w := user.Watch(ctx, client.Prefix("/"), client.FromRevision(from))
+		defer w.Close()
+		<-w.Started()
+		users, watches = append(users, user), append(watches, w)
+	}
+	drained := c.busiest()
+	o := operator{t, c.client(c.other(drained))}
+	at := func() int64 {
+		for _, m := range o.status().Members {
+			if m.Member.Name == drained.name && m.Status != nil {
+				return m.Status.Watches
+			}
+		}
+		t.Fatalf("no word of %s", drained.name)
+		return 0
+	}
+	mobile, lonely := etcdClient(t, drained.clients), etcdClient(t, drained.clients)
+	etcds := []clientv3.WatchChan{
+		mobile.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithCreatedNotify()),
+		lonely.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithCreatedNotify()),
+	}
+	for _, w := range etcds {
+		if r := <-w; !r.Created {
+			t.Fatalf("%+v", r)
+		}
+	}
+	mobile.SetEndpoints("http://"+c.nodes[0].clients, "http://"+c.nodes[1].clients, "http://"+c.nodes[2].clients)
+	members := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d nodes for clients of etcd", want), func() error {
+			r, err := mobile.MemberList(ctx)
+			if err == nil && len(r.Members) != want {
+				err = fmt.Errorf("%v", r.Members)
+			}
+			return err
+		})
+	}
+	lists := c.lists()
+
+	o.does(client.DrainNodes{Nodes: []string{drained.name}})
+	eventually(t, "its clients are at other nodes", func() error {
+		if n := at(); n != 1 { // the lonely one's
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
+	members(2)
+	last := c.put(keys(16)...)
+	for i, w := range watches {
+		for want := from; want <= last; want++ {
+			if u, err := w.Next(ctx); err != nil || u.Kind != client.KindBatch || u.Revision != want {
+				t.Fatalf("revision %d at watch %d: %v, %+v", want, i, err, u)
+			}
+		}
+		if s := users[i].Stats(); s.Lists > 0 || s.Units != (client.Units{}) {
+			t.Errorf("a client listed: %+v", s)
+		}
+	}
+	for i, w := range etcds {
+		for want := from; want <= last; {
+			r := <-w
+			if r.Err() != nil {
+				t.Fatalf("revision %d at watch %d of etcd's: %v", want, i, r.Err())
+			}
+			for _, e := range r.Events {
+				if e.Kv.ModRevision != want {
+					t.Fatalf("revision %d at watch %d of etcd's: %v", want, i, e)
+				}
+				want++
+			}
+		}
+	}
+	if n := c.lists() - lists; n > 0 {
+		t.Errorf("%d lists at etcd", n)
+	}
+	stranger, err := native(t, drained).Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Send(create(&pb.CreateWatch{})); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := stranger.Recv(); err != nil || r.GetCreated() == nil {
+		t.Errorf("a new watch is told %v, %v", r, err)
+	}
+
+	o.does(client.UndrainNodes{Nodes: []string{drained.name}})
+	members(3)
+	var back client.Range // that it has again
+	for _, s := range o.status().Map.Shards {
+		if slices.Contains(s.Replicas, drained.name) {
+			back = s.Range
+		}
+	}
+	before := at()
+	eventually(t, "clients come to it again", func() error {
+		w := c.client().Watch(ctx, back)
+		t.Cleanup(w.Close)
+		<-w.Started()
+		if n := at(); n <= before {
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
+}
