@@ -16,6 +16,7 @@ import (
 type Client struct {
 	cfg   Config
 	login *login
+	files *files // nil: none
 	seed  string // decides which of several equal nodes this client prefers
 	born  time.Time
 
@@ -40,16 +41,21 @@ type Client struct {
 }
 
 // New returns a client of the cluster that the endpoints belong to. It
-// connects in the background: an error is about the configuration alone.
+// connects in the background: an error is about the configuration alone, and the
+// files that it names.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	files, err := openFiles(cfg.TLSFiles)
+	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
+		cfg: cfg, login: newLogin(cfg), files: files, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
 		ctx: ctx, cancel: cancel,
 		first: make(chan struct{}),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
@@ -61,6 +67,9 @@ func New(cfg Config) (*Client, error) {
 		return 1
 	})
 	c.wg.Go(c.follow)
+	if files != nil {
+		c.wg.Go(func() { files.follow(ctx, cfg.Logger) })
+	}
 	return c, nil
 }
 
@@ -118,13 +127,18 @@ type Stats struct {
 	Units
 	// Lists counts the lists asked of nodes, those asked again included.
 	Lists int64
+	// TLSError is why what is in [Config.TLSFiles] is not in use, but what was read
+	// before; nil: it is in use.
+	TLSError error
 }
 
 // Stats returns the client's figures as they are now.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load()}
+	s := Stats{
+		Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load(), TLSError: c.files.failing(),
+	}
 	for _, n := range c.nodes {
 		s.Streams += len(n.streams)
 	}
@@ -164,7 +178,7 @@ func (c *Client) nodeLocked(addr string) (*node, error) {
 	if n := c.nodes[addr]; n != nil {
 		return n, nil
 	}
-	conn, err := dial(c.cfg, addr, c.login.options()...)
+	conn, err := dial(c.cfg, c.files, addr, c.login.options()...)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,21 @@ type Config struct {
 	// Endpoints are host:port of some nodes, at least one. The others are
 	// learned. A name may resolve to several addresses.
 	Endpoints []string
-	// TLS is used for every connection; nil: no TLS.
+	// TLS is used for every connection; nil: no TLS, unless TLSFiles say so. What
+	// it holds is what was read when it was made: a program that runs for longer
+	// than its certificates are good names files instead.
 	TLS *tls.Config
+	// TLSFiles name the files of certificates and CAs, which are read again when
+	// they change; the zero value: none. It excludes TLS.
+	TLSFiles TLSFiles
 	// Username and Password are etcd's, where its authentication is on: every
 	// call then carries a token, got through a node and again when it expires.
 	// Without TLS the password can be read on the way.
 	Username, Password string
+	// PasswordFrom returns the password, in place of Password. It is asked each
+	// time that a token is got, from any goroutine: [PasswordFile] is for a
+	// password that something else renews.
+	PasswordFrom func() (string, error)
 	// Token returns the bearer token that a call carries, a JWT, where the nodes
 	// have a policy that takes tokens; nil: calls carry none. It is asked for each
 	// call, from any goroutine: [TokenFile] is for tokens that something else
@@ -33,7 +42,8 @@ type Config struct {
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are added to those of the client.
 	DialOptions []grpc.DialOption
-	// Logger hears when the cluster is lost and found again; nil: nobody.
+	// Logger hears when the cluster is lost and found again, and when TLSFiles
+	// are read again or cannot be used; nil: nobody.
 	Logger *slog.Logger
 	// Silence is how long a node may say nothing before its watches move to
 	// another one. Nodes are asked for a sign of life three times as often.
@@ -74,7 +84,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names every mistake in the configuration at once.
+// Validate names every mistake in the configuration at once. It reads no files:
+// [New] does.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Endpoints) == 0 {
@@ -85,7 +96,13 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("endpoint %q is not host:port", e))
 		}
 	}
-	if (c.Username == "") != (c.Password == "") {
+	if c.TLS != nil && c.TLSFiles != (TLSFiles{}) {
+		errs = append(errs, errors.New("TLS and TLSFiles exclude each other"))
+	}
+	if c.Password != "" && c.PasswordFrom != nil {
+		errs = append(errs, errors.New("give Password or PasswordFrom, not both"))
+	}
+	if (c.Username == "") != (c.Password == "" && c.PasswordFrom == nil) {
 		errs = append(errs, errors.New("user name and password go together"))
 	}
 	if c.Silence != 0 && c.Silence < 300*time.Millisecond {

@@ -39,6 +39,13 @@
 //	                  │ silent, broken, ended
 //	                  └─▶ every watcher of it is placed anew, from its position
 //
+// # Certificates
+//
+// [TLSFiles] name the files of certificates and CAs. They are read again when they
+// change: a program that runs for longer than its certificates are good, as with
+// cert-manager, is not started anew for them. [TokenFile] and [PasswordFile] do the
+// same with a bearer token and with the password of etcd's user.
+//
 // # Concurrency
 //
 // All types may be used from several goroutines. A watcher costs no goroutine

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
@@ -53,6 +54,21 @@ func Example() {
 	// Output:
 	// 2 PUT /demo/a hello
 	// 3 DELETE /demo/a, it was hello
+}
+
+// A controller in Kubernetes, with the Secret of a cert-manager Certificate: what
+// cert-manager renews is used without a restart.
+func ExampleTLSFiles() {
+	const secret = "/etc/shardwatch-client/"
+	c, err := client.New(client.Config{
+		Endpoints: []string{"shardwatch.shardwatch.svc:7400"},
+		TLSFiles:  client.TLSFiles{CA: secret + "ca.crt", Cert: secret + "tls.crt", Key: secret + "tls.key"},
+		Logger:    slog.Default(), // hears of files that cannot be used
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
 }
 
 func ExampleClient_List() {

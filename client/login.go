@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -19,8 +20,9 @@ import (
 // login gets a token of etcd's authentication, through any node, and keeps it:
 // it is good at all of them. Without a user it does nothing.
 type login struct {
-	user, password string
-	turn           chan struct{} // held while logging in
+	user     string
+	password func() (string, error)
+	turn     chan struct{} // held while logging in
 
 	mu    sync.Mutex
 	known bool      // guarded by mu
@@ -28,8 +30,29 @@ type login struct {
 	at    time.Time // when it was got; guarded by mu
 }
 
+// PasswordFile returns a function for [Config.PasswordFrom] that reads the
+// password from a file each time, without the end of its last line: the file may
+// be replaced at any time.
+func PasswordFile(name string) func() (string, error) {
+	return func() (string, error) {
+		text, err := os.ReadFile(name) //nolint:gosec // the program names it
+		if err != nil {
+			return "", err
+		}
+		password := strings.TrimRight(string(text), "\r\n")
+		if password == "" {
+			return "", fmt.Errorf("%s is empty: it should hold a password", name)
+		}
+		return password, nil
+	}
+}
+
 func newLogin(cfg Config) *login {
-	return &login{user: cfg.Username, password: cfg.Password, turn: make(chan struct{}, 1)}
+	password := cfg.PasswordFrom
+	if password == nil {
+		password = func() (string, error) { return cfg.Password, nil }
+	}
+	return &login{user: cfg.Username, password: password, turn: make(chan struct{}, 1)}
 }
 
 // options returns what makes a connection carry the token.
@@ -93,7 +116,11 @@ func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 	if token, ok := l.kept(); ok {
 		return token, nil
 	}
-	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: l.user, Password: l.password})
+	password, err := l.password()
+	if err != nil {
+		return "", fmt.Errorf("log in as %q: %w (%w)", l.user, ErrUnauthenticated, err)
+	}
+	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: l.user, Password: password})
 	if err != nil && !errors.Is(err, rpctypes.ErrGRPCAuthNotEnabled) {
 		return "", fmt.Errorf("log in as %q: %w", l.user, err)
 	}

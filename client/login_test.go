@@ -2,6 +2,9 @@ package client_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -96,6 +99,35 @@ func TestTokenOfAStreamExpires(t *testing.T) {
 	waitStarted(t, third)
 	if s := c.Stats(); s.Streams != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A password that is replaced in its file is used at the next login; while the
+// file is empty, what is said names it.
+func TestPasswordFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := start(t, clienttest.Config{})
+	cluster.Put("/a", "1")
+	c := connect(t, cluster, func(c *client.Config) { c.Username, c.PasswordFrom = "ann", client.PasswordFile(name) })
+	for _, password := range []string{"secret", "another", " with spaces "} {
+		write(password + "\n")
+		cluster.Authenticate(map[string]string{"ann": password})
+		if _, err := c.Get(deadline(t), "/a"); err != nil {
+			t.Errorf("%q: %v", password, err)
+		}
+	}
+	write("\n")
+	cluster.Expire()
+	for what, err := range do(t, c) {
+		if !errors.Is(err, client.ErrUnauthenticated) || !strings.Contains(err.Error(), name+" is empty") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 const (
@@ -30,9 +32,12 @@ type node struct {
 }
 
 // dial builds the connection; nothing is sent yet.
-func dial(cfg Config, addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func dial(cfg Config, files *files, addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if cfg.TLS != nil {
+	switch {
+	case files != nil:
+		creds = tlsconf.Credentials(files.config)
+	case cfg.TLS != nil:
 		creds = credentials.NewTLS(cfg.TLS.Clone())
 	}
 	opts := []grpc.DialOption{

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -52,8 +53,12 @@ func TestRangeWire(t *testing.T) {
 }
 
 func TestConfigNamesEveryMistake(t *testing.T) {
-	err := Config{Endpoints: []string{"host"}, Silence: time.Millisecond, AttemptTimeout: -1, RetryFor: -1, Buffer: -1}.Validate()
-	for _, want := range []string{`"host"`, "silence", "attempt timeout", "retry for", "buffer"} {
+	err := Config{
+		Endpoints: []string{"host"}, Silence: time.Millisecond, AttemptTimeout: -1, RetryFor: -1, Buffer: -1,
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12}, TLSFiles: TLSFiles{CA: "ca.crt"},
+		Username: "ann", Password: "x", PasswordFrom: PasswordFile("password"),
+	}.Validate()
+	for _, want := range []string{`"host"`, "silence", "attempt timeout", "retry for", "buffer", "TLSFiles", "PasswordFrom"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not named in: %v", want, err)
 		}
@@ -61,8 +66,14 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("no endpoints, no error")
 	}
-	if err := (Config{Endpoints: []string{"[::1]:7400", "host:1"}}).Validate(); err != nil {
+	if err := (Config{Endpoints: []string{"[::1]:7400", "host:1"}, Username: "ann", PasswordFrom: PasswordFile("password")}).Validate(); err != nil {
 		t.Error(err)
+	}
+	_, err = New(Config{Endpoints: []string{"host:1"}, TLSFiles: TLSFiles{CA: "none.crt", Cert: "none.crt"}})
+	for _, want := range []string{"TLSFiles: ", "CA: none.crt: no such file", "Cert is given but Key is not"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not said in: %v", want, err)
+		}
 	}
 }
 

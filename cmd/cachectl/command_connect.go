@@ -71,7 +71,7 @@ func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoint
 			return err //nolint:wrapcheck // says what it did
 		}
 		e := etcdEndpoints{scheme: "http://", ca: s.ca, cert: s.cert, key: s.key}
-		if s.tls || s.ca != "" || s.cert != "" {
+		if s.secure() {
 			e.scheme = "https://"
 		}
 		for _, m := range members {

@@ -1,5 +1,6 @@
 // Command cachectl watches, reads and writes keys through a Shardwatch cluster,
-// and shows what the cluster is made of. It uses the public client alone.
+// and shows what the cluster is made of. It asks the cluster by the public client
+// alone.
 //
 // Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
 // line is wrong, 3 a change of the shard map was agreed on and goes on.

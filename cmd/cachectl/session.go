@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 const defaultEndpoint = "127.0.0.1:7400"
@@ -45,14 +44,17 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a watch that has begun goes on")
 	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
-	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes; implies --tls")
-	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate; implies --tls")
+	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes, read again when it changes; implies --tls")
+	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate, read again with --key when it changes; implies --tls")
 	flags.StringVar(&s.key, "key", "", "PEM file with the certificate's private key")
 	flags.StringVar(&s.user, "user", "", "etcd's user, where its authentication is on")
-	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user")
+	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user, read with each login")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), where the nodes have a policy that takes tokens; read again as it is renewed")
 	return s
 }
+
+// secure reports whether TLS is spoken.
+func (s *session) secure() bool { return s.tls || s.ca != "" || s.cert != "" || s.key != "" }
 
 func (s *session) json() bool { return s.output == "json" }
 
@@ -73,7 +75,7 @@ func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Clien
 	err = f(cmd.Context(), c)
 	_ = c.Close() // always nil
 	if errors.Is(err, client.ErrUnavailable) {
-		return &nobodyError{s.endpoints, cfg.TLS != nil, err}
+		return &nobodyError{s.endpoints, s.secure(), err}
 	}
 	return err
 }
@@ -93,12 +95,9 @@ func (s *session) config() (client.Config, error) {
 		return cfg, errors.New("--user and --password-file go together")
 	}
 	if s.passwordFile != "" {
-		text, err := os.ReadFile(s.passwordFile)
-		if err != nil {
+		cfg.PasswordFrom = client.PasswordFile(s.passwordFile)
+		if _, err := cfg.PasswordFrom(); err != nil {
 			return cfg, fmt.Errorf("--password-file: %w", err)
-		}
-		if cfg.Password = strings.TrimRight(string(text), "\r\n"); cfg.Password == "" {
-			return cfg, fmt.Errorf("--password-file: %s is empty", s.passwordFile)
 		}
 	}
 	if s.tokenFile != "" {
@@ -113,35 +112,18 @@ func (s *session) config() (client.Config, error) {
 		}
 	}
 	errs := []error{cfg.Validate()}
+	if _, err := tlsconf.Load(tlsconf.Files{CA: s.ca, Cert: s.cert, Key: s.key}, tlsconf.Names{CA: "--cacert", Cert: "--cert", Key: "--key"}); err != nil {
+		errs = append(errs, err)
+	}
 	if s.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout (%v) must be positive", s.timeout))
-	}
-	if (s.cert == "") != (s.key == "") {
-		errs = append(errs, errors.New("--cert and --key go together"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return client.Config{}, err
 	}
-	if !s.tls && s.ca == "" && s.cert == "" {
-		return cfg, nil
-	}
-	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.ca != "" {
-		pem, err := os.ReadFile(s.ca)
-		if err != nil {
-			return client.Config{}, fmt.Errorf("--cacert: %w", err)
-		}
-		cfg.TLS.RootCAs = x509.NewCertPool()
-		if !cfg.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return client.Config{}, fmt.Errorf("--cacert: %s holds no PEM certificate", s.ca)
-		}
-	}
-	if s.cert != "" {
-		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
-		if err != nil {
-			return client.Config{}, fmt.Errorf("--cert, --key: %w", err)
-		}
-		cfg.TLS.Certificates = []tls.Certificate{pair}
+	cfg.TLSFiles = client.TLSFiles{CA: s.ca, Cert: s.cert, Key: s.key}
+	if s.tls && cfg.TLSFiles == (client.TLSFiles{}) {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return cfg, nil
 }

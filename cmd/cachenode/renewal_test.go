@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 )
@@ -27,6 +31,98 @@ func newAlone(t *testing.T, files certtest.Files, more ...string) (*secureCluste
 	c.start(n)
 	c.ready()
 	return c, n
+}
+
+// A client that names its files outlives its certificate and its CA: when the
+// node is started anew with others it goes on there, its watch too. With a file
+// that is broken it goes on with what that held before, and says so.
+func TestAClientFollowsItsFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs etcd and a node, and waits for files to be read")
+	}
+	first, second := certtest.NewCA(t, "first"), certtest.NewCA(t, "second")
+	const name = "shardwatch.internal" // the node is dialled by its address
+	server := certtest.NewFiles(t, first.Issue(t, "server", name), first)
+	c, n := newAlone(t, server)
+	restart := func() {
+		t.Helper()
+		if code := n.stop(); code != exitDone {
+			t.Fatalf("exit code %d", code)
+		}
+		c.start(n)
+		c.ready()
+	}
+
+	mine := certtest.NewFiles(t, first.Issue(t, "client"), first)
+	config := client.Config{
+		Endpoints: []string{n.client}, RetryFor: 2 * time.Minute,
+		TLSFiles: client.TLSFiles{CA: mine.CA, Cert: mine.Cert, Key: mine.Key, ServerName: name},
+	}
+	var log syncBuffer
+	config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	cl, err := client.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cl.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	w := cl.Watch(ctx, client.Key("/a"))
+	<-w.Started()
+	write := func(value string) {
+		t.Helper()
+		_, err := cl.Get(ctx, "/a") // goes on until there is a connection; a write is sent once
+		if err == nil {
+			_, err = cl.Put(ctx, "/a", []byte(value))
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, &log)
+		}
+		for u, err := range w.Updates() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Kind == client.KindBatch {
+				if got := string(u.Events[0].KV.Value); got != value {
+					t.Fatalf("saw %q, want %q", got, value)
+				}
+				return
+			}
+		}
+	}
+	write("at first")
+
+	// Everything at once: neither side takes what the other had before.
+	for _, f := range []certtest.Files{server, mine} {
+		f.Write(t, second.Issue(t, "again", name))
+		f.Trust(t, second)
+	}
+	restart()
+	write("with other certificates")
+	if !strings.Contains(log.String(), "msg=reloaded what=TLSFiles") {
+		t.Errorf("not told:\n%s", &log)
+	}
+
+	if err := os.WriteFile(mine.CA, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the broken file is seen", func() bool { return cl.Stats().TLSError != nil })
+	restart()
+	write("with those of before")
+	if text := log.String(); !strings.Contains(text, "not reloaded: what was read before stays in use") || !strings.Contains(text, mine.CA+" holds no PEM certificate") {
+		t.Errorf("not told:\n%s", text)
+	}
+	mine.Trust(t, second)
+
+	config.TLSFiles.ServerName, config.RetryFor = "another.internal", time.Nanosecond
+	wrong, err := client.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = wrong.Close() }()
+	if _, err := wrong.Get(ctx, "/a"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "another.internal") {
+		t.Errorf("a node without the name: %v", err)
+	}
 }
 
 // Whether clients need a certificate follows the policy, as long as a node runs:
