@@ -41,13 +41,10 @@ func (n *Node) chain(id shard.ID) []replica.Candidate {
 // and that nobody waits for, and the other way is a list at etcd.
 const warmSilence = 2 * time.Second
 
-// warm returns the nodes that may have the shard already, but for those to avoid.
-func (n *Node) warm(id shard.ID, avoid []shard.NodeID) []replica.Candidate {
+// warm returns the nodes that may have the shard already.
+func (n *Node) warm(id shard.ID) []replica.Candidate {
 	var out []replica.Candidate
 	for _, node := range n.replicasOf(id) {
-		if slices.Contains(avoid, node) {
-			continue
-		}
 		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, Silence: warmSilence})
 	}
 	return out

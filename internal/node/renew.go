@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -13,7 +12,7 @@ import (
 type renewal struct {
 	wrong *cache.Cache
 	id    shard.ID
-	avoid []shard.NodeID
+	avoid []string
 	begun chan bool // capacity 1: whether it was
 }
 
@@ -21,15 +20,15 @@ type renewal struct {
 // wrong may be anywhere in it. Those who watch or read there are served by others
 // until the new one is loaded, and lose nothing; so do nodes that follow it.
 func (s *store) renew(ctx context.Context, r renewal) {
-	m := s.n.placement.Map()
-	sh, ok := m.Shard(r.id)
+	m := s.acted.Load() // that the wrong one is of, if it is still here
 	s.mu.Lock()
 	old := s.replicas[r.id]
-	if !ok || old == nil || old.cache != r.wrong || !slices.Contains(sh.Replicas, s.n.self) {
+	if old == nil || old.cache != r.wrong {
 		s.mu.Unlock()
 		r.begun <- false // it has gone already
 		return
 	}
+	sh, _ := m.Shard(r.id)
 	delete(s.replicas, r.id)
 	s.mu.Unlock()
 	old.stop()

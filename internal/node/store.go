@@ -390,13 +390,14 @@ func (s *store) dropLocked(h *held) {
 
 // start runs a new replica, which begins with seed, or else has past. It takes its
 // state from none of those to avoid.
-func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []shard.NodeID) *held {
+func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []string) *held {
 	cfg := s.n.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
 	id := sh.ID
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },
-		Warm:       func() []replica.Candidate { return s.n.warm(id, avoid) },
+		Warm:       func() []replica.Candidate { return s.n.warm(id) },
+		Avoid:      avoid,
 		Noticed:    s.n.story.noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id)),
 	})

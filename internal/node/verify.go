@@ -30,13 +30,19 @@ type verifier struct {
 	// turn is held while a state is summed up: one at a time, so that all together
 	// take no more than verifyShare.
 	turn  chan struct{}
-	hints chan shard.ID // copies of this node that are said to differ
+	hints chan hint // copies of this node that are said to differ
 
 	mu      sync.Mutex
 	shards  map[shard.ID]*verified // guarded by mu
 	history map[string]struct{}    // guarded by mu; what was logged and still is so
 
 	rounds, differences, quarantines, bytes, busy atomic.Int64 // busy in nanoseconds
+}
+
+// hint says that a copy of this node differs from another one, or from etcd.
+type hint struct {
+	id   shard.ID
+	etcd bool
 }
 
 // verified is what is known of a copy.
@@ -67,7 +73,7 @@ const (
 
 func newVerifier(n *Node) *verifier {
 	return &verifier{
-		n: n, turn: make(chan struct{}, 1), hints: make(chan shard.ID, 256),
+		n: n, turn: make(chan struct{}, 1), hints: make(chan hint, 256),
 		shards: make(map[shard.ID]*verified), history: make(map[string]struct{}),
 	}
 }
@@ -77,6 +83,7 @@ func newVerifier(n *Node) *verifier {
 func (v *verifier) run(ctx context.Context) error {
 	for {
 		id, pause := v.next()
+		etcd := false
 		var due <-chan time.Time
 		if pause > 0 {
 			due = time.After(pause)
@@ -84,13 +91,14 @@ func (v *verifier) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case id = <-v.hints:
+		case h := <-v.hints:
+			id, etcd = h.id, h.etcd
 		case <-due:
 		}
 		if id == 0 {
 			continue // nothing here yet
 		}
-		if err := v.round(ctx, id); err != nil && ctx.Err() == nil {
+		if err := v.round(ctx, id, etcd); err != nil && ctx.Err() == nil {
 			v.n.log.Debug("copies were not compared", "shard", uint64(id), "error", err)
 		}
 	}
@@ -165,8 +173,9 @@ func (v *verifier) mine() []shard.ID {
 	return out
 }
 
-// round compares one shard and sees to what is wrong.
-func (v *verifier) round(ctx context.Context, id shard.ID) error {
+// round compares one shard and sees to what is wrong. With etcd it compares this
+// node's copy with that, too, due or not.
+func (v *verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	m := v.n.placement.Map()
@@ -182,7 +191,7 @@ func (v *verifier) round(ctx context.Context, id shard.ID) error {
 	if held == nil || !held.ready() {
 		return nil
 	}
-	out, err := v.examine(ctx, m, &sh, v.etcdDue(id))
+	out, err := v.examine(ctx, m, &sh, v.etcdDue(id) || etcd)
 	if err != nil {
 		return err
 	}
@@ -201,7 +210,7 @@ func (v *verifier) round(ctx context.Context, id shard.ID) error {
 		case c.node == v.n.self:
 			return v.quarantine(ctx, id, held.cache, out)
 		default:
-			v.point(ctx, c.node, id)
+			v.point(ctx, c.node, id, c.etcd)
 		}
 	}
 	return nil
@@ -266,11 +275,11 @@ func (v *verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 	}
 }
 
-// point tells a node that its copy differs.
-func (v *verifier) point(ctx context.Context, node shard.NodeID, id shard.ID) {
+// point tells a node that its copy differs, from another one or from etcd.
+func (v *verifier) point(ctx context.Context, node shard.NodeID, id shard.ID, etcd bool) {
 	conn, err := v.n.peers.conn(node)
 	if err == nil {
-		_, err = peerv1.NewPeerServiceClient(conn).Recheck(ctx, &peerv1.RecheckRequest{ShardId: uint64(id), Node: string(v.n.self)})
+		_, err = peerv1.NewPeerServiceClient(conn).Recheck(ctx, &peerv1.RecheckRequest{ShardId: uint64(id), Node: string(v.n.self), Etcd: etcd})
 	}
 	if err != nil {
 		v.n.log.Warn("a node could not be told that its copy is wrong", "shard", uint64(id), "replica", string(node), "error", wire.Error(err))
@@ -278,19 +287,22 @@ func (v *verifier) point(ctx context.Context, node shard.NodeID, id shard.ID) {
 }
 
 // Recheck implements server.Verifier.
-func (n *Node) Recheck(id shard.ID, _ shard.NodeID) {
+func (n *Node) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
+	n.log.Debug("the copy of a shard is said to differ", "shard", uint64(id), "peer", string(from), "etcd", etcd)
 	select {
-	case n.verifier.hints <- id:
+	case n.verifier.hints <- hint{id, etcd}:
 	default: // it is asked for again
 	}
 }
 
-// quarantine has the copy of this node loaded anew.
+// quarantine has the copy of this node loaded anew, and not from one that is like it.
 func (v *verifier) quarantine(ctx context.Context, id shard.ID, wrong *cache.Cache, out *finding) error {
 	r := renewal{wrong: wrong, id: id, begun: make(chan bool, 1)}
+	own := out.of(v.n.self)
 	for _, c := range out.copies {
-		if c.wrong && c.node != v.n.self {
-			r.avoid = append(r.avoid, c.node)
+		alike := c.sum != nil && own != nil && len(own.sum.Differ(c.sum)) == 0
+		if c.node != v.n.self && (c.wrong || alike) {
+			r.avoid = append(r.avoid, string(c.node))
 		}
 	}
 	select {
@@ -303,7 +315,6 @@ func (v *verifier) quarantine(ctx context.Context, id shard.ID, wrong *cache.Cac
 		if begun {
 			v.quarantines.Add(1)
 			v.note(id, func(k *verified) { k.equal = time.Time{} })
-			v.n.Recheck(id, v.n.self) // as soon as it is loaded
 		}
 	case <-ctx.Done():
 	}
@@ -345,9 +356,9 @@ func (n *Node) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(
 		}
 		for _, c := range out.copies { // what was found by hand is healed, too
 			if c.wrong && c.node == n.self {
-				n.Recheck(sh.ID, n.self)
+				n.Recheck(sh.ID, n.self, c.etcd)
 			} else if c.wrong {
-				n.verifier.point(ctx, c.node, sh.ID)
+				n.verifier.point(ctx, c.node, sh.ID, c.etcd)
 			}
 		}
 	}

@@ -32,6 +32,7 @@ type copied struct {
 	sum   *cache.Digest // nil: there is none
 	err   error         // why
 	wrong bool
+	etcd  bool // that showed in the comparison with etcd
 }
 
 // keyDifference is a key that a copy has otherwise.
@@ -62,7 +63,7 @@ func (f *finding) compared() int {
 }
 
 // examine compares all copies of a shard at one revision, and one of them with
-// etcd when asked to.
+// etcd when asked to: that of this node, if it has one.
 func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, etcd bool) (*finding, error) {
 	var out *finding
 	var err error
@@ -78,7 +79,7 @@ func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, e
 	if err != nil || !etcd {
 		return out, err
 	}
-	for i := range out.copies {
+	for _, i := range v.ownFirst(out) {
 		c := &out.copies[i]
 		if c.sum == nil || c.wrong {
 			continue
@@ -94,15 +95,10 @@ func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, e
 // that answers.
 func (v *verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (*finding, error) {
 	out := &finding{copies: make([]copied, len(sh.Replicas)), decided: true}
-	order := make([]int, 0, len(sh.Replicas))
 	for i, node := range sh.Replicas {
 		out.copies[i].node = node
-		if node == v.n.self { // at hand
-			order = slices.Insert(order, 0, i)
-		} else {
-			order = append(order, i)
-		}
 	}
+	order := v.ownFirst(out)
 	req := v.request(m, sh)
 	if len(order) > 0 && out.copies[order[0]].node == v.n.self {
 		// The others can begin when it is known at which revision.
@@ -141,6 +137,19 @@ func (v *verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (
 		return nil, fmt.Errorf("shard %d: no copy can be compared: %w", sh.ID, out.copies[0].err)
 	}
 	return out, nil
+}
+
+// ownFirst returns the order in which copies are asked for: first the one at hand.
+func (v *verifier) ownFirst(out *finding) []int {
+	order := make([]int, 0, len(out.copies))
+	for i := range out.copies {
+		if out.copies[i].node == v.n.self {
+			order = slices.Insert(order, 0, i)
+		} else {
+			order = append(order, i)
+		}
+	}
+	return order
 }
 
 func (v *verifier) request(m *shard.Map, sh *shard.Shard) *peerv1.DigestRequest {
@@ -354,7 +363,7 @@ func (v *verifier) withEtcd(ctx context.Context, m *shard.Map, sh *shard.Shard, 
 	}
 	out.etcd = true
 	for _, k := range keysOf(r) {
-		c.wrong = true
+		c.wrong, c.etcd = true, true
 		out.differences = append(out.differences, keyDifference{k.Key, c.node, k.ModRevision})
 	}
 	out.more = out.more || r.GetMore()

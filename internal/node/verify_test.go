@@ -193,6 +193,11 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	}
 	bad.heals(all[5], c.machineOf(sh.Replicas[0]))
 	// Both copies have it wrong, in the same way: only etcd can tell.
+	served, err := bad.encoded(all[5])
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := bytes.Clone(served) // what is flipped is the node's memory
 	for _, name := range sh.Replicas {
 		c.machineOf(name).flip(all[5])
 	}
@@ -202,6 +207,17 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	if got := verify(true, uint64(sh.ID)); !got[0].Differs() || !slices.ContainsFunc(got[0].Differences, func(d client.KeyDifference) bool { return string(d.Key) == all[5] }) {
 		t.Errorf("%+v", got[0])
 	}
+	// The one that was told takes nothing of the other, and is what that one is
+	// then compared with.
+	eventually(t, "both are healed", func() error {
+		verify(false, uint64(sh.ID))
+		for _, name := range sh.Replicas {
+			if got, err := c.machineOf(name).encoded(all[5]); err != nil || !bytes.Equal(got, right) {
+				return fmt.Errorf("%s has %q, %w", name, got, err)
+			}
+		}
+		return nil
+	})
 	if err := user.Verify(within(t), client.VerifyRequest{Shards: []uint64{99}}, func(client.VerifiedShard) error { return nil }); err == nil || !strings.Contains(err.Error(), "there is no shard 99") {
 		t.Errorf("an unknown shard: %v", err)
 	}
@@ -214,7 +230,7 @@ func TestRecheckBeforeTheMapIsKnown(t *testing.T) {
 	c := newCluster(t, 2, 1, shards(2, 2))
 	c.etcd = etcdtest.Start(t)
 	c.nodes[1].start() // does not vote, and waits for the one that does
-	c.nodes[1].node.Recheck(1, "node-1")
+	c.nodes[1].node.Recheck(1, "node-1", false)
 	c.nodes[0].start()
 	c.ready()
 }

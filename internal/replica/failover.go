@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -38,6 +40,9 @@ type Failover struct {
 	// Warm returns nodes that may have the state and the window already, for a
 	// cache that has nothing; best first.
 	Warm func() []Candidate
+	// Avoid are nodes that a cache which has nothing takes nothing of: theirs is
+	// wrong. Once it has loaded, it follows them like others.
+	Avoid []string
 	// Noticed is told of changes of the source; nil: nobody is. It must not
 	// block.
 	Noticed func(Notice)
@@ -148,6 +153,7 @@ func (f *Failover) called() <-chan struct{} {
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time), stale: make(map[string]time.Time)}
+		r.bare.Store(req.From == 0)
 		defer f.set("", false, nil)
 		if req.From == 0 && !r.warm(ctx) {
 			return
@@ -177,6 +183,7 @@ type run struct {
 	yield   func(kv.Update, error) bool
 	began   time.Time
 	updates int
+	bare    atomic.Bool // the consumer has no state yet; changed by Follow alone
 	// hung are candidates that fell silent without closing the stream, until
 	// when: to ask one again at once would cost as long as noticing it did.
 	hung map[string]time.Time
@@ -196,6 +203,9 @@ const hungFor = 3 * time.Second
 // false when the consumer does not want more.
 func (r *run) warm(ctx context.Context) bool {
 	for _, c := range r.f.Warm() {
+		if r.avoids(c) {
+			continue
+		}
 		more, ready := true, false
 		var revision kv.Revision
 		for u, err := range c.Source.Follow(ctx, r.req) {
@@ -218,12 +228,16 @@ func (r *run) warm(ctx context.Context) bool {
 			return false
 		case ready:
 			r.req.From = revision + 1
+			r.bare.Store(false)
 			r.f.notice(Notice{What: StateTaken, Source: c.Name, Began: r.began, Revision: revision}, r.req.Range)
 			return true
 		}
 	}
 	return true
 }
+
+// avoids reports whether the state is needed, and must not come from c.
+func (r *run) avoids(c Candidate) bool { return r.bare.Load() && slices.Contains(r.f.Avoid, c.Name) }
 
 // round tries the candidates in order and follows the first that will do,
 // until it is lost. It reports false when Follow must end.
@@ -233,7 +247,7 @@ func (r *run) round(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if now := time.Now(); now.Before(r.hung[c.Name]) || now.Before(r.stale[c.Name]) {
+		if now := time.Now(); now.Before(r.hung[c.Name]) || now.Before(r.stale[c.Name]) || r.avoids(c) {
 			gone.open = true
 			continue
 		}
@@ -415,6 +429,7 @@ func (r *run) one(ctx context.Context, c Candidate) (more, got bool, err error) 
 				continue
 			}
 			r.req.From = begun + 1
+			r.bare.Store(false)
 			r.updates++
 		case kv.UpdateBatch:
 			r.req.From = max(r.req.From, u.Batch.Revision+1)
@@ -464,7 +479,7 @@ func (r *run) scout(ctx context.Context, c Candidate, stale map[string]time.Time
 			return
 		}
 		for _, b := range candidates[:better] {
-			if time.Now().After(stale[b.Name]) && probe(ctx, b, r.req.Range, r.req.Lineage) {
+			if time.Now().After(stale[b.Name]) && !r.avoids(b) && probe(ctx, b, r.req.Range, r.req.Lineage) {
 				r.f.notice(Notice{What: BetterSource, Source: b.Name}, r.req.Range)
 				leave(errBetter)
 				return

@@ -29,6 +29,7 @@ type script struct {
 	mute   bool          // guarded by mu; it begins and brings nothing
 	young  bool          // guarded by mu; what it has is not old yet
 	floor  kv.Revision   // guarded by mu
+	slow   time.Duration // guarded by mu; how long its state takes
 	change chan struct{} // guarded by mu; closed when one of the above changes
 	opened int           // guarded by mu
 }
@@ -60,7 +61,7 @@ func (s *script) fail(err error) { s.set(func(s *script) { s.err = err }) }
 func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		s.mu.Lock()
-		err, mute, floor, change := s.err, s.mute, s.floor, s.change
+		err, mute, floor, slow, change := s.err, s.mute, s.floor, s.slow, s.change
 		s.opened++
 		s.mu.Unlock()
 		from := req.From
@@ -74,8 +75,17 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		case from == 0:
 			from = s.world.head() + 1
 		}
-		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from}, nil) ||
-			!yield(kv.Update{Kind: kv.UpdateReady}, nil) {
+		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from}, nil) {
+			return
+		}
+		if req.From == 0 {
+			select {
+			case <-time.After(slow):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !yield(kv.Update{Kind: kv.UpdateReady}, nil) {
 			return
 		}
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -258,7 +268,7 @@ func TestFailover(t *testing.T) {
 				t.Fatal(b.ended)
 			}
 			b.etcd.fail(nil)
-			time.Sleep(1400 * time.Millisecond)
+			time.Sleep(3 * longPause / 2) // the longest that it does not look
 			synctest.Wait()
 			if b.mu.Lock(); b.bad != nil || b.next < 6000 {
 				t.Errorf("at %d: %v", b.next, b.bad)
@@ -345,6 +355,23 @@ func TestFailover(t *testing.T) {
 			b.check(t, "owner")
 			if second, etcd := b.second.asked(), b.etcd.asked(); second != 1 || etcd != 0 {
 				t.Errorf("second was asked %d times, etcd %d times", second, etcd)
+			}
+		},
+		"a state that is wrong is not taken, and events are": func(t *testing.T) {
+			b := newBench(0, func(b *bench) {
+				b.warm = []Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}}
+				b.f.Avoid = []string{"owner", "second"}
+				b.etcd.slow = 3 * time.Second
+			})
+			defer b.stop()
+			time.Sleep(2 * time.Second)
+			if owner, second := b.owner.asked(), b.second.asked(); owner+second > 0 {
+				t.Errorf("while the state comes, owner was asked %d times, second %d times", owner, second)
+			}
+			time.Sleep(3 * time.Second)
+			b.check(t, "owner")
+			if n := b.etcd.asked(); n != 1 {
+				t.Errorf("etcd was asked %d times for its state", n)
 			}
 		},
 		"a hung source is not asked again at once": func(t *testing.T) {

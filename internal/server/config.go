@@ -71,8 +71,8 @@ type Verifier interface {
 	// Digest sums up this node's copy for another one.
 	Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error)
 	// Recheck has this node look at its copy again, soon: another node finds that
-	// it differs. It does not block.
-	Recheck(id shard.ID, from shard.NodeID)
+	// it differs, from etcd or from another copy. It does not block.
+	Recheck(id shard.ID, from shard.NodeID, etcd bool)
 	// Verify compares all copies of shards, none: of all, and tells what came of
 	// each. It fails with a *kv.InvalidError when there is no such shard.
 	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error

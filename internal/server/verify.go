@@ -29,7 +29,7 @@ func (s *peerService) Digest(ctx context.Context, r *peerv1.DigestRequest) (*pee
 // Recheck implements peerv1.PeerServiceServer.
 func (s *peerService) Recheck(_ context.Context, r *peerv1.RecheckRequest) (*peerv1.RecheckResponse, error) {
 	if v := s.srv.cfg.Verifier; v != nil {
-		v.Recheck(shard.ID(r.GetShardId()), shard.NodeID(r.GetNode()))
+		v.Recheck(shard.ID(r.GetShardId()), shard.NodeID(r.GetNode()), r.GetEtcd())
 	}
 	return &peerv1.RecheckResponse{}, nil
 }

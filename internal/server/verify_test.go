@@ -23,7 +23,7 @@ func (inspector) Digest(context.Context, *peerv1.DigestRequest) (*peerv1.DigestR
 	return nil, &kv.NotHereError{}
 }
 
-func (inspector) Recheck(shard.ID, shard.NodeID) {}
+func (inspector) Recheck(shard.ID, shard.NodeID, bool) {}
 
 func (inspector) Verify(_ context.Context, ids []shard.ID, _ bool, tell func(*pb.VerifyResponse) error) error {
 	return tell(&pb.VerifyResponse{Checked: 1, Total: 1, ShardId: uint64(ids[0]), Differences: []*pb.KeyDifference{

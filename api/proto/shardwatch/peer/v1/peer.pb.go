@@ -1818,7 +1818,9 @@ type RecheckRequest struct {
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The node that found it, for logs.
-	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// It differs from etcd, and perhaps from no other copy.
+	Etcd          bool `protobuf:"varint,3,opt,name=etcd,proto3" json:"etcd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1865,6 +1867,13 @@ func (x *RecheckRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *RecheckRequest) GetEtcd() bool {
+	if x != nil {
+		return x.Etcd
+	}
+	return false
 }
 
 // RecheckResponse says that the node has heard it.
@@ -2031,10 +2040,11 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tKeyDigest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12!\n" +
 	"\fmod_revision\x18\x02 \x01(\x03R\vmodRevision\x12\x12\n" +
-	"\x04hash\x18\x03 \x01(\x06R\x04hash\"?\n" +
+	"\x04hash\x18\x03 \x01(\x06R\x04hash\"S\n" +
 	"\x0eRecheckRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"\x11\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
+	"\x04etcd\x18\x03 \x01(\bR\x04etcd\"\x11\n" +
 	"\x0fRecheckResponse2\xf9\x06\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +

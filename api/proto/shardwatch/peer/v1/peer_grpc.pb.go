@@ -65,8 +65,8 @@ type PeerServiceClient interface {
 	// Digest sums up the state of a shard at one revision, for another node to
 	// compare. It takes as long as the bounded share of the CPU makes it.
 	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error)
-	// Recheck tells that the node's copy of a shard differs from another. The node
-	// judges for itself, soon.
+	// Recheck tells that the node's copy of a shard differs from another, or from
+	// etcd. The node judges for itself, soon.
 	Recheck(ctx context.Context, in *RecheckRequest, opts ...grpc.CallOption) (*RecheckResponse, error)
 }
 
@@ -236,8 +236,8 @@ type PeerServiceServer interface {
 	// Digest sums up the state of a shard at one revision, for another node to
 	// compare. It takes as long as the bounded share of the CPU makes it.
 	Digest(context.Context, *DigestRequest) (*DigestResponse, error)
-	// Recheck tells that the node's copy of a shard differs from another. The node
-	// judges for itself, soon.
+	// Recheck tells that the node's copy of a shard differs from another, or from
+	// etcd. The node judges for itself, soon.
 	Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
