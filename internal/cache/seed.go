@@ -201,6 +201,34 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	return s
 }
 
+// Since returns what has happened in r from a revision on, and up to which, as far
+// as caches know that have r together. They may run. It fails with ErrNotReady when
+// they do not cover r, and with a *kv.CompactedError when they do not reach back to
+// from.
+func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch, progress kv.Revision, err error) {
+	parts := cover(r, true, caches)
+	if parts == nil {
+		return nil, 0, ErrNotReady
+	}
+	known := make([]*History, len(parts))
+	for i, p := range parts {
+		x, err := p.c.export()
+		if err != nil {
+			return nil, 0, err
+		}
+		if x.Floor > from {
+			return nil, 0, &kv.CompactedError{Requested: from, Floor: x.Floor}
+		}
+		h := &History{Progress: x.Snapshot.Revision, Floor: from, DeltaFloor: from, Batches: slices.Collect(x.Since(from - 1))}
+		known[i] = h.Part(p.r)
+	}
+	all := Unite(known...)
+	if all == nil { // they have not come to from
+		return nil, from - 1, nil
+	}
+	return all.Batches, all.Progress, nil
+}
+
 // rootsOf returns the states of the oldest revision in [from, to] that all parts
 // keep, and that; nil when there is none.
 func rootsOf(parts []part, from, to kv.Revision) (roots []*tree, at kv.Revision) {

@@ -367,3 +367,47 @@ func TestExportMakesAnEqual(t *testing.T) {
 		<-done
 	}
 }
+
+// Caches that have a range together tell what has happened in it, as far as all of
+// them are.
+func TestSinceIsOfOneMoment(t *testing.T) {
+	left, right := small(nil), small(nil)
+	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}
+	a, b := loaded(left, 10), loaded(right, 10)
+	for _, one := range []kv.Batch{puts(11, "a"), puts(12, "b"), puts(14, "c")} {
+		a.apply(&one)
+	}
+	for _, one := range []kv.Batch{puts(12, "x", "y"), puts(13, "z")} {
+		b.apply(&one)
+	}
+	whole := kv.Range{Start: "b", End: "z"}
+	for _, c := range []struct {
+		from, progress kv.Revision
+		want           []string
+	}{
+		{11, 13, []string{"12 b x y"}},
+		{12, 13, []string{"12 b x y"}},
+		{13, 13, nil},
+		{14, 13, nil}, // b has not come there
+	} {
+		batches, progress, err := Since(whole, c.from, a, b)
+		var got []string
+		for _, one := range batches {
+			what := fmt.Sprint(one.Revision)
+			for _, e := range one.Events {
+				what += " " + string(e.KV.Key())
+			}
+			got = append(got, what)
+		}
+		if err != nil || progress != c.progress || !slices.Equal(got, c.want) {
+			t.Errorf("from %d: %q up to %d, %v; want %q up to %d", c.from, got, progress, err, c.want, c.progress)
+		}
+	}
+	var compacted *kv.CompactedError
+	if _, _, err := Since(whole, 10, a, b); !errors.As(err, &compacted) || compacted.Floor != 11 {
+		t.Errorf("before the floor: %v", err)
+	}
+	if _, _, err := Since(whole, 11, a); !errors.Is(err, ErrNotReady) {
+		t.Errorf("of a half: %v", err)
+	}
+}

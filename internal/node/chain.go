@@ -41,9 +41,10 @@ func (n *Node) chain(id shard.ID) []replica.Candidate {
 // and that nobody waits for, and the other way is a list at etcd.
 const warmSilence = 2 * time.Second
 
-// warm returns the nodes that may have the shard already.
+// warm returns the nodes that may have the shard already, and before them what was
+// here in its place until now.
 func (n *Node) warm(id shard.ID) []replica.Candidate {
-	var out []replica.Candidate
+	out := n.store.forebears()
 	for _, node := range n.replicasOf(id) {
 		out = n.appendPeer(out, node, replica.Peer{Shard: id, Self: n.self, Silence: warmSilence})
 	}

@@ -108,7 +108,7 @@ func (s *store) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *held {
 	id := sh.ID
 	return s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.relays(id) },
-		Warm:       func() []replica.Candidate { return nil },
+		Warm:       s.forebears,
 		Noticed:    s.n.story.noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id), "relay", true),
 	})

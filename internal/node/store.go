@@ -28,6 +28,7 @@ type store struct {
 	version  uint64                    // guarded by mu; of the map that replicas are of; 0: none yet
 	closed   bool                      // guarded by mu
 	acted    atomic.Pointer[shard.Map] // that replicas are of; changes under mu
+	going    atomic.Pointer[forebears] // that others inherit from at the moment; nil: none
 	ctx      context.Context           //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
@@ -181,7 +182,9 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	}
 	past := s.n.history.load(m, mine)
 	// What goes serves until what comes in its place is as far.
-	replicas, relays := s.succeed(ctx, m, mine, gone, past)
+	from := &forebears{lineage: m.Lineage, caches: gone.caches(m.Lineage)}
+	s.going.Store(from)
+	replicas, relays := s.succeed(ctx, m, mine, gone, from.caches, past)
 	s.mu.Lock()
 	for _, h := range gone.held {
 		if s.replicas[h.id] == h {
@@ -206,6 +209,7 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	s.mu.Unlock()
 	s.moved.ring()
 	gone.end()
+	s.going.Store(nil)
 	for _, h := range replicas {
 		s.running.Go(func() { s.welcome(h) })
 	}
@@ -220,13 +224,12 @@ const handOver = time.Second
 // are watches of shards that other nodes have now. All of them inherit from
 // those that go, as far as these have what they need, and are as far as they are
 // when it returns, or nearly so.
-func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone estate, past map[shard.ID]*cache.History) (replicas, relays []*held) {
+func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone estate, from []*cache.Cache, past map[shard.ID]*cache.History) (replicas, relays []*held) {
 	var starting, following errgroup.Group
 	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
 	limit, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
 	var mu sync.Mutex
-	from := gone.caches(m.Lineage)
 	come := func(list *[]*held, h *held) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -234,7 +237,7 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 		following.Go(func() error {
 			ctx, cancel := s.whileThere(limit, h)
 			defer cancel()
-			h.overtake(ctx, from)
+			h.overtake(ctx, s.n.self, from)
 			return nil
 		})
 	}
@@ -282,15 +285,16 @@ func (s *store) whileThere(ctx context.Context, h *held) (context.Context, conte
 	return ctx, cancel
 }
 
-// overtake waits until the cache has a source and is where others are that have
-// a part of its range. One that has inherited nothing is not waited for.
-func (h *held) overtake(ctx context.Context, others []*cache.Cache) {
+// overtake waits until the cache has a source, other than those on this node that
+// it comes of, and is where others are that have a part of its range. One that has
+// inherited nothing is not waited for.
+func (h *held) overtake(ctx context.Context, self shard.NodeID, others []*cache.Cache) {
 	if !h.ready() {
 		return
 	}
 	for {
 		changed := h.source.Changed() // before Current: nothing is missed
-		if name, _ := h.source.Current(); name != "" {
+		if name, _ := h.source.Current(); name != "" && name != string(self) {
 			break
 		}
 		select {
@@ -410,6 +414,9 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 	cfg.OtherHistory = func(err error) { s.n.cfg.Etcd.Suspect(cfg.Lineage, err) }
 	cfg.Applied = func(b *kv.Batch) {
 		from, _ := source.Current()
+		if from == string(s.n.self) { // its forebears have told
+			return
+		}
 		s.n.trail.Applied(cfg.Lineage, b.Revision, trail.Hop{
 			Shard: uint64(id), Relay: cfg.Stateless, Source: from, Received: b.Received, Applied: time.Now(),
 		})

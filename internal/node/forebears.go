@@ -1,0 +1,74 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+)
+
+// forebears are caches that go, as a source of what they still hear of: those that
+// inherit from them begin to follow etcd a moment later, and when it is compacted
+// in that moment it has no more what came meanwhile.
+type forebears struct {
+	lineage uint64
+	caches  []*cache.Cache
+}
+
+// forebears returns those of now as candidates.
+func (s *store) forebears() []replica.Candidate {
+	if f := s.going.Load(); f != nil && len(f.caches) > 0 {
+		return []replica.Candidate{{Name: string(s.n.self), Source: f}}
+	}
+	return nil
+}
+
+// Follow implements replica.Source. It waits until there is something new, tells
+// it, and ends.
+func (f *forebears) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		batches, progress, err := f.since(ctx, req)
+		if err != nil {
+			if ctx.Err() == nil {
+				yield(kv.Update{}, err)
+			}
+			return
+		}
+		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: req.From - 1, Floor: req.From}, nil) || !yield(kv.Update{Kind: kv.UpdateReady, Revision: req.From - 1}, nil) {
+			return
+		}
+		for _, b := range batches {
+			if !yield(kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b}, nil) {
+				return
+			}
+		}
+		yield(kv.Update{Kind: kv.UpdateProgress, Revision: progress}, nil)
+	}
+}
+
+func (f *forebears) since(ctx context.Context, req kv.FollowRequest) (batches []*kv.Batch, progress kv.Revision, err error) {
+	if req.Lineage != f.lineage {
+		return nil, 0, &kv.LineageError{Requested: req.Lineage, Current: f.lineage}
+	}
+	nothing := &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "what was here before the range has nothing new"}
+	if req.From == 0 {
+		return nil, 0, nothing
+	}
+	soon, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	for _, c := range f.caches {
+		if c.Range().Overlaps(req.Range) {
+			c.Demand(req.From)
+			_ = c.WaitProgress(soon, req.From) // how far it came is seen below
+		}
+	}
+	batches, progress, err = cache.Since(req.Range, req.From, f.caches...)
+	if errors.Is(err, cache.ErrNotReady) || err == nil && progress < req.From {
+		err = nothing
+	}
+	return batches, progress, err
+}
