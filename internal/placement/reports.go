@@ -54,12 +54,18 @@ type nodeReport struct {
 
 type copyReport struct {
 	ShardReport
-	rate float64 // events per second between this report and the one before
+	rate  float64   // events per second, as counted last; 0: not yet
+	from  int64     // the events that are counted from
+	since time.Time // when they were told
 }
 
 // reportLife is how long a report counts: a node that tells nothing for longer is
 // not known.
 const reportLife = time.Minute
+
+// rateOver is for how long events are counted at least. Nodes on which something
+// loads are asked more often: what comes in bursts would be seen at its peaks alone.
+const rateOver = reportEvery - fillEvery
 
 // caughtUpWithin is how many entries of the raft log one may be behind that is
 // caught up: a barrier is written every second, and a report takes a moment.
@@ -86,11 +92,14 @@ func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 			node.shards[s.Shard] = c
 		}
 		for id, c := range node.shards {
-			old, ok := before.shards[id]
-			if d := now.Sub(before.at).Seconds(); ok && d > 0 && c.Events >= old.Events { // another copy counts from 0 again
-				c.rate = float64(c.Events-old.Events) / d
-				node.shards[id] = c
+			c.from, c.since = c.Events, now
+			if old, ok := before.shards[id]; ok && c.Events >= old.Events { // another copy counts from 0 again
+				c.rate, c.from, c.since = old.rate, old.from, old.since
+				if d := now.Sub(old.since); d >= rateOver {
+					c.rate, c.from, c.since = float64(c.Events-old.from)/d.Seconds(), c.Events, now
+				}
 			}
+			node.shards[id] = c
 		}
 		next.by[report.Node] = node
 	}

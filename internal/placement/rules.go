@@ -80,7 +80,8 @@ func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now ti
 // Notice returns the history after a look at the map and the members. Shards that
 // were not there at the last look rest like those that were moved: their caches
 // have only just begun. So do all at a leader's first look: what the one before has
-// moved may be loading still.
+// moved may be loading still. Newcomers that do not have their shard any more are
+// forgotten: they would never tell that it is loaded.
 func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) History {
 	if h.nextID < m.NextID {
 		h.changed = maps.Clone(h.changed)
@@ -94,6 +95,7 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 		}
 	}
 	h.nextID = m.NextID
+	h.fills = h.stillHere(m)
 	states := stateOf(members)
 	missing := make(map[shard.NodeID]time.Time)
 	for _, s := range m.Shards {
@@ -109,6 +111,23 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 	}
 	h.missing = missing
 	return h
+}
+
+// stillHere returns the fills of newcomers that m still gives their shards.
+func (h History) stillHere(m *shard.Map) map[shard.ID]fill {
+	if len(h.fills) == 0 {
+		return nil
+	}
+	fills := make(map[shard.ID]fill, len(h.fills))
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		f := h.fills[s.ID]
+		f.newcomers = slices.DeleteFunc(slices.Clone(f.newcomers), func(n shard.NodeID) bool { return !slices.Contains(s.Replicas, n) })
+		if len(f.newcomers) > 0 {
+			fills[s.ID] = f
+		}
+	}
+	return fills
 }
 
 // filling returns the nodes that newcomers may be loading on.

@@ -394,6 +394,36 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	}
 }
 
+// A newcomer from which its shard was taken again, or whose shard is gone, is no
+// longer waited for.
+func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: 10 * time.Minute, MaxFills: 2, MaxNodeFills: 2}
+	start := time.Unix(1000, 0)
+	m := testMap(t, "a", "b")
+	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
+	apply := func(c shard.Change) {
+		t.Helper()
+		var err error
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	three := shard.Assign{Moves: []shard.Move{{Shard: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {Shard: 2, Replicas: []shard.NodeID{"a", "b", "c"}}}}
+	h := History{}.Notice(m, members, start).Record(m, Decision{Moves: three.Moves}, members, start)
+	apply(three)
+	now := start.Add(time.Minute)
+	h = h.Notice(m, members, now)
+	h.reports = h.reports.Add(now, 0, []Report{{Node: "c"}})
+	if got := r.filling(h, now); !slices.Equal(got, []shard.NodeID{"c"}) {
+		t.Errorf("loads: %v", got)
+	}
+	apply(shard.Assign{Moves: []shard.Move{{Shard: 1, Replicas: []shard.NodeID{"a", "b"}}}})
+	apply(shard.Split{Shard: 2, At: []string{"x"}})
+	if got := r.filling(h.Notice(m, members, now), now); len(got) > 0 {
+		t.Errorf("waits for %v", got)
+	}
+}
+
 // Whatever the reason of a move is, the only node that has all of a shard keeps it
 // until another one has loaded.
 func TestRulesKeepTheLastWarmCopy(t *testing.T) {
@@ -494,6 +524,22 @@ func TestReports(t *testing.T) {
 	}
 	if r = r.Add(start.Add(2*reportLife), 0, nil); len(r.Loads()) > 0 {
 		t.Errorf("reports live for ever: %+v", r.Loads())
+	}
+}
+
+// A node on which something loads is asked once a second. What comes to it in bursts
+// is no more for that.
+func TestBurstsAreNotTakenForTheRate(t *testing.T) {
+	var r *Reports
+	events := int64(0)
+	for second := range 120 {
+		if second%5 == 0 {
+			events += 50
+		}
+		r = r.Add(time.Unix(1000+int64(second), 0), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: events}}}})
+		if rate := r.Loads()[1].Events; second > 10 && (rate < 5 || rate > 15) {
+			t.Fatalf("after %d seconds: %v events per second of 10", second, rate)
+		}
 	}
 }
 
