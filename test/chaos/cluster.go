@@ -45,9 +45,9 @@ type Cluster struct {
 // spares is how many there are.
 const spares = 2
 
-// newCluster describes the nodes of a run over an etcd and starts none. It puts
-// each on a host, when there are any.
-func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
+// newCluster describes the nodes of a run over an etcd, with more flags than
+// usual, and starts none. It puts each on a host, when there are any.
+func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
 	n := cfg.Nodes + spares
 	addrs, err := nodetest.FreePorts(n * each)
@@ -85,6 +85,7 @@ func newCluster(cfg Config, bin string, etcdEndpoints []string, hosts []*host) (
 		if slices.Contains(c.Nodes, node) {
 			args = append(args, "--bootstrap-expect", strconv.Itoa(min(cfg.Nodes, 3)))
 		}
+		args = append(args, flags...)
 		for _, other := range c.Nodes {
 			if other != node {
 				args = append(args, "--join", other.gossip)
@@ -296,16 +297,22 @@ func (c *Cluster) logs(bytes int64) string {
 // progress returns the newest revision up to which the node has everything, of
 // any shard.
 func (n *Node) progress(ctx context.Context) (newest int64, err error) {
+	replicas, err := n.replicas(ctx)
+	for _, r := range replicas {
+		newest = max(newest, r.GetProgress())
+	}
+	return newest, err
+}
+
+// replicas returns what the node says of its copies of shards.
+func (n *Node) replicas(ctx context.Context) ([]*pb.ReplicaStatus, error) {
 	conn, err := n.dial()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	r, err := pb.NewClusterServiceClient(conn).Status(ctx, &pb.StatusRequest{})
-	for _, replica := range r.GetReplicas() {
-		newest = max(newest, replica.GetProgress())
-	}
-	return newest, err
+	return r.GetReplicas(), err
 }

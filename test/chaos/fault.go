@@ -27,6 +27,8 @@ type Fault struct {
 	// ends the run.
 	Inject func(ctx context.Context, s *Scene) (heal, error)
 
+	// Flags are flags of the nodes, besides the usual ones; nil: none.
+	Flags func(Config) []string
 	// Shards is how many times as many shards there may be as at first, with those
 	// that others take over from; 0: as many.
 	Shards int
@@ -83,7 +85,7 @@ func (f Fault) unmet() error {
 // Faults returns all faults, in the order of the table.
 func Faults() []Fault {
 	return slices.Concat(
-		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), mapFaults(), twoFaults(),
+		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), mapFaults(), loadFaults(), twoFaults(),
 	)
 }
 

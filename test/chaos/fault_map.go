@@ -93,7 +93,11 @@ func (c *mapChanger) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	what, change := c.next(m)
+	loaded, err := c.s.Cluster.loaded(ctx)
+	if err != nil {
+		return err
+	}
+	what, change := c.next(m, loaded)
 	if change == nil {
 		return nil
 	}
@@ -106,15 +110,20 @@ func (c *mapChanger) once(ctx context.Context) error {
 	return nil
 }
 
-// next returns a change of m; nil when what was drawn cannot be had.
-func (c *mapChanger) next(m *shard.Map) (what string, change shard.Change) {
+// copies are the shards that each node has loaded.
+type copies map[shard.NodeID]map[shard.ID]bool
+
+// next returns a change of m; nil when what was drawn cannot be had. Like the
+// leader's and an operator's, it gives nothing to a node that has not loaded what it
+// has: that would have to list at etcd.
+func (c *mapChanger) next(m *shard.Map, loaded copies) (what string, change shard.Change) {
 	i := c.rng.IntN(len(m.Shards))
 	s := &m.Shards[i]
 	switch n := len(m.Shards); {
 	case c.rng.IntN(3) == 0:
-		return "move", c.move(s)
+		return "move", c.move(s, loaded)
 	case n >= c.least+c.least/2 || n > c.least && c.rng.IntN(2) == 0:
-		return "merge", c.merge(m, i)
+		return "merge", merge(m, i, loaded)
 	}
 	key := c.s.keys.any(c.rng)
 	if at, ok := m.Find(key); ok && key > at.Range.Start {
@@ -124,12 +133,14 @@ func (c *mapChanger) next(m *shard.Map) (what string, change shard.Change) {
 }
 
 // merge merges a shard with the next one, on the nodes that have both.
-func (c *mapChanger) merge(m *shard.Map, i int) shard.Change {
+func merge(m *shard.Map, i int, loaded copies) shard.Change {
 	if i+1 == len(m.Shards) {
 		return nil
 	}
 	a, b := &m.Shards[i], &m.Shards[i+1]
-	both := slices.DeleteFunc(slices.Clone(a.Replicas), func(n shard.NodeID) bool { return !slices.Contains(b.Replicas, n) })
+	both := slices.DeleteFunc(slices.Clone(a.Replicas), func(n shard.NodeID) bool {
+		return !slices.Contains(b.Replicas, n) || !loaded[n][a.ID] || !loaded[n][b.ID]
+	})
 	if len(both) == 0 || a.Range.End != b.Range.Start {
 		return nil
 	}
@@ -138,9 +149,9 @@ func (c *mapChanger) merge(m *shard.Map, i int) shard.Change {
 
 // move gives a shard another owner, or takes a replica away, which the planner
 // brings back.
-func (c *mapChanger) move(s *shard.Shard) shard.Change {
+func (c *mapChanger) move(s *shard.Shard, loaded copies) shard.Change {
 	next := slices.Clone(s.Replicas)
-	if len(next) < 2 {
+	if len(next) < 2 || slices.ContainsFunc(next, func(n shard.NodeID) bool { return !loaded[n][s.ID] }) {
 		return nil
 	}
 	if c.rng.IntN(2) == 0 && len(next) > 2 {
@@ -267,6 +278,25 @@ func (n *Node) fullMap(ctx context.Context) (*shard.Map, error) {
 		return nil, err
 	}
 	return shard.DecodeMap(r.GetMap())
+}
+
+// loaded returns which shards the nodes have loaded.
+func (c *Cluster) loaded(ctx context.Context) (copies, error) {
+	out := copies{}
+	for _, n := range c.Nodes {
+		replicas, err := n.replicas(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask %s what it has loaded: %w", n.Name, err)
+		}
+		has := map[shard.ID]bool{}
+		for _, r := range replicas {
+			if r.GetReady() && !r.GetRelay() {
+				has[shard.ID(r.GetShardId())] = true
+			}
+		}
+		out[shard.NodeID(n.Name)] = has
+	}
+	return out, nil
 }
 
 // propose has the voters agree on a change.

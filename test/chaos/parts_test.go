@@ -2,16 +2,19 @@ package chaos
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 func TestProcessLives(t *testing.T) {
@@ -42,6 +45,51 @@ func TestProcessLives(t *testing.T) {
 	}
 	if err := (&process{name: "nothing", bin: "/does/not/exist", log: log}).start(); err == nil {
 		t.Fatal("started nothing")
+	}
+}
+
+func TestFaultsThatNeedOthersHaveASiteOfTheirOwn(t *testing.T) {
+	cfg := Defaults()
+	cfg.Faults, cfg.Cycles = []string{"kill", "hot", "restore-older", "pause-2s"}, 8
+	cfg.Members = 3
+	var got []string
+	for _, s := range sites(cfg) {
+		what := fmt.Sprint(s.members, len(s.flags) > 0)
+		for _, f := range s.faults {
+			what += " " + f.Name
+		}
+		got = append(got, what)
+	}
+	if want := []string{"3 false kill pause-2s kill pause-2s", "3 true hot hot", "1 false restore-older restore-older"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// What changed a map is told by its size and its newest ID alone.
+func TestMapChanges(t *testing.T) {
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
+		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}, Replicas: [][]shard.NodeID{{"a"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := m
+	for i, c := range []struct {
+		change         shard.Change
+		splits, merges int
+	}{
+		{shard.Split{Shard: 1, At: []string{"m"}}, 1, 0},
+		{shard.Split{Shard: 3, At: []string{"t"}}, 2, 0},
+		{shard.Merge{Shards: []shard.ID{2, 4}, Replicas: []shard.NodeID{"a"}}, 2, 1},
+		{shard.Assign{Moves: []shard.Move{{Shard: 5, Replicas: []shard.NodeID{"b"}}}}, 2, 1},
+		{shard.Split{Shard: 6, At: []string{"f"}}, 3, 1},
+	} {
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c.change}); err != nil {
+			t.Fatal(err)
+		}
+		if splits, merges := mapChanges(first, m); splits != c.splits || merges != c.merges {
+			t.Errorf("after %d changes: %d splits and %d merges, want %d and %d", i+1, splits, merges, c.splits, c.merges)
+		}
 	}
 }
 
@@ -138,6 +186,24 @@ func TestKindsShareTheWatches(t *testing.T) {
 		if !maps.Equal(has, c.want) || len(order) != len(c.want) {
 			t.Errorf("%v: %v in the order %v", c.apis, has, order)
 		}
+	}
+}
+
+// A node that was started anew counts its lists anew.
+func TestListsOfNodesAddUp(t *testing.T) {
+	var l nodeLists
+	a, b := &Node{}, &Node{}
+	for _, told := range []struct {
+		n     *Node
+		lists float64
+	}{{a, 5}, {b, 1}, {a, 6}, {b, 1}, {a, 2}, {a, 2}} {
+		l.add(told.n, told.lists)
+	}
+	if got := l.take(t.Context(), &Cluster{}); got != 9 {
+		t.Errorf("%d lists, want 9", got)
+	}
+	if got := l.take(t.Context(), &Cluster{}); got != 0 {
+		t.Errorf("%d lists more", got)
 	}
 }
 

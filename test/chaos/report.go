@@ -49,7 +49,8 @@ type Cycle struct {
 	First      []string `json:"first_violations,omitempty"`
 	// Clients are parts by kind of client.
 	Clients []Part `json:"clients"`
-	// ListsAtEtcd are requests for the keys of a range, by nodes.
+	// ListsAtEtcd are requests for the keys of a range, by nodes: as these count
+	// them, or as etcd has logged them when that is more.
 	ListsAtEtcd int `json:"lists_at_etcd"`
 	// ListsPassed are those by clients of etcd's API that nodes passed on.
 	ListsPassed int `json:"lists_passed"`

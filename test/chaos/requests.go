@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 // requestLog counts what a member of etcd is asked, from its own log of
-// requests: the one source that knows whether a Range was a list or a read of
-// the revision. Streamed lists are not in the log; etcd's metrics count them.
-// Nodes do not ask for any: they pass them on.
+// requests: the one source at etcd that knows whether a Range was a list or a read
+// of the revision. It is no more than a sample: of what comes in a second etcd logs
+// the first hundred requests, and every hundredth behind them. Streamed lists are
+// not in the log; etcd's metrics count them. Nodes do not ask for any: they pass
+// them on.
 type requestLog struct {
 	member  *member
 	at      int64   // read up to here
@@ -98,6 +103,60 @@ func (l *requestLog) logged() (c rangeCounts, err error) {
 		l.at += int64(len(line))
 		c.count(line)
 	}
+}
+
+// nodeLists counts the lists that nodes make at etcd, as they tell themselves.
+// What a node does in the moment before it is killed is not in it. The zero
+// nodeLists is ready.
+type nodeLists struct {
+	mu   sync.Mutex
+	told map[*Node]float64 // guarded by mu; counted up to here
+	sum  float64           // guarded by mu; since the last take
+}
+
+// run looks at all nodes again and again, until ctx ends: a node that is started
+// anew counts anew.
+func (l *nodeLists) run(ctx context.Context, c *Cluster) error {
+	for {
+		l.look(ctx, c)
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *nodeLists) look(ctx context.Context, c *Cluster) {
+	for _, n := range slices.Concat(c.Nodes, c.Spares) {
+		m, err := scrape(ctx, "http://"+n.HTTP+"/metrics")
+		if err != nil {
+			continue // it does not run, or not well
+		}
+		l.add(n, m.sum("shardwatch_etcd_lists_total"))
+	}
+}
+
+func (l *nodeLists) add(n *Node, lists float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = map[*Node]float64{}
+	}
+	if lists >= l.told[n] {
+		l.sum += lists - l.told[n]
+	} else {
+		l.sum += lists
+	}
+	l.told[n] = lists
+}
+
+// take returns how many there were since the last call.
+func (l *nodeLists) take(ctx context.Context, c *Cluster) int {
+	l.look(ctx, c)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := int(l.sum)
+	l.sum = 0
+	return n
 }
 
 func (c *rangeCounts) count(line string) {

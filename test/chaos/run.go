@@ -51,28 +51,34 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 type site struct {
 	members int
 	network bool
-	faults  []Fault // one for each cycle
+	flags   []string // of the nodes, besides those of all sites
+	faults  []Fault  // one for each cycle
 }
 
 // perSite bounds the cycles of a site: what happened since its start is kept.
 const perSite = 30
 
 // sites deals the cycles out: the faults take turns, and those that need
-// another etcd than the others have a site of their own.
+// another etcd than the others, or other nodes, have a site of their own.
 func sites(cfg Config) []site {
 	var out []site
-	at := map[int]int{} // the open site, by members
+	at := map[string]int{} // the open site, by what it is
 	for i := range cfg.Cycles {
 		f, _ := faultNamed(cfg.Faults[i%len(cfg.Faults)])
 		members := cfg.Members
 		if f.Needs.Members > 0 {
 			members = f.Needs.Members
 		}
-		n, ok := at[members]
+		var flags []string
+		if f.Flags != nil {
+			flags = f.Flags(cfg)
+		}
+		what := fmt.Sprint(members, flags)
+		n, ok := at[what]
 		if !ok || len(out[n].faults) == perSite {
 			n = len(out)
-			at[members] = n
-			out = append(out, site{members: members})
+			at[what] = n
+			out = append(out, site{members: members, flags: flags})
 		}
 		out[n].faults = append(out[n].faults, f)
 		out[n].network = out[n].network || f.Needs.Network
@@ -131,6 +137,7 @@ type run struct {
 	passing  *clientv3.Client
 
 	watchesAtEtcd atomic.Int64 // the most seen since the last look
+	lists         nodeLists
 }
 
 func (r *run) run(ctx context.Context, store string) (err error) {
@@ -156,6 +163,7 @@ func (r *run) run(ctx context.Context, store string) (err error) {
 	background(func() error { return r.crowd.run(ctx) })
 	background(func() error { return r.joiners.run(ctx) })
 	background(func() error { return r.sample(ctx) })
+	background(func() error { return r.lists.run(ctx, r.cluster) })
 	g.Go(func() error {
 		defer cancel()
 		return r.cycles(ctx)
@@ -214,7 +222,7 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 		return err
 	}
 	say("starting %d nodes with %d shards, %d replicas each", cfg.Nodes, cfg.Shards, cfg.Replicas)
-	if r.cluster, err = newCluster(cfg, cfg.Cachenode, r.etcd.endpoints(), nodeHosts); err != nil {
+	if r.cluster, err = newCluster(cfg, cfg.Cachenode, r.site.flags, r.etcd.endpoints(), nodeHosts); err != nil {
 		return err
 	}
 	if err := r.cluster.Start(); err != nil {
@@ -293,6 +301,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 		return c, err
 	}
 	r.watchesAtEtcd.Store(0)
+	r.lists.take(ctx, r.cluster)
 	r.joiners.gate.open()
 	r.scene.judge = func(ctx context.Context, rev int64) { r.judgeReads(ctx, &c, rev) }
 	compactions := r.load.compactions
@@ -408,7 +417,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	if err != nil {
 		return err
 	}
-	c.ListsAtEtcd, c.ListSample, c.ListsPassed = counts.Lists, counts.Sample, counts.Passed
+	c.ListsAtEtcd, c.ListSample, c.ListsPassed = max(counts.Lists, r.lists.take(ctx, r.cluster)), counts.Sample, counts.Passed
 	for _, m := range r.mirrors {
 		r.found(c, string(nativeClient), m.judge(ctx, r.truth, rev, patience))
 	}

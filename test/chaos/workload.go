@@ -193,6 +193,30 @@ func (w *workload) one(ctx context.Context, rng *rand.Rand) (rev int64, err erro
 	return revisionOf(r), nil
 }
 
+// heat puts keys of one prefix, so many per second, until stop is closed.
+func (w *workload) heat(ctx context.Context, stop <-chan struct{}, prefix, perSecond int) error {
+	ops := make([]clientv3.Op, min(8, w.keys.keys))
+	every := time.Second * time.Duration(len(ops)) / time.Duration(perSecond)
+	return w.write(ctx, stop, rand.New(rand.NewPCG(w.seed, w.runs<<8|254)), every, func(ctx context.Context, rng *rand.Rand) (int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		// All over the prefix, so that a cut parts them, and in order: between the two
+		// shards that it makes, a revision has no other.
+		step := w.keys.keys / len(ops)
+		from := rng.IntN(step)
+		for i := range ops {
+			ops[i] = clientv3.OpPut(w.keys.key(prefix, from+i*step), value(rng))
+		}
+		c, failed := w.kv()
+		r, err := c.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			failed()
+			return 0, err
+		}
+		return r.Header.Revision, nil
+	})
+}
+
 // revisionOf returns etcd's revision in an answer to a write.
 func revisionOf(r clientv3.OpResponse) int64 {
 	switch {
