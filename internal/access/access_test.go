@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -497,6 +498,30 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "", "/Admin/Do", "", nil)
 	if !strings.Contains(out.String(), "identity=cn:ops ") {
 		t.Error(out.String())
+	}
+}
+
+// Who speaks JSON comes through a gateway, and is told apart from it; who comes by
+// himself is not believed what he says of that.
+func TestAuditTellsWhereACallComesFrom(t *testing.T) {
+	direct, gateway := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, bufconn.Listen(1).Addr()
+	for _, tc := range []struct {
+		from net.Addr
+		told []string
+		want string
+	}{
+		{direct, nil, "192.0.2.1:7"},
+		{direct, []string{"192.0.2.2"}, "192.0.2.1:7"},
+		{gateway, []string{"192.0.2.2"}, "192.0.2.2"},
+		{gateway, []string{"192.0.2.3", "192.0.2.3, 192.0.2.2"}, "192.0.2.2"},
+		{gateway, nil, "bufconn"},
+	} {
+		var out bytes.Buffer
+		ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), metadata.MD{"x-forwarded-for": tc.told}), &peer.Peer{Addr: tc.from})
+		access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "sub:ann", "/Admin/Do", "", nil)
+		if !strings.Contains(out.String(), " client="+tc.want+" ") {
+			t.Errorf("%v, %q: %s", tc.from, tc.told, out.String())
+		}
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -97,9 +99,20 @@ func shownBy(ctx context.Context) string {
 	return ""
 }
 
+// clientOf is where a call comes from. Those of the JSON API come from the gateway in
+// this process, which puts the address of its own client behind whatever that
+// client has told of others.
 func clientOf(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
 	}
-	return ""
+	if told := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(told) > 0 && p.Addr.Network() == inProcess {
+		last := told[len(told)-1]
+		return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+	}
+	return p.Addr.String()
 }
+
+// inProcess is the network of connections within this process (grpc's bufconn).
+const inProcess = "bufconn"
