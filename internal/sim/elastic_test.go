@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +14,11 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/sim"
+	"github.com/shardwatch/shardwatch/internal/sim/memetcd"
 )
 
 // mapChange returns a random split, merge or move; nil when the one that was
@@ -237,6 +241,87 @@ func TestScaleUnderLoad(t *testing.T) {
 		c.Settle(10 * time.Second)
 		if n := units(ws); n > 0 {
 			t.Errorf("%d watches had to begin anew", n)
+		}
+	})
+}
+
+// A shard that is written to a lot is split, and one that many watch has another
+// replica, by themselves; when it is over, both are undone. Nothing else changes.
+func TestLoadChangesTheMap(t *testing.T) {
+	tune := func(cfg *node.Config) {
+		cfg.Balance = placement.Balance{
+			Split: true, SplitEvents: 25, MaxShards: 16, Merge: true, ReplicaWatches: 4, MaxExtraReplicas: 1,
+			Patience: 10 * time.Second, MergePatience: 10 * time.Second, MinAge: 20 * time.Second,
+		}
+	}
+	run(t, sim.Config{Nodes: 5, Tune: tune}, func(t *testing.T, c *sim.Cluster) {
+		w := c.Watch("/")
+		first := c.Map()
+		// Two shards together have more than a quarter of what is too much.
+		write := func(stop chan struct{}, txn func(n int) []memetcd.Op) {
+			for n := 0; ; n++ {
+				select {
+				case <-time.After(200 * time.Millisecond):
+				case <-stop:
+					return
+				}
+				if _, err := c.Etcd.Txn(txn(n)...); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		var writers sync.WaitGroup
+		always, hot := make(chan struct{}), make(chan struct{})
+		writers.Go(func() {
+			write(always, func(n int) (ops []memetcd.Op) {
+				for d := range 8 {
+					ops = append(ops, memetcd.OpPut(fmt.Sprintf("/d%d/k%d", d, n%8), fmt.Sprint(n)))
+				}
+				return ops
+			})
+		})
+		writers.Go(func() {
+			write(hot, func(n int) (ops []memetcd.Op) {
+				for k := range 7 {
+					ops = append(ops, memetcd.OpPut(fmt.Sprintf("/d3/k%d", (k+n)%8), fmt.Sprint(n)))
+				}
+				return ops
+			})
+		})
+		ctx, leave := context.WithCancel(context.Background())
+		cl := c.Client("crowd")
+		for range 14 {
+			writers.Go(func() {
+				cw := cl.Watch(ctx, client.Prefix("/d5/"))
+				defer cw.Close()
+				for {
+					if _, err := cw.Next(ctx); err != nil {
+						return
+					}
+				}
+			})
+		}
+		copies := func() int { return len(c.Shard("/d5/k0").Replicas) }
+		c.Await(2*time.Minute, "a split and another replica", func() bool { return len(c.Map().Shards) == 9 && copies() == 4 })
+		time.Sleep(40 * time.Second)
+		if m := c.Map(); m.NextID != first.NextID+2 || len(m.Shards) != 9 || copies() != 4 {
+			t.Errorf("it does not come to rest: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
+		}
+		if c.Shard("/d3/k0").ID == c.Shard("/d3/k7").ID {
+			t.Error("it is not the hot shard that was split")
+		}
+		close(hot)
+		leave()
+		c.Await(2*time.Minute, "a merge and a replica less", func() bool { return len(c.Map().Shards) == 8 && copies() == 3 })
+		time.Sleep(40 * time.Second)
+		if m := c.Map(); m.NextID != first.NextID+3 || len(m.Shards) != 8 || copies() != 3 {
+			t.Errorf("it does not come to rest: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
+		}
+		close(always)
+		writers.Wait()
+		c.Settle(10 * time.Second)
+		if n := units([]*sim.Watcher{w}); n > 0 {
+			t.Error("the watch had to begin anew")
 		}
 	})
 }
