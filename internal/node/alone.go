@@ -28,8 +28,6 @@ type alone struct {
 var errAlone = errors.New("this node is cut off from etcd and from all other nodes")
 
 const (
-	// aloneAsk is how long other nodes have to answer.
-	aloneAsk = 300 * time.Millisecond
 	// aloneAsked is how many are asked: one that answers is enough.
 	aloneAsked = 8
 	// aloneWithin is the time in which clients are sent away, and alonePause the
@@ -80,7 +78,7 @@ func (a *alone) cutOff(ctx context.Context) bool {
 func (n *Node) anyAnswers(ctx context.Context, others []shard.NodeID, will func(healthgrpc.HealthCheckResponse_ServingStatus) bool) bool {
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	others = others[:min(len(others), aloneAsked)]
-	ctx, cancel := context.WithTimeout(ctx, aloneAsk)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.SignOfLife)
 	defer cancel()
 	answers := make(chan bool, len(others))
 	for _, node := range others {

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -27,6 +28,10 @@ import (
 // A probe of memberlist's outlives its Shutdown until it has waited for the
 // answer, for seconds when the machine is busy: nobody can wait for it.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4") // they wait, nearly all of the time
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
@@ -65,6 +70,7 @@ type cluster struct {
 
 	nodes  []*machine
 	stores []*etcd.Client // of all nodes that ever ran
+	ends   sync.Once      // has the nodes end before what they were started with
 }
 
 // machine is where one node runs, and runs again: its addresses and its disk.
@@ -97,12 +103,6 @@ func newCluster(t testing.TB, n, voters int, change func(*node.Config)) *cluster
 	t.Helper()
 	c := &cluster{t: t, voters: voters, change: change, log: &logs{}}
 	t.TempDir() // all of the test's are removed when the first would be: behind the nodes' end
-	t.Cleanup(func() {
-		c.stopAll()
-		if t.Failed() {
-			t.Log(c.log.tail(20_000))
-		}
-	})
 	for i := range n {
 		c.add(fmt.Sprintf("node-%d", i+1))
 	}
@@ -117,6 +117,16 @@ func (c *cluster) add(name string) *machine {
 	}
 	c.nodes = append(c.nodes, m)
 	return m
+}
+
+// end stops all nodes when the test ends.
+func (c *cluster) end() {
+	c.t.Cleanup(func() {
+		c.stopAll()
+		if c.t.Failed() {
+			c.t.Log(c.log.tail(20_000))
+		}
+	})
 }
 
 func (c *cluster) stopAll() {
@@ -170,6 +180,7 @@ func (m *machine) config() node.Config {
 		}
 	}
 	cfg.DataDir, cfg.GossipBind = m.dir, m.chat
+	cfg.SignOfLife = 10 * time.Second // who crashes here refuses connections at once
 	cfg.Logger = slog.New(slog.NewTextHandler(m.c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.TunePlacement = func(p *placement.Config) {
 		p.Heartbeat, p.Election = 500*time.Millisecond, 500*time.Millisecond
@@ -205,9 +216,10 @@ func (m *machine) dialEtcd() *etcd.Client {
 	return store
 }
 
-// start runs the node.
+// start runs the node, until the test ends.
 func (m *machine) start() {
 	m.c.t.Helper()
+	m.c.ends.Do(m.c.end)
 	cfg := m.config()
 	store := m.dialEtcd()
 	m.c.stores, m.store = append(m.c.stores, store), store
@@ -318,6 +330,21 @@ func (c *cluster) settled(shards, replicas int) *shard.Map {
 	return found
 }
 
+// reached waits until every copy is at a revision.
+func (c *cluster) reached(revision int64) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("all copies are at %d", revision), func() error {
+		for _, m := range c.nodes {
+			for _, r := range m.node.Status().GetReplicas() {
+				if r.GetProgress() < revision {
+					return fmt.Errorf("%s: shard %d is at %d", m.name, r.GetShardId(), r.GetProgress())
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // follows fails unless the machine's replicas are loaded, the first of each
 // from etcd and the others from it.
 func (m *machine) follows(sm *shard.Map) error {
@@ -417,10 +444,22 @@ func keys(n int) []string {
 // client connects to the machines, all that run when none is named.
 func (c *cluster) client(machines ...*machine) *client.Client {
 	c.t.Helper()
+	return c.connect(client.Config{}, machines)
+}
+
+// patient is a client that leaves no node because it is silent, which it may be for
+// a while when the machine is busy. It is seldom told progress, too.
+func (c *cluster) patient(machines ...*machine) *client.Client {
+	c.t.Helper()
+	return c.connect(client.Config{Silence: patience}, machines)
+}
+
+func (c *cluster) connect(cfg client.Config, machines []*machine) *client.Client {
+	c.t.Helper()
 	if len(machines) == 0 {
 		machines = c.nodes
 	}
-	cfg := client.Config{RetryFor: patience}
+	cfg.RetryFor = patience
 	for _, m := range machines {
 		cfg.Endpoints = append(cfg.Endpoints, m.clients)
 	}

@@ -128,6 +128,10 @@ type Config struct {
 	// place; 0: for ever.
 	ReplaceVoterAfter time.Duration
 
+	// SignOfLife is how long other nodes have to answer one that asks whether they
+	// serve: one that etcd does not answer, or that is drained.
+	SignOfLife time.Duration
+
 	// Timings for tests; nil: production's.
 	TunePlacement  func(*placement.Config)
 	TuneMembership func(*membership.Config)
@@ -152,6 +156,7 @@ func Defaults() Config {
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
 		Balance: placement.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
 		ReplaceVoterAfter: placement.Defaults().ReplaceVoterAfter,
+		SignOfLife:        300 * time.Millisecond,
 	}
 }
 
@@ -190,6 +195,9 @@ func (c *Config) Validate() error {
 	}
 	if c.VerifyInterval < 0 || c.VerifyEtcdInterval < 0 {
 		errs = append(errs, fmt.Errorf("--verify-interval, --verify-etcd-interval: %v, %v: at least 0", c.VerifyInterval, c.VerifyEtcdInterval))
+	}
+	if c.SignOfLife <= 0 {
+		errs = append(errs, fmt.Errorf("time for a sign of life: %v must be above 0", c.SignOfLife))
 	}
 	if c.DrainTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--drain-timeout: %v must be above 0", c.DrainTimeout))

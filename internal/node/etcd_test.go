@@ -28,7 +28,7 @@ func TestEtcdAway(t *testing.T) {
 	c.settled(2, 2)
 	cl := c.client()
 	w := newCrowd(c)
-	w.watch(cl, "everything", client.Range{}, from)
+	w.watch(c.patient(), "everything", client.Range{}, from)
 	w.reach(c.put(all[0]))
 	eventually(t, "all ages known", func() error {
 		for _, m := range c.nodes {

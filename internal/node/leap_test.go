@@ -107,16 +107,7 @@ func TestLeapOverCompaction(t *testing.T) {
 		t.Errorf("then %v at %d, want %d", u.Kind, u.Revision, at)
 	}
 
-	eventually(t, "all nodes have it", func() error {
-		for _, m := range c.nodes {
-			for _, r := range m.node.Status().GetReplicas() {
-				if r.GetProgress() < head {
-					return fmt.Errorf("%s: shard %d is at %d", m.name, r.GetShardId(), r.GetProgress())
-				}
-			}
-		}
-		return nil
-	})
+	c.reached(head)
 	after := c.stats()
 	if after.Lists != before.Lists {
 		t.Errorf("%d lists", after.Lists-before.Lists)

@@ -133,7 +133,7 @@ func TestOwnerDies(t *testing.T) {
 	for _, m := range c.nodes {
 		w.shapes(c.client(m), from)
 		if m != owner {
-			stayed = append(stayed, w.watch(c.client(m), "stays on "+m.name, client.Range{}, from))
+			stayed = append(stayed, w.watch(c.patient(m), "stays on "+m.name, client.Range{}, from))
 		}
 	}
 	w.watch(c.client(owner, c.other(owner)), "moves", client.Range{}, from)
