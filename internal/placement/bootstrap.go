@@ -89,6 +89,17 @@ func clusterIDOf(servers []raft.Server) string {
 	return uuid.NewSHA1(uuid.MustParse(clusterSpace), []byte(b.String())).String()
 }
 
+// toldCluster returns the cluster of a voter that has its log from others, before
+// there is a map: what those who began it show, or else what they would.
+func toldCluster(members []shard.Member, servers []raft.Server) string {
+	for _, m := range members {
+		if m.ClusterID != "" {
+			return m.ClusterID
+		}
+	}
+	return clusterIDOf(servers)
+}
+
 // foreign returns the cluster that most other members belong to, when it is
 // not ours and outnumbers it. Then it is this node that joined the wrong one.
 func foreign(ours string, self shard.NodeID, members []shard.Member) (theirs string, member shard.NodeID) {

@@ -89,7 +89,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(shard.Planner),
 	}
 	var h History
-	told := false // of the reason not to found
+	told := "" // the reason not to found that was logged last
 	for {
 		membersChanged := p.members.wait()
 		m, mapChanged := p.board.watch()
@@ -97,10 +97,10 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 		var err error
 		if m == nil {
 			again, err = p.found(ctx, r)
-			if err != nil && ctx.Err() == nil && !told {
+			if err != nil && ctx.Err() == nil && err.Error() != told {
 				p.log.Warn("cannot found the cluster yet, trying again", "err", err)
+				told = err.Error()
 			}
-			told = err != nil
 		} else {
 			members, now := p.ourMembers(), time.Now()
 			h = h.Notice(m, members, now)
@@ -165,7 +165,11 @@ func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, e
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ask etcd: %w", err)
 	}
-	f, err := shard.Place(shard.Found{ClusterID: p.ClusterID(), EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}, here)
+	id := p.ClusterID()
+	if id == "" {
+		id = toldCluster(members, r.GetConfiguration().Configuration().Servers)
+	}
+	f, err := shard.Place(shard.Found{ClusterID: id, EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}, here)
 	if err != nil {
 		return time.Time{}, err
 	}

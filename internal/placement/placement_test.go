@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -333,6 +334,45 @@ func TestClusterOnFakeTime(t *testing.T) {
 // A shard with too much load is cut in two, on its nodes first; when the load has
 // gone for long enough, its parts become one again. An operator's move is made, and
 // stays.
+// A voter that was given the log before it saw the others does not know which
+// cluster it is in. It founds that one all the same when it leads.
+func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		c.etcd = errors.New("etcd is away")
+		late := time.Now().Add(time.Minute)
+		c.edit = func(cfg *placement.Config) {
+			self, all := cfg.Name, cfg.Members
+			cfg.Members = func() []shard.Member {
+				return slices.DeleteFunc(all(), func(m shard.Member) bool { return self == "n3" && m.Name != self && time.Now().Before(late) })
+			}
+		}
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+		time.Sleep(2 * time.Minute)
+		id := cmp.Or(nodes[0].p.ClusterID(), nodes[1].p.ClusterID())
+		if last := nodes[2].p.ClusterID(); id == "" || last != "" {
+			t.Fatalf("n1 or n2 knows cluster %q, n3 %q", id, last)
+		}
+		for leader(t, nodes...) != nodes[2] {
+			l := leader(t, nodes...)
+			l.stop()
+			time.Sleep(time.Minute)
+			l.start()
+			time.Sleep(time.Minute)
+		}
+		c.mu.Lock()
+		c.etcd = nil
+		c.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if l := leader(t, nodes...); l != nodes[2] {
+			t.Fatalf("%s leads", l.name)
+		}
+		if m := c.founded(nodes...); m.ClusterID != id {
+			t.Errorf("founded cluster %q, want %q", m.ClusterID, id)
+		}
+	})
+}
+
 func TestLoadSplitsAndMerges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
