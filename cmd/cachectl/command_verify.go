@@ -21,7 +21,8 @@ func newVerifyCommand(s *session) *cobra.Command {
 		Long: `verify compares all copies of each shard at one revision, by digests that their
 nodes compute from the bytes in memory, and prints a line for each shard. With
 --etcd, one copy of each is compared with etcd, too: that reads all keys of these
-shards from etcd, 16 MiB a second at most, with one of the cluster's permits.
+shards from etcd, 16 MiB a second at most, with one of the cluster's permits. Where
+etcd's authentication is on, that is for a --user who may read everything.
 
 Where copies differ it names the node whose copy is wrong, by etcd's word on the
 first keys that differ (or by that of most copies, when etcd does not answer), and

@@ -46,6 +46,7 @@ type Server struct {
 	connections atomic.Int64 // open, of clients and peers
 	called      calls        // of clients
 	orders      atomic.Int64 // of operators, that are followed
+	verifies    atomic.Int64 // calls of Verify, that go on
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu

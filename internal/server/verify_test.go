@@ -2,9 +2,12 @@ package server_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -16,8 +19,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// inspector finds two keys to differ, of whatever shard.
-type inspector struct{}
+// inspector finds two keys to differ, of whatever shard, when it may.
+type inspector struct{ may <-chan struct{} } // nil: at once
 
 func (inspector) Digest(context.Context, *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
 	return nil, &kv.NotHereError{}
@@ -25,7 +28,17 @@ func (inspector) Digest(context.Context, *peerv1.DigestRequest) (*peerv1.DigestR
 
 func (inspector) Recheck(shard.ID, shard.NodeID, bool) {}
 
-func (inspector) Verify(_ context.Context, ids []shard.ID, _ bool, tell func(*pb.VerifyResponse) error) error {
+func (i inspector) Verify(ctx context.Context, ids []shard.ID, _ bool, tell func(*pb.VerifyResponse) error) error {
+	if i.may != nil {
+		if err := tell(&pb.VerifyResponse{}); err != nil { // it has begun
+			return err
+		}
+		select {
+		case <-i.may:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return tell(&pb.VerifyResponse{Checked: 1, Total: 1, ShardId: uint64(ids[0]), Differences: []*pb.KeyDifference{
 		{Key: []byte("a1"), Node: "n2"}, {Key: []byte("b1"), Node: "n2"},
 	}})
@@ -60,5 +73,52 @@ func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
 	}
 	if _, _, err := verify(""); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("nobody: %v", err)
+	}
+}
+
+// Reading all of etcd is for who may read everything, where etcd has rights; and only
+// so many comparisons go on at a time.
+func TestVerifyIsBounded(t *testing.T) {
+	g, may := newWarden(), make(chan struct{})
+	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{may} }})
+	client := pb.NewAdminServiceClient(r.conn)
+	begin := func(token string, etcd bool) (grpc.ServerStreamingClient[pb.VerifyResponse], error) {
+		t.Helper()
+		s, err := client.Verify(as(t, token), &pb.VerifyRequest{ShardIds: []uint64{7}, Etcd: etcd})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return s, err
+	}
+	var going []grpc.ServerStreamingClient[pb.VerifyResponse]
+	for range 4 {
+		s, err := begin("", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		going = append(going, s)
+	}
+	if _, err := begin("", false); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "ask another node") {
+		t.Errorf("one too many: %v", err)
+	}
+	close(may)
+	for _, s := range going {
+		for {
+			if _, err := s.Recv(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := begin("", false); err != nil {
+		t.Errorf("when the others have ended: %v", err)
+	}
+	g.grant(map[string]string{"ann": "a"})
+	if _, err := begin("ann", false); err != nil {
+		t.Errorf("ann compares copies: %v", err)
+	}
+	if _, err := begin("ann", true); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("ann has all of etcd read: %v", err)
 	}
 }
