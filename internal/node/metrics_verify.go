@@ -14,6 +14,7 @@ func (n *Node) registerVerify(m metric.Meter) error {
 	var (
 		rounds      = in.counter("shardwatch.verify.rounds", "{shard}", "Times that this node has compared the copies of a shard.")
 		differences = in.counter("shardwatch.verify.differences", "{copy}", "Copies that it found to differ, on whichever node.")
+		differing   = in.gauge("shardwatch.verify.differing", "{copy}", "Of the copies that it compares, those that differed when that was done last, on whichever node: they are loaded anew within seconds, or nobody can tell which of them is right.")
 		quarantines = in.counter("shardwatch.verify.quarantines", "{copy}", "Copies of this node that were wrong, and were loaded anew.")
 		quarantined = in.gauge("shardwatch.verify.quarantined", "{copy}", "Copies of this node that are being loaded anew because they were wrong.")
 		bytes       = in.counter("shardwatch.verify.summed", "By", "Bytes of this node's copies that were summed up, for itself and for others.")
@@ -37,8 +38,11 @@ func (n *Node) registerVerify(m metric.Meter) error {
 			}
 		}
 		o.ObserveInt64(quarantined, healing)
-		oldest, some := time.Duration(0), false
-		for _, id := range v.mine() {
+		oldest, some, mine := time.Duration(0), false, v.mine()
+		if m := n.placement.Map(); m != nil {
+			o.ObserveInt64(differing, v.differing(m, mine))
+		}
+		for _, id := range mine {
 			if a, known := v.age(id); known {
 				oldest, some = max(oldest, a), true
 			}
@@ -47,6 +51,6 @@ func (n *Node) registerVerify(m metric.Meter) error {
 			o.ObserveFloat64(age, oldest.Seconds())
 		}
 		return nil
-	}, rounds, differences, quarantines, quarantined, bytes, busy, age)
+	}, rounds, differences, differing, quarantines, quarantined, bytes, busy, age)
 	return err
 }

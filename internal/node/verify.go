@@ -34,9 +34,15 @@ type verifier struct {
 
 	mu      sync.Mutex
 	shards  map[shard.ID]*verified // guarded by mu
-	history map[string]struct{}    // guarded by mu; what was logged and still is so
+	history map[copyID]struct{}    // guarded by mu; what was logged and still is so
 
 	rounds, differences, quarantines, bytes, busy atomic.Int64 // busy in nanoseconds
+}
+
+// copyID is a node's copy of a shard.
+type copyID struct {
+	shard shard.ID
+	node  shard.NodeID
 }
 
 // hint says that a copy of this node differs from another one, or from etcd.
@@ -74,7 +80,7 @@ const (
 func newVerifier(n *Node) *verifier {
 	return &verifier{
 		n: n, turn: make(chan struct{}, 1), hints: make(chan hint, 256),
-		shards: make(map[shard.ID]*verified), history: make(map[string]struct{}),
+		shards: make(map[shard.ID]*verified), history: make(map[copyID]struct{}),
 	}
 }
 
@@ -245,12 +251,27 @@ func (v *verifier) age(id shard.ID) (time.Duration, bool) {
 	return time.Since(k.equal), true
 }
 
+// differing returns how many copies of the shards differ, as was found when they were
+// compared last. What was found of a copy that the map has no more is history.
+func (v *verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, id := range ids {
+		sh, _ := m.Shard(id)
+		for _, r := range sh.Replicas {
+			_, differs := v.history[copyID{id, r}]
+			copies += oneIf(differs)
+		}
+	}
+	return copies
+}
+
 // tell logs what is wrong, once as long as it is.
 func (v *verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range out.copies {
-		key := fmt.Sprintf("%d %s", sh.ID, c.node)
+		key := copyID{sh.ID, c.node}
 		if c.err != nil {
 			continue
 		}

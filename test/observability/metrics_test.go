@@ -2,9 +2,12 @@ package observability_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,22 +20,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
 const golden = "../../docs/metrics.md"
 
-// Three nodes with a real etcd are watched, and one of them dies: what the other
-// two then tell at /metrics is what docs/metrics.md says, neither more nor less.
+// Three nodes with a real etcd, TLS, gossip keys and a policy are watched, and one of
+// them dies: what the other two then tell at /metrics is what docs/metrics.md says,
+// neither more nor less.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts three nodes")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	c := startCluster(ctx, t)
-	use(ctx, t, c)
+	c, credentials := startCluster(ctx, t)
+	use(ctx, t, c, credentials)
 	c.Nodes[2].Kill()
 	if os.Getenv("UPDATE") != "" {
 		write(ctx, t, c)
@@ -55,8 +60,10 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	}
 }
 
-func startCluster(ctx context.Context, t *testing.T) *nodetest.Cluster {
+// startCluster returns a cluster, and what its clients prove themselves with.
+func startCluster(ctx context.Context, t *testing.T) (*nodetest.Cluster, *tls.Config) {
 	t.Helper()
+	args, credentials := secured(t)
 	e := etcdtest.Start(t)
 	for i := range 64 { // shards are cut between keys
 		if _, err := e.Client().Put(ctx, fmt.Sprintf("/d%d/k%d", i%8, i), "first"); err != nil {
@@ -68,30 +75,58 @@ func startCluster(ctx context.Context, t *testing.T) *nodetest.Cluster {
 		t.Fatal(err)
 	}
 	c, err := nodetest.Start(ctx, nodetest.Config{
-		Binary: bin, Dir: t.TempDir(), Etcd: e.Endpoint(), Args: []string{"--shards", "8", "--replicas", "2"},
+		Binary: bin, Dir: t.TempDir(), Etcd: e.Endpoint(),
+		Args: append(args, "--shards", "8", "--replicas", "2", "--verify-interval", "1s"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	return c
+	return c, credentials
+}
+
+// secured returns the arguments of nodes with all that is read again from files, and
+// what a client proves itself with that may do everything. The HTTP port is open.
+func secured(t *testing.T) (args []string, credentials *tls.Config) {
+	t.Helper()
+	ca := certtest.NewCA(t, "all")
+	server := certtest.NewFiles(t, ca.Issue(t, "server"), ca)
+	node := certtest.NewFiles(t, ca.Issue(t, "node", "spiffe://shardwatch.test/node"), ca)
+	keys, policy := filepath.Join(t.TempDir(), "gossip.key"), filepath.Join(t.TempDir(), "policy.yaml")
+	const everything = "roles:\n  all: [{verbs: [read, watch, write], all: true}, {verbs: [admin]}]\nidentities:\n  - {match: [\"cn:ops\"], roles: [all]}\n"
+	for file, text := range map[string]string{keys: base64.StdEncoding.EncodeToString(make([]byte, 32)), policy: everything} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args = []string{
+		"--tls-cert", server.Cert, "--tls-key", server.Key, "--tls-client-ca", server.CA,
+		"--peer-tls-cert", node.Cert, "--peer-tls-key", node.Key, "--peer-tls-ca", node.CA,
+		"--gossip-key-file", keys, "--policy", policy,
+	}
+	return args, &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: certtest.Pool(ca), Certificates: []tls.Certificate{ca.Issue(t, "ops").Pair},
+	}
 }
 
 // use reads, writes and watches by both APIs at each node until the test ends.
-func use(ctx context.Context, t *testing.T, c *nodetest.Cluster) {
+func use(ctx context.Context, t *testing.T, c *nodetest.Cluster, credentials *tls.Config) {
 	t.Helper()
 	for _, n := range c.Nodes[:2] {
-		own, err := client.New(client.Config{Endpoints: []string{n.Client}})
+		own, err := client.New(client.Config{Endpoints: []string{n.Client}, TLS: credentials})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = own.Close() })
 		w := own.Watch(ctx, client.Range{}, client.WithState())
+		if _, err := w.Next(ctx); err != nil { // the state: what is put from now on is an event
+			t.Fatal(err)
+		}
 		go func() {
 			for range w.Updates() { // until the client is closed
 			}
 		}()
-		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{n.Client}, DialTimeout: 10 * time.Second})
+		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{n.Client}, DialTimeout: 10 * time.Second, TLS: credentials})
 		if err != nil {
 			t.Fatal(err)
 		}
