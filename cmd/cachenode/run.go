@@ -79,7 +79,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	}
 	tel, err := telemetry.New(telemetry.Config{
 		ServiceName: "cachenode", Version: version.String(), Node: cfg.Name,
-		Endpoint: cfg.OTLPEndpoint, Getenv: os.Getenv, Logger: log,
+		Endpoint: cfg.OTLPEndpoint, Getenv: os.Getenv, Logger: log, Pprof: cfg.Pprof,
 	})
 	if err != nil {
 		return err

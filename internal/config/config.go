@@ -104,6 +104,8 @@ type Config struct {
 	// OTLPEndpoint is the URL of a collector that metrics and traces are sent to;
 	// "": as the standard environment variables say, or nowhere.
 	OTLPEndpoint string
+	// Pprof serves Go's profiler at the HTTP port.
+	Pprof bool
 	// DrainTimeout bounds the time from SIGTERM to the exit.
 	DrainTimeout time.Duration
 }

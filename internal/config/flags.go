@@ -92,6 +92,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
+	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiler at /debug/pprof/ of --http-listen, to whoever may read /metrics there")
 	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -191,7 +192,7 @@ func TestPrintReadsBack(t *testing.T) {
 // Each flag must reach the Config: one that is registered and bound to nothing
 // would be read and ignored.
 func TestEveryFlagTurnsSomething(t *testing.T) {
-	values := map[string]string{"string": "x", "int": "9", "bool": "false", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
+	values := map[string]string{"string": "x", "int": "9", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
 	c := config.Defaults()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.Flags(fs)
@@ -199,6 +200,9 @@ func TestEveryFlagTurnsSomething(t *testing.T) {
 		before := c
 		before.Etcd.Endpoints = slices.Clone(c.Etcd.Endpoints)
 		value, ok := values[f.Value.Type()]
+		if f.Value.Type() == "bool" {
+			value, ok = strconv.FormatBool(f.DefValue != "true"), true
+		}
 		if !ok {
 			t.Fatalf("--%s has the type %s, which this test does not know", f.Name, f.Value.Type())
 		}
