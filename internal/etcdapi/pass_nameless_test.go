@@ -12,15 +12,30 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 )
 
-// Where etcd's authentication is on, nobody writes without a name: not even
-// when etcd would take our certificate's. What needs no rights goes through,
-// and a token is etcd's to judge.
-func TestNobodyWritesWithoutAName(t *testing.T) {
+// Where etcd's authentication is on, nobody writes without a name, or reads what
+// etcd answers: not even when etcd would take our certificate's. What needs no
+// rights goes through, and a token is etcd's to judge.
+func TestNobodyIsServedByEtcdWithoutAName(t *testing.T) {
 	e := etcdtest.Start(t) // takes anything, as one that takes our certificate's name
 	g := &rights{changed: make(chan struct{})}
 	r := startPass(t, e.Endpoint(), func(c *etcdapi.Config) { c.Guard = g })
 	kv, lease := etcdserverpb.NewKVClient(r.conn), etcdserverpb.NewLeaseClient(r.conn)
+	stream := func(r *etcdserverpb.RangeRequest) error {
+		s, err := kv.RangeStream(within(t), r)
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
 	for what, err := range map[string]error{
+		"range, of no keys": func() error {
+			_, err := kv.Range(within(t), &etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+			return err
+		}(),
+		"range stream, of no keys": stream(&etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("a")}),
+		"range stream, sorted by etcd": stream(&etcdserverpb.RangeRequest{
+			Key: []byte{0}, RangeEnd: []byte{0}, SortTarget: etcdserverpb.RangeRequest_VALUE,
+		}),
 		"put": func() error {
 			_, err := kv.Put(within(t), &etcdserverpb.PutRequest{Key: []byte("a")})
 			return err

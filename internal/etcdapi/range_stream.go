@@ -216,10 +216,14 @@ func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, 
 	if err == nil {
 		err = d.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
 	}
+	if err == nil {
+		ctx = d.cfg.Access.Forward(ctx)
+		err = d.nameless(ctx, etcdserverpb.KV_RangeStream_FullMethodName)
+	}
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(d.cfg.Access.Forward(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, err := d.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
 	if err != nil {
