@@ -120,7 +120,7 @@ func (n *Node) heedMark(ctx context.Context) error {
 // marked waits until the map has this node drained, or has it no longer. It
 // returns false when ctx ends before.
 func (n *Node) marked(ctx context.Context, want bool) bool {
-	for {
+	for ctx.Err() == nil {
 		m, changed := n.placement.Watch()
 		if want == (m != nil && m.IsDrained(n.self)) {
 			return true
@@ -128,9 +128,9 @@ func (n *Node) marked(ctx context.Context, want bool) bool {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return false
 		}
 	}
+	return false
 }
 
 func (n *Node) sendOn(ctx context.Context) {
