@@ -29,8 +29,8 @@ import (
 // answer, for seconds when the machine is busy: nobody can wait for it.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("4") // they wait, nearly all of the time
+	if f := flag.Lookup("test.parallel"); !testing.Short() && f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4") // they wait, unless the race detector is there, which -short is for
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
