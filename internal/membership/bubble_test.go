@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -443,5 +444,34 @@ func TestAloneWithoutJoinIsFine(t *testing.T) {
 		if s := n.Self(); s.GossipAddress != address(1) || s.ClientAddress != "10.0.0.1:7400" || s.State != shard.Alive {
 			t.Errorf("self is %+v", s)
 		}
+	})
+}
+
+// Nodes that start one after the other are not warned about those that are not
+// there yet; an address where nobody has come for some time is worth a warning,
+// once.
+func TestStartBeforeTheOthersIsNoWarning(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var out bytes.Buffer // read when nobody writes: everything waits
+		warned := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.Count(out.String(), "cannot join"); got != want {
+				t.Errorf("after %v: %d warnings, want %d:\n%s", joinPatience, got, want, out.String())
+			}
+		}
+		first := b.start(1, func(c *Config) {
+			c.Join = []string{address(2)}
+			c.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		})
+		defer first.kill()
+		time.Sleep(joinPatience - time.Second)
+		warned(0)
+		time.Sleep(time.Minute)
+		warned(1)
+		second := b.start(2, nil)
+		defer second.kill()
+		together(t, []*running{first, second})
+		warned(1)
 	})
 }

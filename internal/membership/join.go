@@ -22,7 +22,7 @@ import (
 // while we are alone or not accepted, seldom otherwise.
 func (m *Membership) join(ctx context.Context, ml *memberlist.Memberlist) error {
 	delay := m.cfg.RetryInterval
-	failed := make(map[string]string) // what was logged, by address
+	failed := make(map[string]failure)
 	for {
 		if err := m.joinRound(ctx, ml, failed); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (m *Membership) joinWait(ctx context.Context, delay time.Duration, urgent b
 }
 
 // joinRound tries each candidate once.
-func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, failed map[string]string) error {
+func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, failed map[string]failure) error {
 	m.mu.Lock()
 	self, refused, left := m.address, m.standing.refused, m.left
 	members := m.members
@@ -126,8 +126,18 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 	return nil
 }
 
+// failure is what is known of an address that cannot be joined.
+type failure struct {
+	since time.Time // when it was first tried in vain
+	told  string    // what was warned of last; "": nothing yet
+}
+
+// joinPatience is for how long an address may not answer before that is worth a
+// warning: nodes that start together wait for each other.
+const joinPatience = 15 * time.Second
+
 // judge draws the conclusions of a round and logs what is new.
-func (m *Membership) judge(failures map[string]error, failed map[string]string) {
+func (m *Membership) judge(failures map[string]error, failed map[string]failure) {
 	m.mu.Lock()
 	s := &m.standing
 	switch {
@@ -154,17 +164,23 @@ func (m *Membership) judge(failures map[string]error, failed map[string]string) 
 	joined := before != nil && m.joinErr == nil && !alone
 	m.mu.Unlock()
 
+	now := time.Now()
 	for a, err := range failures {
-		if text := err.Error(); failed[a] != text {
-			failed[a] = text
-			if alone {
-				m.log.Warn("cannot join, will keep trying", "join", a, "error", err)
-			} else {
-				m.log.Debug("cannot join", "join", a, "error", err)
-			}
+		f, again := failed[a]
+		if !again {
+			f.since = now
 		}
+		// With other keys than ours it answers, and time does not help.
+		patient := now.Sub(f.since) < joinPatience && !errors.Is(err, errKeys)
+		if text := err.Error(); alone && !patient && f.told != text {
+			f.told = text
+			m.log.Warn("cannot join, will keep trying", "join", a, "error", err)
+		} else {
+			m.log.Debug("cannot join", "join", a, "error", err)
+		}
+		failed[a] = f
 	}
-	maps.DeleteFunc(failed, func(a string, _ string) bool { return failures[a] == nil })
+	maps.DeleteFunc(failed, func(a string, _ failure) bool { return failures[a] == nil })
 	if joined {
 		m.log.Info("joined the cluster")
 	}
@@ -236,6 +252,8 @@ func liveAddresses(members []shard.Member) map[string]bool {
 	return out
 }
 
+var errKeys = errors.New("the gossip keys differ: that node has other ones, or one of us has none; all nodes need the same")
+
 // explain makes memberlist's error say what to do. memberlist formats causes
 // away, so the text is all there is.
 func explain(address string, err error) error {
@@ -247,7 +265,7 @@ func explain(address string, err error) error {
 		"message authentication failed",
 	} {
 		if strings.Contains(strings.ToLower(text), s) {
-			return fmt.Errorf("join %s: the gossip keys differ: that node has other ones, or one of us has none; all nodes need the same", address)
+			return fmt.Errorf("join %s: %w", address, errKeys)
 		}
 	}
 	if i := strings.LastIndex(text, address+": "); i >= 0 {
