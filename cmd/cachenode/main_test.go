@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/config"
 )
@@ -114,6 +117,11 @@ func TestLogger(t *testing.T) {
 	var record map[string]any
 	if err := json.Unmarshal(out.Bytes(), &record); err != nil || record["msg"] != "this" || record["shard"] != 3.0 {
 		t.Errorf("%v: %s", err, out.String())
+	}
+	out.Reset()
+	log.Warn("away", "error", fmt.Errorf("node-1: %w", status.Error(codes.Unavailable, "EOF")))
+	if !strings.Contains(out.String(), `"error":"node-1: Unavailable: EOF"`) {
+		t.Error(out.String())
 	}
 	out.Reset()
 	newLogger(&out, slog.LevelInfo, config.FormatText).Info("plain")

@@ -24,15 +24,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -495,8 +499,10 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, AuthInfo: shown})
-	access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "", "/Admin/Do", "", nil)
-	if !strings.Contains(out.String(), "identity=cn:ops ") {
+	audit := access.NewAudit(slog.New(slog.NewTextHandler(&out, nil)))
+	audit.Admin(ctx, "", "/Admin/Do", "", nil)
+	audit.Refused(ctx, "", &kv.DeniedError{Detail: "not you"})
+	if got := strings.Count(out.String(), "identity=cn:ops "); got != 2 {
 		t.Error(out.String())
 	}
 }
@@ -521,6 +527,23 @@ func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 		access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "sub:ann", "/Admin/Do", "", nil)
 		if !strings.Contains(out.String(), " client="+tc.want+" ") {
 			t.Errorf("%v, %q: %s", tc.from, tc.told, out.String())
+		}
+	}
+}
+
+// The result of what was refused is its reason, not how gRPC writes it down.
+func TestAuditTellsResultsInPlainWords(t *testing.T) {
+	for want, err := range map[string]error{
+		`code=OK result=done`: nil,
+		`code=FailedPrecondition result="nodes: nobody would be left to have shards"`: wire.Status(&operate.RefusedError{Field: "nodes", Reason: "nobody would be left to have shards"}),
+		`code=PermissionDenied result="not you"`:                                      wire.Status(&kv.DeniedError{Detail: "not you"}),
+		`code=Canceled result="context canceled"`:                                     context.Canceled,
+		`code=Internal result="Internal: it broke"`:                                   status.Error(codes.Internal, "it broke"),
+	} {
+		var out bytes.Buffer
+		access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(t.Context(), "ann", "/Admin/Do", "", err)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %swant %s", out.String(), want)
 		}
 	}
 }

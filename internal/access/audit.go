@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Audit writes down what administrators do and what callers are refused: who,
@@ -41,21 +42,23 @@ func NewAudit(log *slog.Logger) *Audit {
 	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
 }
 
-// Admin writes down what an administrator has asked for, and how it ended. Where
-// nobody knows who it is, as without a policy, it is who the certificate names.
+// Admin writes down what an administrator has asked for, and how it ended: with
+// the code that the caller was told, and the reason. Where nobody knows who it is,
+// as without a policy, it is who the certificate names.
 func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
 	if a == nil {
 		return
 	}
 	result, level := "done", slog.LevelInfo
 	if err != nil {
-		result, level = err.Error(), slog.LevelWarn
+		result, level = wire.Plain(wire.Error(err)), slog.LevelWarn
 	}
 	a.written.Add(1)
-	a.log.Log(ctx, level, "administration", "identity", cmp.Or(who, shownBy(ctx)), "client", clientOf(ctx), "method", method, "request", request, "result", result)
+	a.log.Log(ctx, level, "administration", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx),
+		"method", method, "request", request, "code", wire.CodeName(err), "result", result)
 }
 
-// Refused writes down that a caller was refused; who may be "".
+// Refused writes down that a caller was refused; who may be "", as in Admin.
 func (a *Audit) Refused(ctx context.Context, who string, err error) {
 	if a != nil && (errors.As(err, new(*kv.DeniedError)) || errors.As(err, new(*kv.UnauthenticatedError))) {
 		a.refused(ctx, who, err)
@@ -77,7 +80,7 @@ func (a *Audit) refused(ctx context.Context, who string, err error) {
 	a.suppressed = 0
 	a.mu.Unlock()
 	a.written.Add(1)
-	a.log.WarnContext(ctx, "refused", "identity", who, "client", clientOf(ctx), "reason", err.Error(), "suppressed", suppressed)
+	a.log.WarnContext(ctx, "refused", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx), "reason", wire.Plain(err), "suppressed", suppressed)
 }
 
 // Figures returns how many records were written, and how many refusals were
@@ -89,8 +92,8 @@ func (a *Audit) Figures() (written, suppressed int64) {
 	return a.written.Load(), a.dropped.Load()
 }
 
-// shownBy is the first name of the certificate that the caller has shown, or "".
-func shownBy(ctx context.Context) string {
+// ShownBy is the first name of the certificate that the caller has shown, or "".
+func ShownBy(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		if names := namesOf(p.AuthInfo); len(names) > 0 {
 			return names.First()

@@ -36,7 +36,7 @@ type unavailableError struct {
 }
 
 func (e *unavailableError) Error() string {
-	return fmt.Sprintf("%s: %v: %v", e.deed, ErrUnavailable, e.cause)
+	return fmt.Sprintf("%s: %v: %s", e.deed, ErrUnavailable, wire.Plain(e.cause))
 }
 
 func (e *unavailableError) Unwrap() []error {

@@ -436,7 +436,7 @@ func receive(stream grpc.ClientStream) (wire.ListMessage, error) {
 // is told as one of our own: with what to do.
 func fault(node shard.NodeID, err error) error {
 	if err = wire.Error(err); wire.IsUnavailable(err) {
-		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("node %s does not answer: %v", node, err)}
+		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("node %s does not answer: %s", node, wire.Plain(err))}
 	}
 	return fmt.Errorf("node %s: %w", node, err)
 }

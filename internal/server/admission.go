@@ -97,18 +97,26 @@ func (s *Server) audit(ctx context.Context, caller *access.Caller, method string
 	if !audited(method) {
 		return
 	}
-	who := caller.Name()
-	if who == "" && s.cfg.Guard != nil {
-		if user, err := s.user(ctx); err == nil {
-			who = user
-		}
-	}
 	text := ""
 	if m, ok := request.(proto.Message); ok {
 		b, _ := protojson.Marshal(m) // what cannot be written is not
 		text = string(b[:min(len(b), maxAudited)])
 	}
-	s.cfg.Audit.Admin(ctx, who, method, text, err)
+	s.cfg.Audit.Admin(ctx, s.who(ctx, caller), method, text, err)
+}
+
+// who names the caller of ctx for logs: as the policy does, or etcd, or else the
+// certificate; "" when none of them does.
+func (s *Server) who(ctx context.Context, caller *access.Caller) string {
+	if name := caller.Name(); name != "" {
+		return name
+	}
+	if s.cfg.Guard != nil {
+		if user, err := s.user(ctx); err == nil && user != "" {
+			return user
+		}
+	}
+	return access.ShownBy(ctx)
 }
 
 // overheard is a stream whose first request is remembered.

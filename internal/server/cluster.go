@@ -120,7 +120,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 				out.Members[i].Status, err = s.srv.cfg.Node.StatusOf(ctx, name)
 			}
 			if err != nil {
-				out.Members[i].Error = err.Error()
+				out.Members[i].Error = wire.Plain(err)
 			}
 			return nil
 		})

@@ -51,11 +51,11 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is no ID as etcdctl prints it, in hex", id)}
 		}
 	}
-	user, err := s.mayOperate(ctx)
+	who, err := s.mayOperate(ctx)
 	if err != nil {
 		return 0, err
 	}
-	log := s.srv.cfg.Logger.With("audit", "lineage bump", "lineage", r.GetLineage(), "reason", reason, "user", user)
+	log := s.srv.cfg.Logger.With("audit", "lineage bump", "lineage", r.GetLineage(), "reason", reason, "identity", who)
 	if from := clientOf(ctx); from != nil {
 		log = log.With("client", from.String())
 	}

@@ -45,7 +45,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	if err != nil {
 		return err
 	}
-	user, err := s.mayOperate(ctx)
+	who, err := s.mayOperate(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		case <-ctx.Done():
 		}
 	}()
-	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "repeated", order.Repeated, "forced", order.Force, "user", user)
+	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "repeated", order.Repeated, "forced", order.Force, "identity", who)
 	if from := clientOf(ctx); from != nil {
 		log = log.With("client", from.String())
 	}
@@ -95,15 +95,21 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	return err
 }
 
-// mayOperate returns the caller of ctx. What operators do concerns all who read
-// anything: only who may read everything may do it.
-func (s *adminService) mayOperate(ctx context.Context) (user string, err error) {
-	g := s.srv.cfg.Guard
-	if g == nil {
-		return "", nil
+// mayOperate returns who the caller of ctx is, for logs. What operators do
+// concerns all who read anything: only who may read everything may do it.
+func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {
+	caller, err := s.srv.cfg.Access.Caller(ctx)
+	if err != nil {
+		return "", err
 	}
-	if user, err = s.srv.user(ctx); err == nil {
-		err = g.MayRead(user, kv.Range{})
+	if g := s.srv.cfg.Guard; g != nil {
+		user, err := s.srv.user(ctx)
+		if err == nil {
+			err = g.MayRead(user, kv.Range{})
+		}
+		if err != nil {
+			return "", err
+		}
 	}
-	return user, err
+	return s.srv.who(ctx, caller), nil
 }
