@@ -107,20 +107,27 @@ func (l *lineage) enter(m *shard.Map) {
 	if m.Lineage <= l.number {
 		return
 	}
+	was, err := loadMark(l.file)
+	if err != nil {
+		l.n.log.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
+	}
 	mark := kv.Mark{}
-	if m.Origin != nil {
-		mark = m.Origin.Is
-		if l.number != 0 {
-			l.begun[m.Origin.Cause]++
+	if o := m.Origin; o != nil {
+		mark = o.Is
+		attrs := []any{"lineage", m.Lineage, "cause", string(o.Cause), "reason", o.Reason, "found_by", string(o.Node), "at", o.At}
+		switch {
+		case l.number != 0:
+			l.begun[o.Cause]++
+			l.n.log.Warn("a new lineage has begun: everything is loaded anew", attrs...)
+		case was.Lineage != 0 && was.Lineage < m.Lineage:
+			l.n.log.Warn("a new lineage has begun while this node did not run: everything is loaded anew", attrs...)
+		default: // this node begins in it
+			l.n.log.Info("the lineage is not the first one", attrs...)
 		}
-		l.n.log.Warn("a new lineage has begun: everything is loaded anew", "lineage", m.Lineage,
-			"cause", string(m.Origin.Cause), "reason", m.Origin.Reason, "found_by", string(m.Origin.Node))
 	}
 	mark.Cluster = m.EtcdClusterID
 	l.number, l.known = m.Lineage, false
-	if was, err := loadMark(l.file); err != nil {
-		l.n.log.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
-	} else if was.Lineage == m.Lineage && was.Mark.Cluster == m.EtcdClusterID {
+	if was.Lineage == m.Lineage && was.Mark.Cluster == m.EtcdClusterID {
 		mark = mark.Join(was.Mark)
 		l.known = was.Endpoints == l.n.cfg.Etcd.Endpoints()
 	}

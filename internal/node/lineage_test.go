@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -392,6 +394,38 @@ func TestOperatorBeginsALineage(t *testing.T) {
 		t.Error(err)
 	}
 	c.same()
+}
+
+// A lineage that began long ago is no news to a node that starts again, nor to
+// one that comes later.
+func TestRestartTellsOfNoNewLineage(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 2, 1, shards(1, 2))
+	again := c.nodes[1]
+	c.ready()
+	if _, err := c.nodes[0].node.BumpLineage(within(t), 1, "to be sure", 0); err != nil {
+		t.Fatal(err)
+	}
+	c.lineage(2)
+	eventually(t, "it is on the disk", func() error {
+		b, err := os.ReadFile(filepath.Join(again.dir, "etcdmark"))
+		if err == nil && !strings.Contains(string(b), `"lineage":2`) {
+			err = fmt.Errorf("%q", b)
+		}
+		return err
+	})
+	again.drain()
+	again.start()
+	c.ready()
+	c.add("node-3").start()
+	c.lineage(2)
+	c.ready()
+	if n := c.log.count("level=WARN", "a new lineage has begun"); n != 2 {
+		t.Errorf("%d nodes warn of a new lineage, and 2 ran when it began", n)
+	}
+	if n := c.log.count("level=INFO", "the lineage is not the first one"); n != 2 {
+		t.Errorf("%d nodes tell which lineage they come to", n)
+	}
 }
 
 // detour is a way to etcd that can be led elsewhere.
