@@ -3,6 +3,7 @@ package etcdapi
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
@@ -127,7 +128,9 @@ func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, 
 	}
 	for _, key := range t.GetKeys() {
 		if err := c.May(ctx, v, kv.Single(string(key))); err != nil {
-			return err
+			// Which keys a lease has is not for who may not use them: that stands in the
+			// audit log.
+			return &kv.DeniedError{Detail: fmt.Sprintf("the policy does not let %s %s all keys of the lease", c.Name(), v)}
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -313,11 +314,15 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := p.etcdV3(who{name: "web"})
-	if _, err := web.Revoke(within(t), lease.ID); err == nil || !strings.Contains(err.Error(), "permission denied") {
+	const denied = "permission denied: the policy does not let cn:web %s all keys of the lease"
+	if _, err := web.Revoke(within(t), lease.ID); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(denied, "write")) {
 		t.Errorf("revoked: %v", err)
 	}
-	if _, err := web.TimeToLive(within(t), lease.ID, clientv3.WithAttachedKeys()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+	if _, err := web.TimeToLive(within(t), lease.ID, clientv3.WithAttachedKeys()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(denied, "read")) {
 		t.Errorf("shown: %v", err)
+	}
+	if p.audit.count("/other/1") != 2 {
+		t.Errorf("the audit log does not tell the key: %s", p.audit.tail(10_000))
 	}
 	if _, err := web.TimeToLive(within(t), lease.ID); err != nil {
 		t.Error(err)
