@@ -88,6 +88,7 @@ type peerNode struct{ *cachetest.Node }
 func (peerNode) Changes() <-chan struct{}                { return nil }
 func (peerNode) Members() []*pb.Member                   { return nil }
 func (peerNode) Status() *pb.StatusResponse              { return &pb.StatusResponse{} }
+func (peerNode) Arrival(shard.ID) <-chan struct{}        { return nil }
 func (peerNode) Direct(shard.ID) (bool, <-chan struct{}) { return true, nil }
 func (peerNode) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{}, nil

@@ -96,9 +96,28 @@ func (n *Node) Replica(id shard.ID) *cache.Cache {
 	return nil
 }
 
+// Arrival implements server.Node.
+func (n *Node) Arrival(id shard.ID) <-chan struct{} {
+	moved := n.store.moved.wait() // before the maps: nothing is missed
+	newest, acted := n.placement.Map(), n.store.acted.Load()
+	if newest == nil || acted == nil {
+		return nil
+	}
+	if _, here := acted.Shard(id); here {
+		return nil
+	}
+	switch s, ok := newest.Shard(id); {
+	case ok && !slices.Contains(s.Replicas, n.self):
+		return nil
+	case !ok && id < newest.NextID: // not even of a map that has not come here yet
+		return nil
+	}
+	return moved
+}
+
 // Direct implements server.Node.
 func (n *Node) Direct(id shard.ID) (bool, <-chan struct{}) {
-	h := n.store.replica(id)
+	h := n.store.following(id)
 	if h == nil {
 		return false, nil
 	}

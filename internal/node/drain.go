@@ -38,12 +38,16 @@ func (n *Node) drain(ctx context.Context) {
 	n.log.Info("drained", "took", time.Since(began))
 }
 
-// handOver waits until the map names this node nowhere; there must be somebody
-// to take over.
+// handOver waits until the map names this node nowhere, and others read etcd in its
+// place; there must be somebody to take over.
 func (n *Node) handOver(ctx context.Context) {
 	for {
 		m, changed := n.placement.Watch()
-		if m == nil || !n.named(m) || !n.accompanied() {
+		if m == nil || !n.accompanied() {
+			return
+		}
+		if !n.named(m) {
+			n.store.left(ctx, m.Version)
 			return
 		}
 		select {

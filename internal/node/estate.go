@@ -20,16 +20,6 @@ func (e *estate) add(h *held) {
 	}
 }
 
-// end stops the caches and returns when they have ended.
-func (e *estate) end() {
-	for _, h := range e.held {
-		h.stop()
-	}
-	for _, h := range e.held {
-		<-h.done
-	}
-}
-
 // caches returns those of a lineage.
 func (e *estate) caches(lineage uint64) []*cache.Cache {
 	var out []*cache.Cache

@@ -25,6 +25,7 @@ type store struct {
 	mu       sync.RWMutex
 	replicas map[shard.ID]*held        // guarded by mu
 	relays   map[shard.ID]*held        // guarded by mu
+	leaving  map[shard.ID]*held        // guarded by mu; see linger
 	version  uint64                    // guarded by mu; of the map that replicas are of; 0: none yet
 	closed   bool                      // guarded by mu
 	acted    atomic.Pointer[shard.Map] // that replicas are of; changes under mu
@@ -32,7 +33,7 @@ type store struct {
 	ctx      context.Context           //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
-	moved    bell // rings when replicas are what a newer map says
+	moved    bell // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
 // held is a cache that runs.
@@ -63,7 +64,7 @@ func (h *held) ready() bool {
 }
 
 func newStore(n *Node) *store {
-	return &store{n: n, replicas: make(map[shard.ID]*held), relays: make(map[shard.ID]*held), renewals: make(chan renewal)}
+	return &store{n: n, replicas: make(map[shard.ID]*held), relays: make(map[shard.ID]*held), leaving: make(map[shard.ID]*held), renewals: make(chan renewal)}
 }
 
 // patience is how long a node that was told to join others waits for them
@@ -189,6 +190,7 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range gone.held {
 		if s.replicas[h.id] == h {
 			delete(s.replicas, h.id)
+			s.leaving[h.id] = h
 		}
 		if s.relays[h.id] == h {
 			delete(s.relays, h.id)
@@ -208,8 +210,10 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	s.acted.Store(m)
 	s.mu.Unlock()
 	s.moved.ring()
-	gone.end()
 	s.going.Store(nil)
+	for _, h := range gone.held {
+		s.running.Go(func() { s.leave(ctx, h) })
+	}
 	for _, h := range replicas {
 		s.running.Go(func() { s.welcome(h) })
 	}
@@ -324,6 +328,9 @@ func (s *store) abandon() {
 	for _, h := range s.relays {
 		s.dropLocked(h)
 	}
+	for _, h := range s.leaving {
+		h.stop()
+	}
 	s.mu.Unlock()
 	for _, h := range gone {
 		h.stop()
@@ -425,6 +432,17 @@ func (s *store) replica(id shard.ID) *held {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.replicas[id]
+}
+
+// following returns the cache of a shard that other nodes may follow: a replica,
+// or one that lingers; nil when there is none.
+func (s *store) following(id shard.ID) *held {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if h := s.replicas[id]; h != nil {
+		return h
+	}
+	return s.leaving[id]
 }
 
 // all returns the caches; relays too.

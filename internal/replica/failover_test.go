@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,10 +30,11 @@ type script struct {
 	err    error         // guarded by mu; why it does not serve
 	mute   bool          // guarded by mu; it begins and brings nothing
 	young  bool          // guarded by mu; what it has is not old yet
+	slow   time.Duration // guarded by mu; how long it takes to be ready
 	floor  kv.Revision   // guarded by mu
-	slow   time.Duration // guarded by mu; how long its state takes
 	change chan struct{} // guarded by mu; closed when one of the above changes
 	opened int           // guarded by mu
+	wishes []kv.Revision // guarded by mu; what it was asked for
 }
 
 // world is what all sources tell: a revision each 10 ms.
@@ -61,7 +64,7 @@ func (s *script) fail(err error) { s.set(func(s *script) { s.err = err }) }
 func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		s.mu.Lock()
-		err, mute, floor, slow, change := s.err, s.mute, s.floor, s.slow, s.change
+		err, mute, slow, floor, change := s.err, s.mute, s.slow, s.floor, s.change
 		s.opened++
 		s.mu.Unlock()
 		from := req.From
@@ -78,12 +81,10 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from}, nil) {
 			return
 		}
-		if req.From == 0 {
-			select {
-			case <-time.After(slow):
-			case <-ctx.Done():
-				return
-			}
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return
 		}
 		if !yield(kv.Update{Kind: kv.UpdateReady}, nil) {
 			return
@@ -107,6 +108,10 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 					yield(kv.Update{}, err)
 					return
 				}
+			case revision := <-req.Want:
+				s.mu.Lock()
+				s.wishes = append(s.wishes, revision)
+				s.mu.Unlock()
 			case <-tick.C:
 			}
 		}
@@ -127,23 +132,26 @@ type bench struct {
 	f                   *Failover
 	owner, second, etcd *script
 	warm                []Candidate
+	candidates          atomic.Pointer[[]Candidate]
 	mu                  sync.Mutex
-	next                kv.Revision // guarded by mu
-	bad                 error       // guarded by mu
-	ended               error       // guarded by mu
+	next                kv.Revision   // guarded by mu
+	came                time.Time     // guarded by mu; when the last batch did
+	pause               time.Duration // guarded by mu; the longest between two
+	want                chan kv.Revision
+	bad                 error // guarded by mu
+	ended               error // guarded by mu
 	stop                func()
 }
 
 func newBench(from kv.Revision, change func(*bench)) *bench {
 	w := &world{began: time.Now()}
 	source := func(name string) *script { return &script{name: name, world: w, change: make(chan struct{})} }
-	b := &bench{owner: source("owner"), second: source("second"), etcd: source(Etcd), next: from}
+	b := &bench{owner: source("owner"), second: source("second"), etcd: source(Etcd), next: from, came: time.Now(), want: make(chan kv.Revision, 1)}
+	b.candidates.Store(&[]Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}, {Name: Etcd, Direct: true, Source: b.etcd}})
 	b.f = &Failover{
-		Candidates: func() []Candidate {
-			return []Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}, {Name: Etcd, Direct: true, Source: b.etcd}}
-		},
-		Warm:   func() []Candidate { return b.warm },
-		Logger: slog.New(slog.DiscardHandler),
+		Candidates: func() []Candidate { return *b.candidates.Load() },
+		Warm:       func() []Candidate { return b.warm },
+		Logger:     slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(b)
@@ -152,17 +160,18 @@ func newBench(from kv.Revision, change func(*bench)) *bench {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for u, err := range b.f.Follow(ctx, kv.FollowRequest{From: from}) {
+		for u, err := range b.f.Follow(ctx, kv.FollowRequest{From: from, Want: b.want}) {
 			b.mu.Lock()
 			switch {
 			case err != nil:
 				b.ended = err
 			case u.Kind == kv.UpdateBegin:
 				b.next = u.Revision + 1
-			case u.Kind == kv.UpdateBatch && u.Revision != b.next:
+			case u.Kind == kv.UpdateBatch && u.Revision > b.next: // the cache drops what it has
 				b.bad = fmt.Errorf("revision %d, want %d", u.Revision, b.next)
-			case u.Kind == kv.UpdateBatch:
+			case u.Kind == kv.UpdateBatch && u.Revision == b.next:
 				b.next++
+				b.pause, b.came = max(b.pause, time.Since(b.came)), time.Now()
 			}
 			b.mu.Unlock()
 		}
@@ -219,6 +228,95 @@ func TestFailover(t *testing.T) {
 			b.f.Scout()
 			time.Sleep(50 * time.Millisecond)
 			b.check(t, "owner")
+		},
+		"a better source relieves the one that is followed without a pause": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err, b.second.err = errGone, errGone })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, Etcd)
+			b.owner.set(func(s *script) { s.err, s.slow = nil, 500*time.Millisecond })
+			time.Sleep(400 * time.Millisecond)
+			b.check(t, Etcd) // it goes on while the better one gets ready
+			time.Sleep(600 * time.Millisecond)
+			b.check(t, "owner")
+			if b.pause > 20*time.Millisecond {
+				t.Errorf("a pause of %v", b.pause)
+			}
+		},
+		"one that does not get ready changes nothing": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err = errGone })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.set(func(s *script) { s.err, s.slow = nil, time.Hour })
+			time.Sleep(10 * readyPatience)
+			b.check(t, "second")
+			if b.pause > 20*time.Millisecond {
+				t.Errorf("a pause of %v", b.pause)
+			}
+			if n := b.owner.asked(); n < 3 {
+				t.Errorf("it was tried %d times", n)
+			}
+		},
+		"and when the one that is followed is lost meanwhile, another is": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err = errGone })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.set(func(s *script) { s.err, s.slow = nil, time.Hour })
+			time.Sleep(readyPatience / 2)
+			b.owner.set(func(s *script) { s.err, s.slow = errGone, 0 })
+			b.second.fail(errGone)
+			time.Sleep(100 * time.Millisecond)
+			b.check(t, Etcd)
+		},
+		"who no longer has the shard is left when another is ready": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.etcd.set(func(s *script) { s.slow = 500 * time.Millisecond })
+			b.candidates.Store(&[]Candidate{{Name: Etcd, Direct: true, Source: b.etcd}})
+			time.Sleep(400 * time.Millisecond)
+			b.check(t, "owner")
+			time.Sleep(600 * time.Millisecond)
+			b.check(t, Etcd)
+			if b.pause > 20*time.Millisecond {
+				t.Errorf("a pause of %v", b.pause)
+			}
+		},
+		"etcd is not better than a node for one that is behind another": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err = errGone })
+			b.candidates.Store(&[]Candidate{{Name: "owner", Source: b.owner}, {Name: Etcd, Direct: true, Source: b.etcd}, {Name: "second", Source: b.second}})
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, Etcd)
+			b.etcd.fail(errGone)
+			time.Sleep(time.Second)
+			b.check(t, "second")
+			b.etcd.fail(nil)
+			time.Sleep(time.Minute)
+			b.check(t, "second")
+			b.owner.fail(nil)
+			time.Sleep(time.Second)
+			b.check(t, "owner")
+		},
+		"whoever takes over is told what is still wished for": func(t *testing.T) {
+			b := newBench(101, nil)
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.want <- 1 << 40
+			synctest.Wait()
+			b.owner.fail(errGone)
+			time.Sleep(time.Second)
+			b.check(t, "second")
+			b.owner.fail(nil)
+			time.Sleep(time.Second)
+			b.check(t, "owner")
+			for s, want := range map[*script][]kv.Revision{b.owner: {1 << 40, 1 << 40}, b.second: {1 << 40}} {
+				s.mu.Lock()
+				if !slices.Equal(s.wishes, want) {
+					t.Errorf("%s was asked for %v, want %v", s.name, s.wishes, want)
+				}
+				s.mu.Unlock()
+			}
 		},
 		"all are lost, one comes back": func(t *testing.T) {
 			b := newBench(101, nil)

@@ -49,7 +49,7 @@ func (w What) Label() string {
 const (
 	StateTaken   What = "took state and window from another node"
 	SourceLost   What = "source lost, changing over"
-	BetterSource What = "a better source is back, changing over"
+	BetterSource What = "a better source is ready, changing over"
 	Followed     What = "changed over to another source"
 	GapFilled    What = "took missing history from another node's window"
 	Leapt        What = "took what has changed from another node"

@@ -36,6 +36,9 @@ type Node interface {
 	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
 	// Replica returns this node's copy of a shard, or nil.
 	Replica(id shard.ID) *cache.Cache
+	// Arrival returns a channel that is closed when this node may have a shard that
+	// it has not, and that a map is about to give it; nil when there is none such.
+	Arrival(id shard.ID) <-chan struct{}
 	// Direct reports whether the copy's events come from etcd itself, and
 	// returns a channel that is closed when that may have changed.
 	Direct(id shard.ID) (bool, <-chan struct{})

@@ -35,7 +35,7 @@ func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, p
 	ctx, cancel := context.WithCancel(gs.Context())
 	defer cancel()
 	f := &follower{srv: s.srv, out: gs, req: first, id: shard.ID(first.GetShardId()), wake: make(chan struct{}, 1)}
-	home, err := s.home(f.id, first)
+	home, err := s.home(ctx, f.id, first)
 	if err != nil {
 		return wire.Status(err)
 	}
@@ -58,10 +58,39 @@ func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, p
 	return wire.Status(f.run(ctx))
 }
 
+// arrivalPatience is how long a follower waits for a shard that is about to be
+// here: a map reaches the nodes at different moments, and what comes by it takes
+// over when it is as far as what goes. To be told at once spares the follower the
+// pauses between its questions.
+const arrivalPatience = time.Second
+
+// replica returns the shard's cache, if need be when it is here; nil when it will
+// not be soon.
+func (s *peerService) replica(ctx context.Context, id shard.ID) *cache.Cache {
+	late := time.NewTimer(arrivalPatience)
+	defer late.Stop()
+	for {
+		arrival := s.srv.cfg.Node.Arrival(id) // before Replica: nothing is missed
+		home := s.srv.cfg.Node.Replica(id)
+		if home != nil || arrival == nil {
+			return home
+		}
+		select {
+		case <-arrival:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-s.srv.stopping:
+			return nil
+		}
+	}
+}
+
 // home returns the cache that the request is about.
-func (s *peerService) home(id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
+func (s *peerService) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
+	home := s.replica(ctx, id)
 	m := s.srv.cfg.Node.Map()
-	home := s.srv.cfg.Node.Replica(id)
 	if m == nil || home == nil {
 		e := &kv.NotHereError{Shard: uint64(id)}
 		if m != nil {

@@ -43,6 +43,7 @@ type node struct {
 func (node) Changes() <-chan struct{}                { return nil }
 func (node) Members() []*pb.Member                   { return nil }
 func (node) Status() *pb.StatusResponse              { return &pb.StatusResponse{} }
+func (node) Arrival(shard.ID) <-chan struct{}        { return nil }
 func (node) Direct(shard.ID) (bool, <-chan struct{}) { return true, nil }
 func (node) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{}, nil

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+const (
+	// lingering is how long a copy that is not wanted here any more goes on, at
+	// most: etcd takes 0.1 s until a watch from the past is up to date.
+	lingering = time.Second
+	// lingerLook is the time between two looks whether it still has to.
+	lingerLook = 30 * time.Millisecond
+)
+
+// leave ends a cache that the map has no more for this node. One that reads etcd
+// itself serves those who follow it until the new owners read etcd: else all that
+// nobody reads for a moment would reach nobody.
+func (s *store) leave(ctx context.Context, h *held) {
+	if _, direct := h.source.Current(); direct {
+		s.linger(ctx, h)
+	}
+	h.stop()
+	<-h.done
+	s.mu.Lock()
+	if s.leaving[h.id] == h {
+		delete(s.leaving, h.id)
+	}
+	s.mu.Unlock()
+	s.moved.ring()
+}
+
+// left waits until the copies are what a map of this version says, and none
+// lingers; not for longer than that takes.
+func (s *store) left(ctx context.Context, version uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 2*lingering)
+	defer cancel()
+	for {
+		moved := s.moved.wait()
+		s.mu.RLock()
+		done := s.version >= version && len(s.leaving) == 0
+		s.mu.RUnlock()
+		if done {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *store) linger(ctx context.Context, h *held) {
+	ctx, cancel := context.WithTimeout(ctx, lingering)
+	defer cancel()
+	tick := time.NewTicker(lingerLook)
+	defer tick.Stop()
+	for !s.n.isRead(ctx, h.cache.Range()) {
+		select {
+		case <-tick.C:
+		case <-h.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isRead reports whether all shards with keys of the range have an owner that
+// reads etcd.
+func (n *Node) isRead(ctx context.Context, r kv.Range) bool {
+	m := n.placement.Map()
+	for i := range m.Shards {
+		if sh := &m.Shards[i]; sh.Range.Overlaps(r) && !n.reads(ctx, m.Lineage, sh) {
+			return false
+		}
+	}
+	return true
+}
+
+// reads reports whether the shard's owner reads etcd.
+func (n *Node) reads(ctx context.Context, lineage uint64, sh *shard.Shard) bool {
+	owner := sh.Owner()
+	if owner == n.self {
+		direct, _ := n.Direct(sh.ID)
+		return direct
+	}
+	conn, err := n.peers.conn(owner)
+	if err != nil {
+		return false
+	}
+	p := replica.Peer{Link: conn.link, Shard: sh.ID, Self: n.self, RequireDirect: true}
+	return p.Probe(ctx, sh.Range, lineage) == nil
+}

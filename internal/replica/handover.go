@@ -1,0 +1,239 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+const (
+	// scoutEvery is the time between two looks for a better candidate.
+	scoutEvery = 3 * Heartbeat
+	// readyPatience is how long a better candidate may take to be ready. etcd takes
+	// up to 0.1 s, the period in which it brings watches up to date that begin in
+	// the past (mvcc/watchable_store.go, watchResyncPeriod).
+	readyPatience = 2 * time.Second
+)
+
+var errBetter = errors.New("a better source is ready")
+
+// stream is a candidate that is followed. Its updates are drawn one by one: so
+// the scout can draw the first ones, while another stream still brings what
+// happens, and leave the rest to who follows.
+type stream struct {
+	Candidate
+	ctx    context.Context // ends with the stream
+	cancel context.CancelCauseFunc
+	next   func() (kv.Update, error, bool)
+	stop   func()
+	wants  chan kv.Revision // the consumer's wish; holds the highest
+	begun  bool             // the first updates were drawn before it is followed
+}
+
+// open begins to follow c. Nothing is asked for before the first draw.
+func open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
+	ctx, cancel := context.WithCancelCause(ctx)
+	wants := make(chan kv.Revision, 1)
+	req.Want = wants
+	next, stop := iter.Pull2(c.Source.Follow(ctx, req))
+	return &stream{Candidate: c, ctx: ctx, cancel: cancel, next: next, stop: stop, wants: wants}
+}
+
+// ask has the source tell of its progress up to revision soon.
+func (s *stream) ask(revision kv.Revision) {
+	for {
+		select {
+		case s.wants <- revision:
+			return
+		default:
+		}
+		select {
+		case other := <-s.wants:
+			revision = max(revision, other)
+		default:
+		}
+	}
+}
+
+func (s *stream) close() {
+	s.cancel(nil)
+	s.stop()
+}
+
+// followed tells how it ended to follow a candidate.
+type followed struct {
+	Candidate      // the last one, which may have relieved the first
+	more      bool // the consumer wants more
+	got       bool // something was brought
+	err       error
+}
+
+// follow follows c until it is lost or no candidate any more. A better one that
+// is ready relieves it without a pause, and is followed from then on; without
+// relieve c is left for it.
+func (r *run) follow(ctx context.Context, c Candidate, relieve bool) followed {
+	var f followed
+	for s := open(ctx, c, r.request()); s != nil; {
+		relief := r.draw(ctx, s, relieve, &f)
+		if relief != nil && !f.more {
+			relief.close()
+			relief = nil
+		}
+		s = relief
+	}
+	if f.got {
+		r.f.set("", false, nil)
+	}
+	return f
+}
+
+// draw hands on what s brings until it ends, and returns what relieves it; nil
+// when nothing does.
+func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *stream {
+	var g sync.WaitGroup
+	var relief *stream // the scout's until it has ended
+	begin := func() {
+		f.got = true
+		if lost := r.f.set(s.Name, s.Direct, s.cancel); !lost.IsZero() {
+			r.f.notice(Notice{What: Followed, Source: s.Name, Began: lost, Revision: r.position()}, r.req.Range)
+		}
+		stale := maps.Clone(r.stale)
+		g.Go(func() { relief = r.scout(ctx, s, stale, relieve) })
+	}
+	f.Candidate = s.Candidate
+	r.turnTo(s)
+	if s.begun {
+		delete(r.hung, s.Name)
+		begin()
+		begin = nil
+	}
+	f.more, f.err = r.handOn(s, begin)
+	s.close()
+	g.Wait()
+	return relief
+}
+
+// handOn hands on what s brings until it ends, and reports whether the consumer
+// wants more. It calls begin with the first update.
+func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
+	resuming, state := r.from.Load() > 0, kv.Revision(0)
+	for {
+		u, err, ok := s.next()
+		if err != nil {
+			return true, err
+		}
+		if !ok {
+			return true, context.Cause(s.ctx)
+		}
+		if begin != nil {
+			begin()
+			begin = nil
+		}
+		switch u.Kind {
+		case kv.UpdateBegin:
+			if resuming = resuming && !u.Leap; resuming {
+				continue // the consumer has all before it: nothing begins for it
+			}
+			state = u.Revision
+		case kv.UpdateReady:
+			if resuming {
+				continue
+			}
+			r.advance(state)
+		case kv.UpdateBatch:
+			r.advance(u.Batch.Revision)
+		case kv.UpdateProgress:
+			r.advance(u.Revision)
+		}
+		if !r.yield(u, nil) {
+			return false, nil
+		}
+	}
+}
+
+// scout looks for a better candidate than s, not a stale one, and ends s when
+// there is one, which it returns if it may relieve s, or when s is none any more.
+//
+// etcd is better only for who has no other node before it. A node that is one of
+// those behind waits until one before it reads etcd itself: else each change of
+// the owner would have all replicas read it for a moment.
+func (r *run) scout(ctx context.Context, s *stream, stale map[string]time.Time, relieve bool) *stream {
+	tick := time.NewTimer(UntilBeat(scoutEvery))
+	defer tick.Stop()
+	called := r.f.called()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-tick.C:
+			tick.Reset(UntilBeat(scoutEvery))
+		case <-called:
+			called = r.f.called()
+		}
+		candidates := r.f.Candidates()
+		better := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Name == s.Name })
+		gone := better < 0 // any other one is better then
+		if gone {
+			better = len(candidates)
+		}
+		for i, b := range candidates[:better] {
+			switch {
+			case time.Now().Before(stale[b.Name]), r.avoids(b), b.Direct && i > 0 && !gone:
+				continue
+			case !probe(s.ctx, b, r.req.Range, r.req.Lineage):
+				continue
+			}
+			var relief *stream
+			if relieve && r.from.Load() > 0 {
+				if relief = r.ready(ctx, s, b); relief == nil {
+					continue
+				}
+			}
+			r.f.notice(Notice{What: BetterSource, Source: b.Name}, r.req.Range)
+			s.cancel(errBetter)
+			return relief
+		}
+		if gone {
+			s.cancel(errBetter)
+			return nil
+		}
+	}
+}
+
+// ready opens b, and returns it when it brings what happens from now on; nil when
+// that takes too long, or s ends before.
+func (r *run) ready(ctx context.Context, s *stream, b Candidate) *stream {
+	req := r.request()
+	req.AllowLeap = false
+	next := open(ctx, b, req)
+	patience, done := context.WithTimeout(s.ctx, readyPatience)
+	defer done()
+	stop := context.AfterFunc(patience, func() { next.cancel(nil) })
+	for {
+		u, err, ok := next.next()
+		if ok && err == nil && u.Kind != kv.UpdateReady {
+			continue
+		}
+		if next.begun = ok && err == nil && stop(); next.begun {
+			return next
+		}
+		stop()
+		next.close()
+		r.f.Logger.Debug("a better source is not ready", "source", b.Name, "range", r.req.Range, "error", err)
+		return nil
+	}
+}
+
+// probe reports whether the candidate would serve the range.
+func probe(ctx context.Context, c Candidate, rng kv.Range, lineage uint64) bool {
+	p, ok := c.Source.(interface {
+		Probe(ctx context.Context, r kv.Range, lineage uint64) error
+	})
+	return !ok || p.Probe(ctx, rng, lineage) == nil
+}

@@ -1,0 +1,94 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// outcome is what came of a rescue.
+type outcome uint8
+
+const (
+	lost       outcome = iota // no node has what is missing
+	unanswered                // none that answers has it
+	rescued                   // we are further
+	ended                     // the consumer wants no more
+)
+
+// rescue takes what the candidates no longer have from the window of any other
+// node, or else what has changed.
+func (r *run) rescue(ctx context.Context) outcome {
+	defer func() { r.req.AllowLeap = false }()
+	out := lost
+	for _, what := range []What{GapFilled, Leapt} {
+		r.req.AllowLeap = what == Leapt
+		for _, c := range r.f.Warm() {
+			if time.Now().Before(r.hung[c.Name]) {
+				out = unanswered
+				continue
+			}
+			from := r.from.Load()
+			last := r.follow(ctx, c, false)
+			if !last.more || ctx.Err() != nil {
+				return ended
+			}
+			if r.from.Load() > from {
+				r.f.notice(Notice{What: what, Source: c.Name, Began: r.gone, Revision: r.position()}, r.req.Range)
+				r.gone = time.Time{}
+				return rescued
+			}
+			if !answered(last.err) {
+				out = unanswered
+			}
+			if errors.Is(last.err, ErrSilent) {
+				r.hung[c.Name] = time.Now().Add(hungFor)
+			}
+			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", last.err)
+		}
+	}
+	return out
+}
+
+// answered reports whether err is what a peer said, not that it could not be
+// reached.
+func answered(err error) bool {
+	var compacted *kv.CompactedError
+	var elsewhere *kv.NotHereError
+	var unavailable *kv.UnavailableError
+	return errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
+}
+
+// verdict is what the candidates of one round say of history that is missing.
+type verdict struct {
+	compacted *kv.CompactedError
+	direct    bool // etcd itself says so
+	open      bool // somebody did not answer, and may have it
+}
+
+func (v *verdict) add(c Candidate, err error) {
+	var gone *kv.CompactedError
+	switch {
+	case !errors.As(err, &gone):
+		v.open = true
+	case v.compacted == nil || c.Direct:
+		v.compacted, v.direct = gone, v.direct || c.Direct
+	}
+}
+
+// err returns what is known to be gone: when etcd says so, or everybody does.
+// One node that is away may have it, and etcd surely when it does not answer.
+func (v *verdict) err() *kv.CompactedError {
+	if v.open && !v.direct {
+		return nil
+	}
+	return v.compacted
+}
+
+func notReady(err error) bool {
+	var unavailable *kv.UnavailableError
+	var elsewhere *kv.NotHereError // its map is older than ours, for the moment
+	return errors.As(err, &elsewhere) || (errors.As(err, &unavailable) && unavailable.Why == kv.NotReady)
+}

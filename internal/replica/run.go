@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// run is one call of Follow.
+type run struct {
+	f       *Failover
+	req     kv.FollowRequest // as it was at first; see request
+	yield   func(kv.Update, error) bool
+	began   time.Time
+	updates int
+	// from is the first revision that is missing; 0: all are. The goroutine that
+	// follows moves it, and the scout reads it.
+	from atomic.Int64
+
+	mu     sync.Mutex
+	wanted kv.Revision // guarded by mu; the highest that the consumer wished for
+	asked  *stream     // guarded by mu; who is told the consumer's wishes; nil: nobody
+	// hung are candidates that fell silent without closing the stream, until
+	// when: to ask one again at once would cost as long as noticing it did.
+	hung map[string]time.Time
+	// stale are candidates that brought nothing though etcd had moved on, until
+	// when. How old their data is they tell too late: it was fresh a moment ago.
+	stale map[string]time.Time
+	// gone is when the candidates first said that what is missing is compacted;
+	// zero when they have not.
+	gone time.Time
+}
+
+// request asks for what is missing now.
+func (r *run) request() kv.FollowRequest {
+	req := r.req
+	req.From = kv.Revision(r.from.Load())
+	return req
+}
+
+// position is the revision up to which everything is here.
+func (r *run) position() kv.Revision { return max(0, kv.Revision(r.from.Load())-1) }
+
+// advance notes that everything up to revision is here.
+func (r *run) advance(revision kv.Revision) {
+	if next := int64(revision) + 1; next > r.from.Load() {
+		r.from.Store(next)
+	}
+	r.updates++
+}
+
+// listen takes the consumer's wishes until ctx ends.
+func (r *run) listen(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case revision := <-r.req.Want:
+			r.mu.Lock()
+			r.wanted = max(r.wanted, revision)
+			s := r.asked
+			r.mu.Unlock()
+			if s != nil {
+				s.ask(revision)
+			}
+		}
+	}
+}
+
+// turnTo makes s the one that is told the consumer's wishes, first the one that
+// is still open: who was told before takes it along.
+func (r *run) turnTo(s *stream) {
+	r.mu.Lock()
+	r.asked = s
+	revision := r.wanted
+	r.mu.Unlock()
+	if revision > r.position() {
+		s.ask(revision)
+	}
+}
+
+// hungFor is how long a silent candidate is passed over, unless the scout
+// hears from it before.
+const hungFor = 3 * time.Second
+
+// warm tries to take state and window from a node that has them. It reports
+// false when the consumer does not want more.
+func (r *run) warm(ctx context.Context) bool {
+	req := r.req
+	req.Want = nil // nobody waits for a progress that does not follow
+	for _, c := range r.f.Warm() {
+		if r.avoids(c) {
+			continue
+		}
+		more, ready := true, false
+		var revision kv.Revision
+		for u, err := range c.Source.Follow(ctx, req) {
+			if err != nil {
+				r.f.Logger.Debug("not taking the state from this node", "peer", c.Name, "range", r.req.Range, "error", err)
+				break
+			}
+			if u.Kind == kv.UpdateBegin {
+				if revision = u.Revision; r.req.Held != nil && revision <= r.req.HeldAt {
+					break // it is where we are, and can go on no more than we can
+				}
+			}
+			ready = u.Kind == kv.UpdateReady
+			if more = r.yield(u, nil); !more || ready {
+				break
+			}
+		}
+		switch {
+		case !more || ctx.Err() != nil:
+			return false
+		case ready:
+			r.from.Store(int64(revision) + 1)
+			r.f.notice(Notice{What: StateTaken, Source: c.Name, Began: r.began, Revision: revision}, r.req.Range)
+			return true
+		}
+	}
+	return true
+}
+
+// avoids reports whether the state is needed, and must not come from c.
+func (r *run) avoids(c Candidate) bool {
+	return r.from.Load() == 0 && slices.Contains(r.f.Avoid, c.Name)
+}
+
+// round tries the candidates in order and follows the first that will do,
+// until it is lost. It reports false when Follow must end.
+func (r *run) round(ctx context.Context) bool {
+	var gone verdict
+	for _, c := range r.f.Candidates() {
+		if ctx.Err() != nil {
+			return false
+		}
+		if now := time.Now(); now.Before(r.hung[c.Name]) || now.Before(r.stale[c.Name]) || r.avoids(c) {
+			gone.open = true
+			continue
+		}
+		before := r.updates
+		last := r.follow(ctx, c, true)
+		switch err := last.err; {
+		case !last.more:
+			return false
+		case errors.Is(err, ErrSilent):
+			r.hung[last.Name] = time.Now().Add(hungFor)
+		case errors.Is(err, ErrStale):
+			r.stale[last.Name] = time.Now().Add(hungFor)
+		case errors.Is(err, errBetter):
+			clear(r.hung)
+			return true
+		}
+		if last.got && r.updates > before {
+			// It worked for a while: start again with the best.
+			r.gone = time.Time{}
+			if last.err != nil && ctx.Err() == nil {
+				r.f.notice(Notice{What: SourceLost, Source: last.Name, Err: last.err, Revision: r.position()}, r.req.Range)
+			}
+			return true
+		}
+		err := last.err
+		// One that begins and then brings nothing is no better than one that
+		// does not begin: the next, or we would never get past it.
+		if errors.Is(err, kv.ErrOtherHistory) {
+			r.yield(kv.Update{}, err) // the consumer's to tell
+			return false
+		}
+		gone.add(c, err)
+		if err != nil {
+			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
+		}
+		if r.from.Load() == 0 && notReady(err) && time.Since(r.began) < patience {
+			// It lives and is loading: wait for it rather than have every
+			// replica list the same keys at etcd.
+			return true
+		}
+	}
+	compacted := gone.err()
+	if compacted == nil || r.from.Load() == 0 {
+		return true
+	}
+	if r.gone.IsZero() {
+		r.gone = time.Now()
+	}
+	switch r.rescue(ctx) {
+	case rescued:
+		return true
+	case unanswered:
+		if time.Since(r.gone) < rescuePatience {
+			return true
+		}
+	case ended:
+		return false
+	case lost:
+	}
+	r.yield(kv.Update{}, compacted)
+	return false
+}
