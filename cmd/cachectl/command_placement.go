@@ -30,7 +30,7 @@ type changing struct {
 	s         *session
 	options   client.ChangeOptions
 	wait      bool
-	spellings map[string]string // of the API's fields, as flags and arguments
+	spellings map[string]string // of the API's fields that are flags
 
 	// What was told last of the progress, and when.
 	left int
@@ -65,10 +65,10 @@ planner wants them.`,
 		Args:              takes("SHARD"),
 		ValidArgsFunction: completes(s, shardIDs),
 	}
-	c := newChanging(s, cmd, map[string]string{"shard": "SHARD", "at": "--at"})
+	c := newChanging(s, cmd, map[string]string{"at": "--at"})
 	cmd.Flags().StringArrayVar(&at, "at", nil, "the first `key` of the next part; may be given several times")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := shardArg(cmd, "SHARD", args[0])
+		id, err := shardArg(cmd, args[0])
 		if err != nil {
 			return err
 		}
@@ -89,13 +89,13 @@ shard is a new one with an ID of its own, and takes windows and watches of both.
 		Args:              takes("SHARD", "SHARD"),
 		ValidArgsFunction: completes(s, shardIDs),
 	}
-	c := newChanging(s, cmd, map[string]string{"shard": "the first SHARD", "with": "the second SHARD"})
+	c := newChanging(s, cmd, nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := shardArg(cmd, "SHARD", args[0])
+		id, err := shardArg(cmd, args[0])
 		if err != nil {
 			return err
 		}
-		with, err := shardArg(cmd, "SHARD", args[1])
+		with, err := shardArg(cmd, args[1])
 		if err != nil {
 			return err
 		}
@@ -121,13 +121,13 @@ rebalance. While a pinned node is away, another one stands in for it.`,
 		Args:              takes("SHARD"),
 		ValidArgsFunction: completes(s, shardIDs),
 	}
-	c := newChanging(s, cmd, map[string]string{"shard": "SHARD", "to": "--to", "owner": "--owner"})
+	c := newChanging(s, cmd, map[string]string{"to": "--to", "owner": "--owner"})
 	cmd.Flags().StringSliceVar(&to, "to", nil, "the `nodes` that have the shard, the owner first")
 	cmd.Flags().StringVar(&owner, "owner", "", "the `node` that owns the shard")
 	_ = cmd.RegisterFlagCompletionFunc("to", completes(s, nodeNames)) // the flag is there
 	_ = cmd.RegisterFlagCompletionFunc("owner", completes(s, nodeNames))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := shardArg(cmd, "SHARD", args[0])
+		id, err := shardArg(cmd, args[0])
 		if err != nil {
 			return err
 		}
@@ -162,21 +162,22 @@ would be left than a shard has replicas, or too few voters for a majority.`,
 		Args:              takesSome("NODE"),
 		ValidArgsFunction: completes(s, nodeNames),
 	}
-	c := newChanging(s, cmd, map[string]string{"nodes": "NODE"})
+	c := newChanging(s, cmd, nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.DrainNodes{Nodes: args}) }
 	return cmd
 }
 
 func newUndrainCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "undrain NODE...",
-		Short:             "Let a node that was drained have shards again",
-		Long:              `undrain ends what cachectl drain began: the shards that belong on the nodes come back.`,
+		Use:   "undrain NODE...",
+		Short: "Let a node that was drained have shards again",
+		Long: `undrain ends what cachectl drain began: the shards that belong on the nodes come back,
+and so do clients. Of a node that is not drained it says so, and waits for nothing.`,
 		Example:           `  cachectl undrain node-3`,
 		Args:              takesSome("NODE"),
 		ValidArgsFunction: completes(s, nodeNames),
 	}
-	c := newChanging(s, cmd, map[string]string{"nodes": "NODE"})
+	c := newChanging(s, cmd, nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.UndrainNodes{Nodes: args}) }
 	return cmd
 }
@@ -198,10 +199,10 @@ it is about to do. Nodes that are drained stay so.`,
 }
 
 // shardArg is the ID that an argument names.
-func shardArg(cmd *cobra.Command, name, arg string) (uint64, error) {
+func shardArg(cmd *cobra.Command, arg string) (uint64, error) {
 	id, err := strconv.ParseUint(arg, 10, 64)
 	if err != nil || id == 0 {
-		return 0, &usageError{cmd.CommandPath(), fmt.Errorf("%s %q: want the number of a shard, as cachectl shards shows it", name, arg)}
+		return 0, &usageError{cmd.CommandPath(), fmt.Errorf("%q: want the number of a shard, as cachectl shards shows it", arg)}
 	}
 	return id, nil
 }
@@ -247,7 +248,7 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 		case err != nil && errors.Is(context.Cause(ctx), errTimeout):
 			return fmt.Errorf("%w within --timeout %v: it is not known whether the change was made (%w)", client.ErrUnavailable, c.s.timeout, err)
 		case err != nil:
-			return c.spell(err)
+			return c.spell(cmd, err)
 		}
 		defer run.Close()
 		if !cmd.Flags().Changed("timeout") {
@@ -279,8 +280,8 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 	})
 }
 
-// spell replaces the API's field names by those of flags and arguments.
-func (c *changing) spell(err error) error {
+// spell replaces the API's field names: by flags, or what else was typed.
+func (c *changing) spell(cmd *cobra.Command, err error) error {
 	var invalid *client.InvalidError
 	var refused *client.RefusedError
 	switch {
@@ -295,7 +296,8 @@ func (c *changing) spell(err error) error {
 	case "if_version":
 		text = "--if-version: " + text
 	default:
-		text = cmp.Or(c.spellings[refused.Field], refused.Field) + ": " + text
+		typed := strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " ")
+		text = cmp.Or(c.spellings[refused.Field], typed) + ": " + text
 	}
 	if refused.Force {
 		text += "; --force does it all the same"

@@ -24,6 +24,10 @@ func Judge(c *Cluster, o Order) (*Plan, error) {
 	for _, d := range doubts {
 		p.Warnings = append(p.Warnings, d.Reason)
 	}
+	if r, ok := o.Request.(Undrain); ok && change == nil && !o.Repeated {
+		p.Warnings = append(p.Warnings, are(r.Nodes)+" not drained") // what is on its way there has other reasons
+		return p, nil
+	}
 	if len(doubts) > 0 && !o.Force {
 		return nil, doubt(doubts[0].Field, "%s", strings.Join(p.Warnings, "; and "))
 	}

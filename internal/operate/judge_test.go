@@ -425,3 +425,24 @@ func TestFilling(t *testing.T) {
 		t.Errorf("without an answer: %+v", now)
 	}
 }
+
+// There is nothing to wait for, whatever the planner does for other reasons: here
+// it is about to replace a node that is gone.
+func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
+	c := cluster(t)
+	var nodes []shard.NodeID
+	for i := range c.Members {
+		if m := &c.Members[i]; m.Name == c.Map.Shards[0].Replicas[0] {
+			m.State = shard.Dead
+		} else {
+			nodes = append(nodes, m.Name)
+		}
+	}
+	p, err := operate.Judge(c, operate.Order{Request: operate.Undrain{Nodes: nodes}})
+	if err != nil || p.Change != nil || len(p.Steps) > 0 || len(p.Warnings) != 1 || !strings.HasSuffix(p.Warnings[0], " are not drained") {
+		t.Errorf("%v, %+v", err, p)
+	}
+	if p, err := operate.Judge(c, operate.Order{Request: operate.Rebalance{}}); err != nil || len(p.Steps) == 0 {
+		t.Errorf("the planner does nothing: %v, %+v", err, p)
+	}
+}

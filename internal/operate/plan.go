@@ -15,7 +15,7 @@ type Plan struct {
 	Change shard.Change
 	// Steps are what becomes of which shards, in key order.
 	Steps []Step
-	// Warnings are what Force has overridden.
+	// Warnings are what Force has overridden, and why there is nothing to do.
 	Warnings []string
 }
 
