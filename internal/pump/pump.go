@@ -19,14 +19,15 @@ type Conn struct {
 	steps atomic.Uint64 // grows with every task that ends
 
 	mu          sync.Mutex
-	work        sync.Cond // the pump in charge waits on it for a stream to be ready
-	idle        sync.Cond // who closes a stream waits on it for busy to end
-	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
-	streams     int       // guarded by mu; no stream: no pump
-	pump        int       // guarded by mu; number of the pump in charge
-	running     bool      // guarded by mu; the pump in charge runs tasks
-	watching    bool      // guarded by mu; the watchdog is set
-	seen        uint64    // guarded by mu; steps at the watchdog's last look
+	work        sync.Cond     // the pump in charge waits on it for a stream to be ready
+	idle        sync.Cond     // who closes a stream waits on it for busy to end
+	first, last *Stream       // guarded by mu; those with tasks to run that no pump is at, first come first served
+	streams     int           // guarded by mu; no stream: no pump
+	pump        int           // guarded by mu; number of the pump in charge
+	ended       chan struct{} // guarded by mu; closed when the pump in charge has ended
+	running     bool          // guarded by mu; the pump in charge runs tasks
+	watching    bool          // guarded by mu; the watchdog is set
+	seen        uint64        // guarded by mu; steps at the watchdog's last look
 	dog         *time.Timer
 }
 
@@ -110,6 +111,14 @@ func (s *Stream) After(f Flusher) { s.flush = f }
 // connection. Call it once.
 func (s *Stream) Close() {
 	defer s.left()
+	if ended := s.close(); ended != nil {
+		<-ended // or streams that come and go in a flood leave a pump each
+	}
+}
+
+// close returns what is closed when the pump has ended that had this stream last;
+// nil: there are others.
+func (s *Stream) close() (ended <-chan struct{}) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,12 +127,13 @@ func (s *Stream) Close() {
 		c.idle.Wait()
 	}
 	s.ready = nil
-	c.streams--
-	if c.streams == 0 {
-		c.pump++
-		c.first, c.last = nil, nil
-		c.work.Signal()
+	if c.streams--; c.streams > 0 {
+		return nil
 	}
+	c.pump++
+	c.first, c.last = nil, nil
+	c.work.Signal()
+	return c.ended
 }
 
 // Init makes t a task of s. run reports whether there is more to do at once;
@@ -152,8 +162,12 @@ func (t *Task) Wake() {
 func (c *Conn) startLocked() {
 	c.pump++
 	c.running = false
-	me := c.pump
-	c.pumps.Go(func() { c.serve(me) })
+	me, ended := c.pump, make(chan struct{})
+	c.ended = ended
+	c.pumps.Go(func() {
+		defer close(ended)
+		c.serve(me)
+	})
 }
 
 // enqueueLocked puts the task on its stream's list, unless it is there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -255,4 +256,19 @@ func TestAfter(t *testing.T) {
 	}
 	closing.Wait()
 	pumps.Wait()
+}
+
+// Streams that come and go in a flood, one after the other, leave no pumps behind.
+func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
+	var pumps sync.WaitGroup
+	c := pump.New(&pumps, new(wire.Fan))
+	before, most := runtime.NumGoroutine(), 0
+	for range 10_000 {
+		c.Open().Close()
+		most = max(most, runtime.NumGoroutine())
+	}
+	pumps.Wait()
+	if most > before+100 {
+		t.Errorf("%d goroutines, at first %d", most, before)
+	}
 }
