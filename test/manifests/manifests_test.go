@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,11 +111,6 @@ func TestReferencesResolve(t *testing.T) {
 			}
 		}
 		for _, m := range of[*monitoring.ServiceMonitor](objects) {
-			for _, e := range m.Spec.Endpoints {
-				if _, tls := settings(t, objects, &pod.Spec)["CACHENODE_HTTP_TLS_CERT"]; tls != (e.TLSConfig != nil) {
-					t.Errorf("ServiceMonitor %s: the port speaks TLS: %v", m.Name, tls)
-				}
-			}
 			for _, s := range of[*core.Service](objects) {
 				if s.Name == nodes.Spec.ServiceName {
 					selects(t, "ServiceMonitor "+m.Name, &m.Spec.Selector, s.Labels)
@@ -131,11 +127,106 @@ func TestReferencesResolve(t *testing.T) {
 		if !exists(of[*core.ServiceAccount](objects), pod.Spec.ServiceAccountName) {
 			t.Errorf("there is no ServiceAccount %s", pod.Spec.ServiceAccountName)
 		}
-		_, tls := settings(t, objects, &pod.Spec)["CACHENODE_HTTP_TLS_CERT"]
-		probesSpeakTLS(t, &pod.Spec.Containers[0], tls)
 		secretsAreMade(t, objects, &pod.Spec)
 		issuersExist(t, objects)
 	})
+}
+
+// Only the overlay to try it has a port that is open. The others' ask for
+// certificates, the HTTP port too, where probes come without one and Prometheus with
+// one that it takes.
+func TestPortsAreProtected(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		pod := &shardwatch(t, objects).Spec.Template.Spec
+		settings := settings(t, objects, pod)
+		open := strings.HasSuffix(t.Name(), "/dev")
+		for _, name := range []string{
+			"TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "PEER_TLS_CERT", "PEER_TLS_KEY", "PEER_TLS_CA",
+			"HTTP_TLS_CERT", "HTTP_TLS_KEY", "HTTP_TLS_CLIENT_CA", "GOSSIP_KEY_FILE",
+		} {
+			if (settings["CACHENODE_"+name] == "") != open {
+				t.Errorf("CACHENODE_%s=%s", name, settings["CACHENODE_"+name])
+			}
+		}
+		if (settings["CACHENODE_INSECURE"] != "") != open {
+			t.Errorf("CACHENODE_INSECURE=%s", settings["CACHENODE_INSECURE"])
+		}
+		probesSpeakTLS(t, &pod.Containers[0], !open)
+		metricsHaveTheirOwnDoor(t, objects)
+		for _, m := range of[*monitoring.ServiceMonitor](objects) {
+			for _, e := range m.Spec.Endpoints {
+				if e.Port != "http" || e.Path != "/metrics" || (e.Scheme.String() == "https") == open || (e.TLSConfig != nil) == open {
+					t.Errorf("ServiceMonitor %s: %+v; the port speaks TLS: %t", m.Name, e, !open)
+				} else if !open {
+					prometheusIsLetIn(t, objects, pod, settings, e.TLSConfig)
+				}
+			}
+		}
+	})
+}
+
+// prometheusIsLetIn checks that Prometheus shows a certificate of the authority that
+// the HTTP port asks for, and expects a name that is in the port's own.
+func prometheusIsLetIn(t *testing.T, objects []runtime.Object, pod *core.PodSpec, settings map[string]string, c *monitoring.TLSConfig) {
+	t.Helper()
+	// made returns the Certificate that a Secret is made for.
+	made := func(secret string) *certmanager.Certificate {
+		for _, c := range of[*certmanager.Certificate](objects) {
+			if c.Spec.SecretName == secret {
+				return c
+			}
+		}
+		t.Errorf("nobody makes the Secret %q", secret)
+		return &certmanager.Certificate{}
+	}
+	asked, own := made(secretOf(pod, settings["CACHENODE_HTTP_TLS_CLIENT_CA"])), made(secretOf(pod, settings["CACHENODE_HTTP_TLS_CERT"]))
+	if c.ServerName == nil || !slices.Contains(own.Spec.DNSNames, *c.ServerName) {
+		t.Errorf("Prometheus expects a name that is not in %v", own.Spec.DNSNames)
+	}
+	if c.CA.Secret == nil || c.Cert.Secret == nil || c.KeySecret == nil {
+		t.Fatalf("Prometheus has no certificate, or no CA: %+v", c)
+	}
+	for key, s := range map[string]*core.SecretKeySelector{"ca.crt": c.CA.Secret, "tls.crt": c.Cert.Secret, "tls.key": c.KeySecret} {
+		shown := made(s.Name)
+		if s.Key != key || shown.Spec.IssuerRef != asked.Spec.IssuerRef || !slices.Contains(shown.Spec.Usages, certmanager.UsageClientAuth) {
+			t.Errorf("Prometheus has %s of the Secret %s, the port wants %v", s.Key, s.Name, asked.Spec.IssuerRef)
+		}
+	}
+}
+
+// secretOf returns the Secret that a file of the pod's comes from.
+func secretOf(pod *core.PodSpec, file string) string {
+	for _, m := range pod.Containers[0].VolumeMounts {
+		for _, v := range pod.Volumes {
+			if v.Name == m.Name && v.Secret != nil && m.MountPath == path.Dir(file) {
+				return v.Secret.SecretName
+			}
+		}
+	}
+	return ""
+}
+
+// metricsHaveTheirOwnDoor checks that from other pods the HTTP port is reached by
+// those of labelled namespaces alone.
+func metricsHaveTheirOwnDoor(t *testing.T, objects []runtime.Object) {
+	t.Helper()
+	doors := 0
+	for _, n := range of[*networking.NetworkPolicy](objects) {
+		for _, rule := range n.Spec.Ingress {
+			if !slices.ContainsFunc(rule.Ports, func(p networking.NetworkPolicyPort) bool { return p.Port == nil || p.Port.StrVal == "http" }) && len(rule.Ports) > 0 {
+				continue
+			}
+			doors++
+			for _, from := range rule.From {
+				if len(rule.Ports) != 1 || from.NamespaceSelector == nil || from.NamespaceSelector.MatchLabels["shardwatch-metrics"] != "true" {
+					t.Errorf("NetworkPolicy %s: %+v", n.Name, rule)
+				}
+			}
+		}
+	}
+	if doors != 1 {
+		t.Errorf("%d rules are about the HTTP port", doors)
+	}
 }
 
 // The Secrets that people make, by docs/install.md; all others are cert-manager's.
