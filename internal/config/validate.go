@@ -21,6 +21,7 @@ import (
 // The bounds of what can be set.
 const (
 	maxShards      = 4096
+	maxReplicas    = 64      // what one shard of the map may have
 	maxMaxShards   = 100_000 // what a leader plans in less than a second
 	minSplitBytes  = MiB
 	minSplitAfter  = 10 * time.Second // the leader looks that often
@@ -234,8 +235,8 @@ func (c Config) validateKeys(m *mistakes) {
 	case c.Shards < len(c.Prefixes):
 		m.addf("--shards (%d) is below the number of --prefix (%d): each prefix needs a shard", c.Shards, len(c.Prefixes))
 	}
-	if c.Replicas < 1 {
-		m.addf("--replicas %d: a shard needs at least one", c.Replicas)
+	if c.Replicas < 1 || c.Replicas > maxReplicas {
+		m.addf("--replicas %d: use 1 to %d", c.Replicas, maxReplicas)
 	}
 }
 
