@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,8 +75,26 @@ func (p *port) expect(want netlimit.Stats) {
 	}
 }
 
+// lines is a log that others write while it is read.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 func TestHalfOpenConnectionsPushOutTheirOwn(t *testing.T) {
-	var log bytes.Buffer
+	var log lines
 	p := listen(t, netlimit.Config{Port: "client", Max: 2, MaxPending: 2, Advice: "raise it", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	honest, server := p.dial()
 	if err := errors.Join(server.SetDeadline(time.Now().Add(time.Hour)), server.SetDeadline(time.Time{})); err != nil {
