@@ -33,8 +33,8 @@ func (n *Node) reports(ctx context.Context, nodes []shard.NodeID) []placement.Re
 		asking.Go(func() {
 			defer func() { <-permits }()
 			s, err := n.reportOf(ctx, node)
-			if err != nil {
-				return // gossip tells what is wrong with it
+			if err != nil || s.GetEtcdRevision() == 0 {
+				return // it is given nothing: it cannot be reached, or has not reached etcd
 			}
 			mu.Lock()
 			defer mu.Unlock()

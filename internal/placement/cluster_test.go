@@ -91,8 +91,13 @@ func (c *cluster) members() (out []shard.Member) {
 
 // report says that each node has loaded what the map gives it.
 func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placement.Report) {
+	var m *shard.Map // nodes that do not vote have it of others
 	for _, n := range c.all() {
-		m := n.p.Map()
+		if of := n.p.Map(); of != nil && (m == nil || of.Version > m.Version) {
+			m = of
+		}
+	}
+	for _, n := range c.all() {
 		c.mu.Lock()
 		alive := n.member.State == shard.Alive
 		c.mu.Unlock()

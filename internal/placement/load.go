@@ -11,8 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// The leader asks all nodes for a report once per reportEvery, and those that load
-// what it has given them once per fillEvery.
+// The leader asks all nodes for a report once per reportEvery, and once per fillEvery
+// those that load what it has given them, and those that it has not heard of: they
+// are given nothing until then.
 const (
 	reportEvery = 10 * time.Second
 	fillEvery   = time.Second
@@ -29,14 +30,16 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 	var all time.Time // when all were asked
 	for {
 		p.mu.Lock()
-		asked := p.filling
+		filling, known := p.filling, p.reports
 		p.mu.Unlock()
-		if time.Since(all) >= reportEvery {
-			asked, all = nil, time.Now()
-			for _, m := range p.ourMembers() {
-				if m.State == shard.Alive {
-					asked = append(asked, m.Name)
-				}
+		due := time.Since(all) >= reportEvery
+		if due {
+			all = time.Now()
+		}
+		var asked []shard.NodeID
+		for _, m := range p.ourMembers() {
+			if m.State == shard.Alive && (due || !known.heard(m.Name) || slices.Contains(filling, m.Name)) {
+				asked = append(asked, m.Name)
 			}
 		}
 		if len(asked) > 0 {

@@ -331,9 +331,6 @@ func TestClusterOnFakeTime(t *testing.T) {
 	})
 }
 
-// A shard with too much load is cut in two, on its nodes first; when the load has
-// gone for long enough, its parts become one again. An operator's move is made, and
-// stays.
 // A voter that was given the log before it saw the others does not know which
 // cluster it is in. It founds that one all the same when it leads.
 func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
@@ -373,6 +370,9 @@ func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 	})
 }
 
+// A shard with too much load is cut in two, on its nodes first; when the load has
+// gone for long enough, its parts become one again. An operator's move is made, and
+// stays.
 func TestLoadSplitsAndMerges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)

@@ -106,6 +106,16 @@ func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 	return next
 }
 
+// heard reports whether the node has told anything lately. One that gossips, and
+// cannot be asked, may serve nobody. Before anybody was asked all are taken to have.
+func (r *Reports) heard(n shard.NodeID) bool {
+	if r == nil {
+		return true
+	}
+	_, ok := r.by[n]
+	return ok
+}
+
 // loading reports whether one of the nodes has told that it has not loaded the
 // shard, or does not have it yet.
 func (r *Reports) loading(id shard.ID, nodes []shard.NodeID) bool {

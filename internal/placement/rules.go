@@ -169,10 +169,10 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 //     loading still.
 //
 // None of them takes a shard from the last node that lives and has loaded it, while
-// those that keep it are known to be loading.
+// those that keep it are known to be loading, or tell nothing.
 //
-// A node that is suspect, or dead for less than DeadGrace, keeps what it has
-// and gets nothing.
+// A node that is suspect, or dead for less than DeadGrace, or that gossips but does
+// not answer the leader, keeps what it has and gets nothing.
 //
 // A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
 // to one node at most MaxNodeFills times: those first that have the fewest live
@@ -201,9 +201,11 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		n.Draining = n.Draining || m.IsDrained(n.Name)
 		switch n.State {
 		case shard.Alive:
-			if !holds[n.Name] && wait(n.Since.Add(r.Settle)) {
+			heard := h.reports.heard(n.Name)
+			if !holds[n.Name] && (!heard || wait(n.Since.Add(r.Settle))) {
 				continue
 			}
+			shaky[n.Name] = !heard
 		case shard.Suspect:
 			if !holds[n.Name] {
 				continue
@@ -377,9 +379,11 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 }
 
 // takesLastWarm reports whether nodes that go, of the shard's, live and have loaded
-// it, and those that stay are all known to be loading.
+// it, and none of those that stay is known to have.
 func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]shard.Member, reports *Reports) bool {
-	warm := func(n shard.NodeID) bool { return serves(states, n) && !reports.loading(s.ID, []shard.NodeID{n}) }
+	warm := func(n shard.NodeID) bool {
+		return serves(states, n) && reports.heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
+	}
 	return slices.ContainsFunc(goes, warm) && !slices.ContainsFunc(removed(s.Replicas, goes), warm)
 }
 

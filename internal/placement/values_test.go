@@ -360,7 +360,13 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	for _, loading := range []shard.NodeID{"b", "c"} {
 		now := start.Add(20 * time.Second)
 		g := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
-		g.reports = g.reports.Add(now, 0, []Report{{Node: loading}})
+		reports := []Report{{Node: loading}}
+		for _, n := range []shard.NodeID{"a", "b", "c"} {
+			if n != loading {
+				reports = append(reports, Report{Node: n, Shards: []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}})
+			}
+		}
+		g.reports = g.reports.Add(now, 0, reports)
 		d := r.Decide(three, draining, g, now)
 		for _, mv := range d.Moves {
 			if mv.Replicas[0] == loading {
@@ -454,12 +460,52 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 		for _, ready := range []bool{false, true} {
 			copies := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
 			others := []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}
-			h.reports = h.reports.Add(now, 0, []Report{{Node: "a", Shards: copies}, {Node: "b", Shards: others}})
+			h.reports = h.reports.Add(now, 0, []Report{{Node: "a", Shards: copies}, {Node: "b", Shards: others}, {Node: "c"}, {Node: "d"}})
 			moves := r.Decide(m, tc.members, h, now).Moves
 			taken := slices.ContainsFunc(moves, func(mv shard.Move) bool { return !slices.Contains(mv.Replicas, "a") })
 			if taken != ready {
 				t.Errorf("%s: the other copy is loaded: %v, and the moves are %+v", tc.name, ready, moves)
 			}
+		}
+	}
+}
+
+// A node that gossips and does not answer the leader, because its certificate has
+// run out or a firewall is between them, is given nothing: neither a copy nor what
+// it is to own, and no copy is taken from another node for its sake.
+func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
+	r := Rules{DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
+	start := time.Unix(1000, 0)
+	now := start.Add(time.Hour)
+	loaded := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
+	draining := member("a", shard.Alive, start)
+	draining.Draining = true
+	for _, tc := range []struct {
+		name     string
+		replicas []shard.NodeID
+		pins     []shard.NodeID
+		a        shard.Member
+	}{
+		{"a copy is missing", []shard.NodeID{"a"}, []shard.NodeID{"a", "x"}, member("a", shard.Alive, start)},
+		{"it is to be the owner", []shard.NodeID{"a", "x"}, []shard.NodeID{"x", "a"}, member("a", shard.Alive, start)},
+		{"it is to take the place of another", []shard.NodeID{"a", "b"}, []shard.NodeID{"x", "b"}, member("a", shard.Alive, start)},
+		{"the other copy drains", []shard.NodeID{"a", "x"}, []shard.NodeID{"x"}, draining},
+	} {
+		m := testMap(t, tc.replicas...)
+		for i := range m.Shards {
+			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
+		}
+		members := []shard.Member{tc.a, member("b", shard.Alive, start), member("x", shard.Alive, start)}
+		var h History
+		h.reports = h.reports.Add(now, 0, []Report{{Node: "a", Shards: loaded}, {Node: "b", Shards: loaded}})
+		for _, mv := range r.Decide(m, members, h, now).Moves {
+			if mv.Replicas[0] == "x" || slices.Contains(removed(mv.Replicas, tc.replicas), "x") || !slices.Contains(mv.Replicas, "a") {
+				t.Errorf("%s: %+v", tc.name, mv)
+			}
+		}
+		h.reports = h.reports.Add(now, 0, []Report{{Node: "x", Shards: loaded}})
+		if d := r.Decide(m, members, h, now); len(d.Moves) == 0 {
+			t.Errorf("%s: nothing is done when it is heard of", tc.name)
 		}
 	}
 }
