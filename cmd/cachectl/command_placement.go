@@ -485,7 +485,10 @@ func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error
 	switch {
 	case cmd.Name() == "drain":
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": no shards left"
-	case len(run.Plan.Steps) == 0:
+	case len(run.Plan.Steps) > 0:
+	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // it is not there, or is to have none
+		text = strings.Join(cmd.Flags().Args(), ", ") + ": drained no more"
+	default:
 		text = "nothing to do"
 	}
 	_, err := fmt.Fprintln(c.s.p.stdout, text)

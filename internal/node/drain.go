@@ -42,6 +42,7 @@ func (n *Node) drain(ctx context.Context) {
 // place; there must be somebody to take over.
 func (n *Node) handOver(ctx context.Context) {
 	for {
+		others := n.changed.wait() // before the members: nothing is missed
 		m, changed := n.placement.Watch()
 		if m == nil || !n.accompanied() {
 			return
@@ -52,6 +53,7 @@ func (n *Node) handOver(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-others:
 		case <-ctx.Done():
 			n.log.Warn("shards were not all handed over in time: their replicas take over by themselves")
 			return
