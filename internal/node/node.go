@@ -166,7 +166,7 @@ func (n *Node) buildMembership() error {
 func (n *Node) buildPlacement() error {
 	c := placement.Defaults()
 	c.Name, c.UUID, c.DataDir = n.self, n.cfg.Self.UUID, n.cfg.DataDir
-	c.BootstrapExpect, c.Address = n.cfg.Self.BootstrapExpect, n.cfg.Self.RaftAddress
+	c.BootstrapExpect, c.Join, c.Address = n.cfg.Self.BootstrapExpect, n.cfg.Join, n.cfg.Self.RaftAddress
 	c.Listener, c.ServerTLS, c.ClientTLS = n.cfg.Listeners.Raft, n.cfg.PeerServerTLS, n.cfg.PeerClientTLS
 	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
 	c.Members = n.members.Members

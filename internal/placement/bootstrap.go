@@ -1,8 +1,8 @@
 package placement
 
 import (
-	"cmp"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -34,38 +34,55 @@ type start struct {
 	again time.Time
 }
 
-// decideStart decides whether a voter without a log bootstraps. All voters
-// must decide alike: they do when the first expect of them, by name, see each
-// other. Once any member belongs to a cluster nobody bootstraps any more: the
-// leader adds who is missing.
-func decideStart(self raft.ServerID, expect int, settle time.Duration, members []shard.Member, now time.Time) start {
+// founding is what a voter without a log decides on.
+type founding struct {
+	self   raft.ServerID
+	expect int
+	// join are the addresses that --join names.
+	join    []string
+	settle  time.Duration
+	members []shard.Member
+}
+
+// decideStart decides whether a voter without a log bootstraps. All voters must
+// decide alike: the first expect candidates by ordinal bootstrap, when they see each
+// other. Once a member belongs to a cluster, no node bootstraps: the leader adds the
+// missing voters.
+//
+// Two parts of a partitioned network must not bootstrap two clusters, though each
+// may have expect candidates. At most one part has the first ordinals, and at most
+// one has a majority of the nodes that --join names: see otherHalf.
+func decideStart(f founding, now time.Time) start {
 	var voters []shard.Member
-	for _, m := range members {
+	for _, m := range f.members {
 		switch {
 		case m.ClusterID != "":
 			return start{wait: fmt.Sprintf("cluster %s exists (%s belongs to it); its raft leader will add this node when a voter is missing", m.ClusterID, m.Name)}
 		case m.State != shard.Alive || m.BootstrapExpect == 0:
 			continue
-		case m.BootstrapExpect != expect:
-			return start{wait: fmt.Sprintf("--bootstrap-expect is %d here and %d on %s: set the same number on all voters, and restart them", expect, m.BootstrapExpect, m.Name)}
+		case m.BootstrapExpect != f.expect:
+			return start{wait: fmt.Sprintf("--bootstrap-expect is %d here and %d on %s: set the same number on all voters, and restart them", f.expect, m.BootstrapExpect, m.Name)}
 		case m.UUID == "" || m.RaftAddress == "":
 			continue
 		}
 		voters = append(voters, m)
 	}
-	if len(voters) < expect {
-		return start{wait: fmt.Sprintf("%d of the %d voters that --bootstrap-expect names are here", len(voters), expect)}
+	if len(voters) < f.expect {
+		return start{wait: fmt.Sprintf("%d of the %d voters that --bootstrap-expect names are here", len(voters), f.expect)}
 	}
-	slices.SortFunc(voters, func(a, b shard.Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(voters, func(a, b shard.Member) int { return compareNames(a.Name, b.Name) })
+	if why := f.otherHalf(voters); why != "" {
+		return start{wait: why}
+	}
 	var servers []raft.Server
 	mine := false
-	for _, v := range voters[:expect] {
+	for _, v := range voters[:f.expect] {
 		id := serverID(v.Name, v.UUID)
 		servers = append(servers, raft.Server{ID: id, Address: raft.ServerAddress(v.RaftAddress)})
-		mine = mine || id == self
+		mine = mine || id == f.self
 	}
 	for _, v := range voters {
-		if at := v.Since.Add(settle); now.Before(at) {
+		if at := v.Since.Add(f.settle); now.Before(at) {
 			return start{wait: "the voters are here; a moment for others to come", again: at}
 		}
 	}
@@ -73,6 +90,51 @@ func decideStart(self raft.ServerID, expect int, settle time.Duration, members [
 		return start{wait: "others bootstrap the cluster: enough nodes come before this one by name"}
 	}
 	return start{servers: servers}
+}
+
+// otherHalf returns why another part of the network may bootstrap a cluster of its
+// own; "" when it cannot, and when names and --join give nothing to judge by. With
+// one founder the operator has said which node it is.
+func (f *founding) otherHalf(voters []shard.Member) string {
+	named, known := 0, 0
+	for _, addr := range f.join {
+		if slices.ContainsFunc(voters, func(m shard.Member) bool { return names(addr, &m) }) {
+			named++
+		}
+		if slices.ContainsFunc(f.members, func(m shard.Member) bool { return names(addr, &m) }) {
+			known++
+		}
+	}
+	listed := len(f.join) >= f.expect
+	switch {
+	case f.expect == 1, listed && 2*named > len(f.join):
+		return ""
+	case numbered(voters):
+		if firstOrdinals(voters, f.expect) {
+			return ""
+		}
+		return fmt.Sprintf("the candidates here, %s to %s, are neither the first %d by number nor a majority of the nodes that --join names: another part of the network may found a cluster. Start the first %d nodes, or name all nodes in --join by name or IP",
+			voters[0].Name, voters[len(voters)-1].Name, f.expect, f.expect)
+	case listed && known > 0:
+		return fmt.Sprintf("%d of the %d nodes that --join names are here; a majority is needed, because another part of the network may found a cluster: start more of them", named, len(f.join))
+	}
+	return ""
+}
+
+// names reports whether a join address names the member: by the node's name, or by
+// the host of one of its addresses.
+func names(addr string, m *shard.Member) bool {
+	host := hostOf(addr)
+	label, _, _ := strings.Cut(host, ".")
+	return host == string(m.Name) || label == string(m.Name) ||
+		addr == m.GossipAddress || (host == hostOf(m.GossipAddress) && !slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, host))
+}
+
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
 }
 
 // clusterSpace makes cluster IDs names in a space of their own.

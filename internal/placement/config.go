@@ -26,6 +26,9 @@ type Config struct {
 	// on every node that may vote, of which there may be more. 0: this node never
 	// votes.
 	BootstrapExpect int
+	// Join are the addresses that --join names. Those of expect nodes or more say
+	// how many candidates there are to found a cluster.
+	Join []string
 	// Address is the raft port as others reach it, host:port.
 	Address string
 	// Listener is the raft port of a node that may vote. Run closes it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -792,7 +793,7 @@ func TestDecideStart(t *testing.T) {
 		{"four, not among the first", "d", []shard.Member{d, c, b, a}, "others bootstrap"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := decideStart(serverID(tc.self, "u-"+string(tc.self)), 3, time.Second, tc.members, now)
+			s := decideStart(founding{self: serverID(tc.self, "u-"+string(tc.self)), expect: 3, settle: time.Second, members: tc.members}, now)
 			if tc.wait != "" {
 				if s.servers != nil || !strings.Contains(s.wait, tc.wait) {
 					t.Errorf("%+v, want to wait: %s", s, tc.wait)
@@ -802,6 +803,59 @@ func TestDecideStart(t *testing.T) {
 			want := "[{Voter a/u-a a:1} {Voter b/u-b b:1} {Voter c/u-c c:1}]"
 			if got := fmt.Sprint(s.servers); got != want {
 				t.Errorf("bootstraps with %s, want %s (%s)", got, want, s.wait)
+			}
+		})
+	}
+}
+
+// Two halves of six candidates, each with the three that --bootstrap-expect asks
+// for, never bootstrap both.
+func TestTwoHalvesDoNotBootstrapTwoClusters(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name   string
+		format string
+		join   []string
+		either bool // one half of some cut may bootstrap
+	}{
+		{name: "a StatefulSet", format: "cache-%d", join: []string{"cache-headless:7401"}, either: true},
+		{name: "a StatefulSet counted from 7", format: "cache-%d", join: []string{"cache-headless:7401"}},
+		{name: "named in --join", format: "m%dx", join: []string{"m0x:1", "m1x.example:1", "m2x:1", "m3x:1", "m4x:1", "m5x:1"}},
+		{name: "three of six named", format: "m%dx", join: []string{"m0x:1", "m1x:1", "m2x:1"}, either: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			from := 0
+			if strings.Contains(tc.name, "from 7") {
+				from = 7
+			}
+			bootstraps := func(half int) bool {
+				var members []shard.Member
+				for i := range 6 {
+					state := shard.Alive
+					if half&(1<<i) == 0 {
+						state = shard.Dead
+					}
+					members = append(members, member(shard.NodeID(fmt.Sprintf(tc.format, from+i)), state, now.Add(-time.Hour)))
+				}
+				return slices.ContainsFunc(members, func(m shard.Member) bool {
+					return m.State == shard.Alive && decideStart(founding{self: serverID(m.Name, m.UUID), expect: 3, join: tc.join, settle: time.Second, members: members}, now).servers != nil
+				})
+			}
+			if from == 0 && !bootstraps(1<<6-1) {
+				t.Error("all six together do not bootstrap")
+			}
+			some := false
+			for half := range 1 << 6 {
+				one, other := bootstraps(half), bootstraps((1<<6-1)&^half)
+				if one && other {
+					t.Fatalf("the halves %06b and the rest both bootstrap", half)
+				}
+				if n := bits.OnesCount(uint(half)); n == 3 {
+					some = some || one
+				}
+			}
+			if some != tc.either {
+				t.Errorf("a half of three bootstraps: %v, want %v", some, tc.either)
 			}
 		})
 	}

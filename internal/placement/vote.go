@@ -134,7 +134,9 @@ func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage) 
 		if r.LastIndex() > 0 || p.ClusterID() != "" {
 			return nil // others were faster, and have added us
 		}
-		d := decideStart(p.self, p.cfg.BootstrapExpect, p.cfg.Settle, p.cfg.Members(), time.Now())
+		d := decideStart(founding{
+			self: p.self, expect: p.cfg.BootstrapExpect, join: p.cfg.Join, settle: p.cfg.Settle, members: p.cfg.Members(),
+		}, time.Now())
 		if d.servers != nil {
 			return p.bootstrapWith(ctx, r, disk, d.servers)
 		}
