@@ -40,7 +40,8 @@ type Client struct {
 	pastReads pastReads
 	historian chan struct{} // a place for the one who reads history for all
 	verdicts  shared[verdict]
-	asked     askers // by those who wait for a verdict
+	floors    shared[struct{}] // watches that learn etcd's compact revision
+	asked     askers           // by those who wait for a verdict
 	past      past
 	away      away
 	situation situation

@@ -53,7 +53,17 @@ func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	} else {
 		c.count.resumes.Add(1)
 	}
+	return c.followFrom(ctx, req, p, emit)
+}
+
+// followFrom watches from p on, by one watch after the other where etcd wants
+// that: with a new token, with a permit, in fragments.
+func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p position, emit func(kv.Update) bool) error {
 	defer p.caughtUp()
+	_, known := c.Known()
+	if err := c.permitCatchUp(ctx, req.Range, &p, known.Revision); err != nil {
+		return err
+	}
 	for first := true; ; first = false {
 		from := p.from
 		err := c.watchFrom(ctx, req, &p, emit)
@@ -62,12 +72,9 @@ func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		}
 		var behind *farBehindError
 		if errors.As(err, &behind) {
-			c.count.farBehind.Add(1)
-			release, err := c.permits.Acquire(ctx, fmt.Sprintf("catch up with %v from %d to %d", req.Range, p.from, behind.revision))
-			if err != nil {
+			if err := c.permitCatchUp(ctx, req.Range, &p, behind.revision); err != nil {
 				return err
 			}
-			p.release, p.until = release, behind.revision
 			continue
 		}
 		if errors.Is(err, errTooLarge) && !p.fragment {
@@ -77,6 +84,27 @@ func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		}
 		return fmt.Errorf("watch %v from %d: %w", req.Range, from, err)
 	}
+}
+
+// permitCatchUp waits for the permit that a watch from p needs when it is far
+// behind now, etcd's revision as far as it is known.
+func (c *Client) permitCatchUp(ctx context.Context, r kv.Range, p *position, now kv.Revision) error {
+	if !c.farBehind(p, now) {
+		return nil
+	}
+	c.count.farBehind.Add(1)
+	release, err := c.permits.Acquire(ctx, fmt.Sprintf("catch up with %v from %d to %d", r, p.from, now))
+	if err != nil {
+		return err
+	}
+	p.release, p.until = release, now
+	return nil
+}
+
+// farBehind reports whether a watch from p must not catch up with revision now
+// without a permit.
+func (c *Client) farBehind(p *position, now kv.Revision) bool {
+	return p.release == nil && now-p.from >= kv.Revision(c.cfg.FreeCatchUp)
 }
 
 // position is how far a Follow has come, over the watches that it takes.

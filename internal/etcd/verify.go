@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -39,84 +40,93 @@ func (c *Client) Verify(ctx context.Context, revision kv.Revision) (now kv.Revis
 	}
 	defer c.asked.enter(revision)() // before do: the read that serves us must know
 	v, err := c.verdicts.do(ctx, c.judgeAsked)
-	if err != nil {
-		return 0, err
-	}
-	return v.on(revision)
-}
-
-// verdict decides about every revision that was asked about when it was found.
-type verdict struct {
-	now kv.Revision // etcd's revision
-	// floor is a compact revision of etcd's. What was asked about and lies above
-	// was not compacted when now was read, though etcd may have compacted more.
-	floor kv.Revision
-}
-
-func (v verdict) on(revision kv.Revision) (now kv.Revision, err error) {
 	switch {
-	case revision < v.floor:
-		return 0, &kv.CompactedError{Requested: revision, Floor: v.floor}
+	case err != nil:
+		return 0, err
+	case revision <= v.gone:
+		return 0, c.compacted(ctx, revision)
 	case revision > v.now:
 		return 0, &kv.FutureError{Requested: revision, Current: v.now}
 	}
 	return v.now, nil
 }
 
-// maxJudge bounds the reads for one verdict. Two or three do, but for
-// compactions in between and members that are behind.
-const maxJudge = 10
+// verdict decides about every revision that was asked about when it was found.
+type verdict struct {
+	now  kv.Revision // etcd's revision
+	gone kv.Revision // etcd has compacted it and all below; 0: nothing that was asked about
+}
 
-// judgeAsked reads as of the lowest revision that somebody asks about: if etcd
-// can do that, it could for all. If it has compacted that one, the compact
-// revision decides about some of them, and the others are asked for again: the
-// member that told it may know less than the one that read.
+// judgeAsked searches the revisions that are asked about for the lowest one
+// that etcd has not compacted. The first read, at the lowest of all, almost
+// always decides; n revisions take at most log2(n)+2 reads.
 func (c *Client) judgeAsked(ctx context.Context) (verdict, error) {
-	for range maxJudge {
-		floor := c.past.floor()
-		lowest, asked := c.asked.lowest(floor)
-		if !asked {
-			return verdict{floor: floor}, nil
-		}
-		clock, err := c.probe(ctx, fmt.Sprintf("read etcd as of revision %d", lowest), lowest)
+	floor := c.past.floor()
+	asked, v := c.asked.from(floor), verdict{gone: max(0, floor-1)}
+	for low, high, try := 0, len(asked), 0; low < high; try = low + (high-low)/2 {
+		clock, err := c.probe(ctx, fmt.Sprintf("read etcd as of revision %d", asked[try]), asked[try])
 		switch {
 		case err == nil:
-			return verdict{now: clock.Revision, floor: floor}, nil
+			v.now, high = clock.Revision, try
 		case errors.Is(err, errNotYet):
-			clock, err := c.readClock(ctx)
-			if err != nil {
-				return verdict{}, err
-			}
-			if clock.Revision < lowest {
-				return verdict{now: clock.Revision, floor: floor}, nil
-			}
+			high = try
 		case errors.Is(err, errGone):
-			if err := c.learnFloor(ctx, lowest); err != nil {
-				return verdict{}, err
-			}
+			v.gone, low = asked[try], try+1
 		default:
 			return verdict{}, err
 		}
 	}
-	return verdict{}, unavailable("find out what etcd has compacted", errDiffer)
+	if v.now == 0 {
+		clock, err := c.readClock(ctx)
+		if err != nil {
+			return verdict{}, err
+		}
+		v.now = clock.Revision
+	}
+	return v, nil
+}
+
+// maxLearn bounds the watches that learn one compact revision. One does, unless
+// the member that serves it has not applied the compaction yet.
+const maxLearn = 10
+
+// compacted returns the *kv.CompactedError for a revision that etcd has
+// compacted, or why etcd's compact revision is not known. Callers share the
+// watch that learns it.
+func (c *Client) compacted(ctx context.Context, gone kv.Revision) error {
+	for range maxLearn {
+		if floor := c.past.floor(); floor > gone {
+			return &kv.CompactedError{Requested: gone, Floor: floor}
+		}
+		_, err := c.floors.do(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, c.learnFloor(ctx, gone)
+		})
+		if err != nil {
+			return fmt.Errorf("learn etcd's compact revision, which is above %d: %w", gone, err)
+		}
+	}
+	return unavailable("find out what etcd has compacted", errDiffer)
 }
 
 // learnFloor asks etcd for its compact revision, which is above gone: a watch
-// from there is cancelled with it. The member that is watched may be behind and
-// have compacted nothing yet; then nothing is learnt, and that is no error.
+// from there is cancelled with it. A member that has not applied the compaction
+// reads its log from gone on instead, so the watch needs a permit when that is
+// far behind. Then nothing is learnt, and that is no error.
 func (c *Client) learnFloor(ctx context.Context, gone kv.Revision) error {
+	if c.past.floor() > gone {
+		return nil // a watch that began before this one has learnt it
+	}
 	req := kv.FollowRequest{Range: kv.Single(c.cfg.ProbeKey), From: gone}
-	err := c.watchFrom(ctx, req, &position{from: gone}, func(kv.Update) bool { return false })
+	err := c.followFrom(ctx, req, position{from: gone}, func(kv.Update) bool { return false })
 	var compacted *kv.CompactedError
 	switch {
 	case errors.As(err, &compacted):
 		c.past.compacted(compacted.Floor)
-	case errors.Is(err, errEnough), errors.Is(err, errTooLarge): // it has something to tell from there
-	case errors.Is(err, errToken): // forgotten: the next read logs in
+	case errors.Is(err, errEnough): // the member still has the log from there on
 	case errors.Is(err, errSilent):
-		return unavailable("learn etcd's compact revision", err)
+		return unavailable("watch", err)
 	default:
-		return fmt.Errorf("learn etcd's compact revision: %w", err)
+		return err
 	}
 	return nil
 }
@@ -172,14 +182,16 @@ func (a *askers) enter(revision kv.Revision) (leave func()) {
 	}
 }
 
-// lowest returns the lowest revision at or above floor that is asked about.
-func (a *askers) lowest(floor kv.Revision) (lowest kv.Revision, asked bool) {
+// from returns the revisions at or above floor that are asked about, in order.
+func (a *askers) from(floor kv.Revision) []kv.Revision {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var out []kv.Revision
 	for revision := range a.at {
-		if revision >= floor && (!asked || revision < lowest) {
-			lowest, asked = revision, true
+		if revision >= floor {
+			out = append(out, revision)
 		}
 	}
-	return lowest, asked
+	slices.Sort(out)
+	return out
 }

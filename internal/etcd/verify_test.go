@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -250,6 +251,7 @@ type behind struct {
 	mu      sync.Mutex
 	floor   int64
 	now     int64
+	still   bool    // no revision is added
 	watches []int64 // the compact revision as each watch sees it; the last one stays
 }
 
@@ -258,7 +260,9 @@ func (b *behind) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdse
 	defer b.mu.Unlock()
 	switch at := r.GetRevision(); {
 	case at > b.now:
-		b.now++ // it comes to be just then
+		if !b.still {
+			b.now++ // it comes to be just then
+		}
 		return nil, rpctypes.ErrGRPCFutureRev
 	case at != 0 && at < b.floor:
 		return nil, rpctypes.ErrGRPCCompacted
@@ -387,34 +391,144 @@ func TestVerifyWithoutEtcd(t *testing.T) {
 	}
 }
 
-// Of all that is asked about, the lowest that is not known to be compacted.
+// A client reads at a revision that etcd compacted long ago, further back than
+// a watch may go without a permit, and others hold all permits. It waits; reads
+// at other revisions do not, and no watch is opened for it before its turn.
+func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
+	s := etcdtest.Start(t)
+	const now, floor, far = 60, 50, 20
+	grow(t, s.Client(), now-1)
+	if _, err := s.Client().Compact(t.Context(), floor); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(s.Endpoint())
+	cfg.FreeCatchUp = far
+	c := newClient(t, cfg)
+	one := NewLocalPermits(1)
+	permits := &counted{one, make(chan string, 100)}
+	c.SetPermits(permits)
+	if _, err := c.Revision(t.Context()); err != nil { // every node reads etcd's clock all the time
+		t.Fatal(err)
+	}
+
+	one <- struct{}{} // a list has the only permit
+	old := make(chan string, 2)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	hasty, giveUp := context.WithCancel(t.Context())
+	readers.Go(func() { old <- says(c.Verify(hasty, 2)) })
+	if purpose := <-permits.asked; !strings.HasPrefix(purpose, "catch up") {
+		t.Errorf("a permit for %q", purpose)
+	}
+	for range 3 {
+		for revision, want := range map[kv.Revision]string{
+			floor: fmt.Sprint("now ", now), now: fmt.Sprint("now ", now),
+			now + 1: fmt.Sprintf("%d: future of %d", now+1, now),
+		} {
+			if got := says(c.Verify(t.Context(), revision)); got != want {
+				t.Errorf("%d: %s, want %s", revision, got, want)
+			}
+		}
+	}
+	if n := c.Stats(); n.Watches != 0 {
+		t.Errorf("%d watches were opened without a permit", n.Watches)
+	}
+	giveUp()
+	if got := <-old; !strings.HasSuffix(got, context.Canceled.Error()) {
+		t.Errorf("given up: %s", got)
+	}
+
+	readers.Go(func() { old <- says(c.Verify(t.Context(), 2)) })
+	<-permits.asked
+	<-one // the list is over
+	if got, want := <-old, fmt.Sprintf("2: compacted to %d", floor); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if n := c.Stats(); n.Watches != 1 || n.WatchesOpen != 0 || len(one) != 0 {
+		t.Errorf("%d watches for one compact revision, %d are open, %d permits are out", n.Watches, n.WatchesOpen, len(one))
+	}
+}
+
+// A client that has not read etcd's clock yet learns from the watch's
+// announcement that it is far behind: the watch is opened again with a permit.
+func TestAnOldCompactedRevisionAsTheFirstQuestion(t *testing.T) {
+	s := etcdtest.Start(t)
+	grow(t, s.Client(), 59)
+	if _, err := s.Client().Compact(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(s.Endpoint())
+	cfg.FreeCatchUp = 20
+	c := newClient(t, cfg)
+	if got := says(c.Verify(t.Context(), 2)); got != "2: compacted to 50" {
+		t.Error(got)
+	}
+}
+
+// One verdict tells compacted, readable and future revisions apart, whatever is
+// asked about at a time, by a number of reads that grows with its logarithm.
+func TestVerdictOfManyRevisions(t *testing.T) {
+	const now, floor = 100, 50
+	for name, c := range map[string]struct {
+		asked []kv.Revision
+		want  verdict
+		reads int64 // at most
+	}{
+		"the newest":            {[]kv.Revision{now}, verdict{now: now}, 1},
+		"the oldest":            {[]kv.Revision{floor, now}, verdict{now: now}, 1},
+		"one compacted":         {[]kv.Revision{floor - 1}, verdict{now: now, gone: floor - 1}, 2},
+		"around the floor":      {[]kv.Revision{floor - 2, floor - 1, floor, floor + 1}, verdict{now: now, gone: floor - 1}, 4},
+		"compacted and future":  {[]kv.Revision{1, now + 2}, verdict{now: now, gone: 1}, 3},
+		"future":                {[]kv.Revision{now + 2, now + 3}, verdict{now: now}, 2},
+		"of all kinds and many": {revisions(1, now+50), verdict{now: now, gone: floor - 1}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := (&behind{now: now, floor: floor, still: true, watches: []int64{floor}}).start(t)
+			for _, r := range c.asked {
+				defer client.asked.enter(r)()
+			}
+			got, err := client.judgeAsked(t.Context())
+			if got != c.want || err != nil {
+				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
+			}
+			if n := client.Stats().ClockReads; n > c.reads {
+				t.Errorf("%d reads, want at most %d", n, c.reads)
+			}
+		})
+	}
+}
+
+func revisions(from, to kv.Revision) (out []kv.Revision) {
+	for r := from; r <= to; r++ {
+		out = append(out, r)
+	}
+	return out
+}
+
+// All that is asked about and not known to be compacted, once each.
 func TestAskers(t *testing.T) {
 	var a askers
-	if got, asked := a.lowest(0); asked {
+	if got := a.from(0); got != nil {
 		t.Errorf("nobody asked, got %d", got)
 	}
 	var leave []func()
 	for _, r := range []kv.Revision{7, 3, 9, 3} {
 		leave = append(leave, a.enter(r))
 	}
-	var got []kv.Revision
-	note := func(floor kv.Revision) {
-		r, asked := a.lowest(floor)
-		if !asked {
-			r = 0
+	want := func(floor kv.Revision, want ...kv.Revision) {
+		t.Helper()
+		if got := a.from(floor); !slices.Equal(got, want) {
+			t.Errorf("from %d: %d, want %d", floor, got, want)
 		}
-		got = append(got, r)
 	}
-	note(0)
-	note(4)
-	note(10)
+	want(0, 3, 7, 9)
+	want(3, 3, 7, 9)
+	want(4, 7, 9)
+	want(10)
 	leave[1]()
-	note(0)
+	want(0, 3, 7, 9)
 	leave[3]()
-	note(0)
-	if want := []kv.Revision{3, 7, 0, 3, 7}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	want(0, 7, 9)
 }
 
 func BenchmarkVerify(b *testing.B) {

@@ -136,7 +136,7 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 			}
 			w.announced <- r.revision
 		}
-		if a.announced && !was && p.release == nil && r.revision-w.from >= kv.Revision(w.c.cfg.FreeCatchUp) {
+		if a.announced && !was && w.c.farBehind(p, r.revision) {
 			return &farBehindError{revision: r.revision}
 		}
 		if err != nil {
