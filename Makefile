@@ -49,7 +49,7 @@ lifecycle: ## Live the StatefulSet's life with processes, whole: update, scale, 
 	go test ./test/lifecycle -count=1 -v -timeout 30m -lifecycle.whole $(ARGS)
 
 .PHONY: mutants
-mutants: ## Plant bugs, one at a time, and check that the tests catch each
+mutants: ## Build with one bug at a time and check that the tests fail (ARGS="--only internal/cache")
 	go run ./test/mutants/cmd/mutants $(ARGS)
 
 .PHONY: compat

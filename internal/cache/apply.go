@@ -4,13 +4,12 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // apply adds one revision.
 func (c *Cache) apply(b *kv.Batch) {
 	old := c.view.Load()
-	if b.Revision <= old.progress && !mutant.On("duplicate-at-change-over") {
+	if b.Revision <= old.progress {
 		// Two sources at a change-over may both bring it. Never twice.
 		c.counters.late.Add(1)
 		return
@@ -29,7 +28,7 @@ func (c *Cache) apply(b *kv.Batch) {
 			}
 			e.Prev = prev
 			c.changes.noteLocked(e, prev, b)
-			if prev != nil && prev.ModRevision() == b.Revision && !mutant.On("previous-of-same-revision") {
+			if prev != nil && prev.ModRevision() == b.Revision {
 				// A second change of the key within the revision: as etcd has it,
 				// the previous value is that of the revision before.
 				e.Prev, _ = old.root.Get(e.KV)

@@ -11,7 +11,6 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // changeLog knows what has changed since a revision, for much longer than the
@@ -118,9 +117,6 @@ func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) 
 	if replaced != nil {
 		l.byMod.Delete(replaced)
 	}
-	if e.Type == kv.Delete && mutant.On("tombstone-forgotten") {
-		return
-	}
 	if e.Type == kv.Delete {
 		l.buryLocked(b.Received, kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision})
 	} else {
@@ -196,7 +192,7 @@ func (l *changeLog) since(revision kv.Revision) (byMod *tree, deletes []kv.Tombs
 		return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: l.floor}
 	}
 	for _, h := range l.holes {
-		if revision > h.after && revision < h.before && !mutant.On("delta-over-hole") {
+		if revision > h.after && revision < h.before {
 			return nil, nil, &kv.CompactedError{Requested: revision + 1, Floor: h.before + 1}
 		}
 	}
@@ -307,7 +303,7 @@ func (out *Changes) changed(r kv.Range, since kv.Revision, state *Snapshot, byMo
 		if !r.ContainsBytes(item.Key()) {
 			return true
 		}
-		if item.ModRevision() > state.Revision && !mutant.On("delta-of-another-snapshot") { // changed again meanwhile
+		if item.ModRevision() > state.Revision { // changed again meanwhile
 			item = state.Get(string(item.Key()))
 		}
 		if item != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // DigestBuckets is the number of buckets of a Digest.
@@ -58,9 +57,6 @@ func bucketOf(item *kv.KeyValue) uint32 { return uint32(item.ModRevision()) % Di
 // HashOf is the hash of all there is of a key: key, value, revisions, version and
 // lease.
 func HashOf(item *kv.KeyValue) uint64 {
-	if mutant.On("digest-of-key-alone") {
-		return xxhash.Sum64(item.Key())
-	}
 	return xxhash.Sum64(item.Encoded())
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // Run follows the source until ctx ends, then retires the cache: its watchers
@@ -69,11 +68,11 @@ func (c *Cache) follow(ctx context.Context) error {
 			case u.Leap && c.tree == nil:
 				return outOfTurn(u)
 			case u.Leap || req.From == 0:
-				if u.Revision < have && !mutant.On("stale-source") {
+				if u.Revision < have {
 					return fmt.Errorf("the source has the state of revision %d, older than ours of %d", u.Revision, have)
 				}
 				l = c.newLoading(u)
-			case u.Revision > have && !mutant.On("source-behind-gap"):
+			case u.Revision > have:
 				return fmt.Errorf("the source begins behind revision %d, we have everything up to %d only", u.Revision, have)
 			}
 		case kv.UpdateState, kv.UpdateHistory, kv.UpdateTombstones:

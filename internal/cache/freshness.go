@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // freshness knows how old the data may be. A node that is cut from etcd looks
@@ -54,7 +53,7 @@ func (f *freshness) reached(progress kv.Revision) {
 func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if revision <= f.reach || mutant.On("fresh-before-caught-up") {
+	if revision <= f.reach {
 		f.confirmLocked(at)
 		return false
 	}

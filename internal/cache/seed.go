@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // History is what is known of a range's past up to a revision: the window and
@@ -125,9 +124,6 @@ func Unite(parts ...*History) *History {
 			whole = append(whole, b)
 			continue
 		}
-		if mutant.On("merge-drops-half") {
-			continue
-		}
 		whole[n-1].Events = append(whole[n-1].Events, b.Events...)
 		if b.Received.After(whole[n-1].Received) {
 			whole[n-1].Received = b.Received
@@ -180,9 +176,6 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 		if h.Progress == s.past.Progress && fresh[i].After(s.freshAt) {
 			s.freshAt = fresh[i]
 		}
-	}
-	if mutant.On("split-without-window") {
-		s.past.Batches = nil
 	}
 	if stateless {
 		s.base = s.past.Progress
@@ -238,9 +231,6 @@ func rootsOf(parts []part, from, to kv.Revision) (roots []*tree, at kv.Revision)
 		for _, p := range parts {
 			v := p.c.view.Load()
 			root, oldest := p.c.rootAt(v, at)
-			if mutant.On("merge-of-two-moments") {
-				root = v.root
-			}
 			roots, next = append(roots, root), max(next, oldest)
 		}
 		if next == at {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // ErrRetired says that the cache no longer serves its range: the shard was
@@ -66,9 +65,6 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 	case from < v.win.floor:
 		err = &kv.CompactedError{Requested: from, Floor: v.win.floor}
 	default:
-		if mutant.On("replay-skips-boundary") {
-			from++
-		}
 		w.state.Store(v.win.seek(from) << 1)
 		return w, nil
 	}
@@ -169,9 +165,6 @@ func (w *Watcher) staysIdle(pos uint64) bool {
 //
 // It moves past batches that do not concern the watcher when Next does.
 func (w *Watcher) Progress() kv.Revision {
-	if mutant.On("filtered-progress-forgotten") {
-		return w.from - 1
-	}
 	// settled before state: what was matched up to settled has already made
 	// the watcher active, unless the reader has consumed it since.
 	progress := w.c.settled.Load().progress

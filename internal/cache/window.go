@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // A window is the newest batches of a range, oldest first, each with a
@@ -156,9 +155,7 @@ func (w *window) evict(now time.Time) {
 			break
 		}
 		w.bytes -= s.size.Load()
-		if !mutant.On("floor-left-behind") {
-			w.floor = last.Revision + 1
-		}
+		w.floor = last.Revision + 1
 		drop++
 	}
 	if drop > 0 {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // assembly turns the responses of one watch into whole revisions. It is a
@@ -141,11 +140,8 @@ func (a *assembly) take(r *watchResponse, now time.Time) error {
 		a.pending = append(a.pending, events...)
 	}
 	a.fragments = r.fragment
-	if !a.fragments || mutant.On("fragment-applied-early") {
+	if !a.fragments {
 		a.flush(now)
-	}
-	if mutant.On("watermark-from-header") {
-		a.done = max(a.done, r.revision)
 	}
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // shared lets callers share the result of a fetch that began after each of
@@ -29,9 +27,6 @@ type flight[T any] struct {
 func (s *shared[T]) do(ctx context.Context, fetch func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	first := s.begun + 1 // the first fetch that begins after this call
-	if mutant.On("fetch-joined-late") {
-		first = s.begun
-	}
 	for s.now != nil {
 		f := s.now
 		s.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/tally"
@@ -156,9 +155,6 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 			if now = d.newest(); now == 0 {
 				return 0, 0, err
 			}
-		}
-		if mutant.On("starts-too-late") {
-			now++
 		}
 		return now + 1, now, nil
 	}

@@ -14,7 +14,6 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -118,7 +117,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 		if err := r.notFuture(ctx, req.Revision, homes); err != nil {
 			return nil, err
 		}
-	case !req.Serializable && !mutant.On("linearizable-without-waiting"):
+	case !req.Serializable:
 		if out.Revision, err = r.Now(ctx); err != nil {
 			return nil, err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -291,9 +290,7 @@ func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			return 0, dst, cache.ErrRetired
 		}
 		w.together.frontier.await(&w.together.held, lowest)
-		if !mutant.On("transaction-torn") {
-			return 0, dst, nil
-		}
+		return 0, dst, nil
 	}
 	for i := range w.cursors {
 		c := &w.cursors[i]
@@ -315,9 +312,7 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	progress, lowest, behind := kv.Revision(math.MaxInt64), kv.Revision(math.MaxInt64), shard.ID(0)
 	for i := range w.cursors {
 		c := &w.cursors[i]
-		if progress = min(progress, c.progress()); mutant.On("progress-before-events") {
-			progress = max(progress, c.reached())
-		}
+		progress = min(progress, c.progress())
 		if reached := c.reached(); reached < lowest {
 			lowest, behind = reached, c.shard
 		}

@@ -11,7 +11,6 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -84,9 +83,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		if p.Lineage != lineage {
 			return &kv.LineageError{Requested: p.Lineage, Current: lineage}
 		}
-		if req.Revision, options.From = p.Revision, p.Next; mutant.On("page-of-another-revision") {
-			req.Revision = 0
-		}
+		req.Revision, options.From = p.Revision, p.Next
 	}
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
 		return err

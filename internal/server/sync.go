@@ -8,7 +8,6 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -54,9 +53,6 @@ func (w *watch) rung(err error) (unitKey, bool) {
 	case errors.As(err, &compacted):
 		w.lineage = w.follows // if it was not known
 		w.climb.least = max(w.at, w.climb.since, compacted.Floor-1)
-		return w.delta(), true
-	case errors.As(err, &lineage) && mutant.On("delta-across-lineages"):
-		w.lineage, w.follows = lineage.Current, lineage.Current
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:
 		w.follows, w.climb.least = lineage.Current, 0
@@ -164,9 +160,7 @@ func (w *watch) sync() (again bool) {
 		return true
 	}
 	if !c.begun {
-		if c.begun = true; mutant.On("position-before-end") {
-			w.at = body.Revision
-		}
+		c.begun = true
 		w.tally.Begin(c.key.rung())
 		if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(w.beginning(body)))) {
 			return false
@@ -178,7 +172,7 @@ func (w *watch) sync() (again bool) {
 	}
 	c.part++
 	kind := int32(c.key.kind)
-	if part.keys > 0 && (c.part != 2 || !mutant.On("resync-misses-chunk")) {
+	if part.keys > 0 {
 		m := wire.WatchSync(w.id, part.encoded)
 		units.sent(kind, 0, part.keys, m.Buffers.Len())
 		if !w.put(m) {

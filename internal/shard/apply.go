@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/mutant"
 )
 
 // Apply returns the map that c makes of m; m is nil before the cluster is
@@ -92,9 +91,7 @@ func (a Assign) apply(m *Map) (*Map, error) {
 		s := &next.Shards[i]
 		if !slices.Equal(s.Replicas, mv.Replicas) {
 			s.Replicas = slices.Clone(mv.Replicas)
-			if s.Epoch++; mutant.On("epoch-reset") {
-				s.Epoch = 1
-			}
+			s.Epoch++
 		}
 	}
 	return next, nil

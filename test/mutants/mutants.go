@@ -1,119 +1,121 @@
-// Package mutants has the bugs that package mutant plants, and the test that
-// must catch each: a test that finds nothing wrong in what is wrong is worth
-// nothing.
+// Package mutants lists bugs as text replacements in product code, each with the
+// tests that must fail when it is in place. A test suite that passes with one of
+// them does not check what the code is there for.
 //
-// Read [All] first, then [Hunt].
+// Read [Mutant] and [All] first, then [Hunter]. The product has no seams for
+// mutants: a mutant is compiled in through go build's -overlay.
 package mutants
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
-	"time"
 )
 
-// Mutant is one planted bug.
+// Mutant is one bug.
 type Mutant struct {
-	// Name is what the seam is called.
-	Name string
-	// Bug says what it does wrong.
-	Bug string
-	// Package is whose tests must catch it, under internal/, and Run the tests.
-	Package, Run string
+	// Name is unique. Bug says what the mutated code does wrong.
+	Name, Bug string
+	// File is where Old, which occurs there once, becomes New. In a [Group] it is
+	// relative to the group's package, in [All] to the module.
+	File     string
+	Old, New string
+	// Tests are the names of the tests that must fail, separated by "|", in
+	// Package. A [Group] fills in its own package where Package is empty.
+	Tests   string
+	Package string
+	// Equivalent says why no test can tell the mutant from the product. Such a
+	// mutant must survive.
+	Equivalent string
 }
 
-// Caught is what came of a hunt.
-type Caught struct {
-	Mutant
-	// By is the first test that failed; empty: it was not caught.
-	By string
-	// Took is how long the tests ran.
-	Took time.Duration
+// Group has the mutants of one package.
+type Group struct {
+	Package string
+	Mutants []Mutant
 }
 
-// Hunter runs mutants through their tests. It builds each package's tests once.
-type Hunter struct {
-	// Root is the module's directory, Dir where the tests are built.
-	Root, Dir string
-
-	built map[string]string // the binary, by package
-}
-
-// Sound checks that the tests pass when no bug is on: else they catch anything.
-func (h *Hunter) Sound(ctx context.Context, m Mutant) error {
-	by, out, err := h.run(ctx, m, "")
-	if err == nil && by != "" {
-		err = fmt.Errorf("%s fails in %s though no bug is on:\n%s", by, m.Package, out)
+// Groups returns the mutants by package.
+func Groups() []Group {
+	return []Group{
+		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
 	}
-	return err
 }
 
-// Hunt runs the tests with the bug on.
-func (h *Hunter) Hunt(ctx context.Context, m Mutant) (Caught, error) {
-	began := time.Now()
-	by, _, err := h.run(ctx, m, m.Name)
-	return Caught{Mutant: m, By: by, Took: time.Since(began)}, err
+// All returns all mutants.
+func All() (all []Mutant) {
+	for _, g := range Groups() {
+		for _, m := range g.Mutants {
+			m.File = path.Join(g.Package, m.File)
+			if m.Package == "" {
+				m.Package = g.Package
+			}
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
-// run runs a mutant's tests, and returns the first that failed.
-func (h *Hunter) run(ctx context.Context, m Mutant, on string) (failed, out string, err error) {
-	bin, err := h.build(ctx, m.Package)
+// Apply returns the text of the mutant's file with the bug in it.
+func (m Mutant) Apply(root string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.File))
 	if err != nil {
-		return "", "", err
+		return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
-	const limit = 2 * time.Minute
-	cmd := exec.CommandContext(ctx, bin, "-test.run", m.Run, "-test.timeout", limit.String(), "-test.failfast", "-test.v")
-	cmd.Dir = filepath.Join(h.Root, "internal", m.Package)
-	cmd.Env = append(os.Environ(), "SHARDWATCH_MUTANT="+on)
-	var b bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &b, &b
-	err = cmd.Run()
-	out = b.String()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return "", out, ctx.Err()
-	case err == nil && !strings.Contains(out, "--- PASS"):
-		return "", out, fmt.Errorf("no test of %s is called %s", m.Package, m.Run)
-	case err == nil:
-		return "", out, nil
-	case !errors.As(err, &exit):
-		return "", out, fmt.Errorf("run the tests of %s: %w", m.Package, err)
+	if n := strings.Count(string(text), m.Old); n != 1 || m.Old == "" {
+		return nil, fmt.Errorf("mutant %s: its old text occurs %d times in %s, want once; the code has changed: update the mutant in test/mutants, or replace it by one of the new code. The old text:\n%s", m.Name, n, m.File, m.Old)
 	}
-	return first(out), out, nil
+	if m.Old == m.New {
+		return nil, fmt.Errorf("mutant %s changes nothing", m.Name)
+	}
+	mutated := strings.Replace(string(text), m.Old, m.New, 1)
+	if _, err := parser.ParseFile(token.NewFileSet(), m.File, mutated, parser.SkipObjectResolution); err != nil {
+		return nil, fmt.Errorf("mutant %s is not Go: %w", m.Name, err)
+	}
+	return []byte(mutated), nil
 }
 
-// first returns the name of the first test that failed, in the output of tests.
-func first(out string) string {
-	if m := regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`).FindStringSubmatch(out); m != nil {
-		return m[1]
+// Check returns an error if the mutant cannot be applied or if one of its tests
+// does not exist.
+func (m Mutant) Check(root string) error {
+	if _, err := m.Apply(root); err != nil {
+		return err
 	}
-	// Who panics or hangs does not come to say so.
-	if all := regexp.MustCompile(`(?m)^=== (?:RUN|CONT)\s+(\S+)`).FindAllStringSubmatch(out, -1); all != nil {
-		return all[len(all)-1][1] + " (it panics or hangs)"
+	if m.Name == "" || m.Bug == "" || m.Tests == "" {
+		return fmt.Errorf("mutant %q lacks a name, a description or its tests", m.Name)
 	}
-	return "the tests end at once"
+	files, err := filepath.Glob(filepath.Join(root, m.Package, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	var tests strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		tests.Write(text)
+	}
+	for name := range strings.SplitSeq(m.Tests, "|") {
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
+			return fmt.Errorf("mutant %s: %s has no test %s", m.Name, m.Package, name)
+		}
+	}
+	return nil
 }
 
-func (h *Hunter) build(ctx context.Context, pkg string) (string, error) {
-	if bin := h.built[pkg]; bin != "" {
-		return bin, nil
+// testsOf returns the names of all tests of a package that mutants name.
+func testsOf(pkg string, all []Mutant) (tests []string) {
+	for _, m := range all {
+		if m.Package == pkg {
+			tests = append(tests, strings.Split(m.Tests, "|")...)
+		}
 	}
-	bin := filepath.Join(h.Dir, strings.ReplaceAll(pkg, "/", "-")+".test")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "mutants", "-o", bin, "./internal/"+pkg)
-	cmd.Dir = h.Root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
-	}
-	if h.built == nil {
-		h.built = map[string]string{}
-	}
-	h.built[pkg] = bin
-	return bin, nil
+	slices.Sort(tests)
+	return slices.Compact(tests)
 }

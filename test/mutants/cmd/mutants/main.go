@@ -1,5 +1,5 @@
-// Command mutants plants bugs, one after the other, and checks that the tests
-// catch each.
+// Command mutants builds the product with one bug at a time and checks that the
+// tests fail.
 package main
 
 import (
@@ -9,8 +9,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +21,9 @@ import (
 
 	"github.com/shardwatch/shardwatch/test/mutants"
 )
+
+// least is the share of mutants, in percent, that the tests must kill.
+const least = 95
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -30,8 +36,19 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := pflag.NewFlagSet("mutants", pflag.ContinueOnError)
-	names := flags.StringSlice("only", nil, "`names` of mutants (default: all)")
+	names := flags.StringSlice("only", nil, "`names` of mutants or of packages, such as internal/cache (default: all)")
+	jobs := flags.Int("jobs", 2, "how many mutants are built and tested at a time")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(mutants.All(), func(m mutants.Mutant) bool {
+		return len(*names) > 0 && !slices.Contains(*names, m.Name) && !slices.Contains(*names, path.Dir(m.File))
+	})
+	if len(chosen) == 0 {
+		return fmt.Errorf("no mutant and no package is called %s", strings.Join(*names, " or "))
+	}
+	root, err := filepath.Abs(".")
+	if err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "shardwatch-mutants-")
@@ -39,33 +56,81 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	h := &mutants.Hunter{Root: ".", Dir: dir}
-	var free []string
-	sound := map[string]bool{}
-	fmt.Fprintf(out, "| mutant | what it does wrong | caught by | in |\n|---|---|---|--:|\n")
-	for _, m := range mutants.All() {
-		if len(*names) > 0 && !slices.Contains(*names, m.Name) {
-			continue
-		}
-		if tests := m.Package + " " + m.Run; !sound[tests] {
-			if err := h.Sound(ctx, m); err != nil {
-				return err
-			}
-			sound[tests] = true
-		}
-		c, err := h.Hunt(ctx, m)
-		if err != nil {
-			return err
-		}
-		by := "`" + m.Package + "`: " + c.By
-		if c.By == "" {
-			by = "**nobody**"
-			free = append(free, m.Name)
-		}
-		fmt.Fprintf(out, "| %s | %s | %s | %v |\n", m.Name, m.Bug, by, c.Took.Round(100*time.Millisecond))
+	h := &mutants.Hunter{Root: root, Dir: dir}
+	if err := sound(ctx, h, chosen, *jobs); err != nil {
+		return err
 	}
-	if len(free) > 0 {
-		return fmt.Errorf("not caught: %s", strings.Join(free, ", "))
+	fmt.Fprintf(out, "| mutant | what it does wrong | killed by | in |\n|---|---|---|--:|\n")
+	var killed, survived, explained int
+	var wrong []string
+	err = each(ctx, chosen, *jobs, func(m mutants.Mutant) (mutants.Result, error) { return h.Hunt(ctx, m) }, func(r mutants.Result) {
+		by := "`" + r.Package + "`: " + r.By
+		switch {
+		case r.By == "" && r.Equivalent != "":
+			by, explained = "equivalent: "+r.Equivalent, explained+1
+		case r.By == "":
+			by, survived = "**survived**", survived+1
+		case r.Equivalent != "":
+			wrong = append(wrong, fmt.Sprintf("%s is called equivalent and fails %s", r.Name, r.By))
+		default:
+			killed++
+		}
+		fmt.Fprintf(out, "| `%s` | %s | %s | %v |\n", r.Name, r.Bug, by, r.Took.Round(100*time.Millisecond))
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%d killed, %d survived, %d equivalent: %.1f %%\n", killed, survived, explained, 100*float64(killed)/float64(max(1, killed+survived)))
+	switch {
+	case len(wrong) > 0:
+		return errors.New(strings.Join(wrong, "; "))
+	case killed*100 < least*(killed+survived):
+		return fmt.Errorf("the tests kill less than %d %% of the mutants: write the missing tests", least)
 	}
 	return nil
+}
+
+// sound runs the tests of each package without a bug.
+func sound(ctx context.Context, h *mutants.Hunter, chosen []mutants.Mutant, jobs int) error {
+	var packages []string
+	for _, m := range chosen {
+		packages = append(packages, m.Package)
+	}
+	slices.Sort(packages)
+	return each(ctx, slices.Compact(packages), jobs, func(pkg string) (string, error) {
+		return pkg, h.Sound(ctx, pkg, chosen)
+	}, func(string) {})
+}
+
+// each calls do for all items, some at a time, and done with the results one by
+// one. It returns the first error.
+func each[T, R any](ctx context.Context, items []T, jobs int, do func(T) (R, error), done func(R)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next := make(chan T)
+	for range max(1, jobs) {
+		wg.Go(func() {
+			for item := range next {
+				r, err := do(item)
+				mu.Lock()
+				if err != nil {
+					cancel(err)
+				} else {
+					done(r)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, item := range items {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- item
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
 }

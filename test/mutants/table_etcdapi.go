@@ -1,0 +1,10 @@
+package mutants
+
+func etcdapiGroup() Group {
+	return Group{Package: "internal/etcdapi", Mutants: []Mutant{
+		{
+			Name: "starts-too-late", Bug: "a watch of etcd's API from now on misses the next revision", File: "watch.go",
+			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart",
+		},
+	}}
+}
