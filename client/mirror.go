@@ -23,7 +23,7 @@ type Mirror struct {
 	w      *Watcher
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
-	ready  chan struct{} // closed with the first state
+	ready  chan struct{} // closed with the first state or the end
 
 	mu      sync.RWMutex
 	view    View          // guarded by mu
@@ -50,9 +50,8 @@ func (c *Client) Mirror(ctx context.Context, r Range, opts ...WatchOption) *Mirr
 	own := []WatchOption{WithState(), WithProgress(), func(o *watchOptions) { o.noSync = false }}
 	m.w = c.Watch(ctx, r, slices.Concat(opts, own)...)
 	if !c.spawn(m.run) {
-		m.err = ErrClosed
 		cancel()
-		close(m.done)
+		m.end(ErrClosed)
 	}
 	return m
 }
@@ -65,7 +64,8 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// Ready is closed once the mirror holds the state for the first time.
+// Ready is closed once the mirror holds the state for the first time. It is also
+// closed when the mirror ends before that; [Mirror.Err] says why.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
 // Done is closed once the mirror has ended; [Mirror.Err] says why.
@@ -136,6 +136,9 @@ func (v View) Revision() int64 { return v.revision }
 // Lineage returns the history the revision belongs to.
 func (v View) Lineage() uint64 { return v.lineage }
 
+// held says that it is the content of a mirror that holds the state.
+func (v View) held() bool { return v.revision > 0 }
+
 // Changed returns a channel that is closed when the mirror moves on from what
 // it holds now, be it by a change or by progress.
 func (m *Mirror) Changed() <-chan struct{} {
@@ -176,16 +179,18 @@ type Change struct {
 	Events []Event
 }
 
-// Changes yields the difference to what it yielded last, the whole content at
-// first, as fast as the consumer takes it: a slow consumer gets fewer, bigger
-// changes, and the newest value of each key. At last it yields the error that
-// ended ctx or the mirror.
+// Changes yields the whole content once the mirror holds the state, even if the
+// range is empty. After that it yields the difference to the last change, as fast
+// as the consumer takes it: a slow consumer gets fewer, bigger changes, and the
+// newest value of each key. At last it yields the error that ended ctx or the
+// mirror.
 func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var last View
 		for {
 			v, changed := m.now()
-			if c := changeBetween(last, v); len(c.Events) > 0 && !yield(c, nil) {
+			c := changeBetween(last, v)
+			if first := v.held() && !last.held(); (first || len(c.Events) > 0) && !yield(c, nil) {
 				return
 			}
 			last = v
@@ -229,22 +234,31 @@ func (m *Mirror) now() (View, <-chan struct{}) {
 
 // run applies the watch until it ends.
 func (m *Mirror) run() {
-	defer close(m.done)
-	defer m.w.Close()
-	defer m.cancel()
 	for {
 		u, err := m.w.Next(context.Background()) // the watch ends with the mirror's context
 		if err != nil {
-			m.mu.Lock()
-			m.err = err
-			m.mu.Unlock()
+			m.w.Close()
+			m.cancel()
+			m.end(err)
 			return
 		}
-		m.set(m.hash.apply(m.View(), &u))
-		if u.Kind == KindState {
+		old := m.View()
+		m.set(m.hash.apply(old, &u))
+		if !old.held() {
 			close(m.ready)
 		}
 	}
+}
+
+// end says that nothing of the mirror runs any more.
+func (m *Mirror) end(err error) {
+	m.mu.Lock()
+	m.err = err
+	m.mu.Unlock()
+	if !m.View().held() {
+		close(m.ready)
+	}
+	close(m.done)
 }
 
 // apply returns v after u.

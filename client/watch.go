@@ -15,11 +15,12 @@ import (
 type Watcher struct {
 	c       *Client
 	opts    watchOptions
-	started chan struct{} // closed by handle, with the first start
+	started chan struct{} // closed with the first start or the end
 	wake    chan struct{} // capacity 1: the queue or err has changed
 	stop    func() bool   // detaches from the context
 
 	mu       sync.Mutex // guards all below
+	begun    bool       // a node has started the watch
 	asm      assembler
 	queue    []Update
 	bytes    int     // of queue
@@ -66,13 +67,13 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 		w.asm.positioned, w.asm.position = true, w.opts.from-1
 	}
 	if err := errors.Join(r.validate(), w.opts.validate()); err != nil {
-		w.err = fmt.Errorf("watch %v: %w", r, err)
+		w.end(fmt.Errorf("watch %v: %w", r, err))
 		return w
 	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		w.err = ErrClosed
+		w.end(ErrClosed)
 		return w
 	}
 	c.watchers[w] = struct{}{}
@@ -149,8 +150,17 @@ func (w *Watcher) take() (Update, bool, error) {
 func (w *Watcher) Close() { w.end(ErrClosed) }
 
 // Started is closed once a node has started the watch for the first time: what
-// is written from then on will be delivered.
+// is written from then on will be delivered. It is also closed when the watch ends
+// before that; [Watcher.Err] says why.
 func (w *Watcher) Started() <-chan struct{} { return w.started }
+
+// Err returns why the watch has ended, nil while it lives. Updates that arrived
+// before may still be waiting.
+func (w *Watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
 
 // Revision returns the revision up to which everything has been read by the
 // consumer, or was not asked for; 0 when the watch has not started. A watch
@@ -264,6 +274,9 @@ func (w *Watcher) endLocked(err error) {
 	}
 	w.detachLocked(err, true)
 	w.err = err
+	if !w.begun {
+		close(w.started)
+	}
 	if w.timer != nil && w.timer.Stop() {
 		w.c.wg.Done()
 	}

@@ -54,11 +54,11 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	}
 	w.since, w.floors = time.Now(), nil
 	var resumed *Resume
-	select {
-	case <-w.started:
+	if w.begun {
 		w.resumes++
 		resumed = &Resume{From: w.nodeName, To: name, Reason: w.reason, Revision: w.asm.position}
-	default:
+	} else {
+		w.begun = true
 		close(w.started)
 	}
 	w.nodeName, w.reason = name, nil

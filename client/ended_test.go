@@ -1,0 +1,90 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+func closed(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("%s: still waiting", what)
+	}
+}
+
+// A program that waits for the start of a watch, or for the first state of a
+// mirror, goes on when the watch ends before that, and can ask why.
+func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 1})
+	cluster.Nodes()[0].Kill()
+	c := connect(t, cluster)
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w, m := c.Watch(ctx, demo), c.Mirror(ctx, demo)
+	byClose := c.Watch(t.Context(), demo)
+	lost, lostMirror := c.Watch(t.Context(), demo), c.Mirror(t.Context(), demo)
+	if w.Err() != nil {
+		t.Errorf("a watch that has not ended: %v", w.Err())
+	}
+	cancel(why)
+	byClose.Close()
+	closed(t, "context", w.Started())
+	closed(t, "mirror's context", m.Ready())
+	closed(t, "close", byClose.Started())
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, "client", lost.Started())
+	closed(t, "mirror's client", lostMirror.Ready())
+	late, lateMirror := c.Watch(t.Context(), demo), c.Mirror(t.Context(), demo)
+	closed(t, "after the client", late.Started())
+	closed(t, "mirror after the client", lateMirror.Ready())
+	wrong := connect(t, cluster).Watch(t.Context(), client.Key(""))
+	closed(t, "wrong", wrong.Started())
+	for name, c := range map[string]struct{ got, want error }{
+		"context": {w.Err(), why}, "mirror's context": {m.Err(), why}, "close": {byClose.Err(), client.ErrClosed},
+		"client": {lost.Err(), client.ErrClosed}, "mirror's client": {lostMirror.Err(), client.ErrClosed},
+		"after the client": {late.Err(), client.ErrClosed}, "mirror after the client": {lateMirror.Err(), client.ErrClosed},
+		"wrong": {wrong.Err(), client.ErrInvalid},
+	} {
+		if !errors.Is(c.got, c.want) {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+}
+
+// The first change of a mirror is its whole content, also when that is nothing:
+// a program learns that the range is empty.
+func TestChangesOfAnEmptyRangeBegin(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 1})
+	rev := cluster.Put("/elsewhere", "x")
+	m := connect(t, cluster).Mirror(t.Context(), demo)
+	defer func() { _ = m.Close() }()
+	var got []int
+	for ch, err := range m.Changes(deadline(t)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, len(ch.Events)); len(got) == 1 {
+			if ch.View.Revision() < rev {
+				t.Errorf("the first change is at revision %d", ch.View.Revision())
+			}
+			if err := m.WaitFor(deadline(t), cluster.Put("/elsewhere", "y")); err != nil { // progress alone is no change
+				t.Fatal(err)
+			}
+			cluster.Put("/demo/a", "1")
+		} else {
+			break
+		}
+	}
+	if len(got) != 2 || got[0] != 0 || got[1] != 1 {
+		t.Errorf("changes of %d events", got)
+	}
+}
