@@ -156,12 +156,12 @@ func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error)
 	}
 	n, err := c.node(address)
 	if err == nil {
-		ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errSlow)
+		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errSlow)
 		defer cancel()
-		err = ask(ctx, n)
+		err = ask(attempt, n)
 	}
 	if err != nil {
-		return NodeStatus{}, fmt.Errorf("status of %s: %w", address, judge(err).err)
+		return NodeStatus{}, fmt.Errorf("status of %s: %w", address, fault(ctx, err))
 	}
 	return out, nil
 }

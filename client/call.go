@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,7 +24,7 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 	select {
 	case <-c.first:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+		return nil, ended(ctx)
 	}
 	return &attempts{c: c, rng: r, deadline: time.Now().Add(c.cfg.RetryFor)}, nil
 }
@@ -48,7 +49,7 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	case a.c.ctx.Err() != nil:
 		return ErrClosed
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w (last answer, of %s: %s)", ErrUnavailable, context.Cause(ctx), a.addr, brief(err))
+		return a.ended(ctx, err)
 	}
 	v := judge(err)
 	if v.penalise {
@@ -66,9 +67,35 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
 	}
 	if !sleep(ctx, d) {
-		return fmt.Errorf("%w: %w (last answer, of %s: %s)", ErrUnavailable, context.Cause(ctx), a.addr, brief(err))
+		return a.ended(ctx, err)
 	}
 	return nil
+}
+
+// ended returns the error of a call whose context ended after the last attempt.
+func (a *attempts) ended(ctx context.Context, last error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ended(ctx)
+	}
+	return fmt.Errorf("%w (last answer, of %s: %s)", ended(ctx), a.addr, brief(last))
+}
+
+// ended returns the error of a call whose context ended: the cause, and after a
+// deadline that no node could answer until then.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return cause //nolint:wrapcheck // the caller's own
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, cause)
+}
+
+// fault returns the error of a call to one node for its caller.
+func fault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return judge(err).err
 }
 
 // read asks node after node until one answers. An attempt may take

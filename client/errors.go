@@ -30,6 +30,24 @@ func (e *FutureRevisionError) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
+// OutcomeUnknownError says that a write was sent to a node which did not confirm
+// it: etcd may have made the change, or may still make it. Read the key to learn
+// which, or repeat the write if doing it twice does no harm.
+type OutcomeUnknownError struct {
+	// Node is the address that the write was sent to.
+	Node string
+	// Err is the reason why there is no answer. When the caller's context ended
+	// first, it is the cause of that.
+	Err error
+}
+
+func (e *OutcomeUnknownError) Error() string {
+	return fmt.Sprintf("sent to %s, which did not confirm it; it may have been done: %s", e.Node, brief(e.Err))
+}
+
+// Unwrap returns Err.
+func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
+
 // InvalidError says which part of a request is wrong. It wraps [ErrInvalid].
 type InvalidError struct {
 	// Field is its name in the API; Reason what is wrong with it, and what is
@@ -76,7 +94,8 @@ var (
 	// ErrDenied says that the caller, who is known, has no right to that: by etcd's
 	// users and roles, or by the nodes' policy.
 	ErrDenied = errors.New("not allowed")
-	// ErrUnavailable says that no node could answer in time.
+	// ErrUnavailable says that no node could answer in time. A call whose context
+	// was cancelled fails with the cause of that instead.
 	ErrUnavailable = errors.New("no node could answer")
 	// ErrTooBig says that a watch was sent a unit that is bigger than
 	// [Config.MaxUnit]. The watch goes on behind its position only if that is

@@ -122,6 +122,16 @@ func judge(err error) verdict {
 	return v
 }
 
+// unconfirmed says that a write, which failed with err, may have been done.
+func unconfirmed(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown, codes.Aborted, codes.DataLoss:
+		return true
+	default: // refused before anything was done
+		return false
+	}
+}
+
 // brief is an error for people: a gRPC error without its code's name.
 func brief(err error) string {
 	if st, ok := status.FromError(err); ok && st.Code() != codes.OK {

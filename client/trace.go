@@ -50,7 +50,7 @@ func (c *Client) TraceRevision(ctx context.Context, address string, revision int
 		r, err = pb.NewAdminServiceClient(n.conn).TraceRevision(ctx, &pb.TraceRevisionRequest{Revision: revision})
 	}
 	if err != nil {
-		return RevisionTrace{}, fmt.Errorf("trace of revision %d at %s: %w", revision, address, judge(err).err)
+		return RevisionTrace{}, fmt.Errorf("trace of revision %d at %s: %w", revision, address, fault(ctx, err))
 	}
 	out := RevisionTrace{
 		Node: r.GetNode(), Oldest: r.GetOldest(), Newest: r.GetNewest(),

@@ -99,7 +99,7 @@ func (c *Client) Verify(ctx context.Context, r VerifyRequest, fn func(VerifiedSh
 			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil && told: // another node would begin again
-				own = fmt.Errorf("verify: %w", judge(err).err)
+				own = fmt.Errorf("verify: %w", fault(ctx, err))
 				return nil
 			case err != nil:
 				return err //nolint:wrapcheck // judged and wrapped by read

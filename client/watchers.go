@@ -109,7 +109,7 @@ func (c *Client) Watchers(ctx context.Context, address string, f WatcherFilter) 
 		out, err = n.watchers(ctx, f)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("watchers of %s: %w", address, judge(err).err)
+		return nil, fmt.Errorf("watchers of %s: %w", address, fault(ctx, err))
 	}
 	return out, nil
 }

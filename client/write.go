@@ -7,9 +7,9 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Put writes a key through to etcd and returns the revision of the change. It
-// is sent once: an error after that leaves open whether it was done, and says
-// so.
+// Put writes a key through to etcd and returns the revision of the change. When
+// the node that it was sent to does not confirm it, it fails with
+// [*OutcomeUnknownError]. After any other error nothing was changed.
 func (c *Client) Put(ctx context.Context, key string, value []byte) (int64, error) {
 	if err := Key(key).validate(); err != nil {
 		return 0, fmt.Errorf("put: %w", err)
@@ -44,8 +44,10 @@ func (c *Client) Delete(ctx context.Context, r Range) (revision, deleted int64, 
 	return revision, deleted, nil
 }
 
-// write sends a write to a node whose connection stands. Looking for one may
-// take several attempts; sending takes one, of Config.AttemptTimeout.
+// write sends a write to a node whose connection stands. Looking for one, and
+// logging in there, may take several attempts, as may a node that refuses it.
+// Sending takes Config.AttemptTimeout, and is not repeated when its outcome is
+// not known.
 func (c *Client) write(ctx context.Context, r Range, send func(context.Context, etcdserverpb.KVClient) error) error {
 	a, err := c.attempts(ctx, r)
 	if err != nil {
@@ -54,35 +56,49 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 	for {
 		n, err := a.node()
 		if err == nil {
-			attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, errSlow)
-			err = n.connected(attempt)
+			err = c.prepare(ctx, n)
+		}
+		if err == nil {
+			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+			err = send(attempt, etcdserverpb.NewKVClient(n.conn))
 			cancel()
+			if unconfirmed(err) {
+				return c.unknown(ctx, a.addr, err)
+			}
 		}
-		if err != nil {
-			if err := a.failed(ctx, err); err != nil {
-				return err
-			}
-			continue
+		if err == nil {
+			c.praise(a.addr)
+			return nil
 		}
-		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
-		defer cancel()
-		if err := send(attempt, etcdserverpb.NewKVClient(n.conn)); err != nil {
-			v := judge(err)
-			if v.login && c.login.user != "" { // it was not even looked at
-				if err := a.failed(ctx, err); err != nil {
-					return err
-				}
-				continue
-			}
-			if v.penalise {
-				c.penalise(a.addr, 0)
-			}
-			if v.retry {
-				return fmt.Errorf("sent to %s, which did not confirm it; it may have been done: %w", a.addr, v.err)
-			}
-			return v.err
+		if err := a.failed(ctx, err); err != nil {
+			return err
 		}
-		c.praise(a.addr)
-		return nil
 	}
+}
+
+// prepare waits until a write can be sent to a node.
+func (c *Client) prepare(ctx context.Context, n *node) error {
+	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, errSlow)
+	defer cancel()
+	if err := n.connected(attempt); err != nil {
+		return err
+	}
+	if err := c.login.ready(ctx, n.conn, c.cfg.AttemptTimeout); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// unknown returns the error of a write that was sent and not confirmed.
+func (c *Client) unknown(ctx context.Context, addr string, err error) error {
+	v := judge(err)
+	switch {
+	case c.ctx.Err() != nil:
+		v.err = ErrClosed
+	case ctx.Err() != nil:
+		v.err = context.Cause(ctx)
+	case v.penalise:
+		c.penalise(addr, 0)
+	}
+	return &OutcomeUnknownError{Node: addr, Err: v.err}
 }

@@ -129,11 +129,17 @@ type kvServer struct {
 }
 
 func (s *kvServer) Put(_ context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
+	if err := s.n.writable(); err != nil {
+		return nil, err
+	}
 	rev := s.n.c.Put(string(r.GetKey()), string(r.GetValue()))
 	return &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{Revision: rev}}, nil
 }
 
 func (s *kvServer) DeleteRange(_ context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error) {
+	if err := s.n.writable(); err != nil {
+		return nil, err
+	}
 	start, end, ok := span(r.GetKey(), r.GetRangeEnd())
 	if !ok {
 		start, end = "", "\x00"

@@ -30,6 +30,7 @@ type Node struct {
 	draining bool          // guarded by mu
 	held     int64         // the newest revision it has; 0: all; guarded by mu
 	refusal  *pb.Ended     // answer to new watches; nil: start them; guarded by mu
+	readonly error         // answer to writes; nil: do them; guarded by mu
 	notHere  []string      // who has what it has not; nil: it has everything; guarded by mu
 	age      time.Duration // how old its data is; guarded by mu
 }
@@ -64,7 +65,7 @@ func (n *Node) Restart() error {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	n.addr = l.Addr().String()
-	n.draining, n.held, n.refusal, n.notHere, n.age = false, 0, nil, nil, 0
+	n.draining, n.held, n.refusal, n.readonly, n.notHere, n.age = false, 0, nil, nil, nil, 0
 	n.cut.Store(0)
 	n.garble.Store(0)
 	n.gate = &gate{dead: make(chan struct{})}
@@ -139,6 +140,19 @@ func (n *Node) RefuseWatches(e *pb.Ended) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refusal = e
+}
+
+// RefuseWrites answers every write with an error; nil ends it.
+func (n *Node) RefuseWrites(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.readonly = err
+}
+
+func (n *Node) writable() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.readonly
 }
 
 // NotHere answers reads with NOT_HERE, naming who to ask. None ends it.
