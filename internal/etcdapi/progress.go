@@ -145,7 +145,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	if !due && !aging && wanted == 0 {
 		return false
 	}
-	watches := p.s.list()
+	watches, answered := p.s.state()
 	if aging && p.stale(watches) {
 		p.s.fail(errNoLeader)
 		return false
@@ -154,7 +154,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 		p.tell(watches)
 	}
 	if wanted > 0 {
-		p.answer(watches, wanted)
+		p.answer(watches, answered, wanted)
 	}
 	return false
 }
@@ -179,8 +179,9 @@ func (p *progress) tell(watches []*watch) {
 //
 // The answer speaks for all watches, and clientv3 resumes each of them behind
 // it: it must not lie below what was sent on any. So those that are ahead wait
-// for those that are behind.
-func (p *progress) answer(watches []*watch, wanted kv.Revision) {
+// for those that are behind. It follows the answers to all cancels, since a client
+// takes it to speak for each watch that it does not know to be cancelled.
+func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 	target, never := max(wanted, p.s.sent), len(watches) == 0
 	for _, w := range watches {
 		// etcd says nothing while a watch catches up, either.
@@ -189,7 +190,7 @@ func (p *progress) answer(watches []*watch, wanted kv.Revision) {
 	if p.hold > 0 {
 		target = p.hold
 	}
-	reached, behind := kv.Revision(math.MaxInt64), false
+	reached, behind := kv.Revision(math.MaxInt64), !answered
 	for _, w := range watches {
 		if never || !w.live || w.ending.Load() != nil {
 			behind = true

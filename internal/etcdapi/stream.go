@@ -67,6 +67,7 @@ type stream struct {
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu; those that the client may cancel
 	replies []*reply         // guarded by mu
+	cancels int              // guarded by mu; replies to cancels among them
 	closing bool             // guarded by mu; nothing is spawned any more
 	err     error            // guarded by mu; why the stream must end
 	done    chan struct{}    // closed when err is set
@@ -303,44 +304,34 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 
 // refuse answers that a watch is not created.
 func (s *stream) refuse(reason string) {
-	s.reply(&reply{}, &etcdserverpb.WatchResponse{WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason})
+	m := &etcdserverpb.WatchResponse{
+		Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
+	}
+	s.mu.Lock()
+	s.replies = append(s.replies, &reply{m: m, ready: true})
+	s.mu.Unlock()
+	s.answers.Wake()
 }
 
-// cancel ends a watch on the client's wish.
+// cancel ends a watch at the client's request. As at etcd, the answer needs
+// nothing but this node. It is queued in the moment in which the watch leaves the
+// list: see progress.answer.
 func (s *stream) cancel(id int64) {
+	m := &etcdserverpb.WatchResponse{Header: s.door.header(s.door.newest()), WatchId: id, Canceled: true}
 	s.mu.Lock()
 	w := s.watches[id]
-	delete(s.watches, id)
-	s.mu.Unlock()
 	if w == nil { // it has ended by itself meanwhile
+		s.mu.Unlock()
 		s.give()
 		return
 	}
-	s.caller.WatchesEnded(1)
+	delete(s.watches, id)
 	w.cancelled.Store(true)
-	s.reply(&reply{gone: w}, &etcdserverpb.WatchResponse{WatchId: id, Canceled: true})
-}
-
-// reply answers m behind the others, with etcd's present revision.
-func (s *stream) reply(r *reply, m *etcdserverpb.WatchResponse) {
-	s.mu.Lock()
-	s.replies = append(s.replies, r)
+	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
+	s.cancels++
 	s.mu.Unlock()
-	s.spawn(func() {
-		m.Header = s.door.header(s.present())
-		s.ready(r, m)
-	})
-}
-
-// present returns etcd's revision, or when etcd does not tell it soon, the
-// newest that is known here.
-func (s *stream) present() kv.Revision {
-	ctx, cancel := context.WithTimeout(s.ctx, verifyTimeout)
-	defer cancel()
-	if now, err := s.door.now(ctx); err == nil {
-		return now
-	}
-	return s.door.newest()
+	s.caller.WatchesEnded(1)
+	s.answers.Wake()
 }
 
 // ready says that m answers r.
@@ -365,6 +356,9 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 		r := s.replies[0]
 		s.replies[0] = nil
 		s.replies = s.replies[1:]
+		if r.gone != nil {
+			s.cancels--
+		}
 		s.mu.Unlock()
 		s.give()
 		if r.gone != nil {
@@ -429,13 +423,20 @@ func (s *stream) drop(w *watch) bool {
 
 // list returns the stream's watches.
 func (s *stream) list() []*watch {
+	watches, _ := s.state()
+	return watches
+}
+
+// state returns the stream's watches, and whether all cancels are answered: no
+// client takes any other watch to be open then.
+func (s *stream) state() (watches []*watch, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*watch, 0, len(s.watches))
+	watches = make([]*watch, 0, len(s.watches))
 	for _, w := range s.watches {
-		out = append(out, w)
+		watches = append(watches, w)
 	}
-	return out
+	return watches, s.cancels == 0
 }
 
 // close ends all watches and waits until no pump is at the stream: the gRPC

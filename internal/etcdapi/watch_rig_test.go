@@ -99,6 +99,9 @@ type rigOptions struct {
 	shards *shard.Map
 	door   func(*etcdapi.Config)
 	cache  func(*cache.Config)
+	clock  func(*cachetest.History) router.Clock // nil: the history itself
+	// founding has the node begin without the shard map; see watchRig.node.
+	founding bool
 }
 
 func startWatches(tb testing.TB, o rigOptions) *watchRig {
@@ -108,13 +111,19 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 		o.shards = cachetest.Map(1, []string{"h", "p"}, "here")
 	}
 	n := cachetest.NewNode("here", h, o.cache)
-	n.Use(o.shards)
+	if !o.founding {
+		n.Use(o.shards)
+	}
 	for i := range o.shards.Shards {
 		if c := n.Replica(o.shards.Shards[i].ID); c != nil {
 			<-c.Ready()
 		}
 	}
-	r := router.New(router.Config{Shards: n, Clock: h, Self: "here", MaxStaleness: time.Minute})
+	var clock router.Clock = h
+	if o.clock != nil {
+		clock = o.clock(h)
+	}
+	r := router.New(router.Config{Shards: n, Clock: clock, Self: "here", MaxStaleness: time.Minute})
 	cfg := etcdapi.Defaults()
 	up := &scripted{script: h}
 	cfg.Router, cfg.Etcd, cfg.Self = r, up, "here"

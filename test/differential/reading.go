@@ -202,8 +202,8 @@ func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 		r.complain(nil, "progress %d of the stream behind events under a header of %d", revision, r.newest)
 	}
 	for _, t := range r.open {
-		if r.cancelAsked(t, sent) {
-			continue
+		if r.loose && r.cancelAsked(t, sent) {
+			continue // etcd's answer to the cancel may follow
 		}
 		if t.ended && !r.loose {
 			continue // see endedIsGone
