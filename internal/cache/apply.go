@@ -47,7 +47,7 @@ func (c *Cache) apply(b *kv.Batch) {
 	c.counters.events.Add(int64(len(b.Events)))
 
 	seq := c.win.next
-	c.win.append(b)
+	added := c.win.append(b)
 	c.win.evict(b.Received)
 	v := &view{win: c.win.view(), root: old.root, changed: b.Revision, progress: b.Revision, ready: true}
 	if !c.cfg.Stateless {
@@ -57,7 +57,7 @@ func (c *Cache) apply(b *kv.Batch) {
 	if c.cfg.Applied != nil {
 		c.cfg.Applied(b)
 	}
-	c.wakeMatching(b, seq)
+	c.wakeMatching(added, seq)
 	c.settle(v)
 }
 
@@ -99,34 +99,41 @@ func (c *Cache) complain(now time.Time) {
 		"range", c.cfg.Range, "delta_floor", floor, "bytes", bytes, "forgotten", squeezed)
 }
 
-// wakeMatching wakes the idle watchers whose range the batch touches.
-func (c *Cache) wakeMatching(b *kv.Batch, seq uint64) {
+// wakeMatching wakes the idle watchers whose range the batch touches. It visits
+// each of them once: a revision may have 10,000 events, and readers who come or
+// go wait for the lock.
+func (c *Cache) wakeMatching(added *entry, seq uint64) {
+	keys := added.keys(c.keys[:0])
 	c.mu.Lock()
-	if c.index.count > 0 {
-		for i := range b.Events {
-			c.index.find(b.Events[i].KV.Key(), func(e *watchers) {
-				for _, w := range e.list {
-					if w.wakeFor(seq) {
-						c.woken = append(c.woken, w)
-					}
-				}
-			})
-		}
-	}
+	c.index.find(keys, func(e *watchers) { c.wakeLocked(e, seq) })
 	c.mu.Unlock()
 	c.callWoken()
+	clear(keys) // they pin the events
+	if c.keys = keys; cap(keys) > maxKeys {
+		c.keys = nil
+	}
+}
+
+// Capacities up to which the writer's scratch slices are used again.
+const (
+	maxKeys  = 1 << 10
+	maxWoken = 1 << 16
+)
+
+// wakeLocked wakes the idle ones of e at position seq. Their wakers are called
+// by callWoken.
+func (c *Cache) wakeLocked(e *watchers, seq uint64) {
+	for _, w := range e.list {
+		if w.wakeFor(seq) {
+			c.woken = append(c.woken, w)
+		}
+	}
 }
 
 // wakeAll wakes every idle watcher at position seq, to be told something.
 func (c *Cache) wakeAll(seq uint64) {
 	c.mu.Lock()
-	c.index.all(func(e *watchers) {
-		for _, w := range e.list {
-			if w.wakeFor(seq) {
-				c.woken = append(c.woken, w)
-			}
-		}
-	})
+	c.index.all(func(e *watchers) { c.wakeLocked(e, seq) })
 	c.mu.Unlock()
 	c.callWoken()
 }
@@ -138,7 +145,7 @@ func (c *Cache) callWoken() {
 		c.woken[i] = nil
 	}
 	c.woken = c.woken[:0]
-	if cap(c.woken) > 1<<16 {
+	if cap(c.woken) > maxWoken {
 		c.woken = nil
 	}
 }

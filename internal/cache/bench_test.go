@@ -128,6 +128,48 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkLargeRevision is what one revision of many events costs the writer
+// beside idle watchers that it concerns, all of one range or each of a range of
+// its own.
+func BenchmarkLargeRevision(b *testing.B) {
+	for _, x := range []struct{ events, watchers, ranges int }{
+		{100, 10_000, 1}, {10_000, 1, 1}, {10_000, 100, 1}, {10_000, 10_000, 1}, {10_000, 10_000, 10_000},
+	} {
+		b.Run(fmt.Sprintf("events=%d/watchers=%d/ranges=%d", x.events, x.watchers, x.ranges), func(b *testing.B) {
+			c := loaded(small(nil), 1)
+			var idle []*Watcher
+			for i := range x.watchers {
+				w, err := c.Watch(kv.Range{Start: fmt.Sprintf("/%06d", i%x.ranges)}, 2, quiet{}) // open-ended
+				if err != nil {
+					b.Fatal(err)
+				}
+				idle = append(idle, w)
+			}
+			value := make([]byte, 256)
+			for b.Loop() {
+				b.StopTimer()
+				large := kv.Batch{Revision: c.Progress() + 1, Received: time.Now()}
+				for i := range x.events {
+					at := large.Revision
+					large.Events = append(large.Events, kv.Event{KV: kv.NewKeyValue(kv.Fields{
+						Key: fmt.Appendf(nil, "/pods/%06d", i*7919%x.events), Value: value, CreateRevision: at, ModRevision: at, Version: 1,
+					})})
+				}
+				for _, w := range idle {
+					w.state.Store(c.win.next<<1 | idleBit) // as if it had read all there is
+				}
+				b.StartTimer()
+				c.apply(&large)
+			}
+		})
+	}
+}
+
+// quiet is a waker that does nothing.
+type quiet struct{}
+
+func (quiet) Wake() {}
+
 // BenchmarkMixed is what an event costs the writer of a large state, beside idle
 // watchers: updates of keys by chance, and one delete of twenty, after which the
 // key is created again.

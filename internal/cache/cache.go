@@ -119,6 +119,7 @@ type Cache struct {
 	behind   bool // the source could not go on from where we are
 	win      window
 	woken    []*Watcher // scratch
+	keys     [][]byte   // scratch
 	trimmed  time.Time
 	demanded time.Time // when the source was last reminded
 	// How many deletes were forgotten early when that was last said.

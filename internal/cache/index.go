@@ -1,7 +1,9 @@
 package cache
 
 import (
+	"bytes"
 	"math/rand/v2"
+	"sort"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -73,12 +75,18 @@ func (x *index) remove(w *Watcher) {
 	x.ranges = x.ranges.remove(e.r)
 }
 
-// find calls fn for the watchers of every range that holds key.
-func (x *index) find(key []byte, fn func(*watchers)) {
-	if e := x.single[string(key)]; e != nil {
-		fn(e)
+// find calls fn once for the watchers of every range that holds one of keys,
+// which are in order.
+func (x *index) find(keys [][]byte, fn func(*watchers)) {
+	for i, key := range keys {
+		if i > 0 && bytes.Equal(key, keys[i-1]) {
+			continue
+		}
+		if e := x.single[string(key)]; e != nil {
+			fn(e)
+		}
 	}
-	x.ranges.stab(key, fn)
+	x.ranges.stab(keys, fn)
 }
 
 // all calls fn for every list of watchers.
@@ -179,18 +187,22 @@ func (n *node) remove(r kv.Range) *node {
 	return n
 }
 
-func (n *node) stab(key []byte, fn func(*watchers)) {
-	for n != nil {
-		if n.maxEnd != "" && string(key) >= n.maxEnd {
-			return
+// stab calls fn for every range below n that holds one of keys, which are in
+// order. It visits a node once however many of them lie below it.
+func (n *node) stab(keys [][]byte, fn func(*watchers)) {
+	for ; n != nil && len(keys) > 0; n = n.right {
+		if n.maxEnd != "" {
+			keys = keys[:countBelow(keys, n.maxEnd)]
 		}
-		n.left.stab(key, fn)
-		if string(key) < n.entry.r.Start {
-			return // everything to the right starts behind key too
-		}
-		if n.entry.r.End == "" || string(key) < n.entry.r.End {
+		n.left.stab(keys, fn)
+		keys = keys[countBelow(keys, n.entry.r.Start):] // the ranges to the right begin there or later
+		if len(keys) > 0 && (n.entry.r.End == "" || string(keys[0]) < n.entry.r.End) {
 			fn(n.entry)
 		}
-		n = n.right
 	}
+}
+
+// countBelow returns how many of keys, which are in order, lie before limit.
+func countBelow(keys [][]byte, limit string) int {
+	return sort.Search(len(keys), func(i int) bool { return string(keys[i]) >= limit })
 }

@@ -147,11 +147,11 @@ func TestProgressWaitsForTheWake(t *testing.T) {
 	drain(t, w)
 	b := puts(11, "a")
 	seq := c.win.next
-	c.win.append(&b)
+	added := c.win.append(&b)
 	v := &view{win: c.win.view(), root: c.view.Load().root, changed: 11, progress: 11, ready: true}
 	for _, step := range []func(){
 		func() { c.view.Store(v) },
-		func() { c.wakeMatching(&b, seq) },
+		func() { c.wakeMatching(added, seq) },
 		func() { c.settle(v) },
 	} {
 		step()

@@ -77,6 +77,20 @@ func newEntry(b *kv.Batch) entry {
 	return e
 }
 
+// keys appends the keys of the events to dst, which is empty, in key order.
+func (e *entry) keys(dst [][]byte) [][]byte {
+	for i := range e.Events {
+		if e.byKey != nil {
+			i = int(e.byKey[i])
+		}
+		dst = append(dst, e.Events[i].KV.Key())
+	}
+	if e.byKey == nil && !e.inOrder {
+		slices.SortFunc(dst, bytes.Compare)
+	}
+	return dst
+}
+
 // match appends the events of the batch that lie in r to dst, in etcd's order.
 // A key may have two: etcd refuses to change a key twice in one transaction,
 // but for a put under an open-ended delete.
@@ -126,8 +140,9 @@ func (w *window) reset(floor kv.Revision) {
 	w.next++
 }
 
-// append adds a batch. Its revision must be above all before.
-func (w *window) append(b *kv.Batch) {
+// append adds a batch, and returns its entry. Its revision must be above all
+// before.
+func (w *window) append(b *kv.Batch) *entry {
 	size := int64(b.Size())
 	var last *segment
 	if len(w.segments) > 0 {
@@ -137,11 +152,13 @@ func (w *window) append(b *kv.Batch) {
 		last = &segment{first: w.next}
 		w.segments = append(w.segments[:len(w.segments):len(w.segments)], last)
 	}
-	last.batches[last.n] = newEntry(b)
+	added := &last.batches[last.n]
+	*added = newEntry(b)
 	last.n++
 	last.size.Add(size)
 	w.bytes += size
 	w.next++
+	return added
 }
 
 // evict drops the oldest segments while the window is over its bounds. The

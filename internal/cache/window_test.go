@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -157,6 +158,14 @@ func TestMatchAgainstScan(t *testing.T) {
 			slices.SortStableFunc(b.Events, func(a, c kv.Event) int { return slices.Compare(a.KV.Key(), c.KV.Key()) })
 		}
 		e := newEntry(&b)
+		var sorted [][]byte
+		for i := range b.Events {
+			sorted = append(sorted, b.Events[i].KV.Key())
+		}
+		slices.SortFunc(sorted, bytes.Compare)
+		if keys := e.keys(nil); !slices.EqualFunc(keys, sorted, bytes.Equal) {
+			t.Fatalf("keys of %d events: %q, want %q", len(b.Events), keys, sorted)
+		}
 		for range 50 {
 			r := randomRange(rng)
 			var want []*kv.Event
