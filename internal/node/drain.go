@@ -10,8 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// drain takes the node out of service: it asks for its shards to be moved,
-// sends its watches elsewhere with their positions, and says goodbye. It takes
+// voteTimeout bounds how long a node that shuts down waits until another node has
+// its vote.
+const voteTimeout = 3 * time.Second
+
+// drain takes the node out of service: it hands its vote and its shards over, sends
+// its watches elsewhere with their positions, and says goodbye. It takes
 // DrainTimeout at most.
 func (n *Node) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
@@ -26,7 +30,10 @@ func (n *Node) drain(ctx context.Context) {
 	// a few at a time, and this one may have the only copy that is whole.
 	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
 	handOver, stop := context.WithTimeout(ctx, n.cfg.DrainTimeout/2)
+	var vote sync.WaitGroup
+	vote.Go(func() { n.handOverVote(handOver) })
 	n.handOver(handOver)
+	vote.Wait()
 	stop()
 	watches, stop := context.WithDeadline(ctx, began.Add(5*n.cfg.DrainTimeout/6))
 	n.server.Drain(watches)
@@ -36,6 +43,16 @@ func (n *Node) drain(ctx context.Context) {
 		n.log.Warn("could not say goodbye to everybody: they will find out", "error", err)
 	}
 	n.log.Info("drained", "took", time.Since(began))
+}
+
+// handOverVote waits until another node votes in place of this one: a node that is
+// scaled away with its vote takes a part of the majority with it.
+func (n *Node) handOverVote(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, voteTimeout)
+	defer cancel()
+	if !n.placement.HandOverVote(ctx) {
+		n.log.Info("the node keeps its vote while it is away", "voters", n.placement.Voters())
+	}
 }
 
 // handOver waits until the map names this node nowhere, and others read etcd in its

@@ -9,7 +9,61 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
+
+// Five nodes may vote and three do. Two voters are stopped at the same time, as when
+// a StatefulSet is scaled: the nodes that are left have a majority, and change the map.
+func TestStoppedVotersLeaveAQuorum(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 5, 3, func(cfg *node.Config) {
+		shards(2, 2)(cfg)
+		cfg.Self.BootstrapExpect = 3
+	})
+	c.ready()
+	var voters, rest []*machine
+	eventually(t, "three vote", func() error {
+		voters, rest = nil, nil
+		o := operator{t, c.client()}
+		for _, m := range o.status().Members {
+			if m.Member.Voter {
+				voters = append(voters, c.machineOf(shard.NodeID(m.Member.Name)))
+			} else {
+				rest = append(rest, c.machineOf(shard.NodeID(m.Member.Name)))
+			}
+		}
+		if len(voters) != 3 || len(rest) != 2 {
+			return fmt.Errorf("%d vote, %d do not", len(voters), len(rest))
+		}
+		return nil
+	})
+	voters[1].stop()
+	voters[2].drain()
+	if err := voters[1].wait(); err != nil {
+		t.Error(err)
+	}
+	o := operator{t, c.client(voters[0], rest[0], rest[1])}
+	eventually(t, "those that are left vote", func() error {
+		now, lead := 0, 0
+		for _, m := range o.status().Members {
+			if m.Member.State != client.MemberAlive {
+				continue
+			}
+			if m.Member.Voter {
+				now++
+			}
+			if m.Member.Leader {
+				lead++
+			}
+		}
+		if now != 3 || lead != 1 {
+			return fmt.Errorf("%d vote, %d lead", now, lead)
+		}
+		return nil
+	})
+	o.does(client.DrainNodes{Nodes: []string{rest[0].name}})
+}
 
 // A node that an operator has drained, and that runs on, keeps no clients: by
 // either API they go on at other nodes, from where they were. Who reaches no

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -442,8 +443,8 @@ func did(nodes ...*node) (deeds map[placement.Deed]int64, waiting placement.Wait
 }
 
 // A voter that is gone for ten minutes is replaced by a node that has the log, and
-// is no voter when it is back; one that is drained hands its vote over, also when it
-// leads. All the while the voters can change the map.
+// votes again when it is back for a while; one that is drained hands its vote over,
+// also when it leads. All the while the voters can change the map.
 func TestVotersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -476,7 +477,12 @@ func TestVotersAreReplaced(t *testing.T) {
 		touch(t, rest[0])
 
 		victim.start()
+		time.Sleep(20 * time.Second)
+		if got := voters(rest[0]); !slices.Equal(got, want) {
+			t.Errorf("the old voter is back for a moment, and voters are %v, want %v", got, want)
+		}
 		time.Sleep(time.Minute)
+		want = []shard.NodeID{"n1", "n2", "n3"}
 		if got := voters(victim); !slices.Equal(got, want) {
 			t.Errorf("the old voter sees %v, want %v", got, want)
 		}
@@ -486,7 +492,7 @@ func TestVotersAreReplaced(t *testing.T) {
 			t.Errorf("the old voter has version %d, want %d", got, v)
 		}
 
-		lead := leader(t, append(rest, n4)...)
+		lead := leader(t, nodes[:3]...)
 		if err := change(rest[0], shard.Drain{Nodes: []shard.NodeID{lead.name}}); err != nil {
 			t.Fatal(err)
 		}
@@ -504,6 +510,141 @@ func TestVotersAreReplaced(t *testing.T) {
 			}
 		}
 		touch(t, next)
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
+
+// fiveNodes returns five nodes that all may vote, of which the first three do.
+func fiveNodes(t *testing.T) (*cluster, []*node) {
+	c := newCluster(t, true)
+	c.reports = true
+	var nodes []*node
+	for i := range 5 {
+		nodes = append(nodes, c.add(shard.NodeID(fmt.Sprintf("n%d", i)), 3))
+	}
+	time.Sleep(20 * time.Second)
+	c.founded(nodes[:3]...)
+	c.spread()
+	return c, nodes
+}
+
+// spread gives every node the newest map, as its node would learn it.
+func (c *cluster) spread() {
+	c.t.Helper()
+	var newest *shard.Map
+	for _, n := range c.all() {
+		if m := n.p.Map(); m != nil && (newest == nil || m.Version > newest.Version) {
+			newest = m
+		}
+	}
+	for _, n := range c.all() {
+		if err := n.p.Observe(newest); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// Pods 1 and 2 are away at overlapping times, so that the votes move to pods 3 and
+// 4; later the StatefulSet is scaled from 5 to 3, which ends pods 3 and 4 at once.
+func TestScaledFromFiveToThreeTheQuorumSurvives(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		rest time.Duration // between the return of 1 and 2 and the scaling
+		want []shard.NodeID
+	}{
+		{"long after", time.Minute, []shard.NodeID{"n0", "n1", "n2"}},
+		{"at once", 5 * time.Second, []shard.NodeID{"n0", "n3", "n4"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, nodes := fiveNodes(t)
+				nodes[1].stop()
+				time.Sleep(11 * time.Minute)
+				nodes[2].stop()
+				time.Sleep(11 * time.Minute)
+				if got, want := leader(t, nodes[0], nodes[3], nodes[4]).p.Voters(), []shard.NodeID{"n0", "n3", "n4"}; !slices.Equal(got, want) {
+					t.Fatalf("while 1 and 2 are away: voters %v, want %v", got, want)
+				}
+				nodes[1].start()
+				nodes[2].start()
+				c.spread()
+				time.Sleep(tc.rest)
+				if got := nodes[0].p.Voters(); !slices.Equal(got, tc.want) {
+					t.Fatalf("before the scaling: voters %v, want %v", got, tc.want)
+				}
+				for _, n := range nodes[3:] { // SIGTERM
+					n.set(func(m *shard.Member) { m.Draining = true })
+				}
+				time.Sleep(3 * time.Second)
+				for _, n := range nodes[3:] {
+					n.set(func(m *shard.Member) { m.State = shard.Left })
+					n.stop()
+				}
+				time.Sleep(10 * time.Second)
+				if got, want := leader(t, nodes[:3]...).p.Voters(), []shard.NodeID{"n0", "n1", "n2"}; !slices.Equal(got, want) {
+					t.Errorf("after the scaling: voters %v, want %v", got, want)
+				}
+				touch(t, nodes[0])
+				for _, n := range nodes {
+					n.stop()
+				}
+			})
+		})
+	}
+}
+
+// A voter gossips and answers, and its raft port is dead.
+func TestVoterWithADeadRaftPortIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, nodes := fiveNodes(t)
+		lead := leader(t, nodes[:3]...)
+		victim := without(nodes[:3], lead)[0]
+		cut := func(n *node) {
+			for _, o := range nodes {
+				if o != n {
+					c.net.Cut(string(n.name)+":7402", string(o.name)+":7402")
+				}
+			}
+		}
+		cut(victim)
+		time.Sleep(9 * time.Minute)
+		if got := lead.p.Voters(); !slices.Contains(got, victim.name) {
+			t.Errorf("after nine minutes: voters %v", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := lead.p.Voters(); len(got) != 3 || slices.Contains(got, victim.name) || !slices.Contains(got, "n3") {
+			t.Errorf("after eleven minutes: voters %v, want n3 in place of %s", got, victim.name)
+		}
+		other := without(nodes[:3], victim)
+		other = without(other, lead)
+		cut(other[0])
+		touch(t, lead)
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
+
+// A drain is taken back when another node votes already, and the drained node still
+// does.
+func TestUndrainedDuringReplacementThreeVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, nodes := fiveNodes(t)
+		for i := range 20 {
+			if err := change(nodes[0], shard.Drain{Nodes: []shard.NodeID{"n2"}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+			if err := change(nodes[0], shard.Drain{Nodes: []shard.NodeID{"n2"}, Undo: true}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			if got, want := leader(t, nodes[:3]...).p.Voters(), []shard.NodeID{"n0", "n1", "n2"}; !slices.Equal(got, want) {
+				t.Fatalf("undrained after %d ms: voters %v, want %v", i*20, got, want)
+			}
+		}
 		for _, n := range nodes {
 			n.stop()
 		}

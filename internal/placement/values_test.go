@@ -877,41 +877,59 @@ func TestDecideVoter(t *testing.T) {
 	learning := append(slices.Clone(full), learner(server("d")))
 	four := append(slices.Clone(full), server("d"))
 	zoned := func(m shard.Member, z string) shard.Member { m.Zone = z; return m }
+	left := func(m *shard.Member) { m.State, m.Draining = shard.Left, true }
+	draining := func(m *shard.Member) { m.Draining = true }
+	rested := func(m *shard.Member) { m.Since = now.Add(-time.Hour) }
+	moved := []raft.Server{server("a"), server("d"), server("e"), learner(server("b"))}
+	back := []shard.Member{edit(a, rested), edit(b, rested), edit(c, rested), edit(d, rested), edit(e, rested)}
 	for _, tc := range []struct {
-		name          string
-		servers       []raft.Server
-		members       []shard.Member
-		lost, drained shard.NodeID
-		noReports     bool
-		want          string
+		name                string
+		servers             []raft.Server
+		members             []shard.Member
+		lost, drained, slow shard.NodeID
+		noReports           bool
+		want                string
 	}{
 		{name: "as it should be", servers: full, members: []shard.Member{a, b, c}},
 		{name: "one is dead", servers: full, members: []shard.Member{a, b, edit(c, dead)}},
 		{name: "one is not seen", servers: full, members: []shard.Member{a, b}},
 		{name: "a fourth", servers: full, members: []shard.Member{a, b, c, d}, noReports: true},
-		{name: "one is missing", servers: full[:2], members: []shard.Member{a, b, d}, want: "add d/u-d d:1"},
-		{name: "who is missing never votes", servers: full[:2], members: []shard.Member{a, b, edit(d, never)}},
+		{name: "one is missing", servers: full[:2], members: []shard.Member{a, b, d}, want: "learn d/u-d d:1"},
+		{name: "one is missing, and no reports", servers: full[:2], members: []shard.Member{a, b, d}, noReports: true, want: "add d/u-d d:1"},
+		{name: "the missing one never votes", servers: full[:2], members: []shard.Member{a, b, edit(d, never)}},
 		{name: "back on an empty disk", servers: full, members: []shard.Member{a, b, edit(c, newDisk)}, want: "remove c/u-c"},
-		{name: "and then", servers: full[:2], members: []shard.Member{a, b, edit(c, newDisk)}, want: "add c/new c:1"},
+		{name: "and then", servers: full[:2], members: []shard.Member{a, b, edit(c, newDisk)}, want: "learn c/new c:1"},
 		{name: "the leader at another address", servers: full, members: []shard.Member{edit(a, func(m *shard.Member) { m.RaftAddress = "x:9" }), b, c}, want: "add a/u-a x:9"},
 		{name: "another at another address", servers: full, members: []shard.Member{a, b, edit(c, func(m *shard.Member) { m.RaftAddress = "x:9" })}},
-		{name: "somebody with our name", servers: full, members: []shard.Member{edit(a, newDisk), b, c}},
+		{name: "another node with our name", servers: full, members: []shard.Member{edit(a, newDisk), b, c}},
 
-		{name: "one is lost, and nobody to replace it", servers: full, members: []shard.Member{a, b, edit(c, dead)}, lost: "c"},
+		{name: "one is lost, and no node to replace it", servers: full, members: []shard.Member{a, b, edit(c, dead)}, lost: "c"},
 		{name: "but one that never votes", servers: full, members: []shard.Member{a, b, edit(c, dead), edit(d, never)}, lost: "c"},
-		{name: "but one that shuts down", servers: full, members: []shard.Member{a, b, edit(c, dead), edit(d, func(m *shard.Member) { m.Draining = true })}, lost: "c", noReports: true},
+		{name: "but one that shuts down", servers: full, members: []shard.Member{a, b, edit(c, dead), edit(d, draining)}, lost: "c", noReports: true},
 		{name: "one is lost, another learns", servers: full, members: []shard.Member{a, b, edit(c, dead), d}, lost: "c", want: "learn d/u-d d:1"},
 		{name: "the zone counts", servers: full, members: []shard.Member{zoned(a, "x"), zoned(b, "y"), zoned(edit(c, dead), "z"), zoned(d, "x"), zoned(e, "z")}, lost: "c", want: "learn e/u-e e:1"},
 		{name: "it has learned", servers: learning, members: []shard.Member{a, b, d}, lost: "c", want: "remove c/u-c"},
-		{name: "it has not learned all", servers: append(slices.Clone(full), learner(server("e"))), members: []shard.Member{a, b, e}, lost: "c"},
-		{name: "nobody tells whether it has", servers: learning, members: []shard.Member{a, b, d}, lost: "c", noReports: true},
+		{name: "it has not learned all", servers: append(slices.Clone(full), learner(server("e"))), members: []shard.Member{a, b, e}, lost: "c", want: "await e/u-e e:1"},
+		{name: "it never learns", servers: append(slices.Clone(full), learner(server("e"))), members: []shard.Member{a, b, e}, lost: "c", slow: "e"},
+		{name: "no node reports whether it has", servers: learning, members: []shard.Member{a, b, d}, lost: "c", noReports: true},
 		{name: "and votes", servers: append(slices.Clone(full[:2]), learner(server("d"))), members: []shard.Member{a, b, d, e}, want: "add d/u-d d:1"},
+		{name: "its raft port is dead", servers: learning, members: []shard.Member{a, b, c, d}, lost: "c", want: "demote c/u-c"},
 		{name: "one is drained", servers: learning, members: []shard.Member{a, b, c, d}, drained: "c", want: "add d/u-d d:1"},
 		{name: "another votes for it", servers: four, members: []shard.Member{a, b, c, d}, drained: "c", want: "demote c/u-c"},
 		{name: "the leader is drained", servers: four, members: []shard.Member{a, b, c, d}, drained: "a", want: "step_down a/u-a"},
-		{name: "one votes too many, for no reason", servers: four, members: []shard.Member{a, b, c, d}},
-		{name: "who voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},
+		{name: "undrained during its replacement: four voters", servers: four, members: []shard.Member{a, b, c, d}, want: "demote d/u-d"},
+		{name: "one that voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},
 		{name: "a learner is gone", servers: learning, members: []shard.Member{a, b, c}, lost: "d", want: "remove d/u-d"},
+
+		{name: "one shuts down", servers: full, members: []shard.Member{a, b, edit(c, draining), d}, want: "learn d/u-d d:1"},
+		{name: "one shuts down, another can vote", servers: learning, members: []shard.Member{a, b, edit(c, draining), d}, want: "add d/u-d d:1"},
+		{name: "one shuts down of three", servers: full, members: []shard.Member{a, b, edit(c, draining)}},
+		{name: "all shut down", servers: full, members: []shard.Member{edit(a, draining), edit(b, draining), edit(c, draining), edit(d, draining)}, noReports: true},
+		{name: "one has left with its vote", servers: learning, members: []shard.Member{a, b, edit(c, left), d}, want: "remove c/u-c"},
+		{name: "the first ordinals are back", servers: moved, members: back, want: "await b/u-b b:1"},
+		{name: "for a moment", servers: moved, members: []shard.Member{a, b, c, d, e}},
+		{name: "while another voter is away", servers: moved, members: []shard.Member{back[0], back[1], back[2], back[3], edit(e, dead)}},
+		{name: "zones before ordinals", servers: full, members: []shard.Member{zoned(back[0], "x"), zoned(back[1], "x"), zoned(back[2], "y"), zoned(back[3], "z")}, want: "learn d/u-d d:1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
@@ -920,8 +938,16 @@ func TestDecideVoter(t *testing.T) {
 				reports = nil
 			}
 			if ch, ok := decideVoter(voterFacts{
-				servers: tc.servers, self: "a/u-a", expect: 3, members: tc.members, reports: reports,
-				lost:    func(n shard.NodeID) bool { return n == tc.lost },
+				servers: tc.servers, self: "a/u-a", expect: 3, members: tc.members, reports: reports, now: now, lostAfter: 10 * time.Minute,
+				away: func(n shard.NodeID) time.Duration {
+					switch n {
+					case tc.lost:
+						return 10 * time.Minute
+					case tc.slow:
+						return learnPatience
+					}
+					return 0
+				},
 				drained: func(n shard.NodeID) bool { return n == tc.drained },
 			}); ok {
 				got = strings.TrimSpace(fmt.Sprintf("%s %s %s", ch.do, ch.id, ch.address))

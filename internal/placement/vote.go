@@ -211,8 +211,9 @@ func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, log *timedLo
 }
 
 // stop hands leadership on and ends raft, each step bounded. The node stays in
-// raft's configuration: voters are fixed, and it will be back. A node that is
-// stuck cuts itself off first: its heartbeats keep others from leading.
+// raft's configuration; a node that drains has handed its vote over before (see
+// HandOverVote). A node that is stuck cuts itself off first: its heartbeats keep
+// others from leading.
 func (p *Placement) stop(r *raft.Raft, trans transport, disk *storage, stuck bool) error {
 	var errs []error
 	if stuck {
