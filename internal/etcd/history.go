@@ -183,17 +183,18 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	created := make(chan struct{})        // all watches are
 	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
 	sending.Go(func() { askForPast(ctx, stream, batch, created, ended) })
-	for left, announced, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
+	for left, answered, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
 		r, err := stream.receive()
 		if err != nil {
 			return c.broken("receive", err)
 		}
-		if r.created && !r.canceled {
-			if announced++; announced == len(batch) {
+		about := concerned(batch, r, answered)
+		if r.created {
+			if answered++; answered == len(batch) {
 				close(created)
 			}
 		}
-		for _, one := range concerned(batch, r.watch) {
+		for _, one := range about {
 			if one.over {
 				continue
 			}
@@ -204,7 +205,9 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 			}
 			if one.err = err; err != nil {
 				one.over = true
-				ended <- r.watch
+				if r.watch != anyWatch {
+					ended <- r.watch
+				}
 			} else {
 				bytes += one.take(updates)
 			}
@@ -219,9 +222,16 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	return nil
 }
 
-// concerned returns which of batch a response is for: its number is the watch's
-// ID.
-func concerned(batch []*pastRead, id int64) []*pastRead {
+// concerned returns which requests of batch a response is about, after etcd has
+// answered that many of them. The number of a request is the ID of its watch, but
+// a watch that etcd refuses has none: the refusal is told apart by its place,
+// because one loop of etcd answers all requests of a stream in their order
+// (api/v3rpc/watch.go, recvLoop).
+func concerned(batch []*pastRead, r *watchResponse, answered int) []*pastRead {
+	id := r.watch
+	if r.created && r.canceled && id == anyWatch {
+		id = int64(answered + 1)
+	}
 	switch {
 	case id == anyWatch:
 		return batch

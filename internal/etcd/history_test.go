@@ -131,3 +131,43 @@ func TestHistoryHerd(t *testing.T) {
 		t.Errorf("%d streams for %d askers", n, askers)
 	}
 }
+
+// One request that etcd refuses fails alone: those that are read by the same
+// stream get their history.
+func TestRefusedHistoryFailsAlone(t *testing.T) {
+	s := etcdtest.Start(t)
+	root := s.AuthOn()
+	etcdtest.Permit(t, root, "ann", "/a/", "/a0")
+	var first kv.Revision
+	for i := range 3 {
+		r, err := root.Put(t.Context(), fmt.Sprintf("/a/%d", i), "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = kv.Revision(r.Header.Revision)
+		}
+	}
+	cfg := testConfig(s.Endpoint())
+	cfg.Username, cfg.Password = "ann", etcdtest.Password
+	c := newClient(t, cfg)
+	var batch []*pastRead
+	for _, key := range []string{"/a/0", "/secret", "/a/1", "/a/2", "/other"} {
+		batch = append(batch, &pastRead{
+			HistoryRequest: HistoryRequest{Range: kv.Single(key), From: first, Before: first + 3, MaxBytes: 1 << 20},
+			done:           make(chan struct{}),
+		})
+	}
+	c.readTogether(t.Context(), batch)
+	for i, one := range batch {
+		if permitted := strings.HasPrefix(one.Range.Start, "/a/"); !permitted {
+			if one.err == nil || !strings.Contains(one.err.Error(), "permission denied") {
+				t.Errorf("%v: %q, %v", one.Range, told(one.history), one.err)
+			}
+			continue
+		}
+		if one.err != nil || len(one.history.Batches) != 1 || one.history.Next != first+3 {
+			t.Errorf("request %d, %v: %q up to %d, %v", i, one.Range, told(one.history), one.history.Next, one.err)
+		}
+	}
+}
