@@ -30,6 +30,8 @@ type script struct {
 	err    error         // guarded by mu; why it does not serve
 	mute   bool          // guarded by mu; it begins and brings nothing
 	young  bool          // guarded by mu; what it has is not old yet
+	skips  bool          // guarded by mu; it leaves out the first revision that it is asked for
+	leaps  bool          // guarded by mu; it begins with a difference
 	slow   time.Duration // guarded by mu; how long it takes to be ready
 	floor  kv.Revision   // guarded by mu
 	change chan struct{} // guarded by mu; closed when one of the above changes
@@ -65,6 +67,7 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	return func(yield func(kv.Update, error) bool) {
 		s.mu.Lock()
 		err, mute, slow, floor, change := s.err, s.mute, s.slow, s.floor, s.change
+		skips, leaps := s.skips, s.leaps
 		s.opened++
 		s.mu.Unlock()
 		from := req.From
@@ -77,8 +80,10 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 			return
 		case from == 0:
 			from = s.world.head() + 1
+		case skips:
+			from++
 		}
-		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from}, nil) {
+		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: from - 1, Floor: from, Leap: leaps}, nil) {
 			return
 		}
 		select {
@@ -317,6 +322,37 @@ func TestFailover(t *testing.T) {
 				}
 				s.mu.Unlock()
 			}
+		},
+		"a source that begins after a gap is passed over": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.skips = true })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, "second")
+		},
+		"a source that begins after a gap relieves no other": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err = errGone })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.set(func(s *script) { s.err, s.skips = nil, true })
+			time.Sleep(10 * scoutEvery)
+			b.check(t, "second")
+			if n := b.owner.asked(); n < 3 {
+				t.Errorf("it was tried %d times", n)
+			}
+		},
+		"a source that begins with a difference that was not requested is passed over": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.leaps = true })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.check(t, "second")
+		},
+		"and relieves no other": func(t *testing.T) {
+			b := newBench(101, func(b *bench) { b.owner.err = errGone })
+			defer b.stop()
+			time.Sleep(time.Second)
+			b.owner.set(func(s *script) { s.err, s.leaps = nil, true })
+			time.Sleep(10 * scoutEvery)
+			b.check(t, "second")
 		},
 		"all are lost, one comes back": func(t *testing.T) {
 			b := newBench(101, nil)

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -21,7 +22,12 @@ const (
 	readyPatience = 2 * time.Second
 )
 
-var errBetter = errors.New("a better source is ready")
+var (
+	errBetter = errors.New("a better source is ready")
+	// errGap rejects a source that continues after the first missing revision, or
+	// with a difference that was not requested.
+	errGap = errors.New("the source does not continue where the follower is")
+)
 
 // stream is a candidate that is followed. Its updates are drawn one by one: so
 // the scout can draw the first ones, while another stream still brings what
@@ -131,6 +137,11 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 		if !ok {
 			return true, context.Cause(s.ctx)
 		}
+		if resuming && u.Kind == kv.UpdateBegin {
+			if err := joins(u, r.request()); err != nil {
+				return true, err
+			}
+		}
 		if begin != nil {
 			begin()
 			begin = nil
@@ -155,6 +166,16 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 			return false, nil
 		}
 	}
+}
+
+// joins fails with errGap when u is the beginning of an answer to req that leaves
+// out revisions: the consumer, which is not shown a second beginning, would take
+// the gap for silence.
+func joins(u kv.Update, req kv.FollowRequest) error {
+	if u.Kind != kv.UpdateBegin || u.Revision < req.From && !u.Leap || u.Leap && req.AllowLeap {
+		return nil
+	}
+	return fmt.Errorf("%w: it begins after revision %d, and revision %d is the first that is missing", errGap, u.Revision, req.From)
 }
 
 // scout looks for a better candidate than s, not a stale one, and ends s when
@@ -217,6 +238,9 @@ func (r *run) ready(ctx context.Context, s *stream, b Candidate) *stream {
 	stop := context.AfterFunc(patience, func() { next.cancel(nil) })
 	for {
 		u, err, ok := next.next()
+		if ok && err == nil {
+			err = joins(u, req)
+		}
 		if ok && err == nil && u.Kind != kv.UpdateReady {
 			continue
 		}

@@ -27,6 +27,16 @@ type beater struct {
 	open  int  // guarded by mu; heartbeats
 	begun int  // guarded by mu
 	beats int  // guarded by mu; pings that were answered
+	// follow answers a Follow; set before the first one.
+	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error
+}
+
+func (b *beater) Follow(s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	return b.follow(first, func(m *peerv1.FollowResponse) { _ = s.Send(m) }, s)
 }
 
 func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {

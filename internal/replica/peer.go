@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -84,7 +85,13 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		if err != nil {
 			return failed(err)
 		}
+		if err := ofLineage(m, req.Lineage); err != nil {
+			return err
+		}
 		u, complete, err := decode(m, &assembling)
+		if err == nil && complete {
+			err = plausible(u, req.Range)
+		}
 		if err != nil {
 			return fmt.Errorf("peer's stream of shard %d: %w", p.Shard, err)
 		}
@@ -92,6 +99,39 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 			return nil
 		}
 	}
+}
+
+// ofLineage fails when a peer begins its answer in another lineage than the
+// requested one. A peer compares, too, but it may load another lineage between
+// its check and its answer, or run an older version.
+func ofLineage(m *peerv1.FollowResponse, requested uint64) error {
+	if begin := m.GetBegin(); begin != nil && begin.GetLineage() != requested {
+		return &kv.LineageError{Requested: requested, Current: begin.GetLineage()}
+	}
+	return nil
+}
+
+// errImplausible rejects a peer whose stream contradicts itself: its memory or its
+// network is faulty.
+var errImplausible = errors.New("the peer's data contradicts itself")
+
+// plausible fails when u has keys that are not of the range, or events that are
+// not of its revision.
+func plausible(u kv.Update, r kv.Range) error {
+	for _, item := range u.KVs {
+		if !r.ContainsBytes(item.Key()) {
+			return fmt.Errorf("%w: key %q is not in %v", errImplausible, item.Key(), r)
+		}
+	}
+	for i := range u.Batch.Events {
+		switch item := u.Batch.Events[i].KV; {
+		case !r.ContainsBytes(item.Key()):
+			return fmt.Errorf("%w: key %q is not in %v", errImplausible, item.Key(), r)
+		case item.ModRevision() != u.Revision:
+			return fmt.Errorf("%w: an event of revision %d in revision %d", errImplausible, item.ModRevision(), u.Revision)
+		}
+	}
+	return nil
 }
 
 // ask sends what the consumer wants until ctx ends or the stream breaks.
@@ -190,6 +230,9 @@ func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 		m, err := stream.Recv()
 		if err != nil {
 			return wire.Error(err)
+		}
+		if err := ofLineage(m, lineage); err != nil {
+			return err
 		}
 		switch beat := m.GetHeartbeat(); {
 		case beat == nil:
