@@ -300,3 +300,43 @@ func TestRetire(t *testing.T) {
 		t.Error("who waits for a retired cache is not woken")
 	}
 }
+
+// A watcher whose keys are quiet has everything up to the moment in which the
+// window is replaced: it misses what was leapt over and no more, however often
+// that happens before it looks.
+func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
+	for _, leaps := range []int{1, maxSeams} {
+		s := newScript()
+		c := New(small(s))
+		run(t, c)
+		s.request(t)
+		s.play(begin(10, 11), ready(), live(puts(12, "a")))
+		follows(t, c, 12)
+		quiet := watch(t, c, kv.Single("z"), 11, &wakes{})
+		slow := watch(t, c, all, 11, &wakes{})
+		future := watch(t, c, all, 1000, &wakes{})
+		drain(t, quiet)
+		drain(t, future)
+		s.play(live(puts(15, "a")), progress(20))
+		follows(t, c, 20)
+		for i := range leaps {
+			revision := kv.Revision(100 * (i + 1))
+			s.lose(t, &kv.CompactedError{Requested: revision - 79, Floor: revision - 10})
+			s.play(begin(revision, revision+1), state(item("a", "", revision-1)), ready(), live(puts(revision+2, "a")), progress(revision+20))
+			follows(t, c, revision+20)
+		}
+		for w, requested := range map[*Watcher]kv.Revision{quiet: 21, slow: 11} {
+			_, _, err := w.Next(nil)
+			var compacted *kv.CompactedError
+			if !errors.As(err, &compacted) || compacted.Requested != requested || w.Progress() != requested-1 {
+				t.Errorf("after %d leaps, a watcher of %v misses %v and is at %d; want it to miss %d", leaps, w.Range(), err, w.Progress(), requested)
+			}
+		}
+		if got := drain(t, future); len(got) > 0 {
+			t.Errorf("the watcher of the future got %v", got)
+		}
+		if future.from != 1000 {
+			t.Errorf("the watcher of the future wants %d", future.from)
+		}
+	}
+}

@@ -328,8 +328,15 @@ func (x *client) watch() error {
 			}
 			revision, events, err = w.Next(events[:0])
 			if errors.As(err, &compacted) {
-				if compacted.Floor <= next || compacted.Requested >= compacted.Floor || compacted.Requested > next {
+				if compacted.Floor <= next || compacted.Requested >= compacted.Floor {
 					return fail("told without need: %w", err)
+				}
+				// A watcher that was idle has more than what it was last known to have.
+				if missing, _ := x.s.after(r, next); missing != 0 && missing < compacted.Requested {
+					return fail("%d was not delivered: %w", missing, err)
+				}
+				if p := w.Progress(); p+1 < next || p >= compacted.Requested {
+					return fail("at %d after: %w", p, err)
 				}
 				x.stat.compacted++
 				return nil

@@ -117,6 +117,11 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			return 0, dst, ErrRetired
 		}
 		if pos < v.win.first {
+			for _, s := range v.seams {
+				if s.next == pos { // it was at the end of a window that was replaced
+					w.from = max(w.from, s.reached+1)
+				}
+			}
 			if w.from < v.win.floor {
 				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
 			}

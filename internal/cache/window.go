@@ -140,6 +140,17 @@ func (w *window) reset(floor kv.Revision) {
 	w.next++
 }
 
+// seam is the end of a window that was replaced: a watcher whose next batch would
+// have had the number next has everything up to a revision.
+type seam struct {
+	next    uint64
+	reached kv.Revision
+}
+
+// maxSeams is how many replaced windows are remembered, for watchers that have not
+// looked since.
+const maxSeams = 4
+
 // append adds a batch, and returns its entry. Its revision must be above all
 // before.
 func (w *window) append(b *kv.Batch) *entry {
