@@ -32,7 +32,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/certtest"},
+		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/operate"},
 		{"internal/wire", "internal/policy"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardwatch/shardwatch/internal/durable"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -39,9 +40,11 @@ type lineage struct {
 	known  bool               // this node has read etcd in it, by the same --etcd; guarded by mu
 	begun  map[kv.Cause]int64 // lineages that have begun since the node did; guarded by mu
 
-	// Owned by run.
-	saved  saved
-	waited string // the reason to wait that was logged last
+	waited string // the reason to wait that was logged last; owned by run
+
+	// Owned by keep.
+	saved   saved
+	unsaved bool // it was logged that the mark cannot be saved
 }
 
 // saved is what the node keeps of a lineage over its restarts: without it, an
@@ -73,8 +76,10 @@ func newLineage(n *Node) *lineage {
 // run follows the lineage of the map, and begins the next one when its history
 // has ended.
 func (l *lineage) run(ctx context.Context) error {
-	save := time.NewTicker(saveMarkEvery)
-	defer save.Stop()
+	// A slow disk must not keep the node from noticing a restore.
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { l.keep(ctx) })
 	for {
 		m, moved := l.n.placement.Watch()
 		if m != nil {
@@ -90,11 +95,23 @@ func (l *lineage) run(ctx context.Context) error {
 		case <-moved:
 		case <-turned:
 		case <-again:
-		case <-save.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// keep saves the mark until ctx ends, and then once more.
+func (l *lineage) keep(ctx context.Context) {
+	tick := time.NewTicker(saveMarkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
 			l.save()
 		case <-ctx.Done():
 			l.save()
-			return nil
+			return
 		}
 	}
 }
@@ -310,8 +327,8 @@ func (l *lineage) present(ctx context.Context) (kv.Mark, error) {
 	return now.Mark(), nil
 }
 
-// save keeps how far the lineage has come. A file that is lost, or older than it
-// might be, only makes a restore harder to find.
+// save keeps how far the lineage has come. After a crash of the machine, which may
+// be why etcd is restored, the file alone shows the restore: it is written durably.
 func (l *lineage) save() {
 	number, mark := l.n.cfg.Etcd.Known()
 	now := saved{Lineage: number, Endpoints: l.n.cfg.Etcd.Endpoints(), Mark: mark}
@@ -321,13 +338,13 @@ func (l *lineage) save() {
 	if l.file == "" || number == 0 || !known || now == l.saved {
 		return
 	}
-	if err := saveMark(l.file, now); err != nil {
-		if l.saved.Lineage != 0 || l.waited == "" {
-			l.wait("how far etcd has come cannot be kept: an etcd that is restored while no node runs may go unnoticed", err)
-		}
-		return
+	err := saveMark(l.file, now)
+	if err == nil {
+		l.saved = now
+	} else if !l.unsaved {
+		l.n.log.Warn("etcd's revision could not be saved: a restore of etcd while no node runs may go unnoticed", "error", err)
 	}
-	l.saved = now
+	l.unsaved = err != nil
 }
 
 // The file of a mark: magic, the xxhash of what follows (8 bytes, big-endian),
@@ -359,18 +376,14 @@ func loadMark(path string) (saved, error) {
 	return out, nil
 }
 
-// saveMark replaces the file. It does not wait for the disk: what is torn by a
-// crash of the machine is found out.
+// saveMark replaces the file.
 func saveMark(path string, s saved) error {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("keep what is known of etcd: %w", err)
 	}
 	b := binary.BigEndian.AppendUint64([]byte(markMagic), xxhash.Sum64(body))
-	if err := os.WriteFile(path+".tmp", append(b, body...), 0o600); err != nil {
-		return fmt.Errorf("keep what is known of etcd: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := durable.WriteFile(path, append(b, body...)); err != nil {
 		return fmt.Errorf("keep what is known of etcd: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardwatch/shardwatch/internal/durable"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -82,44 +83,19 @@ func (f diskMapFile) save(m *shard.Map) error {
 	if err != nil {
 		return fmt.Errorf("write map file: %w", err)
 	}
-	dir := filepath.Dir(f.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MakeDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("write map file: %w", err)
 	}
-	tmp := f.path + ".tmp"
-	if err := writeSynced(tmp, b); err != nil {
+	if err := durable.WriteFile(f.path, b); err != nil {
 		return fmt.Errorf("write map file: %w", err)
 	}
-	if err := os.Rename(tmp, f.path); err != nil {
-		return fmt.Errorf("write map file: %w", err)
-	}
-	return syncDir(dir)
+	return nil
 }
 
 func (f diskMapFile) refuse() (string, error) {
 	to := f.path + ".refused"
-	return to, os.Rename(f.path, to)
-}
-
-func writeSynced(path string, b []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // the operator names the data directory
-	if err != nil {
-		return err
+	if err := durable.Rename(f.path, to); err != nil {
+		return to, fmt.Errorf("put map file aside: %w", err)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(b); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the operator names the data directory
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
+	return to, nil
 }

@@ -14,6 +14,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/shardwatch/shardwatch/internal/durable"
 )
 
 const (
@@ -34,7 +36,7 @@ func raftDir(dataDir string) string { return filepath.Join(dataDir, "raft") }
 func logPath(dataDir string) string { return filepath.Join(raftDir(dataDir), "raft.db") }
 
 func openStorage(dataDir string, log raftLogger) (*storage, error) {
-	if err := os.MkdirAll(raftDir(dataDir), 0o700); err != nil {
+	if err := durable.MakeDir(raftDir(dataDir)); err != nil {
 		return nil, fmt.Errorf("open raft storage: %w", err)
 	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{
@@ -46,6 +48,9 @@ func openStorage(dataDir string, log raftLogger) (*storage, error) {
 			err = fmt.Errorf("another process uses the data directory %s: %w", dataDir, err)
 		}
 		return nil, fmt.Errorf("open raft log: %w", err)
+	}
+	if err := durable.SyncDir(raftDir(dataDir)); err != nil { // bbolt syncs the file, not its name
+		return nil, errors.Join(fmt.Errorf("open raft log: %w", err), bolt.Close())
 	}
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(raftDir(dataDir), snapshotsKept, log)
 	if err != nil {
@@ -70,16 +75,13 @@ func Identity(dataDir string) (string, error) {
 		return "", fmt.Errorf("read the node's identity: %w", err)
 	}
 	id := uuid.NewString()
-	if err := os.MkdirAll(raftDir(dataDir), 0o700); err != nil {
+	if err := durable.MakeDir(raftDir(dataDir)); err != nil {
 		return "", fmt.Errorf("write the node's identity: %w", err)
 	}
-	if err := writeSynced(path+".tmp", []byte(id+"\n")); err != nil {
+	if err := durable.WriteFile(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("write the node's identity: %w", err)
 	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return "", fmt.Errorf("write the node's identity: %w", err)
-	}
-	return id, syncDir(raftDir(dataDir))
+	return id, nil
 }
 
 // lostLog reports whether raft ran here (it made its directory of snapshots)

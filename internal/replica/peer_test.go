@@ -100,14 +100,16 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 		bad    func(error) bool
 	}{
 		"another lineage": {
-			[]*peerv1.FollowResponse{beginOf(4, 10), readyNow(), putOf("a", 11, 11)}, nil,
+			[]*peerv1.FollowResponse{beginOf(4, 10), readyNow(), putOf("a", 11, 11)},
+			nil,
 			func(err error) bool {
 				var l *kv.LineageError
 				return errors.As(err, &l) && l.Requested == 3 && l.Current == 4
 			},
 		},
 		"no lineage": {
-			[]*peerv1.FollowResponse{beginOf(0, 10), readyNow()}, nil,
+			[]*peerv1.FollowResponse{beginOf(0, 10), readyNow()},
+			nil,
 			func(err error) bool { return errors.As(err, new(*kv.LineageError)) },
 		},
 		"an event of another revision": {
