@@ -55,7 +55,7 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	if v.penalise {
 		a.c.penalise(a.addr, 0)
 	}
-	again := v.login && a.c.login.again(a.began)
+	again := a.c.renewed(v, a.began)
 	if !v.retry && !again {
 		return v.err
 	}
@@ -63,7 +63,9 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	a.tried.add(a.addr)
 	a.hints = v.hints
 	d := backoff(a.failures, v.after)
-	if time.Now().Add(d).After(a.deadline) {
+	if late := time.Now().Add(d).After(a.deadline); late && again {
+		return v.err
+	} else if late {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
 	}
 	if !sleep(ctx, d) {

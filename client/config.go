@@ -31,12 +31,15 @@ type Config struct {
 	Username, Password string
 	// PasswordFrom returns the password, in place of Password. It is asked each
 	// time that a token is got, from any goroutine: [PasswordFile] is for a
-	// password that something else renews.
+	// password that something else renews. While it fails, or etcd refuses the
+	// password, watches keep trying and reads do for RetryFor.
 	PasswordFrom func() (string, error)
 	// Token returns the bearer token that a call carries, a JWT, where the nodes
 	// have a policy that takes tokens; nil: calls carry none. It is asked for each
 	// call, from any goroutine: [TokenFile] is for tokens that something else
-	// renews. Without TLS the token can be read on the way.
+	// renews. While it fails, or nodes do not take the token, watches keep trying
+	// ([WatcherStats].LastError tells) and reads do for RetryFor. Without TLS the
+	// token can be read on the way.
 	Token func() (string, error)
 	// Dialer opens connections; nil: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)

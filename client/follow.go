@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
@@ -103,11 +106,14 @@ func (c *Client) followAt(addr string, got func()) error {
 			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
 			_, err := cluster.ListMembers(probe, &pb.ListMembersRequest{})
 			done()
-			if err != nil {
+			switch status.Code(err) {
+			case codes.DeadlineExceeded, codes.Unavailable:
 				cancel(errSilent)
 				return
+			case codes.Unauthenticated: // perhaps not even sent: says nothing about the node
+			default:
+				heard.Store(int64(time.Since(c.born)))
 			}
-			heard.Store(int64(time.Since(c.born)))
 		}
 	})
 

@@ -28,6 +28,16 @@ type login struct {
 	known bool      // guarded by mu
 	token string    // "": etcd's authentication is off; guarded by mu
 	at    time.Time // when it was got; guarded by mu
+	wrong refusal   // guarded by mu
+}
+
+// refusal is a password that etcd refused: it is not sent again before a time,
+// because to check one costs etcd much.
+type refusal struct {
+	password string
+	err      error // nil: none was refused
+	times    int
+	until    time.Time
 }
 
 // PasswordFile returns a function for [Config.PasswordFrom] that reads the
@@ -120,20 +130,58 @@ func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("log in as %q: %w (%w)", l.user, ErrUnauthenticated, err)
 	}
+	if err := l.refused(password); err != nil {
+		return "", err
+	}
 	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: l.user, Password: password})
 	if err != nil && !errors.Is(err, rpctypes.ErrGRPCAuthNotEnabled) {
-		return "", fmt.Errorf("log in as %q: %w", l.user, err)
+		return "", l.failed(password, fmt.Errorf("log in as %q: %w", l.user, err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.token, l.at = true, r.GetToken(), time.Now()
+	l.known, l.token, l.at, l.wrong = true, r.GetToken(), time.Now(), refusal{}
 	return l.token, nil
+}
+
+// refused returns the error of a password that etcd refused a moment ago.
+func (l *login) refused(password string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrong.err != nil && l.wrong.password == password && time.Now().Before(l.wrong.until) {
+		return l.wrong.err
+	}
+	return nil
+}
+
+// failed notes that a password was refused, if that is what err says.
+func (l *login) failed(password string, err error) error {
+	if !errors.Is(judge(err).err, ErrUnauthenticated) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrong.password != password {
+		l.wrong = refusal{password: password}
+	}
+	l.wrong.err, l.wrong.until = err, time.Now().Add(min(penaltyBase<<min(l.wrong.times, 5), penaltyMax))
+	l.wrong.times++
+	return err
 }
 
 func (l *login) kept() (token string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token, l.known
+}
+
+// renewed says that a call or stream, which began at a time, failed with v. It
+// reports whether that was for want of credentials, and others may be had.
+func (c *Client) renewed(v verdict, began time.Time) bool {
+	if !errors.Is(v.err, ErrUnauthenticated) {
+		return false
+	}
+	another := v.refused && c.login.again(began)
+	return another || c.cfg.Token != nil || c.cfg.PasswordFrom != nil
 }
 
 // again says that a node did not take the token of a call that began at a time.

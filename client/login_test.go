@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
@@ -124,11 +125,24 @@ func TestPasswordFile(t *testing.T) {
 	}
 	write("\n")
 	cluster.Expire()
-	for what, err := range do(t, c) {
+	empty := func(what string, err error) {
+		t.Helper()
 		if !errors.Is(err, client.ErrUnauthenticated) || !strings.Contains(err.Error(), name+" is empty") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	brief := connect(t, cluster, func(c *client.Config) {
+		c.Username, c.PasswordFrom, c.RetryFor = "ann", client.PasswordFile(name), 100*time.Millisecond
+	})
+	_, err := brief.Get(deadline(t), "/a")
+	empty("get", err)
+	_, err = brief.Put(deadline(t), "/a", nil)
+	empty("put", err)
+	w := c.Watch(t.Context(), client.Prefix("/"))
+	eventually(t, "the watch tells why it does not start", func() bool { return w.Stats().LastError != nil })
+	empty("watch", w.Stats().LastError)
+	write(" with spaces ")
+	waitStarted(t, w)
 }
 
 // Without a user, with a wrong password, and without rights: everything says

@@ -24,8 +24,8 @@ type verdict struct {
 	err error
 	// retry: another node, or a later time, may do better.
 	retry bool
-	// login: the node did not take the token, and did nothing.
-	login bool
+	// refused: the node did not take the token of the call, and did nothing.
+	refused bool
 	// penalise: the node itself is in trouble, for everybody.
 	penalise bool
 	// hints are addresses the node named, best first.
@@ -67,7 +67,7 @@ func judge(err error) verdict {
 	}
 	switch st.Code() {
 	case codes.Unauthenticated:
-		v.login, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
+		v.refused, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 	case codes.PermissionDenied:
 		v.err = fmt.Errorf("%w (%s)", ErrDenied, st.Message())
 	case codes.Unavailable:
@@ -102,7 +102,7 @@ func judge(err error) verdict {
 		}
 		switch { // what is passed through to etcd is answered in its words
 		case errors.Is(err, rpctypes.ErrGRPCUserEmpty), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
-			v.login, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
+			v.refused, v.err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 		case errors.Is(err, rpctypes.ErrGRPCAuthFailed):
 			v.err = fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 		}

@@ -163,14 +163,13 @@ func (s *stream) run(ctx context.Context) {
 		s.c.penalise(s.node.addr, 0)
 	}
 	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
-	again := v.login && s.c.login.again(s.began)
-	hopeless := !again && errors.Is(v.err, ErrUnauthenticated)
+	hopeless := errors.Is(v.err, ErrUnauthenticated) && !s.c.renewed(v, s.began)
 	for id, w := range watches {
 		if hopeless {
 			w.end(v.err)
 			continue
 		}
-		w.lost(s, id, err, v, herd(len(watches)))
+		w.lost(s, id, v, herd(len(watches)))
 	}
 }
 
@@ -235,7 +234,7 @@ func (s *stream) listen() {
 			return
 		}
 		for id, w := range s.overdue() {
-			w.lost(s, id, fmt.Errorf("%s: %w", s.node.addr, errNoStart), verdict{}, 0)
+			w.lost(s, id, verdict{err: fmt.Errorf("%s: %w", s.node.addr, errNoStart)}, 0)
 		}
 	}
 }

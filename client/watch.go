@@ -39,6 +39,7 @@ type Watcher struct {
 	cluster  string    // whose revisions they are; "": not known
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
+	lastErr  error     // why the last attempt failed; nil while a node serves it
 	freshAt  time.Time // what has arrived is not older; zero: not known
 	resumes  int
 	units    Units
@@ -90,8 +91,9 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 // Next returns the next update. It waits for one until ctx ends, which does
 // not end the watch. Once the watch has ended, and what had arrived before has
 // been returned, it returns why: the cause of the watch's context,
-// [ErrClosed], [ErrInvalid], [ErrDenied], [ErrUnauthenticated] or [ErrTooBig],
-// and [WithoutSync] also [*CompactedError] or [ErrLineage].
+// [ErrClosed], [ErrInvalid], [ErrDenied], [ErrTooBig], [ErrUnauthenticated] (only
+// if the client has no source of further credentials: neither Config.Token nor
+// Config.PasswordFrom), and [WithoutSync] also [*CompactedError] or [ErrLineage].
 func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	for {
 		u, ok, err := w.take()
@@ -213,6 +215,9 @@ type WatcherStats struct {
 	// Attached: a node serves the watch now. Otherwise one is being looked
 	// for, or the consumer does not keep up.
 	Attached bool
+	// LastError is why the last attempt at a node failed, or why the last node no
+	// longer serves the watch; nil while one does. The watch tries on.
+	LastError error
 	// Resumes counts the times it went on after its first start.
 	Resumes int
 	// Updates and Bytes wait for the consumer.
@@ -230,7 +235,7 @@ func (w *Watcher) Stats() WatcherStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return WatcherStats{
-		Node: w.nodeName, Attached: w.on != nil && w.asm.created, Resumes: w.resumes,
+		Node: w.nodeName, Attached: w.on != nil && w.asm.created, LastError: w.lastErr, Resumes: w.resumes,
 		Updates: len(w.queue), Bytes: w.bytes, Units: w.units, FreshAt: w.freshAt,
 	}
 }

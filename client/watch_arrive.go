@@ -61,7 +61,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 		w.begun = true
 		close(w.started)
 	}
-	w.nodeName, w.reason = name, nil
+	w.nodeName, w.reason, w.lastErr = name, nil, nil
 	if fresh {
 		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage})
 	}

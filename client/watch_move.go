@@ -84,6 +84,7 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 	if w.asm.created || w.reason == nil {
 		w.reason = reason
 	}
+	w.lastErr = reason
 	w.tried.add(w.on.node.addr)
 	w.on.remove(w.id, tell)
 	w.on, w.id = nil, 0
@@ -91,13 +92,13 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 
 // lost says that a stream, or the watch on it, came to nothing. The watch comes
 // back after spread, besides its backoff.
-func (w *Watcher) lost(s *stream, id int64, err error, v verdict, spread time.Duration) {
+func (w *Watcher) lost(s *stream, id int64, v verdict, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on != s || w.id != id {
 		return
 	}
-	w.detachLocked(err, true)
+	w.detachLocked(v.err, true)
 	w.hints = v.hints
 	w.retryLocked(v.after, spread)
 }
@@ -121,11 +122,15 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		w.endLocked(because(fmt.Errorf("%w: %s", ErrDenied, e.GetMessage())))
 		return
 	case pb.EndReason_END_REASON_UNAUTHENTICATED:
-		if !w.c.login.again(w.on.began) {
-			w.endLocked(because(fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())))
+		err := fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())
+		if !w.c.renewed(verdict{err: err, refused: true}, w.on.began) {
+			w.endLocked(because(err))
 			return
 		}
 		w.on.retire() // a stream's token is that of its beginning
+		w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, err), false)
+		w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
+		return
 	case pb.EndReason_END_REASON_COMPACTED:
 		if !w.asm.wantState { // else it is about the state's revision: the next one will do
 			floor, nowhere := w.compactedLocked(e)
