@@ -36,6 +36,9 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 		log.Warn(w)
 	}
 	limitMemory(log, memlimit.FromCgroup)
+	if cfg.Zone == "" {
+		log.Info("no failure domain is set: replicas and voters are not spread for this node; see --zone")
+	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
 	hangups := make(chan os.Signal, 1)

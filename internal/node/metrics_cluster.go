@@ -33,6 +33,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		draining = in.gauge("shardwatch.node.draining", "{bool}", "1 while the node goes out of service: its shards and watches go elsewhere.")
 		alone    = in.gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches neither etcd nor any other node.")
 		members  = in.gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
+		zoneless = in.gauge("shardwatch.cluster.members_without_zone", "{member}", "Living nodes without a --zone: replicas and voters are not spread over failure domains for them.")
 		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
 		short    = in.gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
 		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
@@ -52,12 +53,14 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		o.ObserveInt64(draining, oneIf(n.drained.Load()))
 		o.ObserveInt64(alone, oneIf(n.clock.alone.off.Load()))
 		all := n.members.Members()
-		states := map[shard.State]int64{}
+		states, noZone := map[shard.State]int64{}, int64(0)
 		living := map[shard.NodeID]bool{}
 		for i := range all {
 			states[all[i].State]++
 			living[all[i].Name] = all[i].State == shard.Alive
+			noZone += oneIf(all[i].State == shard.Alive && all[i].Zone == "")
 		}
+		o.ObserveInt64(zoneless, noZone)
 		for state, name := range memberStates() {
 			o.ObserveInt64(members, states[state], metric.WithAttributes(attribute.String("state", name)))
 		}
@@ -87,7 +90,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
 		return nil
-	}, ready, draining, alone, members, shards, short, lost, voters, alive, spare, changed, known, leads, sources)
+	}, ready, draining, alone, members, zoneless, shards, short, lost, voters, alive, spare, changed, known, leads, sources)
 	return err
 }
 

@@ -310,6 +310,45 @@ func TestPodsMayDrainAndFoundACluster(t *testing.T) {
 	})
 }
 
+// No node is throttled: a node that is stopped for 0.6 s is taken for dead.
+func TestNodesHaveNoCPULimit(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		for _, c := range shardwatch(t, objects).Spec.Template.Spec.Containers {
+			if limit, ok := c.Resources.Limits[core.ResourceCPU]; ok {
+				t.Errorf("container %s has a CPU limit of %s", c.Name, limit.String())
+			}
+			if _, ok := c.Resources.Requests[core.ResourceCPU]; !ok {
+				t.Errorf("container %s requests no CPU", c.Name)
+			}
+		}
+	})
+}
+
+// Nodes reach what their flags name: DNS, etcd, and an OpenTelemetry collector.
+func TestNodesReachWhatTheyNeed(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		for _, p := range of[*networking.NetworkPolicy](objects) {
+			if p.Name != "shardwatch" {
+				continue
+			}
+			open := map[int]bool{}
+			for _, rule := range p.Spec.Egress {
+				if len(rule.To) > 0 {
+					continue
+				}
+				for _, port := range rule.Ports {
+					open[port.Port.IntValue()] = true
+				}
+			}
+			for _, want := range []int{53, 2379, 4317} {
+				if !open[want] {
+					t.Errorf("the network policy stops traffic to port %d", want)
+				}
+			}
+		}
+	})
+}
+
 // What may fill the memory fits the limit, nine tenths of which Go may use.
 func TestMemoryFitsItsLimit(t *testing.T) {
 	each(t, func(t *testing.T, objects []runtime.Object) {
