@@ -57,18 +57,6 @@ func (d *delegate) NodeMeta(int) []byte {
 	return b
 }
 
-// NotifyMsg takes nothing: we send no messages of our own.
-func (*delegate) NotifyMsg([]byte) {}
-
-// GetBroadcasts returns nothing.
-func (*delegate) GetBroadcasts(int, int) [][]byte { return nil }
-
-// LocalState returns nothing.
-func (*delegate) LocalState(bool) []byte { return nil }
-
-// MergeRemoteState takes nothing.
-func (*delegate) MergeRemoteState([]byte, bool) {}
-
 // NotifyJoin wakes watch.
 func (d *delegate) NotifyJoin(*memberlist.Node) { poke(d.looks) }
 

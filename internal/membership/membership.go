@@ -30,6 +30,8 @@ type Membership struct {
 	changes signal
 	keys    *memberlist.Keyring // nil: gossip is not encrypted
 	keysMu  sync.Mutex          // one SetKeys at a time
+	queue   memberlist.TransmitLimitedQueue
+	size    atomic.Int64 // of members, for queue
 
 	looks     chan struct{}   // memberlist has news for watch; holds one
 	announces chan struct{}   // our metadata changed; holds one
@@ -50,6 +52,9 @@ type Membership struct {
 	company  string          // the cluster of those we met, "": none; guarded by mu
 	joinErr  error           // guarded by mu
 	told     map[string]bool // what was logged once; guarded by mu
+
+	news        MapNews       // guarded by mu
+	newsChanged chan struct{} // closed and replaced when news is; guarded by mu
 }
 
 // New returns a Membership for cfg. It starts nothing.
@@ -78,7 +83,11 @@ func New(cfg Config) (*Membership, error) {
 		// Claims come with each try to join, and with each push/pull.
 		conflict: conflict{limit: cfg.ConflictTimeout, pause: max(5*cfg.RetryInterval, cfg.PushPullInterval)},
 		told:     make(map[string]bool),
+
+		newsChanged: make(chan struct{}),
 	}
+	// memberlist asks for the number under its own locks, and ours is never held then.
+	m.queue = memberlist.TransmitLimitedQueue{RetransmitMult: memberlist.DefaultLANConfig().RetransmitMult, NumNodes: func() int { return int(m.size.Load()) }}
 	if len(cfg.SecretKeys) > 0 {
 		keys, err := memberlist.NewKeyring(cfg.SecretKeys, cfg.SecretKeys[0])
 		if err != nil {
@@ -92,6 +101,7 @@ func New(cfg Config) (*Membership, error) {
 	}
 	m.roster.observe(time.Now(), []shard.Member{m.selfLocked()})
 	m.members = m.roster.list()
+	m.size.Store(1)
 	return m, nil
 }
 
@@ -276,6 +286,11 @@ func (m *Membership) SetClusterID(id string) {
 // SetDraining makes known whether this node wants to be rid of its shards.
 func (m *Membership) SetDraining(draining bool) {
 	m.changeSelf(func(self *meta) { self.Draining = draining })
+}
+
+// SetVoter makes known whether this node votes on the shard map.
+func (m *Membership) SetVoter(voter bool) {
+	m.changeSelf(func(self *meta) { self.Voter = voter })
 }
 
 func (m *Membership) changeSelf(f func(*meta)) {

@@ -37,6 +37,7 @@ const (
 	metaDraining  = 11
 	metaStarted   = 12 // varint: when the process started, ms since 1970
 	metaLevel     = 13 // varint: the feature level
+	metaVoter     = 14
 )
 
 // meta is what a node says about itself.
@@ -92,6 +93,9 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 		intField(metaDraining, 1)
 	}
 	intField(metaLevel, uint64(max(m.Level, 0)))
+	if m.Voter {
+		intField(metaVoter, 1)
+	}
 	if ms := m.started.UnixMilli(); !m.started.IsZero() && ms > 0 {
 		intField(metaStarted, uint64(ms))
 	}
@@ -101,11 +105,11 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	return b, errors.Join(errs...)
 }
 
-// checkMeta says whether self fits, also once it knows its cluster, drains
+// checkMeta says whether self fits, also once it knows its cluster, votes, drains
 // and has a start time.
 func checkMeta(self shard.Member) error {
 	self.ClusterID = strings.Repeat("x", maxClusterID)
-	self.Draining = true
+	self.Draining, self.Voter = true, true
 	_, err := encodeMeta(meta{Member: self, started: time.UnixMilli(1 << 42)}, "")
 	return err
 }
@@ -165,6 +169,8 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 				m.Level = int(min(v, 1<<16))
 			case metaDraining:
 				m.Draining = v != 0
+			case metaVoter:
+				m.Voter = v != 0
 			case metaStarted:
 				m.started = time.UnixMilli(int64(min(v, 1<<48)))
 			}

@@ -49,6 +49,7 @@ func (m *Membership) take(nodes []*memberlist.Node) {
 	changed, transitions := m.roster.observe(time.Now(), seen)
 	if changed {
 		m.members = m.roster.list()
+		m.size.Store(int64(len(m.members)))
 	}
 	self := m.self.Name
 	m.mu.Unlock()

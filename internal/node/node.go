@@ -54,6 +54,7 @@ type Node struct {
 	page      *statuspage.Page // nil: none
 
 	changed bell // rings when the map or the members change
+	mapLate bell // rings when a map that gossip announced did not come in time
 	started time.Time
 	served  atomic.Bool // was ready once
 	drained atomic.Bool
@@ -171,7 +172,7 @@ func (n *Node) buildPlacement() error {
 	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
 	c.Members = n.members.Members
 	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
-	c.Reports, c.Halve = n.reports, n.halve
+	c.Reports, c.Halve, c.Voting = n.reports, n.halve, n.members.SetVoter
 	c.Balance, c.MaxFills, c.MaxNodeFills = n.cfg.Balance, n.cfg.MaxMoves, n.cfg.MaxNodeMoves
 	c.ReplaceVoterAfter = n.cfg.ReplaceVoterAfter
 	if s := n.cfg.Simulation; s != nil {
@@ -279,10 +280,13 @@ func (n *Node) announce(ctx context.Context) error {
 	defer stop()
 	told := ""
 	for {
-		_, mapChanged := n.placement.Watch()
+		m, mapChanged := n.placement.Watch()
 		if id := n.placement.ClusterID(); id != told {
 			n.members.SetClusterID(id)
 			told = id
+		}
+		if m != nil {
+			n.members.SetMapVersion(m.Version)
 		}
 		ready := len(n.NotReady()) == 0
 		n.server.SetReady(ready)

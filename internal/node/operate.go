@@ -29,8 +29,8 @@ const (
 	// lookEvery is how often it is looked how far a change has come, less often
 	// when a look takes long: it takes a tenth of the time at most.
 	lookEvery = 250 * time.Millisecond
-	// mapPause is how long to wait for a newer map than the one that was stale: the
-	// leader has it.
+	// mapPause is the time until the next attempt while no node gives the map that the
+	// leader has.
 	mapPause = 50 * time.Millisecond
 )
 
@@ -78,6 +78,9 @@ func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error
 		case errors.As(err, &stale) && o.IfVersion == 0:
 		default:
 			return nil, err
+		}
+		if n.fetchMap(ctx, stale.Current) {
+			continue
 		}
 		select {
 		case <-moved:

@@ -20,7 +20,7 @@ func (n *Node) Members() []*shardwatchv1.Member {
 	out := make([]*shardwatchv1.Member, 0, len(members))
 	for i := range members {
 		m := &members[i]
-		out = append(out, wire.MemberMessage(m, n.placement.IsVoter(m.Name), m.Name == leader))
+		out = append(out, wire.MemberMessage(m, m.Voter, m.Name == leader))
 	}
 	return out
 }

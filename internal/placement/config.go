@@ -55,6 +55,8 @@ type Config struct {
 	// MembersChanged receives something after the members have changed. It may
 	// be nil; they are looked at once a second anyhow.
 	MembersChanged <-chan struct{}
+	// Voting is told now and then whether this node votes. It may be nil.
+	Voting func(bool)
 	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
 	// keys should be cut (see [shard.Cuts]). Only the leader asks, once.
 	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)

@@ -18,6 +18,7 @@ type fsm struct {
 	m      *shard.Map
 	ledger *ledger
 	show   func(*shard.Map) error
+	voted  func() // the voters may have changed
 	// failed is set once the log or a snapshot holds what this version cannot
 	// follow. From then on nothing is applied: guessing would make this node's
 	// map another one than the others'.
@@ -25,8 +26,8 @@ type fsm struct {
 	broken chan error // receives failed, once
 }
 
-func newFSM(show func(*shard.Map) error) *fsm {
-	return &fsm{ledger: newLedger(nil), show: show, broken: make(chan error, 1)}
+func newFSM(show func(*shard.Map) error, voted func()) *fsm {
+	return &fsm{ledger: newLedger(nil), show: show, voted: voted, broken: make(chan error, 1)}
 }
 
 // outcome is what Apply returns.
@@ -58,6 +59,10 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.ledger.add(entry{RequestID: c.RequestID, Version: next.Version})
 	return outcome{version: next.Version}
 }
+
+// StoreConfiguration implements raft.ConfigurationStore: raft calls it for each
+// configuration that is committed.
+func (f *fsm) StoreConfiguration(uint64, raft.Configuration) { f.voted() }
 
 func (f *fsm) fail(err error) error {
 	f.failed = err

@@ -31,6 +31,7 @@ type Placement struct {
 	file    mapFile
 	board   *board
 	members *bell // rings when the members, or what they report, may have changed
+	votes   *bell // rings when raft's configuration may have changed
 	figures figures
 	futures sync.WaitGroup
 	opened  chan struct{} // closed once the disk was read
@@ -54,7 +55,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	p := &Placement{
 		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
-		board: newBoard(), members: newBell(), opened: make(chan struct{}),
+		board: newBoard(), members: newBell(), votes: newBell(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
 		p.file = cfg.Disk
@@ -186,6 +187,7 @@ func (p *Placement) setCurrent(r *raft.Raft) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.raft = r
+	p.votes.ring()
 }
 
 func (p *Placement) setCluster(id string) {
@@ -205,16 +207,20 @@ func (p *Placement) ourMembers() []shard.Member { return oursOnly(p.ClusterID(),
 // node; see the function [Owed].
 func (p *Placement) Owed(m *shard.Map) int { return Owed(m, p.ourMembers(), p.cfg.Name) }
 
-// watchMembers rings the bell, and ends the node when it joined another
+// watchMembers rings the bell, reports whether this node votes, and ends the node when it joined another
 // cluster than its data directory belongs to.
 func (p *Placement) watchMembers(ctx context.Context) error {
 	tick := time.NewTicker(membersPoll)
 	defer tick.Stop()
 	var seen []shard.Member
 	for {
+		votes := p.votes.wait()
 		if now := p.cfg.Members(); !slices.Equal(seen, now) {
 			seen = slices.Clone(now)
 			p.members.ring()
+		}
+		if p.cfg.Voting != nil {
+			p.cfg.Voting(p.IsVoter(p.cfg.Name))
 		}
 		if id := p.ClusterID(); id != "" {
 			if theirs, who := foreign(id, p.cfg.Name, p.cfg.Members()); theirs != "" {
@@ -225,6 +231,7 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-votes:
 		case <-p.cfg.MembersChanged:
 		}
 	}

@@ -1,11 +1,9 @@
 package placement
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,19 +68,23 @@ func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
 	return 0, err
 }
 
-// askInTurn returns the leader when it is known, else all who may know.
+// askInTurn returns the leader if it is known, else the nodes that may know it: those
+// that gossip calls voters first.
 func (p *Placement) askInTurn(leader shard.NodeID) []shard.NodeID {
 	if leader != "" {
 		return []shard.NodeID{leader}
 	}
-	var out []shard.NodeID
+	var voters, others []shard.NodeID // ordered by name, as the members
 	for _, m := range p.ourMembers() {
-		if m.BootstrapExpect > 0 && m.Name != p.cfg.Name && (m.State == shard.Alive || m.State == shard.Suspect) {
-			out = append(out, m.Name)
+		switch {
+		case m.Name == p.cfg.Name || m.State != shard.Alive && m.State != shard.Suspect:
+		case m.Voter:
+			voters = append(voters, m.Name)
+		case m.BootstrapExpect > 0:
+			others = append(others, m.Name)
 		}
 	}
-	slices.SortFunc(out, func(a, b shard.NodeID) int { return cmp.Compare(a, b) })
-	return out
+	return append(voters, others...)
 }
 
 // ApplyEncoded makes a change that another node forwarded, when this node

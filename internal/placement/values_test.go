@@ -997,7 +997,7 @@ func (f *fsm) applyCommand(t *testing.T, c shard.Command) outcome {
 
 func TestFSMSnapshotKeepsRequests(t *testing.T) {
 	show := func(*shard.Map) error { return nil }
-	f := newFSM(show)
+	f := newFSM(show, func() {})
 	found := shard.Command{RequestID: "first", Change: shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}}
 	if out := f.applyCommand(t, found); out.err != nil || out.version != 1 {
 		t.Fatalf("%+v", out)
@@ -1016,7 +1016,7 @@ func TestFSMSnapshotKeepsRequests(t *testing.T) {
 	}
 	snap.Release()
 
-	g := newFSM(show)
+	g := newFSM(show, func() {})
 	if err := g.Restore(io.NopCloser(&s.Buffer)); err != nil {
 		t.Fatal(err)
 	}
@@ -1034,7 +1034,7 @@ func TestFSMSnapshotKeepsRequests(t *testing.T) {
 
 // A node that meets a command of a newer version stops, and does not guess.
 func TestFSMStopsAtNewerCommand(t *testing.T) {
-	f := newFSM(func(*shard.Map) error { return nil })
+	f := newFSM(func(*shard.Map) error { return nil }, func() {})
 	out := f.Apply(&raft.Log{Data: []byte{shard.Level + 1, '{', '}'}}).(outcome)
 	if !errors.Is(out.err, shard.ErrNewer) {
 		t.Errorf("%+v", out)

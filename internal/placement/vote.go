@@ -20,7 +20,7 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 		return err
 	}
 	trans := openTransport(&p.cfg, p.configured, log)
-	f := newFSM(p.board.show)
+	f := newFSM(p.board.show, p.votes.ring)
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
 		select {
@@ -164,6 +164,7 @@ func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *stora
 	case err == nil:
 		p.log.Info("bootstrapped", "cluster", id, "voters", len(servers))
 		p.setCluster(id)
+		p.votes.ring()
 		return nil
 	case errors.Is(err, raft.ErrCantBootstrap):
 		// Others were faster, and we have their log by now. The cluster's ID

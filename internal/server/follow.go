@@ -419,11 +419,11 @@ func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv
 }
 
 // FollowMap implements peerv1.PeerServiceServer.
-func (s *peerService) FollowMap(_ *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
-	var sent uint64
+func (s *peerService) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
+	sent := r.GetKnownVersion()
 	for {
 		changed := s.srv.cfg.Node.Changes()
-		if m := s.srv.cfg.Node.Map(); m != nil && m.Version > sent {
+		if m := s.srv.cfg.Node.Map(); m != nil && (m.Version > sent || m.ClusterID != r.GetClusterId() && sent == r.GetKnownVersion()) {
 			b, err := shard.EncodeMap(m)
 			if err != nil {
 				return wire.Status(err)
@@ -432,6 +432,9 @@ func (s *peerService) FollowMap(_ *peerv1.FollowMapRequest, out grpc.ServerStrea
 				return err
 			}
 			sent = m.Version
+		}
+		if r.GetOnce() {
+			return nil
 		}
 		select {
 		case <-changed:

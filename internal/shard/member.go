@@ -33,6 +33,8 @@ type Member struct {
 	// BootstrapExpect is how many voters the node waits for when it founds a
 	// cluster.
 	BootstrapExpect int
+	// Voter: the node votes on the shard map, and so has its newest version first-hand.
+	Voter bool
 	// Draining: the node asks not to be given shards.
 	Draining bool
 	// State is what gossip thinks, and Since when it began to.

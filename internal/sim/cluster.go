@@ -32,8 +32,8 @@ type Config struct {
 	Shards int
 	// Replicas is how many nodes have each shard; default 3.
 	Replicas int
-	// Voters is how many nodes bootstrap, the first ones; default 3, or 1 when
-	// there are fewer than 3 nodes.
+	// Voters is the --bootstrap-expect of every node, as in deploy/k8s: that many
+	// of them vote. Default 3, or 1 when there are fewer than 3 nodes.
 	Voters int
 	// Keys are in etcd before the cluster is founded, which cuts its shards from
 	// them. nil: eight directories of eight keys, /d0/k0 to /d7/k7. Empty: none.

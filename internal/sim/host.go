@@ -63,9 +63,7 @@ func (h *host) config(log *slog.Logger) node.Config {
 	nc.Self = shard.Member{
 		Name: shard.NodeID(h.name), Version: "sim",
 		ClientAddress: h.clientAddress(), PeerAddress: h.peerAddress(), RaftAddress: h.raftAddress(),
-	}
-	if h.number <= c.cfg.Voters {
-		nc.Self.BootstrapExpect = c.cfg.Voters
+		BootstrapExpect: c.cfg.Voters,
 	}
 	nc.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: c.cfg.Shards, Replicas: c.cfg.Replicas}
 	for i := range c.cfg.Nodes {

@@ -912,7 +912,13 @@ func (x *ProposeResponse) GetMapVersion() uint64 {
 
 // FollowMapRequest asks for the shard map and its changes.
 type FollowMapRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version that the caller has; 0: none.
+	KnownVersion uint64 `protobuf:"varint,1,opt,name=known_version,json=knownVersion,proto3" json:"known_version,omitempty"`
+	// The cluster of that version.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Answer once, and end: with nothing when there is no newer map.
+	Once          bool `protobuf:"varint,3,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,11 +953,34 @@ func (*FollowMapRequest) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
-// FollowMapResponse is the shard map at one version.
+func (x *FollowMapRequest) GetKnownVersion() uint64 {
+	if x != nil {
+		return x.KnownVersion
+	}
+	return 0
+}
+
+func (x *FollowMapRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *FollowMapRequest) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
+// FollowMapResponse is the shard map at one version. One of both is set.
 type FollowMapResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The map, encoded as in a node's map file.
-	Map           []byte `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
+	Map []byte `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
+	// What differs from the version that was sent before, or that the caller has.
+	Delta         []byte `protobuf:"bytes,2,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,6 +1018,13 @@ func (*FollowMapResponse) Descriptor() ([]byte, []int) {
 func (x *FollowMapResponse) GetMap() []byte {
 	if x != nil {
 		return x.Map
+	}
+	return nil
+}
+
+func (x *FollowMapResponse) GetDelta() []byte {
+	if x != nil {
+		return x.Delta
 	}
 	return nil
 }
@@ -1987,10 +2023,15 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
 	"\vmap_version\x18\x01 \x01(\x04R\n" +
-	"mapVersion\"\x12\n" +
-	"\x10FollowMapRequest\"%\n" +
+	"mapVersion\"j\n" +
+	"\x10FollowMapRequest\x12#\n" +
+	"\rknown_version\x18\x01 \x01(\x04R\fknownVersion\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x12\n" +
+	"\x04once\x18\x03 \x01(\bR\x04once\";\n" +
 	"\x11FollowMapResponse\x12\x10\n" +
-	"\x03map\x18\x01 \x01(\fR\x03map\"J\n" +
+	"\x03map\x18\x01 \x01(\fR\x03map\x12\x14\n" +
+	"\x05delta\x18\x02 \x01(\fR\x05delta\"J\n" +
 	"\x11ShareTokenRequest\x12!\n" +
 	"\ftoken_sha256\x18\x01 \x01(\fR\vtokenSha256\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\"\x14\n" +

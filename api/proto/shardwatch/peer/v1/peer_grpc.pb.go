@@ -45,7 +45,8 @@ type PeerServiceClient interface {
 	// for all shards that the caller follows here: a node that does not answer for
 	// 600 ms counts as lost.
 	Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error)
-	// FollowMap streams the shard map, now and whenever it changes.
+	// FollowMap streams the shard map: what differs from the version that the caller
+	// has, now and whenever it changes. A map that has not changed is not sent.
 	FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error)
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
@@ -216,7 +217,8 @@ type PeerServiceServer interface {
 	// for all shards that the caller follows here: a node that does not answer for
 	// 600 ms counts as lost.
 	Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error
-	// FollowMap streams the shard map, now and whenever it changes.
+	// FollowMap streams the shard map: what differs from the version that the caller
+	// has, now and whenever it changes. A map that has not changed is not sent.
 	FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.

@@ -1,0 +1,142 @@
+package membership
+
+import (
+	"github.com/hashicorp/memberlist"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// MapNews is the newest version of the shard map that gossip has heard of, and a
+// node that has it. Version 0: gossip has heard of none.
+type MapNews struct {
+	Node    shard.NodeID
+	Version uint64
+}
+
+// The fields of the message that carries MapNews, in protobuf's wire form after
+// newsVersion. Unknown ones are passed over.
+const (
+	newsVersion = 1
+
+	newsCluster = 1 // bytes, as metaCluster
+	newsNode    = 2 // bytes
+	newsMap     = 3 // varint
+)
+
+// maxNews bounds the message in bytes.
+const maxNews = 256
+
+// broadcast is MapNews on its way. There is at most one: newer news replace it.
+type broadcast []byte
+
+// Invalidates implements memberlist.Broadcast.
+func (broadcast) Invalidates(memberlist.Broadcast) bool { return true }
+
+// Message implements memberlist.Broadcast.
+func (b broadcast) Message() []byte { return b }
+
+// Finished implements memberlist.Broadcast.
+func (broadcast) Finished() {}
+
+// SetMapVersion makes known that this node has that version of the shard map. Each
+// node passes the news on, once, unless it has heard of a newer version: that costs
+// some dozen bytes for each packet, where a version in the metadata would spread the
+// metadata of every node to every node for each change.
+func (m *Membership) SetMapVersion(version uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heardLocked(MapNews{Node: m.self.Name, Version: version})
+}
+
+// MapNews returns the newest news, and a channel that is closed when there are newer
+// ones.
+func (m *Membership) MapNews() (MapNews, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.news, m.newsChanged
+}
+
+func (m *Membership) heardLocked(n MapNews) {
+	if n.Version <= m.news.Version || n.Node == "" {
+		return
+	}
+	m.news = n
+	m.queue.QueueBroadcast(broadcast(encodeNews(m.clusterLocked(), n)))
+	close(m.newsChanged)
+	m.newsChanged = make(chan struct{})
+}
+
+// hear takes a message of another node. News of another cluster, and those that
+// cannot be read, are passed over: gossip is a hint.
+func (m *Membership) hear(b []byte) {
+	cluster, n, ok := decodeNews(b)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ours := m.clusterLocked(); ours == "" || ours == cluster {
+		m.heardLocked(n)
+	}
+}
+
+func encodeNews(cluster string, n MapNews) []byte {
+	b := []byte{newsVersion}
+	b = protowire.AppendTag(b, newsCluster, protowire.BytesType)
+	b = protowire.AppendBytes(b, packUUID(cluster))
+	b = protowire.AppendTag(b, newsNode, protowire.BytesType)
+	b = protowire.AppendString(b, string(n.Node))
+	b = protowire.AppendTag(b, newsMap, protowire.VarintType)
+	return protowire.AppendVarint(b, n.Version)
+}
+
+func decodeNews(b []byte) (cluster string, n MapNews, ok bool) {
+	if len(b) == 0 || len(b) > maxNews || b[0] != newsVersion {
+		return "", MapNews{}, false
+	}
+	for b = b[1:]; len(b) > 0; {
+		num, typ, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return "", MapNews{}, false
+		}
+		value := b[size:]
+		if size = protowire.ConsumeFieldValue(num, typ, value); size < 0 {
+			return "", MapNews{}, false
+		}
+		b = value[size:]
+		switch {
+		case num == newsCluster && typ == protowire.BytesType:
+			v, _ := protowire.ConsumeBytes(value)
+			cluster = unpackUUID(v)
+		case num == newsNode && typ == protowire.BytesType:
+			v, _ := protowire.ConsumeBytes(value)
+			n.Node = shard.NodeID(v)
+		case num == newsMap && typ == protowire.VarintType:
+			n.Version, _ = protowire.ConsumeVarint(value)
+		}
+	}
+	return cluster, n, n.Node != "" && n.Version > 0
+}
+
+// NotifyMsg takes news of another node.
+func (d *delegate) NotifyMsg(b []byte) { d.m().hear(b) }
+
+// GetBroadcasts returns the news that are still to be passed on.
+func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	return d.m().queue.GetBroadcasts(overhead, limit)
+}
+
+// LocalState returns the news, for a node that joins or has missed them.
+func (d *delegate) LocalState(bool) []byte {
+	m := d.m()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.news.Version == 0 {
+		return nil
+	}
+	return encodeNews(m.clusterLocked(), m.news)
+}
+
+// MergeRemoteState takes the news of the other side.
+func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.m().hear(b) }

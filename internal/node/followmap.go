@@ -1,0 +1,249 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+const (
+	// mapGrace is how long a map that gossip has announced may take to come by the
+	// stream of a voter, which is faster than gossip, before it is fetched.
+	mapGrace = 200 * time.Millisecond
+	// mapFetch bounds one attempt to fetch the map.
+	mapFetch = time.Second
+	// firstMapPause and longestMapPause are between attempts that failed.
+	firstMapPause   = 50 * time.Millisecond
+	longestMapPause = 5 * time.Second
+)
+
+// followMap keeps the shard map up to date until ctx ends. Voters have it from raft;
+// each other node follows one voter. Gossip announces new versions: a node that has
+// not received one in time fetches it from any node that has it, and follows
+// another voter from then on.
+func (n *Node) followMap(ctx context.Context) error {
+	var parts sync.WaitGroup
+	parts.Go(func() { n.followVoters(ctx) })
+	parts.Go(func() { n.heedMapNews(ctx) })
+	parts.Wait()
+	return nil
+}
+
+// followVoters follows one voter after the other.
+func (n *Node) followVoters(ctx context.Context) {
+	var failed []shard.NodeID // since one has delivered
+	wait := firstMapPause
+	for ctx.Err() == nil {
+		changed := n.changed.wait()
+		from := n.mapSource(failed)
+		if from == "" {
+			failed = nil
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		began := time.Now()
+		err := n.followVoter(ctx, from)
+		if ctx.Err() != nil {
+			return
+		}
+		n.log.Debug("shard map stream ended", "from", string(from), "error", err)
+		if time.Since(began) > longestMapPause {
+			failed, wait = nil, firstMapPause
+		}
+		failed = append(failed, from)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, longestMapPause)
+	}
+}
+
+// errLateMap ends the stream of a voter that other nodes are ahead of.
+var errLateMap = errors.New("other nodes have newer shard maps than this voter")
+
+// followVoter takes the map from a voter while it is one, and not late.
+func (n *Node) followVoter(ctx context.Context, voter shard.NodeID) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	watching.Go(func() {
+		for {
+			changed, late := n.changed.wait(), n.mapLate.wait()
+			if !slices.ContainsFunc(n.mapVoters(), func(v shard.NodeID) bool { return v == voter }) {
+				cancel(errors.New("the node does not vote any more, or gossip says that it is gone"))
+			}
+			select {
+			case <-changed:
+			case <-late:
+				cancel(errLateMap)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if err := n.takeMap(ctx, voter, false); context.Cause(ctx) == nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// mapSource returns the voter to follow: none if this node votes, or while gossip
+// shows no other voter. Those that failed come last.
+func (n *Node) mapSource(failed []shard.NodeID) shard.NodeID {
+	voters := n.mapVoters()
+	if len(voters) == 0 {
+		return ""
+	}
+	return slices.MinFunc(voters, func(a, b shard.NodeID) int {
+		return cmp.Compare(slices.Index(failed, a), slices.Index(failed, b))
+	})
+}
+
+// mapVoters returns the other voters that may be followed, in an order of this
+// node's own, so that nodes spread over them: none if this node votes.
+func (n *Node) mapVoters() []shard.NodeID {
+	if n.placement.IsVoter(n.self) {
+		return nil
+	}
+	return n.nodesThat(func(m *shard.Member) bool { return m.Voter && m.State != shard.Suspect })
+}
+
+// nodesThat returns the other nodes of the cluster that gossip does not call gone and
+// that ok accepts, in an order of this node's own.
+func (n *Node) nodesThat(ok func(*shard.Member) bool) (out []shard.NodeID) {
+	cluster := n.placement.ClusterID()
+	for _, m := range n.members.Members() {
+		foreign := cluster != "" && m.ClusterID != "" && m.ClusterID != cluster
+		if m.Name != n.self && m.State != shard.Dead && m.State != shard.Left && !foreign && ok(&m) {
+			out = append(out, m.Name)
+		}
+	}
+	slices.SortFunc(out, func(a, b shard.NodeID) int { return cmp.Compare(n.taste(a), n.taste(b)) })
+	return out
+}
+
+func (n *Node) taste(other shard.NodeID) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(other + "\x00" + n.self))
+	return h.Sum64()
+}
+
+// heedMapNews fetches the maps that gossip announces and that do not come in time.
+func (n *Node) heedMapNews(ctx context.Context) {
+	wait := firstMapPause
+	for ctx.Err() == nil {
+		news, newer := n.members.MapNews()
+		m, moved := n.placement.Watch()
+		switch {
+		case versionOf(m) >= news.Version:
+			wait = firstMapPause
+			select {
+			case <-newer:
+			case <-ctx.Done():
+			}
+			continue
+		case m != nil:
+			select {
+			case <-moved: // the stream works
+				continue
+			case <-time.After(mapGrace):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if n.fetchMap(ctx, news.Version) {
+			n.mapLate.ring()
+			continue
+		}
+		select {
+		case <-time.After(wait):
+		case <-moved:
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, longestMapPause)
+	}
+}
+
+// fetchMap takes the map once from nodes that may have the version, until this node
+// has it. It reports whether it did.
+func (n *Node) fetchMap(ctx context.Context, version uint64) bool {
+	var from []shard.NodeID
+	if news, _ := n.members.MapNews(); news.Version >= version {
+		from = append(from, news.Node)
+	}
+	from = append(from, n.nodesThat(func(m *shard.Member) bool { return m.Voter })...)
+	if rest := n.nodesThat(func(m *shard.Member) bool { return !m.Voter }); len(rest) > 0 {
+		from = append(from, rest[version%uint64(len(rest))])
+	}
+	for i, node := range from {
+		if node == n.self || slices.Contains(from[:i], node) {
+			continue
+		}
+		if versionOf(n.placement.Map()) >= version {
+			return true
+		}
+		attempt, cancel := context.WithTimeout(ctx, mapFetch)
+		err := n.takeMap(attempt, node, true)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			n.log.Debug("shard map not fetched", "from", string(node), "version", version, "error", err)
+		}
+	}
+	return versionOf(n.placement.Map()) >= version
+}
+
+func versionOf(m *shard.Map) uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Version
+}
+
+// takeMap takes what a node has that is newer, and what it gets, unless once.
+func (n *Node) takeMap(ctx context.Context, from shard.NodeID, once bool) error {
+	conn, err := n.peers.conn(from)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	request := &peerv1.FollowMapRequest{Once: once}
+	if m := n.placement.Map(); m != nil {
+		request.KnownVersion, request.ClusterId = m.Version, m.ClusterID
+	}
+	stream, err := peerv1.NewPeerServiceClient(conn).FollowMap(ctx, request)
+	if err != nil {
+		return wire.Error(err)
+	}
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) && once {
+			return nil
+		}
+		if err != nil {
+			return wire.Error(err)
+		}
+		m, err := shard.DecodeMap(r.GetMap())
+		if err == nil {
+			err = n.placement.Observe(m)
+		}
+		if err != nil {
+			return fmt.Errorf("shard map from %s: %w", from, err)
+		}
+	}
+}
