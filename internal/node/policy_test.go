@@ -111,6 +111,8 @@ type who struct {
 	name  string   // of the certificate; "": none
 	names []string // further ones
 	token string
+	// impatient: reads are tried once.
+	impatient bool
 }
 
 func (p *policed) tls(w who) *tls.Config {
@@ -142,6 +144,9 @@ func (p *policed) native(w who) *client.Client {
 	c := client.Config{Endpoints: []string{p.nodes[0].clients}, TLS: p.tls(w), RetryFor: patience, Silence: patience} // there is no other node
 	if w.token != "" {
 		c.Token = func() (string, error) { return w.token, nil }
+	}
+	if w.impatient {
+		c.RetryFor = time.Millisecond
 	}
 	cl, err := client.New(c)
 	if err != nil {
@@ -211,7 +216,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 		"another name":       {who: who{name: "webb"}},
 		"nobody":             {},
 		"a token of another": {who: who{token: p.token("ann", time.Hour)}},
-		"an expired token":   {who: who{token: p.token("web", -time.Hour)}, unknown: true},
+		"an expired token":   {who: who{token: p.token("web", -time.Hour), impatient: true}, unknown: true},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			ctx := within(t)
@@ -239,6 +244,15 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 			watch := func(r client.Range) error {
 				w := cl.Watch(ctx, r, client.WithState())
 				defer w.Close()
+				if c.unknown { // it waits for another token
+					eventually(t, "the watch is refused", func() error {
+						if w.Stats().LastError == nil {
+							return errors.New("it is not")
+						}
+						return nil
+					})
+					return w.Stats().LastError
+				}
 				_, err := w.Next(ctx)
 				return err
 			}
