@@ -83,6 +83,12 @@ type NodeStatus struct {
 	Watches, Connections int64
 	Uptime               time.Duration
 	Replicas             []ReplicaStatus
+	// Voters are the voters as the node's raft log has them, RaftIndex is its newest
+	// entry, and RaftLeader the node that leads them, as far as the node knows. Nodes
+	// that do not vote know nothing of that.
+	Voters     []string
+	RaftIndex  uint64
+	RaftLeader string
 }
 
 // MemberStatus is a member and its answer.
@@ -203,6 +209,7 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 		Lineage: r.GetLineage(), MapVersion: r.GetMapVersion(),
 		EtcdClusterID: r.GetEtcdClusterId(), EtcdRevision: r.GetEtcdRevision(), EtcdAge: r.GetEtcdAge().AsDuration(),
 		NotReady: r.GetNotReady(), Refusal: r.GetRefusal(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
+		Voters: r.GetVoters(), RaftIndex: r.GetRaftIndex(), RaftLeader: r.GetRaftLeader(),
 	}
 	for _, p := range r.GetReplicas() {
 		out.Replicas = append(out.Replicas, ReplicaStatus{

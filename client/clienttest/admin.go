@@ -59,7 +59,14 @@ func (n *Node) status() *pb.StatusResponse {
 		EtcdClusterId: "cdf818194e3a8c32", EtcdRevision: head, EtcdAge: durationpb.New(40 * time.Millisecond),
 		Watches: n.waiting.Load(), Connections: 1, Uptime: durationpb.New(90 * time.Minute),
 	}
-	self.Leader = n == n.c.nodes[0]
+	leader := n.c.leader()
+	self.Leader = n == leader
+	for _, v := range n.c.nodes {
+		out.Voters = append(out.Voters, v.Name)
+	}
+	if leader != nil {
+		out.RaftLeader = leader.Name
+	}
 	self.Draining = self.GetDraining() || slices.Contains(n.c.shardMap.GetDrained(), n.Name)
 	for _, s := range n.c.shardMap.GetShards() {
 		for i, name := range s.GetReplicas() {

@@ -69,7 +69,8 @@ func newStatusCommand(s *session) *cobra.Command {
 		Short: "Show how every node is doing",
 		Long: `status asks every node for its own account: what it waits for if it is not ready,
 etcd's revision as it saw it last and how long ago, its replicas, watches and
-connections.`,
+connections. The exit code is 4 when the voters have no leader, so that no shard can be
+moved: see cachectl voters.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printStatus)
@@ -124,17 +125,24 @@ func (s *session) printStatus(cs client.ClusterStatus) error {
 		nodes = append(nodes, n)
 	}
 	if s.json() {
-		return writeJSON(s.p.stdout, struct {
+		if err := writeJSON(s.p.stdout, struct {
 			ClusterID  string     `json:"cluster_id"`
 			Lineage    uint64     `json:"lineage"`
 			MapVersion uint64     `json:"map_version"`
+			RaftLeader string     `json:"raft_leader,omitempty"`
 			Nodes      []nodeJSON `json:"nodes"`
-		}{cs.Map.ClusterID, cs.Map.Lineage, cs.Map.Version, nodes})
+		}{cs.Map.ClusterID, cs.Map.Lineage, cs.Map.Version, cs.Quorum().Leader, nodes}); err != nil {
+			return err
+		}
+		return noLeader(cs)
 	}
 	if err := t.write(s.p.stdout); err != nil {
 		return err
 	}
-	return s.printNotes(append(notes, placementNotes(cs)...))
+	if err := s.printNotes(append(notes, placementNotes(cs)...)); err != nil {
+		return err
+	}
+	return noLeader(cs)
 }
 
 func newShardsCommand(s *session) *cobra.Command {

@@ -3,7 +3,8 @@
 // alone.
 //
 // Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
-// line is wrong, 3 a change of the shard map was agreed on and goes on.
+// line is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters
+// have no leader, so that the shard map cannot change.
 package main
 
 import (
@@ -17,10 +18,11 @@ import (
 
 // The exit codes.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
-	exitGoesOn = 3
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitGoesOn   = 3
+	exitNoLeader = 4
 )
 
 // process is what a command may touch of the process it runs in.
@@ -49,6 +51,7 @@ func execute(ctx context.Context, p process, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	var goesOn *goesOnError
+	var leaderless *noLeaderError
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):
 		return exitDone
@@ -58,6 +61,9 @@ func execute(ctx context.Context, p process, args []string) int {
 	case errors.As(err, &goesOn):
 		_, _ = io.WriteString(p.stderr, report(err))
 		return exitGoesOn
+	case errors.As(err, &leaderless):
+		_, _ = io.WriteString(p.stderr, report(err))
+		return exitNoLeader
 	}
 	_, _ = io.WriteString(p.stderr, report(err))
 	return exitFailed

@@ -65,6 +65,41 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 	o.does(client.DrainNodes{Nodes: []string{rest[0].name}})
 }
 
+// Two of three voters die at once: the cluster's status says that nothing leads and
+// how many voters are missing, whichever node is asked, and clients are served.
+func TestStatusWithoutALeader(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 4, 3, shards(2, 2))
+	c.ready()
+	o := operator{t, c.client()}
+	eventually(t, "a leader", func() error {
+		if q := o.status().Quorum(); q.Leader == "" || q.Spare() != 1 || len(q.Voters) != 3 {
+			return fmt.Errorf("%+v", q)
+		}
+		return nil
+	})
+	last := c.put(keys(4)...)
+	c.nodes[0].crash()
+	c.nodes[1].crash()
+	for _, m := range c.nodes[2:] {
+		o := operator{t, c.client(m)}
+		eventually(t, "no leader, at "+m.name, func() error {
+			if q := o.status().Quorum(); q.Leader != "" || q.Spare() != -1 || len(q.Voters) != 3 {
+				return fmt.Errorf("%+v", q)
+			}
+			return nil
+		})
+		if why := m.node.NotReady(); len(why) > 0 {
+			t.Errorf("%s is not ready for clients: %v", m.name, why)
+		}
+	}
+	w := c.client(c.nodes[3]).Watch(within(t), client.Prefix("/"), client.FromRevision(last))
+	defer w.Close()
+	if u, err := w.Next(within(t)); err != nil || u.Revision != last {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
 // A node that an operator has drained, and that runs on, keeps no clients: by
 // either API they go on at other nodes, from where they were. Who reaches no
 // other node is served, and told to try again. Once it is undrained, clients come

@@ -60,6 +60,11 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 		out.ClusterId, out.Lineage, out.MapVersion = m.ClusterID, m.Lineage, m.Version
 		out.RaftIndex = n.placement.RaftIndex()
 	}
+	for _, v := range n.placement.Voters() {
+		out.Voters = append(out.Voters, string(v))
+	}
+	leader, _ := n.placement.Leader()
+	out.RaftLeader = string(leader)
 	if why := n.lineage.over.Load(); why != nil {
 		out.Refusal = why.Error()
 	}

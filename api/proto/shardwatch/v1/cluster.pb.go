@@ -820,7 +820,11 @@ type StatusResponse struct {
 	// of the lineage. Empty: it does not.
 	Refusal string `protobuf:"bytes,13,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	// The newest entry of its raft log; 0: it has none.
-	RaftIndex     uint64 `protobuf:"varint,14,opt,name=raft_index,json=raftIndex,proto3" json:"raft_index,omitempty"`
+	RaftIndex uint64 `protobuf:"varint,14,opt,name=raft_index,json=raftIndex,proto3" json:"raft_index,omitempty"`
+	// The voters, as its raft log has them; empty on nodes that do not vote.
+	Voters []string `protobuf:"bytes,15,rep,name=voters,proto3" json:"voters,omitempty"`
+	// The node that leads the voters; empty: it knows none, or does not vote.
+	RaftLeader    string `protobuf:"bytes,16,opt,name=raft_leader,json=raftLeader,proto3" json:"raft_leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -951,6 +955,20 @@ func (x *StatusResponse) GetRaftIndex() uint64 {
 		return x.RaftIndex
 	}
 	return 0
+}
+
+func (x *StatusResponse) GetVoters() []string {
+	if x != nil {
+		return x.Voters
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetRaftLeader() string {
+	if x != nil {
+		return x.RaftLeader
+	}
+	return ""
 }
 
 // ReplicaStatus is a node's copy of one shard.
@@ -1251,7 +1269,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
-	"\rStatusRequest\"\x97\x04\n" +
+	"\rStatusRequest\"\xd0\x04\n" +
 	"\x0eStatusResponse\x12)\n" +
 	"\x04self\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x04self\x12\x1d\n" +
 	"\n" +
@@ -1270,7 +1288,10 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\f \x03(\v2\x1c.shardwatch.v1.ReplicaStatusR\breplicas\x12\x18\n" +
 	"\arefusal\x18\r \x01(\tR\arefusal\x12\x1d\n" +
 	"\n" +
-	"raft_index\x18\x0e \x01(\x04R\traftIndex\"\x90\x06\n" +
+	"raft_index\x18\x0e \x01(\x04R\traftIndex\x12\x16\n" +
+	"\x06voters\x18\x0f \x03(\tR\x06voters\x12\x1f\n" +
+	"\vraft_leader\x18\x10 \x01(\tR\n" +
+	"raftLeader\"\x90\x06\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
