@@ -23,7 +23,7 @@ type Node struct {
 	running sync.WaitGroup
 
 	mu       sync.Mutex
-	m        *shard.Map                                // guarded by mu
+	m, last  *shard.Map                                // guarded by mu; last is the one before
 	replicas map[shard.ID]*held                        // guarded by mu
 	relays   map[shard.ID]*held                        // guarded by mu
 	conns    map[shard.NodeID]grpc.ClientConnInterface // guarded by mu
@@ -67,7 +67,7 @@ func Map(version uint64, cuts []string, nodes ...shard.NodeID) *shard.Map {
 func (n *Node) Use(m *shard.Map) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.m = m
+	n.last, n.m = n.m, m
 	var gone []*held
 	for _, set := range []map[shard.ID]*held{n.replicas, n.relays} {
 		for id, h := range set {
@@ -158,6 +158,16 @@ func (n *Node) Map() *shard.Map {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.m
+}
+
+// MapSince returns the map, and what it differs in from the one before.
+func (n *Node) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.last == nil || n.last.ClusterID != cluster || n.last.Version != version {
+		return n.m, nil
+	}
+	return n.m, shard.Diff(n.last, n.m)
 }
 
 // Replica implements router.Shards.

@@ -24,10 +24,12 @@ func TestMapNewsReachEveryNode(t *testing.T) {
 		for version, from := range []int{1, 3, 3, 7} {
 			want := MapNews{Node: nodes[from].Self().Name, Version: uint64(version + 7)}
 			nodes[from].SetMapVersion(want.Version)
-			time.Sleep(5 * time.Minute)
-			for i, n := range nodes {
-				if got, _ := n.MapNews(); got != want {
-					t.Errorf("n%02d has %+v, want %+v", i+1, got, want)
+			heard := func() bool {
+				return !slices.ContainsFunc(nodes, func(n *running) bool { got, _ := n.MapNews(); return got != want })
+			}
+			for deadline := time.Now().Add(10 * time.Minute); !heard(); time.Sleep(time.Second) {
+				if time.Now().After(deadline) {
+					t.Fatalf("some node has not heard of %+v within ten minutes", want)
 				}
 			}
 		}

@@ -168,6 +168,11 @@ func (n *Node) Endpoints(nodes []shard.NodeID) []string {
 // Map implements server.Node: the newest map.
 func (n *Node) Map() *shard.Map { return n.placement.Map() }
 
+// MapSince implements server.Node.
+func (n *Node) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+	return n.placement.MapSince(cluster, version)
+}
+
 // shards is the node as the router sees it.
 type shards struct{ *Node }
 

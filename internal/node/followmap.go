@@ -238,12 +238,25 @@ func (n *Node) takeMap(ctx context.Context, from shard.NodeID, once bool) error 
 		if err != nil {
 			return wire.Error(err)
 		}
-		m, err := shard.DecodeMap(r.GetMap())
-		if err == nil {
-			err = n.placement.Observe(m)
-		}
-		if err != nil {
+		if err := n.learnMap(r); err != nil {
 			return fmt.Errorf("shard map from %s: %w", from, err)
 		}
 	}
+}
+
+// learnMap takes a map, or what it differs in from the one that this node has. With
+// [shard.ErrOtherMap] the next stream says what that is.
+func (n *Node) learnMap(r *peerv1.FollowMapResponse) error {
+	if len(r.GetDelta()) > 0 {
+		d, err := shard.DecodeDelta(r.GetDelta())
+		if err != nil {
+			return err
+		}
+		return n.placement.ObserveDelta(d)
+	}
+	m, err := shard.DecodeMap(r.GetMap())
+	if err != nil {
+		return err
+	}
+	return n.placement.Observe(m)
 }

@@ -2,19 +2,30 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// board shows the newest map this node knows, wherever it came from.
+// board shows the newest map this node knows, wherever it came from, and what the
+// last maps differ in.
 //
-// Invariant: all maps shown are of one cluster, and their versions increase.
+// Invariant: all maps shown are of one cluster, and their versions increase. Each
+// step is from the map of the one before; the last one is to m.
 type board struct {
 	mu      sync.Mutex
 	m       *shard.Map
 	changed chan struct{} // closed and replaced when m is
+
+	steps  []*shard.Delta
+	size   int                     // of steps, in shards
+	deltas map[uint64]*shard.Delta // to m, by the version that they are from
 }
+
+// Steps are kept as long as they name fewer shards than the map has, or minSteps: who
+// has missed more is better served by the map.
+const minSteps = 1024
 
 func newBoard() *board { return &board{changed: make(chan struct{})} }
 
@@ -30,8 +41,10 @@ func (b *board) show(m *shard.Map) error {
 		if m.Version <= b.m.Version {
 			return nil
 		}
+		b.stepLocked(shard.Diff(b.m, m), len(m.Shards))
 	}
 	b.m = m
+	b.deltas = make(map[uint64]*shard.Delta)
 	close(b.changed)
 	b.changed = make(chan struct{})
 	return nil
@@ -62,4 +75,39 @@ func (b *bell) ring() {
 	defer b.mu.Unlock()
 	close(b.ch)
 	b.ch = make(chan struct{})
+}
+
+func (b *board) stepLocked(d *shard.Delta, shards int) {
+	b.steps = append(b.steps, d)
+	b.size += d.Size() + 1
+	drop := 0
+	for b.size > max(minSteps, shards) && drop < len(b.steps) {
+		b.size -= b.steps[drop].Size() + 1
+		drop++
+	}
+	b.steps = slices.Delete(b.steps, 0, drop)
+}
+
+// since returns the newest map, and what it differs in from the version of that
+// cluster: the same delta for all callers, which share its encoding. It is nil if too
+// much has changed since, or the version is not known here.
+func (b *board) since(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.m == nil || b.m.ClusterID != cluster {
+		return b.m, nil
+	}
+	if d := b.deltas[version]; d != nil {
+		return b.m, d
+	}
+	i := slices.IndexFunc(b.steps, func(d *shard.Delta) bool { return d.From == version })
+	if i < 0 {
+		return b.m, nil
+	}
+	sum := b.steps[i]
+	for _, next := range b.steps[i+1:] {
+		sum = sum.Then(next)
+	}
+	b.deltas[version] = sum
+	return b.m, sum
 }

@@ -107,6 +107,27 @@ func (p *Placement) Map() *shard.Map {
 // closed when there is a newer one.
 func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.board.watch() }
 
+// MapSince returns the newest map this node knows, and what it differs in from the
+// version of that cluster: nil if that is too much, or the version is not known here.
+func (p *Placement) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+	return p.board.since(cluster, version)
+}
+
+// ObserveDelta takes a change of the map learned from another node. It fails with
+// [shard.ErrOtherMap] when the change was made for another map than this node has:
+// ask for the map then.
+func (p *Placement) ObserveDelta(d *shard.Delta) error {
+	m := p.Map()
+	if m != nil && m.ClusterID == d.Map.ClusterID && m.Version >= d.Version() {
+		return nil
+	}
+	next, err := d.Apply(m)
+	if err != nil {
+		return fmt.Errorf("observe: %w", err)
+	}
+	return p.board.show(next)
+}
+
 // Observe takes a map learned from another node. An older one is passed over;
 // one of another cluster fails with ErrForeign. The caller must not change m
 // any more.

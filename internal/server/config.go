@@ -25,6 +25,9 @@ import (
 type Node interface {
 	// Map returns the shard map; nil while it is not known.
 	Map() *shard.Map
+	// MapSince returns the shard map, and what it differs in from the version of that
+	// cluster: nil if that is too much, or not known here.
+	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
 	// Changes returns a channel that is closed at the next change of map or
 	// members.
 	Changes() <-chan struct{}

@@ -418,34 +418,6 @@ func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv
 	}
 }
 
-// FollowMap implements peerv1.PeerServiceServer.
-func (s *peerService) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
-	sent := r.GetKnownVersion()
-	for {
-		changed := s.srv.cfg.Node.Changes()
-		if m := s.srv.cfg.Node.Map(); m != nil && (m.Version > sent || m.ClusterID != r.GetClusterId() && sent == r.GetKnownVersion()) {
-			b, err := shard.EncodeMap(m)
-			if err != nil {
-				return wire.Status(err)
-			}
-			if err := out.Send(&peerv1.FollowMapResponse{Map: b}); err != nil {
-				return err
-			}
-			sent = m.Version
-		}
-		if r.GetOnce() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-s.srv.stopping:
-			return wire.Status(s.srv.goodbye())
-		case <-out.Context().Done():
-			return out.Context().Err()
-		}
-	}
-}
-
 // Propose implements peerv1.PeerServiceServer.
 func (s *peerService) Propose(ctx context.Context, r *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
 	version, err := s.srv.cfg.Node.Propose(ctx, r.GetCommand())

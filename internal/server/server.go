@@ -43,6 +43,8 @@ type Server struct {
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
 	pace     int           // watches that Drain and SendOn send elsewhere per second
 
+	encodedMap encodedMap // for nodes that follow
+
 	connections atomic.Int64 // open, of clients and peers
 	called      calls        // of clients
 	orders      atomic.Int64 // of operators, that are followed

@@ -142,6 +142,10 @@ type wireRenew struct {
 // EncodeMap returns the map in its stable form: what the map file, raft's
 // snapshots and the peers' streams hold. Equal maps give equal bytes.
 func EncodeMap(m *Map) ([]byte, error) {
+	return encode(byte(m.Level()), toWireMap(m)) //nolint:gosec // few
+}
+
+func toWireMap(m *Map) wireMap {
 	w := wireMap{
 		ClusterID: m.ClusterID, EtcdClusterID: m.EtcdClusterID, Lineage: m.Lineage,
 		Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
@@ -155,7 +159,7 @@ func EncodeMap(m *Map) ([]byte, error) {
 		origin := wireOrigin(*m.Origin)
 		w.Origin = &origin
 	}
-	return encode(byte(m.Level()), w) //nolint:gosec // few
+	return w
 }
 
 // Level returns the lowest feature level that says all of the map: what a node
@@ -186,6 +190,14 @@ func DecodeMap(b []byte) (*Map, error) {
 	if err := decode(b, &w); err != nil {
 		return nil, fmt.Errorf("decode shard map: %w", err)
 	}
+	m := fromWireMap(w)
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("decode shard map: %w: %w", ErrMalformed, err)
+	}
+	return m, nil
+}
+
+func fromWireMap(w wireMap) *Map {
 	m := &Map{
 		ClusterID: w.ClusterID, EtcdClusterID: w.EtcdClusterID, Lineage: w.Lineage,
 		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained,
@@ -197,10 +209,7 @@ func DecodeMap(b []byte) (*Map, error) {
 		origin := Origin(*w.Origin)
 		m.Origin = &origin
 	}
-	if err := m.Validate(); err != nil {
-		return nil, fmt.Errorf("decode shard map: %w: %w", ErrMalformed, err)
-	}
-	return m, nil
+	return m
 }
 
 // EncodeCommand returns the command in its stable form: that of the raft log.

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"sync"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// encodedMap is the newest map that a node asked for, encoded once for all of them.
+type encodedMap struct {
+	mu    sync.Mutex
+	of    *shard.Map // guarded by mu
+	bytes []byte     // guarded by mu; never written to
+}
+
+func (e *encodedMap) get(m *shard.Map) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.of == m {
+		return e.bytes, nil
+	}
+	b, err := shard.EncodeMap(m)
+	if err == nil {
+		e.of, e.bytes = m, b
+	}
+	return b, err
+}
+
+// FollowMap implements peerv1.PeerServiceServer. Changes that come while one is on
+// its way are sent as one.
+func (s *peerService) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
+	cluster, sent := r.GetClusterId(), r.GetKnownVersion()
+	for {
+		changed := s.srv.cfg.Node.Changes()
+		if m, delta := s.srv.cfg.Node.MapSince(cluster, sent); m != nil && (m.Version > sent || m.ClusterID != cluster) {
+			next := new(peerv1.FollowMapResponse)
+			var err error
+			if delta != nil {
+				next.Delta, err = delta.Encode()
+			} else {
+				next.Map, err = s.srv.encodedMap.get(m)
+			}
+			if err != nil {
+				return wire.Status(err)
+			}
+			if err := out.Send(next); err != nil {
+				return err
+			}
+			cluster, sent = m.ClusterID, m.Version
+		}
+		if r.GetOnce() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.srv.stopping:
+			return wire.Status(s.srv.goodbye())
+		case <-out.Context().Done():
+			return out.Context().Err()
+		}
+	}
+}

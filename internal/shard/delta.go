@@ -1,0 +1,146 @@
+package shard
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Delta is what a map differs in from an earlier one of the same cluster. It is not
+// changed once it is made.
+type Delta struct {
+	// From is the version of the earlier map.
+	From uint64
+	// Map is the later map with those shards alone that the earlier one does not have
+	// so, in key order.
+	Map Map
+	// Removed are the shards of the earlier map that the later one does not have. A
+	// delta from another node has their IDs alone.
+	Removed []Shard
+
+	encode  sync.Once
+	encoded []byte
+	failed  error
+}
+
+// Version returns that of the later map.
+func (d *Delta) Version() uint64 { return d.Map.Version }
+
+// Size returns how many shards the delta names.
+func (d *Delta) Size() int { return len(d.Map.Shards) + len(d.Removed) }
+
+// Diff returns what the later map differs in. The delta shares memory with both.
+func Diff(earlier, later *Map) *Delta {
+	d := &Delta{From: earlier.Version, Map: *later}
+	d.Map.Shards = nil
+	before := make(map[ID]*Shard)
+	i := 0
+	for j := range later.Shards {
+		s := &later.Shards[j]
+		// Most maps differ in few places: what is alike at both is passed in step.
+		for i < len(earlier.Shards) && earlier.Shards[i].ID != s.ID && earlier.Shards[i].Range.Start <= s.Range.Start {
+			before[earlier.Shards[i].ID] = &earlier.Shards[i]
+			i++
+		}
+		if i < len(earlier.Shards) && earlier.Shards[i].ID == s.ID {
+			if !earlier.Shards[i].equal(s) {
+				d.Map.Shards = append(d.Map.Shards, *s)
+			}
+			i++
+			continue
+		}
+		d.Map.Shards = append(d.Map.Shards, *s)
+	}
+	for ; i < len(earlier.Shards); i++ {
+		before[earlier.Shards[i].ID] = &earlier.Shards[i]
+	}
+	for _, s := range before {
+		d.Removed = append(d.Removed, *s)
+	}
+	slices.SortFunc(d.Removed, func(a, b Shard) int { return cmp.Compare(a.ID, b.ID) })
+	return d
+}
+
+func (s *Shard) equal(o *Shard) bool {
+	return s.ID == o.ID && s.Range == o.Range && s.Epoch == o.Epoch && slices.Equal(s.Replicas, o.Replicas) &&
+		s.Home.Seat == o.Home.Seat && s.Home.Replicas == o.Home.Replicas && slices.Equal(s.Home.Pins, o.Home.Pins)
+}
+
+// ErrOtherMap says that a delta was made for another map than the one at hand.
+var ErrOtherMap = errors.New("the delta of the shard map was made for another map")
+
+// Apply returns the later map. It fails with [ErrOtherMap], or with what is wrong
+// with the map that it would make.
+func (d *Delta) Apply(m *Map) (*Map, error) {
+	if m == nil || m.Version != d.From || m.ClusterID != d.Map.ClusterID {
+		return nil, ErrOtherMap
+	}
+	gone := make(map[ID]bool, d.Size())
+	for i := range d.Removed {
+		gone[d.Removed[i].ID] = true
+	}
+	for i := range d.Map.Shards {
+		gone[d.Map.Shards[i].ID] = true
+	}
+	next := d.Map
+	next.Shards = slices.DeleteFunc(slices.Clone(m.Shards), func(s Shard) bool { return gone[s.ID] })
+	next.Shards = append(next.Shards, d.Map.Shards...)
+	slices.SortFunc(next.Shards, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	if err := next.Validate(); err != nil {
+		return nil, fmt.Errorf("apply the delta from version %d to %d: %w", d.From, d.Version(), err)
+	}
+	return &next, nil
+}
+
+// Then returns both deltas as one: next is from the map that d makes.
+func (d *Delta) Then(next *Delta) *Delta {
+	out := &Delta{From: d.From, Map: next.Map}
+	gone := make(map[ID]bool, next.Size())
+	for i := range next.Removed {
+		gone[next.Removed[i].ID] = true
+	}
+	for i := range next.Map.Shards {
+		gone[next.Map.Shards[i].ID] = true
+	}
+	out.Map.Shards = slices.DeleteFunc(slices.Clone(d.Map.Shards), func(s Shard) bool { return gone[s.ID] })
+	out.Map.Shards = append(out.Map.Shards, next.Map.Shards...)
+	slices.SortFunc(out.Map.Shards, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	// A shard that came and went in between is removed all the same: to remove it from
+	// a map without it does nothing.
+	out.Removed = slices.Concat(d.Removed, next.Removed)
+	return out
+}
+
+type wireDelta struct {
+	From    uint64  `json:"from"`
+	Map     wireMap `json:"map"`
+	Removed []ID    `json:"removed,omitempty"`
+}
+
+// Encode returns the delta in its stable form. It is made once, for all callers.
+func (d *Delta) Encode() ([]byte, error) {
+	d.encode.Do(func() {
+		w := wireDelta{From: d.From, Map: toWireMap(&d.Map)}
+		for i := range d.Removed {
+			w.Removed = append(w.Removed, d.Removed[i].ID)
+		}
+		d.encoded, d.failed = encode(byte(d.Map.Level()), w) //nolint:gosec // few
+	})
+	return d.encoded, d.failed
+}
+
+// DecodeDelta reads what Encode wrote. It fails with [ErrNewer] or
+// [ErrMalformed]. Whether the delta makes sense is for [Delta.Apply] to say.
+func DecodeDelta(b []byte) (*Delta, error) {
+	var w wireDelta
+	if err := decode(b, &w); err != nil {
+		return nil, fmt.Errorf("decode the delta of a shard map: %w", err)
+	}
+	d := &Delta{From: w.From, Map: *fromWireMap(w.Map)}
+	for _, id := range w.Removed {
+		d.Removed = append(d.Removed, Shard{ID: id})
+	}
+	return d, nil
+}

@@ -1,0 +1,143 @@
+package shard_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// anyChange returns a random change of m.
+func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
+	i := r.IntN(len(m.Shards))
+	s := &m.Shards[i]
+	nodes := []shard.NodeID{"a", "b", "c", "d"}
+	r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	switch r.IntN(5) {
+	case 0:
+		return shard.Split{Shard: s.ID, At: []string{s.Range.Start + string(rune('a'+r.IntN(26)))}, Stay: r.IntN(2) == 0}
+	case 1:
+		return shard.Rehome{Homes: []shard.ShardHome{{Shard: s.ID, Home: shard.Home{Pins: nodes[:1]}}}}
+	case 2:
+		if i+1 < len(m.Shards) {
+			return shard.Merge{Shards: []shard.ID{s.ID, m.Shards[i+1].ID}, Replicas: s.Replicas}
+		}
+		return shard.Drain{Nodes: nodes[:1], Undo: len(m.Drained) > 0}
+	default:
+		moves := []shard.Move{{Shard: s.ID, Replicas: nodes[:1+r.IntN(3)]}}
+		if o := m.Shards[r.IntN(len(m.Shards))]; o.ID != s.ID {
+			moves = append(moves, shard.Move{Shard: o.ID, Replicas: nodes[:2]})
+		}
+		return shard.Assign{Moves: moves}
+	}
+}
+
+// A map that is told by its changes, one by one or several at once, on the wire and
+// off it, is the map.
+func TestDeltasMakeTheMap(t *testing.T) {
+	r := newRand(t)
+	for range 50 {
+		m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
+			ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 4, Replicas: 2},
+			Cuts: []string{"f", "m", "t"}, Replicas: [][]shard.NodeID{{"a", "b"}, {"a", "b"}, {"b", "a"}, {"a", "b"}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps := []*shard.Map{m}
+		for range 40 {
+			next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: anyChange(r, m)})
+			if err == nil {
+				m = next
+				maps = append(maps, m)
+			}
+		}
+		for range 20 {
+			i := r.IntN(len(maps))
+			j := i + r.IntN(len(maps)-i)
+			deltas := []*shard.Delta{shard.Diff(maps[i], maps[j])}
+			if j > i {
+				sum := shard.Diff(maps[i], maps[i+1])
+				for k := i + 1; k < j; k++ {
+					sum = sum.Then(shard.Diff(maps[k], maps[k+1]))
+				}
+				deltas = append(deltas, sum)
+			}
+			for how, d := range deltas {
+				b, err := d.Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				decoded, err := shard.DecodeDelta(b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range []*shard.Delta{d, decoded} {
+					got, err := d.Apply(maps[i])
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !sameMap(got, maps[j]) {
+						t.Fatalf("%d: version %d to %d:\n%+v\nwant\n%+v", how, maps[i].Version, maps[j].Version, got, maps[j])
+					}
+				}
+			}
+		}
+	}
+}
+
+func sameMap(a, b *shard.Map) bool {
+	x, errX := shard.EncodeMap(a)
+	y, errY := shard.EncodeMap(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+// What is sent of a change does not grow with the map.
+func TestADeltaNamesOnlyWhatHasChanged(t *testing.T) {
+	var cuts []string
+	for i := range 10_000 {
+		cuts = append(cuts, fmt.Sprintf("%06d", i))
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 10_001, Replicas: 1}, Cuts: cuts}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Assign{Moves: []shard.Move{{Shard: m.Shards[77].ID, Replicas: []shard.NodeID{"a"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := shard.Diff(m, next)
+	b, err := d.Encode()
+	if err != nil || len(b) > 1000 || len(d.Map.Shards) != 1 || len(d.Removed) != 0 {
+		t.Errorf("%d bytes, %d shards, %v", len(b), d.Size(), err)
+	}
+	if _, err := d.Apply(next); !errors.Is(err, shard.ErrOtherMap) {
+		t.Errorf("applied to another map: %v", err)
+	}
+	wrong := &shard.Delta{From: 1, Map: *next, Removed: m.Shards[:1]}
+	wrong.Map.Shards = nil
+	if _, err := wrong.Apply(m); err == nil {
+		t.Error("a delta that leaves a hole is applied")
+	}
+}
+
+func FuzzDecodeDelta(f *testing.F) {
+	f.Add([]byte("\x01" + `{"from":1,"map":{"cluster_id":"c","lineage":1,"version":2,"shards":[]}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := shard.DecodeDelta(b)
+		if err != nil {
+			return
+		}
+		again, err := d.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shard.DecodeDelta(again); err != nil {
+			t.Errorf("%s: %v", again, err)
+		}
+	})
+}
