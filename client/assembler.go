@@ -16,8 +16,8 @@ import (
 // It is a value without a clock or a lock.
 //
 // Invariant: everything up to position, and nothing behind it, has been
-// returned by step (when positioned), or was not asked for. Position and
-// lineage change together, and in a unit with its last part only: an attempt
+// returned by step (when positioned), or was not asked for. Position, lineage
+// and cluster change together, and in a unit with its last part only: an attempt
 // that breaks off leaves them as they were.
 type assembler struct {
 	rng          Range
@@ -32,15 +32,15 @@ type assembler struct {
 	token      []byte // where to start; position only repeats it until it is nil
 	positioned bool   // position means something
 	position   int64
-	lineage    uint64 // 0: not known
-	newest     uint64 // the highest lineage that a node has told
+	history            // that position belongs to; of lineage 0: not known
+	newest     history // the highest lineage that a node of the last cluster has told
 
 	// Of the attempt at a node. It is dropped by begin.
 	created bool
-	there   uint64 // the node's lineage; ours once we are there
-	behind  bool   // only a unit can bring us to where the node goes on
-	partial Update // what has arrived of an update that is not complete; Kind 0: none
-	size    int    // bytes of partial
+	there   history // the node's; ours once we are there
+	behind  bool    // only a unit can bring us to where the node goes on
+	partial Update  // what has arrived of an update that is not complete; Kind 0: none
+	size    int     // bytes of partial
 }
 
 // begin starts an attempt at a node, and returns how to ask for the rest.
@@ -62,7 +62,7 @@ func (a *assembler) begin() *pb.CreateWatch {
 		r.Start = &pb.CreateWatch_ResumeToken{ResumeToken: a.token}
 	case a.positioned:
 		r.Start = &pb.CreateWatch_StartRevision{StartRevision: a.position + 1}
-		r.Lineage = a.lineage
+		r.ClusterId, r.Lineage = a.cluster, a.lineage
 	}
 	return r
 }
@@ -70,33 +70,29 @@ func (a *assembler) begin() *pb.CreateWatch {
 // startOver asks for the state: the position is of no use any more.
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
-// move goes over to another cluster, which counts its lineages anew.
-func (a *assembler) move() {
-	if a.lineage, a.newest = 0, 0; a.positioned {
-		a.startOver()
-	}
-}
-
 // start handles the answer to begin's request. It returns ErrLineage when
 // the node follows another history and may not say so by a unit, errBehind when
 // it has not heard of ours yet, and an errProtocol when it skips revisions.
 func (a *assembler) start(c *pb.Created) error {
-	a.there = c.GetLineage()
-	a.newest = max(a.newest, a.there)
+	a.there = history{c.GetClusterId(), c.GetLineage()}
+	if a.newest.cluster != a.there.cluster { // each counts its own lineages
+		a.newest = a.there
+	}
+	a.newest.lineage = max(a.newest.lineage, a.there.lineage)
 	switch {
-	case a.there < a.newest:
+	case a.there != a.newest:
 		return errBehind
 	case a.wantState:
 		a.behind = true
 	case !a.positioned, a.token != nil:
 		// A token's history is the server's to compare: when it is another one a
 		// unit follows, until when the token stays what is asked for.
-		a.positioned, a.position, a.lineage = true, c.GetRevision(), a.there
-	case a.lineage == 0:
-		a.lineage = a.there
-	case a.there != a.lineage && a.noSync:
+		a.positioned, a.position, a.history = true, c.GetRevision(), a.there
+	case a.lineage == 0 && (a.cluster == "" || a.cluster == a.there.cluster):
+		a.history = a.there
+	case a.there != a.history && a.noSync:
 		return ErrLineage
-	case a.there != a.lineage:
+	case a.there != a.history:
 		a.behind = true
 	}
 	if !a.behind && c.GetRevision() > a.position {
@@ -203,7 +199,7 @@ func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
 
 // comparable says whether the node's revisions can be compared with ours.
 func (a *assembler) comparable() bool {
-	return a.positioned && a.token == nil && a.there == a.lineage
+	return a.positioned && a.token == nil && a.there == a.history
 }
 
 // unitKind says what a unit is to the consumer: the state that a watch starts
@@ -236,7 +232,7 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 		return fmt.Errorf("%w: a unit (%v) that was not asked for", errProtocol, s.GetKind())
 	case s.GetRevision() <= 0:
 		return fmt.Errorf("%w: %v at revision %d", errProtocol, kind, s.GetRevision())
-	case a.there != a.lineage && kind != KindResync && kind != KindState:
+	case a.there != a.history && kind != KindResync && kind != KindState:
 		return fmt.Errorf("%w: %v from one history to another", errProtocol, kind)
 	case a.comparable() && s.GetRevision() < a.position:
 		return fmt.Errorf("%w: %v at revision %d, we are at %d", errBehind, kind, s.GetRevision(), a.position)
@@ -291,14 +287,14 @@ func (a *assembler) progress(revision int64) (Update, bool, error) {
 		return Update{}, false, nil
 	}
 	a.position, a.token = revision, nil
-	return Update{Kind: KindProgress, Revision: revision, Lineage: a.lineage}, true, nil
+	return Update{Kind: KindProgress, Revision: revision, Lineage: a.lineage, Cluster: a.cluster}, true, nil
 }
 
 func (a *assembler) complete() Update {
 	u := a.partial
 	a.partial, a.size = Update{}, 0
 	a.wantState, a.over, a.token, a.behind = false, false, nil, false
-	a.positioned, a.position, a.lineage = true, u.Revision, a.there
-	u.Lineage = a.lineage
+	a.positioned, a.position, a.history = true, u.Revision, a.there
+	u.Lineage, u.Cluster = a.lineage, a.cluster
 	return u
 }

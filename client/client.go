@@ -33,6 +33,7 @@ type Client struct {
 	closed    bool                  // guarded by mu
 	nodes     map[string]*node      // by address; guarded by mu
 	penalties penalties             // guarded by mu
+	unfollow  func()                // has the map followed at another node; guarded by mu
 	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
 
 	resumes, lists atomic.Int64

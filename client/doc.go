@@ -21,9 +21,10 @@
 // When the revisions behind its position are no longer to be had one by one,
 // because it was away for longer than the nodes remember, they send a unit in
 // their place, on the same stream: a [KindDelta] with each key that has changed
-// and each that was deleted, or, when nobody knows that, or etcd was restored and
-// has another history, a [KindResync] with all there is. A unit is held until its
-// last key has arrived, and then handed out whole; position and lineage move with
+// and each that was deleted, or a [KindResync] with all there is, when no node knows
+// what has changed, or when the history is another one: etcd was restored, or another
+// cluster answers behind the same addresses ([Position]). A unit is held until its
+// last key has arrived, and then handed out whole; the position moves with
 // it. One that breaks off is dropped and asked for again at another node. So an
 // application that applies what comes never has a state that never was. The price
 // is memory for one unit ([Config.MaxUnit] bounds it). Who needs every event or

@@ -76,7 +76,7 @@ func TestChangesOfAnEmptyRangeBegin(t *testing.T) {
 			if ch.View.Revision() < rev {
 				t.Errorf("the first change is at revision %d", ch.View.Revision())
 			}
-			if err := m.WaitFor(deadline(t), cluster.Put("/elsewhere", "y")); err != nil { // progress alone is no change
+			if err := m.WaitFor(deadline(t), cluster.At(cluster.Put("/elsewhere", "y"))); err != nil { // progress alone is no change
 				t.Fatal(err)
 			}
 			cluster.Put("/demo/a", "1")

@@ -79,10 +79,11 @@ func (e *RefusedError) Error() string {
 }
 
 var (
-	// ErrLineage says that a revision or token belongs to another history:
-	// etcd was restored from a backup, or replaced. Nothing learned before
-	// holds. A watch ends with it only if it was started with [WithoutSync].
-	ErrLineage = errors.New("the revision belongs to another history of etcd (restored or replaced): " +
+	// ErrLineage says that a position, be it a revision or a token, belongs to
+	// another history: etcd was restored from a backup or replaced, or another
+	// cluster issued it. Nothing learned before holds. A watch ends with it only if
+	// it was started with [WithoutSync].
+	ErrLineage = errors.New("the position belongs to another history of etcd (restored or replaced, or of another cluster): " +
 		"forget what you know and read the state again (client.WithState)")
 	// ErrInvalid says that a request was wrong; the error says how. Trying
 	// again does not help.
@@ -116,5 +117,6 @@ var (
 	errRefused  = errors.New("connection refused or broken")
 	errSlow     = errors.New("node did not answer in time")
 	errLags     = errors.New("node has not caught up to the list's revision")
+	errForeign  = errors.New("node belongs to another cluster")
 	errBehind   = errors.New("node has not caught up to where the watch is")
 )

@@ -29,7 +29,7 @@ func Example() {
 	}
 	defer c.Close()
 
-	rev, err := c.Put(ctx, "/demo/a", []byte("hello"))
+	at, err := c.Put(ctx, "/demo/a", []byte("hello"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(rev), client.WithPrevKV())
+	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(at.Revision), client.WithPrevKV())
 	defer w.Close()
 	for u, err := range w.Updates() {
 		if err != nil {
@@ -121,11 +121,11 @@ func ExampleClient_Mirror() {
 	m := c.Mirror(ctx, client.Prefix("/demo/"))
 	defer m.Close()
 	<-m.Ready()
-	rev, err := c.Put(ctx, "/demo/a", []byte("hello"))
+	at, err := c.Put(ctx, "/demo/a", []byte("hello"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := m.WaitFor(ctx, rev); err != nil { // read your own write
+	if err := m.WaitFor(ctx, at); err != nil { // read your own write
 		log.Fatal(err)
 	}
 	kv, ok := m.Get("/demo/a")

@@ -64,13 +64,7 @@ func (c *Client) follow() {
 // open lets those go that wait for the first map.
 func (c *Client) open() {
 	close(c.first)
-	c.mu.Lock()
-	watchers := make([]*Watcher, 0, len(c.watchers))
-	for w := range c.watchers {
-		watchers = append(watchers, w)
-	}
-	c.mu.Unlock()
-	for _, w := range watchers {
+	for _, w := range c.living() {
 		w.place()
 	}
 }
@@ -85,6 +79,7 @@ func (c *Client) followAt(addr string, got func()) error {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	cluster := pb.NewClusterServiceClient(n.conn)
+	defer c.following(nil)
 
 	var heard atomic.Int64 // ns since c.born; 0: nothing yet
 	var g sync.WaitGroup
@@ -123,13 +118,17 @@ func (c *Client) followAt(addr string, got func()) error {
 		if r, err = stream.Recv(); err == nil {
 			heard.Store(int64(time.Since(c.born)))
 			c.learn(topologyFrom(r))
+			c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
 			c.praise(addr)
 			got()
 		}
 	}
-	if errors.Is(context.Cause(ctx), errSilent) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errSilent):
 		c.drop(n)
 		return fmt.Errorf("%s: %w", addr, errSilent)
+	case errors.Is(cause, errForeign):
+		return fmt.Errorf("%s: %w than others", addr, errForeign)
 	}
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
 }
@@ -143,4 +142,46 @@ func (c *Client) learn(t *topology) {
 	}
 	c.topology.Store(t)
 	c.forget(t)
+	if old == nil || old.shards.ClusterID != t.shards.ClusterID {
+		c.regroup(t.shards.ClusterID)
+	}
+}
+
+// regroup has all watches leave nodes of other clusters. They resume with their
+// positions, which say that they are of another cluster.
+func (c *Client) regroup(cluster string) {
+	watchers := c.living()
+	for _, w := range watchers {
+		w.follow(cluster, herd(len(watchers)))
+	}
+}
+
+// following keeps what has the map followed at another node; nil: it is followed
+// nowhere.
+func (c *Client) following(unfollow func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unfollow = unfollow
+}
+
+// doubt has the map followed at another node, if it is still t: a node has turned
+// out to be of another cluster.
+func (c *Client) doubt(t *topology) {
+	c.mu.Lock()
+	unfollow := c.unfollow
+	c.mu.Unlock()
+	if c.topology.Load() == t && unfollow != nil {
+		unfollow()
+	}
+}
+
+// living returns the watchers that have not ended.
+func (c *Client) living() []*Watcher {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	watchers := make([]*Watcher, 0, len(c.watchers))
+	for w := range c.watchers {
+		watchers = append(watchers, w)
+	}
+	return watchers
 }

@@ -16,12 +16,16 @@ type GetResult struct {
 	KV *KeyValue
 	// Revision is that at which the key was read.
 	Revision int64
-	// Lineage is the history the revision belongs to.
+	// Lineage is the history the revision belongs to, as Cluster counts it.
 	Lineage uint64
+	Cluster string
 	// FreshAt is a time at which etcd had nothing newer; the zero time: not
 	// known, or a revision was asked for.
 	FreshAt time.Time
 }
+
+// Position returns Revision with the history it belongs to.
+func (r *GetResult) Position() Position { return Position{r.Cluster, r.Lineage, r.Revision} }
 
 // Get reads one key. A key that does not exist is no error. It tries one node
 // after the other for Config.RetryFor, then fails with [ErrUnavailable].
@@ -34,7 +38,7 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 	for _, opt := range opts {
 		opt(&o)
 	}
-	req := &pb.GetRequest{Key: []byte(key), Revision: o.revision, Consistency: o.consistency()}
+	req := &pb.GetRequest{Key: []byte(key), Revision: o.revision, Consistency: o.consistency(), ClusterId: o.history.cluster, Lineage: o.history.lineage}
 	if o.maxStaleness > 0 {
 		req.MaxStaleness = durationpb.New(o.maxStaleness)
 	}
@@ -44,7 +48,10 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 		if err != nil {
 			return err //nolint:wrapcheck // judged and wrapped by read
 		}
-		out = GetResult{Revision: resp.GetRevision(), Lineage: resp.GetLineage()}
+		out = GetResult{Revision: resp.GetRevision(), Lineage: resp.GetLineage(), Cluster: resp.GetClusterId()}
+		if !o.history.fits(out.Position().history()) {
+			return ErrLineage
+		}
 		if age := resp.GetAge(); age != nil {
 			out.FreshAt = time.Now().Add(-age.AsDuration())
 		}

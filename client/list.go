@@ -20,9 +20,8 @@ type Listing struct {
 	rng Range
 	o   readOptions
 
-	revision int64
-	lineage  uint64
-	last     string // the last key yielded; "": none
+	at       Position // its revision is 0 before the first answer
+	last     string   // the last key yielded; "": none
 	nextPage []byte
 	deleted  [][]byte
 	freshAt  time.Time
@@ -42,10 +41,10 @@ func (c *Client) List(ctx context.Context, r Range, opts ...ReadOption) *Listing
 
 // Revision returns the revision of the list; 0 before the first key, or the
 // end, has arrived.
-func (l *Listing) Revision() int64 { return l.revision }
+func (l *Listing) Revision() int64 { return l.at.Revision }
 
-// Lineage returns the history the revision belongs to.
-func (l *Listing) Lineage() uint64 { return l.lineage }
+// Position returns [Listing.Revision] with the history it belongs to.
+func (l *Listing) Position() Position { return l.at }
 
 // NextPage returns what [Page] needs to go on, once [Listing.All] has ended
 // and [Limit] cut the list; nil when there is nothing more.
@@ -97,7 +96,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 		switch {
 		case err == nil || errors.Is(err, errStop):
 			return nil
-		case l.revision != 0 && errors.As(judge(err).err, &future):
+		case l.at.Revision != 0 && errors.As(judge(err).err, &future):
 			// The list was there at another node: this one lags.
 			err = errLags
 		}
@@ -122,7 +121,7 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 	}
 	var changed []KeyValue
 	if l.deleted = nil; l.o.changes { // nothing has been yielded yet
-		l.revision, l.lineage = 0, 0
+		l.at = Position{}
 	}
 	l.c.lists.Add(1)
 	stream, err := pb.NewCacheServiceClient(n.conn).List(ctx, l.request())
@@ -144,13 +143,15 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 		}
 		patience.Stop()
 		a.worked()
-		if l.revision == 0 {
-			l.revision, l.lineage = r.GetRevision(), r.GetLineage()
-		} else if r.GetRevision() != l.revision || r.GetLineage() != l.lineage {
-			return fmt.Errorf("%w: began at revision %d, went on at %d", ErrLineage, l.revision, r.GetRevision())
+		at := Position{r.GetClusterId(), r.GetLineage(), r.GetRevision()}
+		if l.at.Revision == 0 {
+			l.at = at
 		}
-		if l.o.changes && l.o.lineage != 0 && l.o.lineage != l.lineage {
-			return fmt.Errorf("changed since revision %d: %w", l.o.since, ErrLineage)
+		switch h := l.o.history; {
+		case at != l.at:
+			return fmt.Errorf("%w: began at %v, went on at %v", ErrLineage, l.at, at)
+		case !h.fits(at.history()):
+			return fmt.Errorf("%w: asked for lineage %d of cluster %s, got %v", ErrLineage, h.lineage, h.cluster, at)
 		}
 		l.nextPage = r.GetNextPageToken()
 		if age := r.GetAge(); age != nil {
@@ -184,17 +185,21 @@ func (l *Listing) request() *pb.ListRequest {
 	req := &pb.ListRequest{
 		Consistency: l.o.consistency(), Revision: l.o.revision,
 		Limit: l.o.limit, PageToken: l.o.page, KeysOnly: l.o.keysOnly, ChangedSince: l.o.since,
+		ClusterId: l.o.history.cluster, Lineage: l.o.history.lineage,
 	}
 	if l.o.maxStaleness > 0 {
 		req.MaxStaleness = durationpb.New(l.o.maxStaleness)
 	}
-	if l.revision != 0 && l.o.page == nil {
-		req.Revision = l.revision
+	if l.at.Revision != 0 { // what is missing is of the same history
+		req.ClusterId, req.Lineage = l.at.Cluster, l.at.Lineage
+	}
+	if l.at.Revision != 0 && l.o.page == nil {
+		req.Revision = l.at.Revision
 		req.Consistency, req.MaxStaleness = pb.Consistency_CONSISTENCY_UNSPECIFIED, nil
 	}
 	if l.last != "" && l.o.limit == 0 {
 		r.Start = l.last + "\x00"
-		req.Revision, req.PageToken = l.revision, nil
+		req.Revision, req.PageToken = l.at.Revision, nil
 	}
 	req.Key, req.RangeEnd = r.wire()
 	return req

@@ -35,7 +35,7 @@ type Mirror struct {
 type View struct {
 	root     *tree
 	revision int64
-	lineage  uint64
+	history
 }
 
 // Mirror starts a mirror of a range. Close it, or end ctx, when done. Of the
@@ -133,8 +133,8 @@ func (v View) Len() int { return v.root.len() }
 // Revision returns the revision of the content.
 func (v View) Revision() int64 { return v.revision }
 
-// Lineage returns the history the revision belongs to.
-func (v View) Lineage() uint64 { return v.lineage }
+// Position returns the revision with the history it belongs to.
+func (v View) Position() Position { return Position{v.cluster, v.lineage, v.revision} }
 
 // held says that it is the content of a mirror that holds the state.
 func (v View) held() bool { return v.revision > 0 }
@@ -146,25 +146,47 @@ func (m *Mirror) Changed() <-chan struct{} {
 	return changed
 }
 
-// WaitFor waits until the mirror has everything up to revision, which it asks
-// for at short intervals while the range is quiet. After a Put returned
-// revision, the mirror shows it. It fails when ctx ends, or the mirror.
-func (m *Mirror) WaitFor(ctx context.Context, revision int64) error {
-	ask := time.NewTicker(100 * time.Millisecond)
+// progressEvery is how often WaitFor asks for progress while the range is quiet.
+const progressEvery = 100 * time.Millisecond
+
+// WaitFor waits until the mirror has everything up to a position: after a Put
+// returned it, the mirror shows that. It fails when ctx ends, or the mirror, and
+// with [ErrLineage] when the mirror has gone on to another history: what was written
+// then may be lost. A position without a history is compared by its revision alone.
+func (m *Mirror) WaitFor(ctx context.Context, p Position) error {
+	ask := time.NewTicker(progressEvery)
 	defer ask.Stop()
+	failed := func(at Position, err error) error {
+		return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.rng, p, at, err)
+	}
+	var looked time.Time
 	for {
 		v, changed := m.now()
-		if v.revision >= revision {
-			return nil
+		at := v.Position()
+		switch {
+		case p.history().fits(at.history()):
+			if at.Revision >= p.Revision {
+				return nil
+			}
+		case at.Revision == 0: // nothing has arrived yet
+		case p.Cluster == "" || p.Cluster == at.Cluster:
+			if p.Lineage < at.Lineage {
+				return failed(at, ErrLineage)
+			}
+		case time.Since(looked) >= progressEvery:
+			looked = time.Now()
+			if cluster, err := m.w.c.clusterNow(ctx, m.rng); err == nil && cluster != p.Cluster {
+				return failed(at, ErrLineage)
+			} // else the mirror is about to change over
 		}
 		m.w.RequestProgress()
 		select {
 		case <-changed:
 		case <-ask.C:
 		case <-m.done:
-			return fmt.Errorf("mirror %v: wait for revision %d: %w", m.rng, revision, m.Err())
+			return failed(at, m.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("mirror %v: wait for revision %d, it is at %d: %w", m.rng, revision, v.revision, context.Cause(ctx))
+			return failed(at, context.Cause(ctx))
 		}
 	}
 }
@@ -283,7 +305,7 @@ func (h hasher) apply(v View, u *Update) View {
 		v.root = h.replace(v.root, u.KVs)
 	case KindProgress:
 	}
-	v.revision, v.lineage = u.Revision, u.Lineage
+	v.revision, v.history = u.Revision, u.Position().history()
 	return v
 }
 

@@ -37,11 +37,11 @@ func TestMirrorFollows(t *testing.T) {
 	if kv, ok := m.Get("/demo/b"); !ok || string(kv.Value) != "2" {
 		t.Errorf("own write: %+v, %v", kv, ok)
 	}
-	rev = cluster.Put("/elsewhere", "x") // progress alone
+	rev = cluster.At(cluster.Put("/elsewhere", "x")) // progress alone
 	if err := m.WaitFor(deadline(t), rev); err != nil {
 		t.Fatal(err)
 	}
-	rev = cluster.Delete("/demo/a")
+	rev = cluster.At(cluster.Delete("/demo/a"))
 	if err := m.WaitFor(deadline(t), rev); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestMirrorIsAtomic(t *testing.T) {
 			cluster.Nodes()[i/50%3].CutAfter(2)
 		}
 	}
-	if err := m.WaitFor(deadline(t), rev); err != nil {
+	if err := m.WaitFor(deadline(t), cluster.At(rev)); err != nil {
 		t.Error(err)
 	}
 	close(stop)
@@ -158,7 +158,7 @@ func TestMirrorGoesOnWithAUnit(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the mirror is there", func() bool {
-				return m.View().Lineage() == cluster.Lineage() && m.Revision() == cluster.Revision()
+				return m.View().Position().Lineage == cluster.Lineage() && m.Revision() == cluster.Revision()
 			})
 			rev := cluster.Put("/demo/last", "x")
 			eventually(t, "goes on", func() bool { return m.Revision() == rev })

@@ -11,7 +11,8 @@ type WatchOption func(*watchOptions)
 
 type watchOptions struct {
 	from     int64
-	lineage  uint64
+	history  history
+	behind   bool // from follows from a position
 	token    []byte
 	state    bool
 	noSync   bool
@@ -34,7 +35,9 @@ func (o *watchOptions) validate() error {
 	if n > 1 {
 		errs = append(errs, fmt.Errorf("%w: FromRevision, FromToken and WithState exclude each other", ErrInvalid))
 	}
-	if o.from < 0 {
+	if o.behind && o.from <= 1 {
+		errs = append(errs, fmt.Errorf("%w: FromPosition needs a revision, %d is none: the watch had not started", ErrInvalid, o.from-1))
+	} else if o.from < 0 {
 		errs = append(errs, fmt.Errorf("%w: start revision %d is negative", ErrInvalid, o.from))
 	}
 	if o.conflate != 0 && (o.conflate < 10*time.Millisecond || o.conflate > time.Hour) {
@@ -54,18 +57,23 @@ func (o *watchOptions) validate() error {
 
 // FromRevision starts at a revision, which is the first one delivered. It may
 // lie in the future. Without it, and without [WithState] or [FromToken], a
-// watch starts at the revision etcd has when the request arrives.
+// watch starts at the revision etcd has when the request arrives. It does not say
+// which history the revision belongs to, and no node checks it: to resume, use
+// [FromPosition] or [FromToken].
 func FromRevision(revision int64) WatchOption { return func(o *watchOptions) { o.from = revision } }
 
-// WithLineage, with [FromRevision], names the history in which the revision
-// was learned (of an [Update], a [Listing] or a [GetResult]): if etcd has
-// another one by now, the watch begins with a resync ([WithoutSync]: it ends
-// with [ErrLineage]).
-func WithLineage(lineage uint64) WatchOption { return func(o *watchOptions) { o.lineage = lineage } }
+// FromPosition resumes after a position, of an [Update], a [Listing] or a
+// [GetResult]: the next revision is the first one delivered. If the history is
+// another one by now, because etcd was restored or another cluster answers, the
+// watch begins with a resync ([WithoutSync]: it ends with [ErrLineage]).
+func FromPosition(p Position) WatchOption {
+	return func(o *watchOptions) { o.from, o.history, o.behind = p.Revision+1, p.history(), true }
+}
 
-// FromToken goes on behind a position that [Watcher.Token] gave out, for the same
-// range of the same cluster. A token that was cut, forged, or made for another
-// range or cluster ends the watch with [ErrInvalid], and the error says which.
+// FromToken resumes after a position that [Watcher.Token] gave out, for the same
+// range. The token of another history is taken as [FromPosition] takes a position.
+// A token that was cut, forged, or made for another range ends the watch with
+// [ErrInvalid], and the error says which.
 func FromToken(token []byte) WatchOption {
 	return func(o *watchOptions) { o.token = append([]byte{}, token...) } // none is a bad one, too
 }
@@ -127,10 +135,10 @@ type readOptions struct {
 	keysOnly     bool
 	changes      bool
 	since        int64
-	lineage      uint64
+	history      history
 }
 
-// AtRevision reads at an exact revision. Older revisions are kept for a short
+// AtRevision reads at an exact revision, of whatever history. Older revisions are kept for a short
 // time only: [*CompactedError] says how far back.
 func AtRevision(revision int64) ReadOption { return func(o *readOptions) { o.revision = revision } }
 
@@ -152,12 +160,17 @@ func Page(token []byte) ReadOption { return func(o *readOptions) { o.page = toke
 // KeysOnly leaves the values out of a list. [Client.Get] ignores it.
 func KeysOnly() ReadOption { return func(o *readOptions) { o.keysOnly = true } }
 
-// ChangedSince lists the keys that have changed behind a revision, and
-// [Listing.Deleted] those that were deleted. The revision belongs to lineage (0:
-// not checked): when etcd has another one by now the list fails with
-// [ErrLineage]. It fails with [*CompactedError] when nobody knows any more what
+// AtPosition is [AtRevision] for a revision whose history is known: when that is
+// another one by now the read fails with [ErrLineage].
+func AtPosition(p Position) ReadOption {
+	return func(o *readOptions) { o.revision, o.history = p.Revision, p.history() }
+}
+
+// ChangedSince lists the keys that have changed after a position, and
+// [Listing.Deleted] those that were deleted. When the history is another one by
+// now the list fails with [ErrLineage]. It fails with [*CompactedError] when nobody knows any more what
 // was deleted; its floor less one is the oldest revision that will do. It excludes
 // [Limit], [Page] and [KeysOnly]. [Client.Get] ignores it.
-func ChangedSince(revision int64, lineage uint64) ReadOption {
-	return func(o *readOptions) { o.changes, o.since, o.lineage = true, revision, lineage }
+func ChangedSince(p Position) ReadOption {
+	return func(o *readOptions) { o.changes, o.since, o.history = true, p.Revision, p.history() }
 }

@@ -278,7 +278,7 @@ func TestAssembler(t *testing.T) {
 	next := &pb.WatchResponse{}     // stands for: the stream breaks, another node starts the watch
 	restored := &pb.WatchResponse{} // the same, and that node follows a later history
 	lags := &pb.WatchResponse{}     // the same, and that node follows the first history
-	at10 := assembler{positioned: true, position: 10, lineage: 1}
+	at10 := assembler{positioned: true, position: 10, history: history{lineage: 1}}
 	for name, c := range map[string]struct {
 		a    assembler
 		in   []*pb.WatchResponse
@@ -304,7 +304,7 @@ func TestAssembler(t *testing.T) {
 		"a future start":                  {assembler{positioned: true, position: 99}, []*pb.WatchResponse{progress(50), events(60, false, "a"), events(100, false, "a")}, "batch@100/1 ask 101"},
 		"a start that skips":              {assembler{noSync: true, positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
 		"a start that skips, and no unit": {assembler{positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken ask 6"},
-		"another lineage, and no unit":    {assembler{noSync: true, positioned: true, position: 50, lineage: 9}, nil, "lineage ask 51"},
+		"another lineage, and no unit":    {assembler{noSync: true, positioned: true, position: 50, history: history{lineage: 9}}, nil, "lineage ask 51"},
 
 		"a delta":                  {at10, []*pb.WatchResponse{unit(10, 20, "b -c a"), events(20, false, "a"), events(21, false, "a")}, "delta@10-20/2-1 batch@21/1 ask 22"},
 		"a delta in parts":         {at10, []*pb.WatchResponse{unit(10, 20, "b", first), unit(0, 20, "a -d", middle), progress(15), unit(0, 20, "-c", last)}, "delta@10-20/2-2 ask 21"},
@@ -344,7 +344,7 @@ func TestAssembler(t *testing.T) {
 		"another lineage by delta":        {at10, []*pb.WatchResponse{restored, unit(10, 20, "a")}, "ask 11 broken ask 11"},
 		"a node that lags behind it":      {at10, []*pb.WatchResponse{restored, unit(0, 7, "a", resync), lags, unit(0, 20, "a", resync)}, "ask 11 resync@7/1 ask 8 behind broken ask 8"},
 
-		"a lineage from elsewhere": {assembler{positioned: true, position: 10, lineage: 9}, []*pb.WatchResponse{unit(0, 7, "a", resync)}, "resync@7/1 ask 8"},
+		"a lineage from elsewhere": {assembler{positioned: true, position: 10, history: history{lineage: 9}}, []*pb.WatchResponse{unit(0, 7, "a", resync)}, "resync@7/1 ask 8"},
 
 		"a token":                   {assembler{token: []byte("t")}, []*pb.WatchResponse{next, events(11, false, "a")}, "ask token batch@11/1 ask 12"},
 		"a token, then a delta":     {assembler{token: []byte("t")}, []*pb.WatchResponse{unit(10, 20, "a", first), next, unit(10, 25, "b")}, "ask token delta@10-25/1-0 ask 26"},

@@ -197,7 +197,7 @@ func TestRandomFaults(t *testing.T) {
 		resumes += f.w.Stats().Resumes
 	}
 	t.Logf("%d watchers, %d revisions, %d resumes", len(followers), end, resumes)
-	if err := mirror.WaitFor(ctx, end); err != nil {
+	if err := mirror.WaitFor(ctx, cluster.At(end)); err != nil {
 		t.Fatal(err)
 	}
 	checkView(t, cluster, mirror.View(), client.Range{})

@@ -27,9 +27,9 @@ func keysOf(t testing.TB, l *client.Listing) []string {
 func TestGet(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
-	rev, err := c.Put(t.Context(), "/demo/a", []byte("1"))
-	if err != nil || rev != 2 {
-		t.Fatalf("put: %d, %v", rev, err)
+	at, err := c.Put(t.Context(), "/demo/a", []byte("1"))
+	if err != nil || at != cluster.At(2) {
+		t.Fatalf("put: %v, %v", at, err)
 	}
 	cluster.Put("/demo/a", "2")
 	for _, o := range []struct {
@@ -161,7 +161,7 @@ func TestListAtANodeThatLags(t *testing.T) {
 			})
 		}
 	}
-	if n != 4 || l.Revision() != 5 || l.Lineage() != 1 {
+	if n != 4 || l.Revision() != 5 || l.Position() != cluster.At(5) {
 		t.Errorf("%d keys at %d", n, l.Revision())
 	}
 }

@@ -9,7 +9,7 @@ import (
 // token writes a position as nodes do (CreateWatch.resume_token), who check it:
 // a version, a kind, a checksum over all else, what cluster and what range it
 // belongs to, lineage, and revision.
-func token(clusterID string, r Range, lineage uint64, revision int64) []byte {
+func token(r Range, at Position) []byte {
 	var sum xxhash.Digest
 	sum.Reset()
 	_, _ = sum.WriteString(r.Start)
@@ -17,10 +17,10 @@ func token(clusterID string, r Range, lineage uint64, revision int64) []byte {
 	_, _ = sum.WriteString(r.End)
 	b := append(make([]byte, 0, 48), 1, 'r')
 	b = append(b, make([]byte, 8)...)
-	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64String(clusterID))
+	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64String(at.Cluster))
 	b = binary.BigEndian.AppendUint64(b, sum.Sum64())
-	b = binary.AppendUvarint(b, lineage)
-	b = binary.AppendUvarint(b, uint64(revision)) //nolint:gosec // not negative
+	b = binary.AppendUvarint(b, at.Lineage)
+	b = binary.AppendUvarint(b, uint64(at.Revision)) //nolint:gosec // not negative
 	sum.Reset()
 	_, _ = sum.Write(b[:2])
 	_, _ = sum.Write(b[10:])

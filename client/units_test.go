@@ -125,7 +125,7 @@ func TestRandomUnits(t *testing.T) {
 			opts = append(opts, client.WithState())
 		case 1:
 			h.begin(lineage, 1+rng.Int64N(cluster.Revision()))
-			opts = append(opts, client.FromRevision(h.revision+1), client.WithLineage(lineage))
+			opts = append(opts, client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: lineage, Revision: h.revision}))
 		}
 		if rng.IntN(3) == 0 {
 			opts = append(opts, client.WithConflation(20*time.Millisecond))
@@ -187,8 +187,8 @@ func TestRandomUnits(t *testing.T) {
 					delete(told, string(e.KV.Key))
 				}
 			}
-			if want := mirrored.at(ch.View.Lineage(), ch.View.Revision()); !maps.Equal(told, want) {
-				failed <- fmt.Errorf("changes at %d of lineage %d add up to %v, want %v", ch.View.Revision(), ch.View.Lineage(), told, want)
+			if want := mirrored.at(ch.View.Position().Lineage, ch.View.Revision()); !maps.Equal(told, want) {
+				failed <- fmt.Errorf("changes at %d of lineage %d add up to %v, want %v", ch.View.Revision(), ch.View.Position().Lineage, told, want)
 				return
 			}
 		}
@@ -253,7 +253,7 @@ func TestRandomUnits(t *testing.T) {
 	end, endLineage = last, cluster.Lineage()
 	mu.Unlock()
 	eventually(t, "the mirror is there", func() bool {
-		return mirror.View().Lineage() == cluster.Lineage() && mirror.Revision() >= last
+		return mirror.View().Position().Lineage == cluster.Lineage() && mirror.Revision() >= last
 	})
 	checkView(t, cluster, mirror.View(), client.Range{})
 	_ = mirror.Close()
@@ -369,7 +369,7 @@ func TestListOfWhatHasChanged(t *testing.T) {
 	for _, n := range cluster.Nodes()[:2] {
 		n.CutAfter(2) // in its middle: nothing is yielded twice
 	}
-	l := c.List(deadline(t), demo, client.ChangedSince(since, 1))
+	l := c.List(deadline(t), demo, client.ChangedSince(cluster.At(since)))
 	got := map[string]string{}
 	for kv, err := range l.All() {
 		if err != nil {
@@ -396,14 +396,14 @@ func TestListOfWhatHasChanged(t *testing.T) {
 		}
 	}
 	invalid := func(err error) bool { return errors.Is(err, client.ErrInvalid) }
-	fails("a limit", invalid, client.ChangedSince(since, 0), client.Limit(3))
-	fails("since nothing", invalid, client.ChangedSince(0, 0))
-	fails("another history", func(err error) bool { return errors.Is(err, client.ErrLineage) }, client.ChangedSince(since, 7))
+	fails("a limit", invalid, client.ChangedSince(client.Position{Revision: since}), client.Limit(3))
+	fails("since nothing", invalid, client.ChangedSince(client.Position{}))
+	fails("another history", func(err error) bool { return errors.Is(err, client.ErrLineage) }, client.ChangedSince(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: since}))
 	cluster.ForgetDeletes(since + 2)
 	fails("too old", func(err error) bool {
 		var compacted *client.CompactedError
 		return errors.As(err, &compacted) && compacted.Floor == since+2
-	}, client.ChangedSince(since, 1))
+	}, client.ChangedSince(cluster.At(since)))
 }
 
 // A position outlives the process, the nodes, the window and the history; one
@@ -463,38 +463,5 @@ func TestTokens(t *testing.T) {
 		if _, err := next(c.r, c.token); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", what, err)
 		}
-	}
-}
-
-// A cluster that was founded anew behind the same addresses counts its lineages
-// from 1 again: what was known of the old one is not taken for its own.
-func TestAnotherClusterAnswers(t *testing.T) {
-	cluster := start(t, clienttest.Config{Nodes: 1})
-	for range 5 {
-		cluster.Put("/demo/a", "x")
-	}
-	cluster.Restore(4)
-	c := connect(t, cluster)
-	w := c.Watch(t.Context(), demo, client.WithState())
-	strict := c.Watch(t.Context(), demo, client.WithoutSync())
-	waitStarted(t, strict)
-	if u, err := w.Next(deadline(t)); err != nil || u.Lineage != 2 {
-		t.Fatalf("got %+v, %v", u, err)
-	}
-	token := w.Token()
-	cluster.Nodes()[0].Kill()
-	cluster.Found("another")
-	rev := cluster.Delete("/demo/a")
-	if err := cluster.Nodes()[0].Restart(); err != nil {
-		t.Fatal(err)
-	}
-	if u, err := w.Next(deadline(t)); err != nil || u.Kind != client.KindResync || u.Lineage != 1 || u.Revision != rev || len(u.KVs) != 0 {
-		t.Errorf("got %+v, %v", u, err)
-	}
-	if u, err := strict.Next(deadline(t)); !errors.Is(err, client.ErrLineage) {
-		t.Errorf("got %+v, %v", u, err)
-	}
-	if _, err := c.Watch(t.Context(), demo, client.FromToken(token)).Next(deadline(t)); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "another cluster") {
-		t.Errorf("its token: %v", err)
 	}
 }

@@ -20,8 +20,9 @@ const (
 	// are the keys that have changed since, as they are at Revision, and Deleted
 	// those that do not exist and may have existed.
 	KindDelta
-	// KindResync: nobody knows what has changed, or etcd has another history by
-	// now, and then Lineage is another one and Revision may be lower than before.
+	// KindResync: no node knows what has changed, or the history is another one:
+	// etcd was restored, or another cluster answers. Then Lineage or Cluster is
+	// another one, and Revision may be lower than before.
 	// KVs are all keys of the range at Revision: what was known of any other key
 	// no longer holds.
 	KindResync
@@ -51,7 +52,7 @@ func (k UpdateKind) String() string {
 // Update is one step of a watch, always whole: a unit (a state, delta, resync
 // or conflated one) is handed out when its last key has arrived, so that none
 // is ever seen torn, whatever happens to nodes in its middle. Revisions strictly
-// increase from each to the next within one lineage. Its contents are shared, with
+// increase from each to the next within one lineage of one cluster. Its contents are shared, with
 // other watchers of the client, too: do not change them. Appending to them is
 // safe.
 type Update struct {
@@ -60,8 +61,9 @@ type Update struct {
 	Revision int64
 	// From is where it stood before; only in a delta and a conflated unit.
 	From int64
-	// Lineage is the history that Revision belongs to.
+	// Lineage is the history that Revision belongs to, as Cluster counts it.
 	Lineage uint64
+	Cluster string
 	// Events is set in a batch, and not empty.
 	Events []Event
 	// KVs are the keys of a unit, in key order; there may be none.
@@ -73,6 +75,9 @@ type Update struct {
 	// the watcher has is not older than that. The zero time: not known.
 	FreshAt time.Time
 }
+
+// Position returns where the watcher stands after the update.
+func (u *Update) Position() Position { return Position{u.Cluster, u.Lineage, u.Revision} }
 
 // size returns the bytes the update holds.
 func (u *Update) size() int {

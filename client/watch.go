@@ -36,7 +36,6 @@ type Watcher struct {
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was loaded anew has less than others.
 	floors   map[string]int64
-	cluster  string    // whose revisions they are; "": not known
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
 	lastErr  error     // why the last attempt failed; nil while a node serves it
@@ -62,7 +61,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	}
 	w.asm = assembler{
 		rng: r, prevKV: w.opts.prevKV, noSync: w.opts.noSync, conflate: w.opts.conflate, maxStaleness: w.opts.maxStale,
-		maxUnit: c.cfg.MaxUnit, wantState: w.opts.state, token: w.opts.token, lineage: w.opts.lineage,
+		maxUnit: c.cfg.MaxUnit, wantState: w.opts.state, token: w.opts.token, history: w.opts.history,
 	}
 	if w.opts.from > 0 {
 		w.asm.positioned, w.asm.position = true, w.opts.from-1
@@ -133,7 +132,7 @@ func (w *Watcher) take() (Update, bool, error) {
 	w.queue[0] = Update{} // lets go of its bytes
 	w.queue = w.queue[1:]
 	w.bytes -= u.size()
-	w.read = Update{Revision: u.Revision, Lineage: u.Lineage}
+	w.read = Update{Revision: u.Revision, Lineage: u.Lineage, Cluster: u.Cluster}
 	again := w.paused && len(w.queue) == 0
 	if again {
 		w.paused = false
@@ -170,42 +169,40 @@ func (w *Watcher) Err() error {
 func (w *Watcher) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	revision, _ := w.positionLocked()
-	return revision
+	return w.positionLocked().Revision
 }
 
-// Lineage returns the history that [Watcher.Revision] belongs to; 0 when the
-// watch has not started.
-func (w *Watcher) Lineage() uint64 {
+// Position returns [Watcher.Revision] with the history it belongs to; the zero
+// one when the watch has not started.
+func (w *Watcher) Position() Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, lineage := w.positionLocked()
-	return lineage
+	return w.positionLocked()
 }
 
 // Token returns the consumer's position for [FromToken], which goes on behind it
 // in another process, too, and after the cluster was restarted. It is about what
 // [Watcher.Next] has returned: keep it once that is dealt with. It holds for this
-// range in this cluster, and is no secret. Nil while the watch has not started.
+// range, and is no secret. Nil while the watch has not started.
 func (w *Watcher) Token() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	revision, lineage := w.positionLocked()
+	at := w.positionLocked()
 	if w.asm.token != nil && w.read.Revision == 0 {
 		return w.asm.token // nothing has been read behind it
 	}
-	if lineage == 0 || w.cluster == "" {
+	if at.Lineage == 0 {
 		return nil
 	}
-	return token(w.cluster, rangeFromWire(w.asm.rng.wire()), lineage, revision)
+	return token(rangeFromWire(w.asm.rng.wire()), at)
 }
 
 // positionLocked returns how far the consumer is, and in which history.
-func (w *Watcher) positionLocked() (int64, uint64) {
+func (w *Watcher) positionLocked() Position {
 	if len(w.queue) == 0 && w.asm.positioned {
-		return w.asm.position, w.asm.lineage
+		return Position{w.asm.cluster, w.asm.lineage, w.asm.position}
 	}
-	return w.read.Revision, w.read.Lineage
+	return w.read.Position()
 }
 
 // WatcherStats are a watcher's figures.

@@ -37,6 +37,11 @@ func (w *Watcher) handle(s *stream, id int64, r *response) {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) *Resume {
+	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != c.GetClusterId() {
+		w.c.doubt(t) // the node was rebuilt, or the map's was
+		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.ClusterID))
+		return nil
+	}
 	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
 	if err := w.asm.start(c); err != nil {
 		if errors.Is(err, ErrLineage) {
@@ -63,7 +68,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	}
 	w.nodeName, w.reason, w.lastErr = name, nil, nil
 	if fresh {
-		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage})
+		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage, Cluster: w.asm.cluster})
 	}
 	return resumed
 }

@@ -25,16 +25,6 @@ func (w *Watcher) placeLocked() {
 	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
 		return
 	}
-	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != w.cluster {
-		if w.cluster != "" && w.asm.noSync {
-			w.endLocked(fmt.Errorf("watch %v: another cluster answers: %w", w.asm.rng, ErrLineage))
-			return
-		}
-		if w.cluster != "" {
-			w.asm.move()
-		}
-		w.cluster = t.shards.ClusterID
-	}
 	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
 	w.hints = nil
 	s, id, err := w.c.join(w, addr)
@@ -103,9 +93,22 @@ func (w *Watcher) lost(s *stream, id int64, v verdict, spread time.Duration) {
 	w.retryLocked(v.after, spread)
 }
 
-// brokenLocked leaves a node that lags, or does not keep to the protocol.
+// follow leaves a node of another cluster than the map's, after spread.
+func (w *Watcher) follow(cluster string, spread time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on == nil || !w.asm.created || w.asm.there.cluster == cluster {
+		return // createdLocked compares what is under way
+	}
+	w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, errForeign), true)
+	w.tried = nil
+	w.retryLocked(0, spread)
+}
+
+// brokenLocked leaves a node that lags, is of another cluster, or does not keep to
+// the protocol.
 func (w *Watcher) brokenLocked(err error) {
-	if !errors.Is(err, errBehind) {
+	if !errors.Is(err, errBehind) && !errors.Is(err, errForeign) {
 		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
 	}
 	w.detachLocked(err, true)
@@ -147,7 +150,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		switch {
 		case w.asm.wantState:
 		case w.asm.noSync:
-			w.endLocked(because(ErrLineage))
+			w.endLocked(because(fmt.Errorf("%w: %s", ErrLineage, e.GetMessage())))
 			return
 		case w.asm.created: // this node has what all are about to ask for
 			addr := w.on.node.addr

@@ -266,7 +266,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	if !strings.Contains(err.Error(), "read the state again") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	if err := next(client.FromRevision(6), client.WithLineage(7), client.WithoutSync()); !errors.Is(err, client.ErrLineage) {
+	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutSync()); !errors.Is(err, client.ErrLineage) {
 		t.Errorf("another lineage: %v", err)
 	}
 	for _, opts := range [][]client.WatchOption{

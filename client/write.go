@@ -5,43 +5,47 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
-// Put writes a key through to etcd and returns the revision of the change. When
-// the node that it was sent to does not confirm it, it fails with
-// [*OutcomeUnknownError]. After any other error nothing was changed.
-func (c *Client) Put(ctx context.Context, key string, value []byte) (int64, error) {
+// Put writes a key through to etcd and returns the position of the change, which
+// [Mirror.WaitFor] takes. When the node that it was sent to does not confirm it, it
+// fails with [*OutcomeUnknownError]. After any other error nothing was changed.
+func (c *Client) Put(ctx context.Context, key string, value []byte) (Position, error) {
 	if err := Key(key).validate(); err != nil {
-		return 0, fmt.Errorf("put: %w", err)
+		return Position{}, fmt.Errorf("put: %w", err)
 	}
-	var revision int64
+	var at Position
 	err := c.write(ctx, Key(key), func(ctx context.Context, kv etcdserverpb.KVClient) error {
-		r, err := kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key), Value: value})
-		revision = r.GetHeader().GetRevision()
+		var header metadata.MD
+		r, err := kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key), Value: value}, grpc.Header(&header))
+		at = positionFrom(header, r.GetHeader().GetRevision())
 		return err //nolint:wrapcheck // wrapped below
 	})
 	if err != nil {
-		return 0, fmt.Errorf("put %q: %w", key, err)
+		return Position{}, fmt.Errorf("put %q: %w", key, err)
 	}
-	return revision, nil
+	return at, nil
 }
 
-// Delete deletes all keys of a range in etcd, in one revision. It returns that
-// revision and how many keys there were. As for errors, see [Client.Put].
-func (c *Client) Delete(ctx context.Context, r Range) (revision, deleted int64, err error) {
+// Delete deletes all keys of a range in etcd, in one revision. It returns its
+// position and how many keys there were. As for errors, see [Client.Put].
+func (c *Client) Delete(ctx context.Context, r Range) (at Position, deleted int64, err error) {
 	if err := r.validate(); err != nil {
-		return 0, 0, fmt.Errorf("delete: %w", err)
+		return Position{}, 0, fmt.Errorf("delete: %w", err)
 	}
 	key, end := r.wire()
 	err = c.write(ctx, r, func(ctx context.Context, kv etcdserverpb.KVClient) error {
-		resp, err := kv.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end})
-		revision, deleted = resp.GetHeader().GetRevision(), resp.GetDeleted()
+		var header metadata.MD
+		resp, err := kv.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end}, grpc.Header(&header))
+		at, deleted = positionFrom(header, resp.GetHeader().GetRevision()), resp.GetDeleted()
 		return err //nolint:wrapcheck // wrapped below
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("delete %v: %w", r, err)
+		return Position{}, 0, fmt.Errorf("delete %v: %w", r, err)
 	}
-	return revision, deleted, nil
+	return at, deleted, nil
 }
 
 // write sends a write to a node whose connection stands. Looking for one, and

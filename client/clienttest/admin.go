@@ -3,9 +3,12 @@ package clienttest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -135,15 +138,21 @@ type kvServer struct {
 	n *Node
 }
 
-func (s *kvServer) Put(_ context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
+// tellHistory tells which history a write belongs to, as nodes do.
+func (s *kvServer) tellHistory(ctx context.Context) {
+	_ = grpc.SetHeader(ctx, metadata.Pairs("shardwatch-cluster", s.n.c.cfg.ID, "shardwatch-lineage", strconv.FormatUint(s.n.c.Lineage(), 10)))
+}
+
+func (s *kvServer) Put(ctx context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
 	if err := s.n.writable(); err != nil {
 		return nil, err
 	}
+	s.tellHistory(ctx)
 	rev := s.n.c.Put(string(r.GetKey()), string(r.GetValue()))
 	return &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{Revision: rev}}, nil
 }
 
-func (s *kvServer) DeleteRange(_ context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error) {
+func (s *kvServer) DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeRequest) (*etcdserverpb.DeleteRangeResponse, error) {
 	if err := s.n.writable(); err != nil {
 		return nil, err
 	}
@@ -151,6 +160,7 @@ func (s *kvServer) DeleteRange(_ context.Context, r *etcdserverpb.DeleteRangeReq
 	if !ok {
 		start, end = "", "\x00"
 	}
+	s.tellHistory(ctx)
 	s.n.c.mu.Lock()
 	var ops []Op
 	for _, kv := range s.n.c.hist.state(s.n.c.hist.revision(), start, end) {

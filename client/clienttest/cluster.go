@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,13 +9,19 @@ import (
 	"sync/atomic"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
 )
 
 // Config says what cluster to make. The zero value of a field stands for its
 // default.
 type Config struct {
-	// Nodes is their number. Default 3.
+	// Nodes is their number. Default: one for each of Addresses, else 3.
 	Nodes int
+	// Addresses are host:port of the first nodes, for a cluster that takes the
+	// place of another one. The others listen on free ports.
+	Addresses []string
+	// ID is the cluster's ID. Default: one that no other cluster has.
+	ID string
 	// Cuts are the keys at which the key space is cut into shards. Default:
 	// one shard.
 	Cuts []string
@@ -25,6 +32,9 @@ type Config struct {
 	// ChunkKeys is how many keys a chunk of a state or list carries at most;
 	// 0: all.
 	ChunkKeys int
+	// Stopped leaves the nodes stopped, with nothing at their addresses, until each
+	// is restarted.
+	Stopped bool
 	// NoUnits makes nodes that know no units but states, as older ones did:
 	// they end watches that allow units as if they did not.
 	NoUnits bool
@@ -56,15 +66,25 @@ type Cluster struct {
 func Start(cfg Config) (*Cluster, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
+		if len(cfg.Addresses) > 0 {
+			cfg.Nodes = len(cfg.Addresses)
+		}
+	}
+	if cfg.ID == "" {
+		cfg.ID = "clienttest-" + rand.Text()
 	}
 	if cfg.Replicas == 0 || cfg.Replicas > cfg.Nodes {
 		cfg.Replicas = cfg.Nodes
 	}
 	c := &Cluster{cfg: cfg, lineage: 1, hist: history{keys: map[string]*pb.KeyValue{}}, changed: make(chan struct{})}
 	for i := range cfg.Nodes {
-		c.nodes = append(c.nodes, &Node{Name: fmt.Sprintf("n%d", i+1), c: c})
+		n := &Node{Name: fmt.Sprintf("n%d", i+1), c: c}
+		if i < len(cfg.Addresses) {
+			n.addr = cfg.Addresses[i]
+		}
+		c.nodes = append(c.nodes, n)
 	}
-	c.shardMap = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: "clienttest", Replicas: int32(cfg.Replicas)}
+	c.shardMap = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: cfg.ID, Replicas: int32(cfg.Replicas)}
 	cuts := append([]string{"\x00"}, cfg.Cuts...)
 	for i, start := range cuts {
 		s := &pb.Shard{Id: uint64(i) + 1, Key: []byte(start), RangeEnd: []byte{0}, Epoch: 1}
@@ -77,6 +97,9 @@ func Start(cfg Config) (*Cluster, error) {
 		c.shardMap.Shards = append(c.shardMap.Shards, s)
 	}
 	for _, n := range c.nodes {
+		if cfg.Stopped {
+			break
+		}
 		if err := n.Restart(); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -176,18 +199,6 @@ func (c *Cluster) historyLocked(lineage uint64) *history {
 	return &c.hist
 }
 
-// Found founds the cluster anew, under another ID: its lineages count from 1
-// again, and its history is what etcd has now. Nodes must not be running.
-func (c *Cluster) Found(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.past, c.lineage = nil, 1
-	m := c.cloneMapLocked()
-	m.ClusterId, m.Lineage = id, 1
-	c.shardMap = m
-	c.broadcastLocked()
-}
-
 // SetReplicas gives a shard to other nodes, by name.
 func (c *Cluster) SetReplicas(shard uint64, names ...string) {
 	c.mu.Lock()
@@ -234,6 +245,14 @@ func (c *Cluster) Deltas() int64 { return c.deltas.Load() }
 
 // Resyncs is documented at Deltas.
 func (c *Cluster) Resyncs() int64 { return c.resyncs.Load() }
+
+// ID returns the cluster's ID.
+func (c *Cluster) ID() string { return c.cfg.ID }
+
+// At returns the position of a revision in the present history.
+func (c *Cluster) At(revision int64) client.Position {
+	return client.Position{Cluster: c.cfg.ID, Lineage: c.Lineage(), Revision: revision}
+}
 
 // Lineage returns the number of the history.
 func (c *Cluster) Lineage() uint64 {

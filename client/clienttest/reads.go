@@ -68,15 +68,27 @@ func (s *cacheServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.GetRespons
 	if !ok {
 		return nil, failure(codes.InvalidArgument, "INVALID_REQUEST", "key is empty", map[string]string{"field": "key"})
 	}
+	if err := s.judge(r.GetRevision(), r.GetClusterId(), r.GetLineage()); err != nil {
+		return nil, err
+	}
 	rev, lineage, err := s.at(ctx, r.GetRevision(), r.GetConsistency() == pb.Consistency_CONSISTENCY_SERIALIZABLE)
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.GetResponse{Revision: rev, Lineage: lineage}
+	out := &pb.GetResponse{Revision: rev, ClusterId: s.n.c.cfg.ID, Lineage: lineage}
 	if kvs := s.state(rev, start, end); len(kvs) > 0 {
 		out.Kv = kvs[0]
 	}
 	return out, nil
+}
+
+// judge refuses a revision that was learned in another history, as nodes do.
+func (s *cacheServer) judge(revision int64, cluster string, lineage uint64) error {
+	current := s.n.c.Lineage()
+	if revision == 0 || (cluster == "" || cluster == s.n.c.cfg.ID) && (lineage == 0 || lineage == current) {
+		return nil
+	}
+	return failure(codes.FailedPrecondition, "WRONG_LINEAGE", "the revision is of another history", map[string]string{"requested": fmt.Sprint(lineage), "current": fmt.Sprint(current)})
 }
 
 func (s *cacheServer) state(rev int64, start, end string) []*pb.KeyValue {
@@ -90,6 +102,9 @@ func (s *cacheServer) List(r *pb.ListRequest, stream pb.CacheService_ListServer)
 	start, end, ok := span(r.GetKey(), r.GetRangeEnd())
 	if !ok {
 		return failure(codes.InvalidArgument, "INVALID_REQUEST", "range is wrong", map[string]string{"field": "key"})
+	}
+	if err := s.judge(max(r.GetRevision(), r.GetChangedSince()), r.GetClusterId(), r.GetLineage()); err != nil {
+		return err
 	}
 	rev, from := r.GetRevision(), start
 	if t := string(r.GetPageToken()); t != "" {
@@ -120,7 +135,7 @@ func (s *cacheServer) List(r *pb.ListRequest, stream pb.CacheService_ListServer)
 		if due(&s.n.cut) {
 			return status.Error(codes.Unavailable, "cut")
 		}
-		out := &pb.ListResponse{Revision: rev, Lineage: lineage, Kvs: chunk.part}
+		out := &pb.ListResponse{Revision: rev, ClusterId: s.n.c.cfg.ID, Lineage: lineage, Kvs: chunk.part}
 		if chunk.last {
 			out.NextPageToken = next
 		}
@@ -149,7 +164,7 @@ func (s *cacheServer) changes(since, rev int64, lineage uint64, start, end strin
 		if due(&s.n.cut) {
 			return status.Error(codes.Unavailable, "cut")
 		}
-		out := &pb.ListResponse{Revision: rev, Lineage: lineage, Kvs: chunk.part}
+		out := &pb.ListResponse{Revision: rev, ClusterId: s.n.c.cfg.ID, Lineage: lineage, Kvs: chunk.part}
 		if chunk.first {
 			out.Deleted = deleted
 		}

@@ -9,6 +9,7 @@ import (
 
 // position is what a resume token says.
 type position struct {
+	ours     bool // issued by this cluster
 	lineage  uint64
 	revision int64
 }
@@ -24,19 +25,11 @@ func parseToken(b []byte, clusterID, start, end string) (position, error) {
 		return position{}, errors.New("resume_token: too short")
 	case binary.BigEndian.Uint64(b[2:]) != xxhash.Sum64String(string(b[:2])+string(b[head:])):
 		return position{}, errors.New("resume_token: damaged, or not made by a server")
-	case binary.BigEndian.Uint64(b[head:]) != xxhash.Sum64String(clusterID):
-		return position{}, errors.New("resume_token: made by another cluster")
 	case binary.BigEndian.Uint64(b[head+8:]) != xxhash.Sum64String(start+"\x00\x00"+end):
 		return position{}, errors.New("resume_token: made for another key or range_end")
 	}
 	rest := b[head+16:]
 	lineage, n := binary.Uvarint(rest)
 	revision, _ := binary.Uvarint(rest[n:])
-	return position{lineage, int64(revision)}, nil
-}
-
-func (c *Cluster) clusterID() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.shardMap.GetClusterId()
+	return position{binary.BigEndian.Uint64(b[head:]) == xxhash.Sum64String(clusterID), lineage, int64(revision)}, nil
 }

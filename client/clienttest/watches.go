@@ -208,31 +208,33 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 		id: id, start: start, end: end, prev: r.GetPrevKv(), lineage: lineage, next: visible + 1,
 		sync: r.GetAllowSync() && !w.c.cfg.NoUnits, conflate: r.GetConflate().AsDuration(), staleness: r.GetMaxStaleness().AsDuration(),
 	}
-	asked := r.GetLineage()
+	asked, ours := r.GetLineage(), r.GetClusterId() == "" || r.GetClusterId() == w.c.cfg.ID
 	switch at := r.GetStart().(type) {
 	case *pb.CreateWatch_StartRevision:
 		x.next = at.StartRevision
 	case *pb.CreateWatch_ResumeToken:
-		p, err := parseToken(at.ResumeToken, w.c.clusterID(), start, end)
+		p, err := parseToken(at.ResumeToken, w.c.cfg.ID, start, end)
 		if err != nil {
 			return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_INVALID, Message: err.Error()})
 		}
-		asked, x.next = p.lineage, p.revision+1
+		asked, ours, x.next = p.lineage, p.ours, p.revision+1
 	}
-	foreign := asked != 0 && asked != lineage
-	behind := x.next < floor && !r.GetStateFirst()
+	foreign := !ours || asked != 0 && asked != lineage
+	behind := !foreign && x.next < floor && !r.GetStateFirst()
 	switch {
 	case x.staleness > 0 && w.n.ageNow() > x.staleness:
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_STALE, Message: "stale"})
 	case foreign && !x.sync:
-		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "another history"})
+		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "the position is of another history"})
 	case behind && !x.sync:
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
 	}
 	w.c.watches.Add(1)
-	err := w.send(&pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{
-		Revision: x.next - 1, Lineage: lineage, Node: w.n.Name,
-	}}})
+	created := &pb.Created{Revision: x.next - 1, ClusterId: w.c.cfg.ID, Lineage: lineage, Node: w.n.Name}
+	if foreign {
+		created.Revision = 0
+	}
+	err := w.send(&pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: created}})
 	switch {
 	case err != nil:
 	case r.GetStateFirst():

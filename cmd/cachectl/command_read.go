@@ -39,9 +39,9 @@ is a failure: exit code 1. With -o json it prints the revisions, too.`,
 					return fmt.Errorf("%s does not exist (revision %d)", show([]byte(args[0])), r.Revision)
 				case s.json():
 					return writeJSON(s.p.stdout, struct {
-						Revision int64        `json:"revision"`
-						KV       keyValueJSON `json:"kv"`
-					}{r.Revision, keyValueOf(*r.KV, true)})
+						positionJSON
+						KV keyValueJSON `json:"kv"`
+					}{positionOf(r.Position()), keyValueOf(*r.KV, true)})
 				}
 				if _, err := fmt.Fprintf(s.p.stdout, "%s\n", r.KV.Value); err != nil {
 					return fmt.Errorf("write: %w", err)
@@ -153,10 +153,10 @@ func (f *listFlags) print(s *session, l *client.Listing) error {
 	next := base64.RawURLEncoding.EncodeToString(l.NextPage())
 	if s.json() {
 		return writeJSON(s.p.stdout, struct {
-			Revision int64          `json:"revision"`
+			positionJSON
 			KVs      []keyValueJSON `json:"kvs"`
 			NextPage string         `json:"next_page,omitempty"`
-		}{l.Revision(), kvs, next})
+		}{positionOf(l.Position()), kvs, next})
 	}
 	if err := t.write(s.p.stdout); err != nil {
 		return err

@@ -35,8 +35,8 @@ Units stand between a line BEGIN and a line END and are printed whole or not at
 all. With --state, the first is the state: a line STATE for each key, with the
 revision of its last change. When changes are no longer to be had one by one, a
 delta follows: PUT for each key that has changed since, DELETE for each that does
-not exist any more, with the delta's revision; when nobody knows what has
-changed, or etcd was restored, a resync: STATE for all that is there, and what is
+not exist any more, with the delta's revision; when no node knows what has
+changed, when etcd was restored, or when another cluster answers, a resync: STATE for all that is there, and what is
 not among it is gone. With --no-sync the watch ends there instead, with status 1.
 With --conflate, all changes come in units, the newest value of each key.`,
 		Example: `  cachectl watch /demo/a                     one key
@@ -202,7 +202,7 @@ func jsonOf(l line) any {
 	}
 	keys := len(l.unit.KVs) + len(l.unit.Deleted)
 	return unitJSON{
-		Type: l.what, Revision: l.revision, Unit: l.unit.Kind.String(), From: l.unit.From, Lineage: l.unit.Lineage, Keys: &keys,
+		Type: l.what, Revision: l.revision, Unit: l.unit.Kind.String(), From: l.unit.From, ClusterID: l.unit.Cluster, Lineage: l.unit.Lineage, Keys: &keys,
 	}
 }
 
@@ -222,7 +222,7 @@ func (f *watchFlags) text(l line) string {
 	case changes(*u):
 		text += fmt.Sprintf("%v from %d: %d changed, %d deleted", u.Kind, u.From, len(u.KVs), len(u.Deleted))
 	case u.Kind == client.KindResync:
-		text += fmt.Sprintf("resync of lineage %d: %d keys, any other is gone", u.Lineage, len(u.KVs))
+		text += fmt.Sprintf("resync of lineage %d in cluster %s: %d keys, any other is gone", u.Lineage, u.Cluster, len(u.KVs))
 	default:
 		text += fmt.Sprintf("%v: %d keys", u.Kind, len(u.KVs))
 	}

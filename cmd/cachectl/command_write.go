@@ -32,11 +32,11 @@ from standard input, to its end.`,
 				}
 			}
 			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-				rev, err := c.Put(ctx, args[0], value)
+				at, err := c.Put(ctx, args[0], value)
 				if err != nil {
 					return err //nolint:wrapcheck // says what it did
 				}
-				return s.written(rev, fmt.Sprintf("revision %d", rev), nil)
+				return s.written(at, fmt.Sprintf("revision %d", at.Revision), nil)
 			})
 		},
 	}
@@ -57,11 +57,11 @@ func newDelCommand(s *session) *cobra.Command {
 				return &usageError{cmd.CommandPath(), err}
 			}
 			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-				rev, n, err := c.Delete(ctx, rng)
+				at, n, err := c.Delete(ctx, rng)
 				if err != nil {
 					return err //nolint:wrapcheck // says what it did
 				}
-				return s.written(rev, fmt.Sprintf("%d deleted, revision %d", n, rev), &n)
+				return s.written(at, fmt.Sprintf("%d deleted, revision %d", n, at.Revision), &n)
 			})
 		},
 	}
@@ -69,12 +69,12 @@ func newDelCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func (s *session) written(revision int64, text string, deleted *int64) error {
+func (s *session) written(at client.Position, text string, deleted *int64) error {
 	if s.json() {
 		return writeJSON(s.p.stdout, struct {
-			Revision int64  `json:"revision"`
-			Deleted  *int64 `json:"deleted,omitempty"`
-		}{revision, deleted})
+			positionJSON
+			Deleted *int64 `json:"deleted,omitempty"`
+		}{positionOf(at), deleted})
 	}
 	if _, err := fmt.Fprintln(s.p.stdout, text); err != nil {
 		return fmt.Errorf("write: %w", err)

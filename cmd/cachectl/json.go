@@ -49,6 +49,17 @@ type eventJSON struct {
 	Prev *keyValueJSON `json:"prev,omitempty"`
 }
 
+// positionJSON is a revision with the history it belongs to.
+type positionJSON struct {
+	Revision  int64  `json:"revision"`
+	ClusterID string `json:"cluster_id,omitempty"`
+	Lineage   uint64 `json:"lineage,omitempty"`
+}
+
+func positionOf(p client.Position) positionJSON {
+	return positionJSON{p.Revision, p.Cluster, p.Lineage}
+}
+
 // unitJSON is the first line of a unit, BEGIN, or its last one, END. Unit is
 // state, delta, resync or conflated.
 type unitJSON struct {
@@ -58,9 +69,11 @@ type unitJSON struct {
 	// From is the revision behind which things have changed, in the BEGIN of a
 	// delta or conflated unit.
 	From int64 `json:"from_revision,omitempty"`
-	// Lineage and Keys, the number of lines to come, are in a BEGIN.
-	Lineage uint64 `json:"lineage,omitempty"`
-	Keys    *int   `json:"keys,omitempty"`
+	// The history that revisions belong to, and Keys, the number of lines to come,
+	// are in a BEGIN.
+	ClusterID string `json:"cluster_id,omitempty"`
+	Lineage   uint64 `json:"lineage,omitempty"`
+	Keys      *int   `json:"keys,omitempty"`
 }
 
 type memberJSON struct {

@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
+			c, err := clienttest.Start(clienttest.Config{ID: "clienttest", Cuts: []string{"/m"}, Replicas: 2})
 			if err != nil {
 				return err
 			}

@@ -133,7 +133,7 @@ func (w *watch) fetchOnce(from kv.Revision) (fetched, error) {
 		return fetched{inner: inner, next: from}, nil
 	}
 	h, err := d.cfg.Etcd.History(ctx, etcd.HistoryRequest{Range: w.rng, From: from, Before: at, PrevKV: w.prev, MaxBytes: fetchBytes})
-	if lineage, _ := d.cfg.Router.Lineage(); lineage != w.lineage || overtaken(err) {
+	if d.cfg.Router.History().Lineage != w.lineage || overtaken(err) {
 		inner.Close()
 		return fetched{}, ended // what was read may be of the next
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
@@ -116,6 +117,9 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 	}
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
+		d.tellHistory(ctx)
 	}
 	answer := new(wire.Encoded)
 	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer); err != nil {

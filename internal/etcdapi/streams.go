@@ -194,7 +194,7 @@ func (d *Door) saw(revision kv.Revision) {
 // newest returns the newest revision this node knows of, for headers: as an
 // etcd member's, it may be behind.
 func (d *Door) newest() kv.Revision {
-	lineage, _ := d.cfg.Router.Lineage()
+	lineage := d.cfg.Router.History().Lineage
 	if was := d.seenIn.Swap(lineage); was != 0 && was != lineage {
 		d.seen.Store(0) // that was of another history
 	}

@@ -109,7 +109,7 @@ func (w *watch) open(answer *reply) {
 	var from, now kv.Revision
 	var err error
 	for again := true; again; again = w.start == 0 && errors.As(err, new(*kv.LineageError)) {
-		w.lineage, _ = s.door.cfg.Router.Lineage()
+		w.lineage = s.door.cfg.Router.History().Lineage
 		if from, now, err = w.from(); err == nil {
 			w.next = from
 			w.inner, err = w.home(from)

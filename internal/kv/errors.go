@@ -30,13 +30,19 @@ func (e *FutureError) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
-// LineageError says that a revision belongs to another history: etcd was
-// restored from a backup, or the position is of another cluster.
+// LineageError says that a position belongs to another history: etcd was
+// restored from a backup, or another cluster issued the position.
 type LineageError struct {
 	Requested, Current uint64
+	// Foreign names a position that another cluster issued, such as "resume token".
+	// Requested is counted by that cluster. Empty: this cluster issued it.
+	Foreign string
 }
 
 func (e *LineageError) Error() string {
+	if e.Foreign != "" {
+		return e.Foreign + " was issued by another cluster; start with WithState (state_first), or list first"
+	}
 	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
 }
 

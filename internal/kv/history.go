@@ -5,6 +5,17 @@ import (
 	"time"
 )
 
+// History is what a revision is counted in: two revisions can be compared if they
+// belong to the same one. The zero History is not known.
+type History struct {
+	// Cluster is the ID of the cluster of nodes. It is random, so that a cluster
+	// that was rebuilt behind the same addresses has another one, although etcd's
+	// cluster ID, a hash of etcd's flags, may be the same.
+	Cluster string
+	// Lineage is counted by each cluster from 1; see package shard.
+	Lineage uint64
+}
+
 // Mark is how far a history of etcd is known to have come. Within one history
 // none of the numbers ever goes back in what is read linearizably, and the
 // cluster stays the same.

@@ -165,7 +165,7 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 		for _, err := range c.cl.List(within(t), c.r).All() {
 			listed = err
 		}
-		w := c.cl.Watch(within(t), c.r, client.FromRevision(revision))
+		w := c.cl.Watch(within(t), c.r, client.FromRevision(revision.Revision))
 		_, watched := w.Next(within(t))
 		w.Close()
 		if !errors.Is(listed, c.want) || !errors.Is(watched, c.want) {

@@ -106,7 +106,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 			t.Errorf("%s has not changed", kv.Key)
 		}
 	}
-	l := cl.List(ctx, client.Range{}, client.ChangedSince(state.Revision, state.Lineage))
+	l := cl.List(ctx, client.Range{}, client.ChangedSince(state.Position()))
 	n := 0
 	for kv, err := range l.All() {
 		if n++; err != nil || !changed[string(kv.Key)] {
@@ -151,7 +151,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	same := func() {
 		t.Helper()
 		want, revision := c.contents(ctx)
-		if err := mirror.WaitFor(ctx, revision); err != nil {
+		if err := mirror.WaitFor(ctx, client.Position{Revision: revision}); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]int64{}
@@ -187,7 +187,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 		t.Errorf("the old token is answered by %v of lineage %d", u.Kind, u.Lineage)
 	}
 	eventually(t, "the mirror is in the new lineage", func() error {
-		if l := mirror.View().Lineage(); l != 2 {
+		if l := mirror.View().Position().Lineage; l != 2 {
 			return fmt.Errorf("%d", l)
 		}
 		return nil

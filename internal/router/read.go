@@ -44,6 +44,7 @@ type Reading struct {
 	// Lineage is the history it belongs to.
 	Lineage uint64
 
+	cluster string // the ID of the cluster that Lineage is counted by
 	r       *Router
 	req     ReadRequest
 	parts   []part
@@ -98,7 +99,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 	if err != nil {
 		return nil, err
 	}
-	out := &Reading{r: r, req: req, Lineage: m.Lineage, Revision: req.Revision}
+	out := &Reading{r: r, req: req, cluster: m.ClusterID, Lineage: m.Lineage, Revision: req.Revision}
 	homes := make([]*cache.Cache, len(shards))
 	away := 0
 	for i := range shards {
@@ -352,6 +353,9 @@ func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.
 
 func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	req.Revision = int64(g.Revision)
+	if g.Revision > 0 {
+		req.ClusterId, req.Lineage = g.cluster, g.Lineage
+	}
 	if g.Revision == 0 {
 		req.Consistency = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE
 		if g.req.MaxStaleness > 0 {

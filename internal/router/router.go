@@ -208,14 +208,14 @@ func (r *Router) Newest() kv.Revision {
 	return newest
 }
 
-// Lineage returns the history that the cluster is at, and the cluster's ID;
-// 0 and "" while that is not known.
-func (r *Router) Lineage() (lineage uint64, clusterID string) {
+// History returns the history that the cluster is at; the zero one while that is
+// not known.
+func (r *Router) History() kv.History {
 	m := r.cfg.Shards.Map()
 	if m == nil {
-		return 0, ""
+		return kv.History{}
 	}
-	return m.Lineage, m.ClusterID
+	return kv.History{Cluster: m.ClusterID, Lineage: m.Lineage}
 }
 
 // parts returns the shards that a range touches, or why it cannot be served.

@@ -129,7 +129,7 @@ func (w *watch) collected() (again bool) {
 		l.keys = nil
 		return false
 	}
-	l.body, l.place = bodyOf(w.lineage, l.revision, l.keys), router.Place{}
+	l.body, l.place = bodyOf(w.in.lineage, l.revision, l.keys), router.Place{}
 	l.keys = nil
 	return w.sendLatest()
 }

@@ -107,7 +107,7 @@ func TestUnitsRefused(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	d := durationpb.New
-	other := wire.ResumeToken(wire.Position{ClusterID: "test", Lineage: 1, Range: kv.Single("other"), Revision: 5})
+	other := wire.ResumeToken(wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Range: kv.Single("other"), Revision: 5})
 	for _, x := range []struct {
 		name, field string
 		c           *pb.CreateWatch

@@ -314,7 +314,7 @@ func TestAnotherLineageResyncs(t *testing.T) {
 		f := follow(t, h, kv.Range{})
 		f.lineage, f.at = 7, 5000
 		if byToken {
-			f.token = wire.ResumeToken(wire.Position{ClusterID: "test", Lineage: 7, Revision: 5000})
+			f.token = wire.ResumeToken(wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 7, Revision: 5000})
 		}
 		s := f.on(r.watch())
 		for f.lineage != 1 {

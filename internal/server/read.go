@@ -68,20 +68,26 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		return err
 	}
 	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
-	lineage, cluster := s.srv.cfg.Router.Lineage()
+	known := s.srv.cfg.Router.History()
+	here := historyOf(known)
+	if r.GetRevision() > 0 || r.GetChangedSince() > 0 {
+		if err := s.learnedHere(r.GetClusterId(), r.GetLineage()); err != nil {
+			return err
+		}
+	}
 	if token := r.GetPageToken(); len(token) > 0 {
-		if lineage == 0 {
+		if here.lineage == 0 {
 			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
 		}
 		if r.GetRevision() != 0 {
 			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
 		}
-		p, err := wire.ParsePageToken(token, cluster, rng)
+		p, err := wire.ParsePageToken(token, rng)
 		if err != nil {
 			return err
 		}
-		if p.Lineage != lineage {
-			return &kv.LineageError{Requested: p.Lineage, Current: lineage}
+		if err := (history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil {
+			return err
 		}
 		req.Revision, options.From = p.Revision, p.Next
 	}
@@ -102,8 +108,9 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		return err
 	}
 	if since := kv.Revision(r.GetChangedSince()); since > 0 {
-		return s.listChanges(ctx, reading, since, out)
+		return s.listChanges(ctx, reading, known.Cluster, since, out)
 	}
+	of := kv.History{Cluster: known.Cluster, Lineage: reading.Lineage}
 	count := int64(-1)
 	if r.GetCount() || r.GetCountOnly() {
 		if count, err = reading.Count(ctx); err != nil {
@@ -111,7 +118,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		}
 	}
 	if r.GetCountOnly() {
-		return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, nil, count, ageOf(reading)))
+		return out.SendMsg(wire.ListEnd(reading.Revision, of, nil, count, ageOf(reading)))
 	}
 	// One key more than asked for tells whether there is another page.
 	if options.Limit > 0 && options.Limit < math.MaxInt64 {
@@ -129,17 +136,27 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 		if len(chunk) == 0 {
 			return nil
 		}
-		return out.SendMsg(wire.ListChunk(reading.Revision, reading.Lineage, chunk))
+		return out.SendMsg(wire.ListChunk(reading.Revision, of, chunk))
 	})
 	if err != nil {
 		return err
 	}
 	var token []byte
 	if next != "" {
-		token = wire.PageToken(wire.Position{ClusterID: cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
+		token = wire.PageToken(wire.Position{Cluster: here.cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
 	}
 	// The last message carries the token, and the revision of an empty list.
-	return out.SendMsg(wire.ListEnd(reading.Revision, reading.Lineage, token, count, ageOf(reading)))
+	return out.SendMsg(wire.ListEnd(reading.Revision, of, token, count, ageOf(reading)))
+}
+
+// learnedHere fails with a *kv.LineageError when a read's revision was learned in
+// another history.
+func (s *cacheService) learnedHere(clusterID string, lineage uint64) error {
+	here := historyOf(s.srv.cfg.Router.History())
+	if here.lineage == 0 {
+		return nil // no shard map: the read fails for that
+	}
+	return claimed(clusterID, lineage, here).judge(here, "revision")
 }
 
 // Get implements shardwatchv1.CacheServiceServer.
@@ -160,14 +177,20 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
 		return nil, err
 	}
+	if r.GetRevision() > 0 {
+		if err := s.learnedHere(r.GetClusterId(), r.GetLineage()); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := s.permit(ctx, rng); err != nil {
 		return nil, err
 	}
+	known := s.srv.cfg.Router.History()
 	reading, err := s.srv.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	out := &shardwatchv1.GetResponse{Lineage: reading.Lineage}
+	out := &shardwatchv1.GetResponse{ClusterId: known.Cluster, Lineage: reading.Lineage}
 	err = reading.Each(ctx, router.Options{ChunkBytes: s.srv.cfg.FragmentBytes}, func(chunk []*kv.KeyValue) error {
 		out.Kv = wire.KeyValueMessage(chunk[0])
 		return nil

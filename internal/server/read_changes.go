@@ -43,24 +43,25 @@ func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 
 // listChanges sends what has changed. A client of a node that is behind the
 // revision it asks from is told so.
-func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading, since kv.Revision, out grpc.ServerStream) error {
+func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading, cluster string, since kv.Revision, out grpc.ServerStream) error {
 	body, err := reading.Changes(ctx, since)
 	if err != nil {
 		return err
 	}
+	of := kv.History{Cluster: cluster, Lineage: body.Lineage}
 	for at := (router.Place{}); !body.End(at); {
 		var chunk router.Chunk
 		chunk, at = body.Chunk(at, s.srv.cfg.FragmentBytes)
 		if len(chunk.KVs) > 0 {
-			if err := out.SendMsg(wire.ListChunk(body.Revision, body.Lineage, chunk.KVs)); err != nil {
+			if err := out.SendMsg(wire.ListChunk(body.Revision, of, chunk.KVs)); err != nil {
 				return err
 			}
 		}
 		if len(chunk.Deleted) > 0 {
-			if err := out.SendMsg(wire.ListDeleted(body.Revision, body.Lineage, chunk.Deleted)); err != nil {
+			if err := out.SendMsg(wire.ListDeleted(body.Revision, of, chunk.Deleted)); err != nil {
 				return err
 			}
 		}
 	}
-	return out.SendMsg(wire.ListEnd(body.Revision, body.Lineage, nil, -1, ageOf(reading)))
+	return out.SendMsg(wire.ListEnd(body.Revision, of, nil, -1, ageOf(reading)))
 }

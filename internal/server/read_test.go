@@ -187,7 +187,7 @@ func TestListEdges(t *testing.T) {
 	h.Commit(cachetest.Put("a", "1"), cachetest.Put("z", "1"))
 	h.Commit(cachetest.Put("a", "2"))
 	now := int64(h.Now())
-	page := wire.Position{ClusterID: "test", Lineage: 1, Range: kv.Range{}, Revision: kv.Revision(now), Next: "b"}
+	page := wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Range: kv.Range{}, Revision: kv.Revision(now), Next: "b"}
 	with := func(change func(*pb.ListRequest)) *pb.ListRequest {
 		r := everything()
 		change(r)

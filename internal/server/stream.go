@@ -218,17 +218,46 @@ type start struct {
 	from    kv.Revision // when neither fetch nor state is set
 	fetch   bool        // from etcd's present revision, or with the state at it
 	state   bool
-	lineage uint64 // that from belongs to; 0: any
-	foreign bool   // lineage is not the one that the cluster is at
+	in      history // that from belongs to; of lineage 0: any of that cluster
+	foreign error   // a *kv.LineageError when that is not the one that the cluster is at
+}
+
+// history is a kv.History as tokens carry it.
+type history struct{ cluster, lineage uint64 }
+
+func historyOf(h kv.History) history {
+	return history{cluster: wire.ClusterKey(h.Cluster), lineage: h.Lineage}
+}
+
+// judge returns a *kv.LineageError when a position in the history is none in here;
+// what names the position.
+func (h history) judge(here history, what string) error {
+	switch {
+	case h.cluster != here.cluster:
+		return &kv.LineageError{Requested: h.lineage, Current: here.lineage, Foreign: what}
+	case h.lineage != 0 && h.lineage != here.lineage:
+		return &kv.LineageError{Requested: h.lineage, Current: here.lineage}
+	}
+	return nil
+}
+
+// claimed returns the history that a request names for its revision: what it
+// leaves out is taken from here.
+func claimed(clusterID string, lineage uint64, here history) history {
+	if clusterID == "" {
+		return history{cluster: here.cluster, lineage: lineage}
+	}
+	return history{cluster: wire.ClusterKey(clusterID), lineage: lineage}
 }
 
 func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
 	var out start
-	lineage, clusterID := s.srv.cfg.Router.Lineage()
-	if lineage == 0 {
+	here := historyOf(s.srv.cfg.Router.History())
+	if here.lineage == 0 {
 		return start{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
 	}
-	asked := r.GetLineage()
+	out.in.cluster = here.cluster
+	what := "start revision"
 	switch at := r.GetStart().(type) {
 	case nil:
 		out.fetch = true
@@ -236,20 +265,19 @@ func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, erro
 		if at.StartRevision <= 0 {
 			return start{}, &kv.InvalidError{Field: "start_revision", Reason: fmt.Sprintf("%d: must be greater than 0; leave it out to start now", at.StartRevision)}
 		}
-		out.from = kv.Revision(at.StartRevision)
+		out.from, out.in = kv.Revision(at.StartRevision), claimed(r.GetClusterId(), r.GetLineage(), here)
 	case *shardwatchv1.CreateWatch_ResumeToken:
-		p, err := wire.ParseResumeToken(at.ResumeToken, clusterID, rng)
+		p, err := wire.ParseResumeToken(at.ResumeToken, rng)
 		if err != nil {
 			return start{}, err
 		}
-		out.from, asked = p.Revision+1, p.Lineage
+		out.from, out.in, what = p.Revision+1, history{p.Cluster, p.Lineage}, "resume token"
 	case *shardwatchv1.CreateWatch_StateFirst:
 		out.fetch, out.state = true, at.StateFirst
 	}
-	if out.foreign = asked != 0 && asked != lineage; out.foreign && !r.GetAllowSync() {
-		return start{}, &kv.LineageError{Requested: asked, Current: lineage}
+	if out.foreign = out.in.judge(here, what); out.foreign != nil && !r.GetAllowSync() {
+		return start{}, out.foreign
 	}
-	out.lineage = asked
 	return out, nil
 }
 

@@ -51,11 +51,11 @@ func (w *watch) rung(err error) (unitKey, bool) {
 	switch {
 	case !w.allowSync:
 	case errors.As(err, &compacted):
-		w.lineage = w.follows // if it was not known
+		w.in = w.follows // if it was not known
 		w.climb.least = max(w.at, w.climb.since, compacted.Floor-1)
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:
-		w.follows, w.climb.least = lineage.Current, 0
+		w.follows.lineage, w.climb.least = lineage.Current, 0
 		return unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}, true
 	}
 	return unitKey{}, false
@@ -88,7 +88,7 @@ func (w *watch) fall(err error) (again bool) {
 
 // board has the watch wait for a unit.
 func (w *watch) board(key unitKey) {
-	key.rng, key.lineage = w.rng, w.follows
+	key.rng, key.lineage = w.rng, w.follows.lineage
 	c := &w.climb
 	c.key, c.begun, c.part = key, false, 0
 	w.tally.Leave(max(w.at, c.since), time.Now())
@@ -124,14 +124,15 @@ func (w *watch) stateReady() (bool, error) {
 	body, state, err := w.s.srv.units.ready(w.climb.unit)
 	var lineage *kv.LineageError
 	if errors.As(err, &lineage) { // nothing was sent: any history will do
-		w.follows = lineage.Current
+		w.follows.lineage = lineage.Current
 		w.reboard(w.climb.key)
 		return false, nil
 	}
 	if state != unitReady || err != nil {
 		return false, err
 	}
-	w.begin, w.lineage, w.follows = body.Revision, body.Lineage, body.Lineage
+	w.begin, w.follows.lineage = body.Revision, body.Lineage
+	w.in = w.follows
 	return true, nil
 }
 
@@ -140,8 +141,8 @@ func (w *watch) stateReady() (bool, error) {
 func (w *watch) sync() (again bool) {
 	c, units := &w.climb, w.s.srv.units
 	body, state, err := units.ready(c.unit)
-	if lineage, _ := w.s.srv.cfg.Router.Lineage(); err == nil && lineage != w.follows {
-		err = &kv.LineageError{Requested: w.follows, Current: lineage}
+	if lineage := w.s.srv.cfg.Router.History().Lineage; err == nil && lineage != w.follows.lineage {
+		err = &kv.LineageError{Requested: w.follows.lineage, Current: lineage}
 	}
 	switch {
 	case errors.As(err, new(*kv.CompactedError)): // nobody knows what was deleted
@@ -201,7 +202,8 @@ func (w *watch) arrive(body *router.Body, end wire.Sync) {
 	c, units := &w.climb, w.s.srv.units
 	units.leave(c.unit, w, true)
 	c.unit = nil
-	w.at, w.lineage, w.begin = body.Revision, body.Lineage, body.Revision
+	w.at, w.begin, w.follows.lineage = body.Revision, body.Revision, body.Lineage
+	w.in = w.follows
 	c.since, c.least = 0, 0
 	w.phase = landing
 	if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(end))) {
@@ -210,7 +212,7 @@ func (w *watch) arrive(body *router.Body, end wire.Sync) {
 	units.sent(end.Kind, 1, 0, 0)
 	w.tally.Reached(w.at)
 	w.latest.sentNow(w.interval)
-	req := router.WatchRequest{Range: w.rng, From: w.at + 1, Lineage: w.lineage}
+	req := router.WatchRequest{Range: w.rng, From: w.at + 1, Lineage: w.in.lineage}
 	w.s.opening.Go(func() { // it may wait for a relay
 		inner, err := w.s.srv.cfg.Router.Watch(w.s.ctx, req, w)
 		c.landed.Store(&landed{inner: inner, err: err})
@@ -266,7 +268,7 @@ func (w *watch) reached() kv.Revision {
 	switch {
 	case w.phase == live && !w.latest.collecting():
 		return math.MaxInt64
-	case w.owes() || w.lineage != w.follows:
+	case w.owes() || w.in != w.follows:
 		return 0
 	case w.climb.begun && w.phase == syncing || w.latest.body != nil:
 		return w.at

@@ -50,10 +50,10 @@ type watch struct {
 	phase   phase
 	begin   kv.Revision // everything after it is delivered
 	at      kv.Revision // where the client is, by all that it was told
-	lineage uint64      // the history that at belongs to
-	follows uint64      // the history that all that is sent belongs to
-	cluster string
-	freshAt time.Time // the data was fresh then, when maxStaleness is set
+	in      history     // the one that at belongs to
+	follows history     // the one that all that is sent belongs to
+	cluster string      // the ID of the cluster of follows
+	freshAt time.Time   // the data was fresh then, when maxStaleness is set
 	climb   climb
 	latest  latest
 
@@ -109,7 +109,8 @@ func (w *watch) open(ctx context.Context, at start) {
 		return
 	}
 	r := w.s.srv.cfg.Router
-	w.follows, w.cluster = r.Lineage()
+	here := r.History()
+	w.follows, w.cluster = historyOf(here), here.Cluster
 	from := at.from
 	var err error
 	switch {
@@ -119,15 +120,15 @@ func (w *watch) open(ctx context.Context, at start) {
 	case at.fetch:
 		var now kv.Revision
 		if now, err = r.Now(ctx); err == nil {
-			from, at.lineage = now+1, w.follows // now may be of a history that has ended since
+			from, at.in = now+1, w.follows // now may be of a history that has ended since
 		}
-	case at.foreign:
-		err = &kv.LineageError{Requested: at.lineage, Current: w.follows}
+	default:
+		err = at.foreign
 	}
 	if err == nil {
-		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: at.lineage}, w)
+		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: at.in.lineage}, w)
 	}
-	w.begin, w.at, w.lineage = from-1, from-1, at.lineage
+	w.begin, w.at, w.in = from-1, from-1, at.in
 	if key, ok := w.rung(err); ok {
 		w.begins(key)
 		return
@@ -136,8 +137,8 @@ func (w *watch) open(ctx context.Context, at start) {
 		w.refuse(err)
 		return
 	}
-	w.lineage = w.inner.Lineage()
-	w.follows = w.lineage
+	w.follows.lineage = w.inner.Lineage()
+	w.in = w.follows
 	if err := w.stale(time.Now()); err != nil {
 		w.refuse(err)
 		return
@@ -257,10 +258,10 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 // is nowhere in this one, and the token is that of where the client is.
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	c := &shardwatchv1.Created{
-		Revision: int64(w.begin), Lineage: w.follows, Node: string(w.s.srv.cfg.Self),
+		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.srv.cfg.Self),
 		ResumeToken: w.token(w.begin),
 	}
-	if w.lineage != w.follows {
+	if w.in != w.follows {
 		c.Revision = 0
 	}
 	if w.inner != nil {
@@ -270,7 +271,7 @@ func (w *watch) created() *shardwatchv1.WatchResponse {
 }
 
 func (w *watch) token(at kv.Revision) []byte {
-	return wire.ResumeToken(wire.Position{ClusterID: w.cluster, Lineage: w.lineage, Range: w.rng, Revision: at})
+	return wire.ResumeToken(wire.Position{Cluster: w.in.cluster, Lineage: w.in.lineage, Range: w.rng, Revision: at})
 }
 
 // finish tells the client that the watch has ended, and where to go on.

@@ -35,7 +35,7 @@ func TestWatchRefused(t *testing.T) {
 	at := func(p wire.Position) *pb.CreateWatch_ResumeToken {
 		return &pb.CreateWatch_ResumeToken{ResumeToken: wire.ResumeToken(p)}
 	}
-	good := wire.Position{ClusterID: "test", Lineage: 1, Range: kv.Single("c"), Revision: cachetest.Start + 1}
+	good := wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Range: kv.Single("c"), Revision: cachetest.Start + 1}
 	other := func(change func(*wire.Position)) wire.Position {
 		p := good
 		change(&p)
@@ -60,7 +60,11 @@ func TestWatchRefused(t *testing.T) {
 		{"a token damaged", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: append(wire.ResumeToken(good), 0)}}, pb.EndReason_END_REASON_INVALID, "damaged"},
 		{"a page token", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: wire.PageToken(good)}}, pb.EndReason_END_REASON_INVALID, "another kind"},
 		{"a token of another range", &pb.CreateWatch{Key: []byte("d"), Start: at(good)}, pb.EndReason_END_REASON_INVALID, "another key"},
-		{"a token of another cluster", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.ClusterID = "x" }))}, pb.EndReason_END_REASON_INVALID, "another cluster"},
+		{"a token of another cluster", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Cluster = wire.ClusterKey("x") }))}, pb.EndReason_END_REASON_LINEAGE, "resume token was issued by another cluster; start with WithState"},
+		{"a token of another cluster and range", &pb.CreateWatch{Key: []byte("d"), Start: at(other(func(p *wire.Position) { p.Cluster = wire.ClusterKey("x") }))}, pb.EndReason_END_REASON_INVALID, "another key"},
+		{"a revision of another cluster", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "x", Lineage: 1}, pb.EndReason_END_REASON_LINEAGE, "start revision was issued by another cluster"},
+		{"a revision of another cluster, of whatever lineage", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "x"}, pb.EndReason_END_REASON_LINEAGE, "another cluster"},
+		{"another lineage of this cluster", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "test", Lineage: 7}, pb.EndReason_END_REASON_LINEAGE, "list, then watch"},
 		{"a token of another lineage", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Lineage = 3 }))}, pb.EndReason_END_REASON_LINEAGE, "list, then watch"},
 		{"a token below the floor", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Revision = 3 }))}, pb.EndReason_END_REASON_COMPACTED, "list, then watch"},
 	} {
@@ -156,7 +160,7 @@ func TestWatchWithoutMap(t *testing.T) {
 	r := start(t, h, options{})
 	r.node.Use(&shard.Map{})
 	s := r.watch()
-	token := wire.ResumeToken(wire.Position{ClusterID: "test", Lineage: 1, Range: kv.Single("c"), Revision: 1})
+	token := wire.ResumeToken(wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Range: kv.Single("c"), Revision: 1})
 	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: token}})
 	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_UNAVAILABLE || e.GetRetryAfter() == nil {
 		t.Errorf("got %v", e)

@@ -38,6 +38,7 @@ const (
 	listToken    = 3  // ListResponse.next_page_token
 	listCount    = 4  // ListResponse.count
 	listAge      = 5  // ListResponse.age
+	listCluster  = 6  // ListResponse.cluster_id
 	listDeleted  = 12 // ListResponse.deleted
 
 	// items is the field of events and key/values in all of them.
@@ -281,20 +282,28 @@ func NewRecipients(ids []int64) Recipient {
 	return Recipient{id: mem.SliceBuffer(b)}
 }
 
-// ListChunk encodes a shardwatch.v1.ListResponse.
-func ListChunk(revision kv.Revision, lineage uint64, list []*kv.KeyValue) *Encoded {
-	var m message
+// listed says what a shardwatch.v1.ListResponse is about.
+func (m *message) listed(revision kv.Revision, of kv.History) {
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
-	m.varint(listLineage, lineage)
+	m.varint(listLineage, of.Lineage)
+	if of.Cluster != "" {
+		m.header(listCluster, len(of.Cluster))
+		m.shared([]byte(of.Cluster))
+	}
+}
+
+// ListChunk encodes a shardwatch.v1.ListResponse.
+func ListChunk(revision kv.Revision, of kv.History, list []*kv.KeyValue) *Encoded {
+	var m message
+	m.listed(revision, of)
 	m.keyValues(list)
 	return m.done()
 }
 
 // ListDeleted encodes a shardwatch.v1.ListResponse with keys that do not exist.
-func ListDeleted(revision kv.Revision, lineage uint64, keys []string) *Encoded {
+func ListDeleted(revision kv.Revision, of kv.History, keys []string) *Encoded {
 	var m message
-	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
-	m.varint(listLineage, lineage)
+	m.listed(revision, of)
 	for _, key := range keys {
 		m.header(listDeleted, len(key))
 		m.shared([]byte(key))
@@ -304,10 +313,9 @@ func ListDeleted(revision kv.Revision, lineage uint64, keys []string) *Encoded {
 
 // ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
 // 0 when nobody has asked for it, age when it is not known.
-func ListEnd(revision kv.Revision, lineage uint64, nextPage []byte, count int64, age time.Duration) *Encoded {
+func ListEnd(revision kv.Revision, of kv.History, nextPage []byte, count int64, age time.Duration) *Encoded {
 	var m message
-	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
-	m.varint(listLineage, lineage)
+	m.listed(revision, of)
 	if len(nextPage) > 0 {
 		m.header(listToken, len(nextPage))
 		m.shared(nextPage)

@@ -72,7 +72,7 @@ func Status(err error) error {
 			"requested", revision(future.Requested), "current", revision(future.Current))
 	case errors.As(err, &lineage):
 		return build(codes.FailedPrecondition, err, reasonLineage, 0,
-			"requested", number(lineage.Requested), "current", number(lineage.Current))
+			"requested", number(lineage.Requested), "current", number(lineage.Current), "foreign", lineage.Foreign)
 	case errors.As(err, &invalid):
 		return build(codes.InvalidArgument, err, reasonInvalid, 0, "field", invalid.Field, "reason", invalid.Reason)
 	case errors.As(err, &notServed):
@@ -170,7 +170,7 @@ func Error(err error) error {
 	case reasonFuture:
 		return &kv.FutureError{Requested: rev("requested"), Current: rev("current")}
 	case reasonLineage:
-		return &kv.LineageError{Requested: num("requested"), Current: num("current")}
+		return &kv.LineageError{Requested: num("requested"), Current: num("current"), Foreign: m["foreign"]}
 	case reasonInvalid:
 		return &kv.InvalidError{Field: m["field"], Reason: m["reason"]}
 	case reasonNotHere:

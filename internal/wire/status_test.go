@@ -26,6 +26,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		{&kv.CompactedError{Requested: 3, Floor: 9}, codes.OutOfRange},
 		{&kv.FutureError{Requested: 30, Current: 9}, codes.OutOfRange},
 		{&kv.LineageError{Requested: 1, Current: 2}, codes.FailedPrecondition},
+		{&kv.LineageError{Requested: 1, Current: 1, Foreign: "page token"}, codes.FailedPrecondition},
 		{&kv.InvalidError{Field: "range_end", Reason: "lies before key"}, codes.InvalidArgument},
 		{&kv.NotHereError{Shard: 4, Epoch: 7, Endpoints: []string{"a:1", "b:2"}}, codes.Unavailable},
 		{&kv.UnavailableError{Why: kv.Stale, Detail: "data is 7s old", RetryAfter: time.Second}, codes.Unavailable},

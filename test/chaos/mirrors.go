@@ -18,8 +18,14 @@ type mirror struct {
 	r    kv.Range
 	m    *client.Mirror
 
-	era     int // of the truth, when it was judged last
-	lineage uint64
+	era     int             // of the truth, when it was judged last
+	history client.Position // the one then, without a revision
+}
+
+// historyOf returns the history that a position belongs to.
+func historyOf(p client.Position) client.Position {
+	p.Revision = 0
+	return p
 }
 
 // newMirrors starts a mirror of everything and one of a prefix.
@@ -41,14 +47,14 @@ func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Dur
 	defer cancel()
 	era := t.now.Load().number
 	err := poll(ctx, within, "the mirror", func() error {
-		if m.era != era && m.m.View().Lineage() == m.lineage {
+		if m.era != era && historyOf(m.m.View().Position()) == m.history {
 			return errors.New("it has not noticed that etcd was restored")
 		}
 		return nil
 	})
-	err = errors.Join(err, m.m.WaitFor(ctx, rev))
+	err = errors.Join(err, m.m.WaitFor(ctx, client.Position{Revision: rev}))
 	view := m.m.View()
-	m.era, m.lineage = era, view.Lineage()
+	m.era, m.history = era, historyOf(view.Position())
 	if err == nil {
 		err = t.reach(ctx, view.Revision(), within)
 	}

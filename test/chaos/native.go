@@ -57,7 +57,7 @@ func (n *natives) watch(ctx context.Context, w *watcher) {
 
 // follow watches until the watch ends, and returns why.
 func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
-	var lineage uint64
+	var history client.Position
 	opts := []client.WatchOption{client.WithProgress(), client.OnResume(func(r client.Resume) {
 		w.resumed(resume{from: r.From, to: r.To, reason: r.Reason, behind: r.Revision})
 	})}
@@ -84,10 +84,11 @@ func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
 		if err != nil {
 			return err
 		}
-		if lineage != 0 && u.Lineage != lineage {
+		now := historyOf(u.Position())
+		if history != (client.Position{}) && now != history {
 			w.noticed()
 		}
-		lineage = u.Lineage
+		history = now
 		op := opFrom(&u)
 		if op.Kind == check.OpProgress && first && w.wish.start == fromNow && !relist {
 			op.Kind = check.OpCreated // the client says so where the watch starts

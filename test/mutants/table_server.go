@@ -6,7 +6,8 @@ func serverGroup() Group {
 			Name: "delta-across-lineages", Bug: "sends a delta to a watch whose position is of another lineage", File: "sync.go",
 			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
 			New: `case errors.As(err, &lineage):
-		w.lineage, w.follows = lineage.Current, lineage.Current
+		w.follows.lineage = lineage.Current
+		w.in = w.follows
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:`, Tests: "TestAnotherLineageResyncs|TestLineageEndsWhileWatching",
 		},
@@ -21,6 +22,18 @@ func serverGroup() Group {
 		{
 			Name: "page-of-another-revision", Bug: "reads the next page at another revision", File: "read.go",
 			Old: `req.Revision, options.From = p.Revision, p.Next`, New: `options.From = p.Next`, Tests: "TestListIsOneRevision|TestListEdges",
+		},
+		{
+			Name: "cluster-of-position-ignored", Bug: "takes a position of another cluster for one of this cluster", File: "stream.go",
+			Old: `case h.cluster != here.cluster:`, New: `case false:`, Tests: "TestAnotherClustersPositionResyncs|TestReadsOfAnotherClustersRevision|TestWatchRefused",
+		},
+		{
+			Name: "foreign-token-renamed", Bug: "issues a token of this cluster for a position of another one", File: "watch.go",
+			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs",
+		},
+		{
+			Name: "read-of-another-cluster", Bug: "reads a revision of another cluster", File: "read.go",
+			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision",
 		},
 	}}
 }

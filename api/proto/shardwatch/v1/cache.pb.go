@@ -97,7 +97,8 @@ const (
 	// The start revision is below the floor: List, then watch from there; or ask
 	// with allow_sync.
 	EndReason_END_REASON_COMPACTED EndReason = 3
-	// The start revision or token belongs to another history: List, then watch.
+	// The start revision or token belongs to another history (the cluster's or
+	// another cluster's): List, then watch; or start with state_first.
 	EndReason_END_REASON_LINEAGE EndReason = 4
 	// The node goes away, or is cut off from etcd and from all other nodes. Go on
 	// at another one from resume_revision.
@@ -433,7 +434,7 @@ type CreateWatch struct {
 	PrevKv bool `protobuf:"varint,7,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	// With start_revision: the lineage in which the revision was learned, from
 	// Created.lineage. 0: not checked. A mismatch ends the watch with
-	// REASON_LINEAGE.
+	// REASON_LINEAGE, or with allow_sync begins it with the whole state.
 	Lineage uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The client understands units (Sync), so that the watch need not end when
 	// the window does not reach back to its position: it is sent what has changed
@@ -447,7 +448,11 @@ type CreateWatch struct {
 	// The age at which what the watch is sent is too old for the client: the watch
 	// ends with END_REASON_STALE, to go on at a node that is closer to etcd. 100 ms
 	// or more; not set: any age will do.
-	MaxStaleness  *durationpb.Duration `protobuf:"bytes,11,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
+	MaxStaleness *durationpb.Duration `protobuf:"bytes,11,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
+	// With start_revision: the cluster in which the revision was learned, from
+	// Created.cluster_id. Empty: not checked. A mismatch is answered as that of
+	// lineage: lineages of different clusters have nothing in common.
+	ClusterId     string `protobuf:"bytes,12,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -572,6 +577,13 @@ func (x *CreateWatch) GetMaxStaleness() *durationpb.Duration {
 	return nil
 }
 
+func (x *CreateWatch) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 type isCreateWatch_Start interface {
 	isCreateWatch_Start()
 }
@@ -583,8 +595,9 @@ type CreateWatch_StartRevision struct {
 }
 
 type CreateWatch_ResumeToken struct {
-	// Go on behind a position that a server gave out earlier, here or
-	// anywhere in the same cluster. It must have been given for this range.
+	// Resume after a position that a server gave out earlier. It must have been
+	// given for this range. A position of another history, be it another cluster's,
+	// is answered as cluster_id and lineage are.
 	ResumeToken []byte `protobuf:"bytes,5,opt,name=resume_token,json=resumeToken,proto3,oneof"`
 }
 
@@ -866,7 +879,7 @@ type Created struct {
 	// created, with allow_sync, from a position of another history: a RESYNC
 	// follows, and until its end the client is where it was, in that history.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history that all that follows belongs to.
+	// The history that all that follows belongs to, with cluster_id.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The position before the first event, see CreateWatch.resume_token; before a
 	// unit, the one that the client has.
@@ -874,7 +887,9 @@ type Created struct {
 	// The node that serves the watch.
 	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	// How old the data may be; not set while that is not known.
-	Age           *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	// The cluster that the node belongs to.
+	ClusterId     string `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -942,6 +957,13 @@ func (x *Created) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Created) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 // Progress says that everything up to a revision has been delivered.
@@ -1257,7 +1279,12 @@ type ListRequest struct {
 	// were deleted since; not in key order. Fails with COMPACTED when nobody knows
 	// any more what was deleted; its floor less one is the oldest that will do.
 	// Excludes limit, page_token, keys_only, count and count_only.
-	ChangedSince  int64 `protobuf:"varint,11,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
+	ChangedSince int64 `protobuf:"varint,11,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
+	// With revision or changed_since: the cluster and the lineage in which that was
+	// learned. Empty and 0: not checked. A mismatch fails with WRONG_LINEAGE.
+	ClusterId string `protobuf:"bytes,12,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// See cluster_id.
+	Lineage       uint64 `protobuf:"varint,13,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1396,20 @@ func (x *ListRequest) GetChangedSince() int64 {
 	return 0
 }
 
+func (x *ListRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ListRequest) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
 // ListResponse is one chunk of a list.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1384,6 +1425,8 @@ type ListResponse struct {
 	// In the last chunk: how old the list may be; not set when a revision was
 	// asked for, or while the age is not known.
 	Age *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	// The cluster that the node belongs to: the same in every chunk.
+	ClusterId string `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Keys, in order.
 	Kvs []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
 	// With changed_since: keys that do not exist at the revision, and may have
@@ -1458,6 +1501,13 @@ func (x *ListResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
+func (x *ListResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 func (x *ListResponse) GetKvs() []*KeyValue {
 	if x != nil {
 		return x.Kvs
@@ -1482,7 +1532,11 @@ type GetRequest struct {
 	// How fresh. Not with revision.
 	Consistency Consistency `protobuf:"varint,3,opt,name=consistency,proto3,enum=shardwatch.v1.Consistency" json:"consistency,omitempty"`
 	// With SERIALIZABLE: the age at which data is refused. 0: the node's default.
-	MaxStaleness  *durationpb.Duration `protobuf:"bytes,4,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
+	MaxStaleness *durationpb.Duration `protobuf:"bytes,4,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
+	// With revision: as ListRequest.cluster_id and ListRequest.lineage.
+	ClusterId string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// See cluster_id.
+	Lineage       uint64 `protobuf:"varint,6,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1545,6 +1599,20 @@ func (x *GetRequest) GetMaxStaleness() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *GetRequest) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
 // GetResponse is one key.
 type GetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1555,7 +1623,9 @@ type GetResponse struct {
 	// The key; not set when it does not exist.
 	Kv *KeyValue `protobuf:"bytes,3,opt,name=kv,proto3" json:"kv,omitempty"`
 	// How old the answer may be; see ListResponse.age.
-	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	// The cluster that the node belongs to.
+	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1618,6 +1688,13 @@ func (x *GetResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 var File_shardwatch_v1_cache_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cache_proto_rawDesc = "" +
@@ -1632,7 +1709,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\rStreamOptions\x12F\n" +
 	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\x12+\n" +
 	"\x0fallow_watch_ids\x18\x02 \x01(\bH\x00R\rallowWatchIds\x88\x01\x01B\x12\n" +
-	"\x10_allow_watch_ids\"\x9a\x03\n" +
+	"\x10_allow_watch_ids\"\xb9\x03\n" +
 	"\vCreateWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1647,7 +1724,9 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"allow_sync\x18\t \x01(\bR\tallowSync\x125\n" +
 	"\bconflate\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\bconflate\x12>\n" +
-	"\rmax_staleness\x18\v \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\a\n" +
+	"\rmax_staleness\x18\v \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\f \x01(\tR\tclusterIdB\a\n" +
 	"\x05start\"(\n" +
 	"\vCancelWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\"\x11\n" +
@@ -1662,13 +1741,15 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x04sync\x18\a \x01(\v2\x13.shardwatch.v1.SyncH\x00R\x04sync\x12,\n" +
 	"\x05ended\x18\b \x01(\v2\x14.shardwatch.v1.EndedH\x00R\x05ended\x12,\n" +
 	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06eventsB\b\n" +
-	"\x06detail\"\xa3\x01\n" +
+	"\x06detail\"\xc2\x01\n" +
 	"\aCreated\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12!\n" +
 	"\fresume_token\x18\x03 \x01(\fR\vresumeToken\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x12+\n" +
-	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x9d\x01\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x06 \x01(\tR\tclusterId\"\x9d\x01\n" +
 	"\bProgress\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1b\n" +
 	"\twatch_ids\x18\x02 \x03(\x03R\bwatchIds\x12+\n" +
@@ -1690,7 +1771,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\fresume_token\x18\x05 \x01(\fR\vresumeToken\x12\x1c\n" +
 	"\tendpoints\x18\x06 \x03(\tR\tendpoints\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\x82\x03\n" +
+	"retryAfter\"\xbb\x03\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
@@ -1705,27 +1786,37 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\n" +
 	"count_only\x18\n" +
 	" \x01(\bR\tcountOnly\x12#\n" +
-	"\rchanged_since\x18\v \x01(\x03R\fchangedSince\"\x83\x02\n" +
+	"\rchanged_since\x18\v \x01(\x03R\fchangedSince\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\f \x01(\tR\tclusterId\x12\x18\n" +
+	"\alineage\x18\r \x01(\x04R\alineage\"\xa2\x02\n" +
 	"\fListResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\fR\rnextPageToken\x12\x19\n" +
 	"\x05count\x18\x04 \x01(\x03H\x00R\x05count\x88\x01\x01\x12+\n" +
-	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12)\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x06 \x01(\tR\tclusterId\x12)\n" +
 	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
 	"\adeleted\x18\f \x03(\fR\adeletedB\b\n" +
-	"\x06_count\"\xb8\x01\n" +
+	"\x06_count\"\xf1\x01\n" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12<\n" +
 	"\vconsistency\x18\x03 \x01(\x0e2\x1a.shardwatch.v1.ConsistencyR\vconsistency\x12>\n" +
-	"\rmax_staleness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\"\x99\x01\n" +
+	"\rmax_staleness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\x12\x18\n" +
+	"\alineage\x18\x06 \x01(\x04R\alineage\"\xb8\x01\n" +
 	"\vGetResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x02 \x01(\x04R\alineage\x12'\n" +
 	"\x02kv\x18\x03 \x01(\v2\x17.shardwatch.v1.KeyValueR\x02kv\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age*~\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId*~\n" +
 	"\bSyncKind\x12\x19\n" +
 	"\x15SYNC_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSYNC_KIND_STATE\x10\x01\x12\x13\n" +

@@ -35,6 +35,12 @@ const (
 // range; range_end "\x00" means "to the end of the key space"; a prefix is
 // [prefix, prefix with its last byte plus one).
 //
+// A revision means something within one history only: that of a cluster
+// (cluster_id, random, chosen when the cluster was founded) and a lineage (a number
+// that grows when etcd was restored or replaced, counted by each cluster from 1). A
+// client keeps all three together. It sends cluster_id and lineage with every
+// revision that it has learned earlier, and the node compares them with its own.
+//
 // Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with
 // domain "shardwatch.dev" and one of these reasons:
 //
@@ -122,6 +128,12 @@ func (c *cacheServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 // Key ranges are written as in etcd: key alone is one key; [key, range_end) a
 // range; range_end "\x00" means "to the end of the key space"; a prefix is
 // [prefix, prefix with its last byte plus one).
+//
+// A revision means something within one history only: that of a cluster
+// (cluster_id, random, chosen when the cluster was founded) and a lineage (a number
+// that grows when etcd was restored or replaced, counted by each cluster from 1). A
+// client keeps all three together. It sends cluster_id and lineage with every
+// revision that it has learned earlier, and the node compares them with its own.
 //
 // Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with
 // domain "shardwatch.dev" and one of these reasons:

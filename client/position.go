@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// Position is a revision with the history it belongs to. Revisions of different
+// histories cannot be compared: etcd that was restored goes back, and etcd that was
+// rebuilt begins anew, behind the same addresses.
+type Position struct {
+	// Cluster is the ID of the cluster of nodes ([ShardMap].ClusterID), which is
+	// random. Lineage is counted by each cluster, from 1. When both are zero, the
+	// history is not known, and not compared.
+	Cluster string
+	Lineage uint64
+	// Revision is etcd's.
+	Revision int64
+}
+
+// String returns the position for people.
+func (p Position) String() string {
+	if p.history() == (history{}) {
+		return fmt.Sprintf("revision %d", p.Revision)
+	}
+	return fmt.Sprintf("revision %d of lineage %d in cluster %s", p.Revision, p.Lineage, p.Cluster)
+}
+
+func (p Position) history() history { return history{p.Cluster, p.Lineage} }
+
+// history is what a revision is counted in.
+type history struct {
+	cluster string
+	lineage uint64
+}
+
+// fits reports whether h, of which parts may not be known, can be o.
+func (h history) fits(o history) bool {
+	return (h.cluster == "" || h.cluster == o.cluster) && (h.lineage == 0 || h.lineage == o.lineage)
+}
+
+// The headers of answers to writes, which pass through to etcd: its API has no
+// fields for a history.
+const (
+	clusterHeader = "shardwatch-cluster"
+	lineageHeader = "shardwatch-lineage"
+)
+
+// positionFrom returns the position of a write from its answer.
+func positionFrom(header metadata.MD, revision int64) Position {
+	p := Position{Revision: revision}
+	if ids := header.Get(clusterHeader); len(ids) == 1 {
+		p.Cluster = ids[0]
+	}
+	if lineages := header.Get(lineageHeader); len(lineages) == 1 {
+		p.Lineage, _ = strconv.ParseUint(lineages[0], 10, 64)
+	}
+	return p
+}
+
+// clusterNow returns the ID of the cluster that a node for the range belongs to.
+func (c *Client) clusterNow(ctx context.Context, r Range) (string, error) {
+	var id string
+	err := c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
+		s, err := pb.NewClusterServiceClient(n.conn).Status(ctx, &pb.StatusRequest{})
+		id = s.GetClusterId()
+		return err //nolint:wrapcheck // judged and wrapped by read
+	})
+	return id, err
+}

@@ -1,0 +1,29 @@
+package etcdapi
+
+import (
+	"context"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// The headers that tell which history a passed call's revision belongs to. etcd's
+// API has no fields for it: the cluster ID in its headers is a hash of etcd's flags,
+// and may be the same after etcd was rebuilt.
+const (
+	clusterHeader = "shardwatch-cluster"
+	lineageHeader = "shardwatch-lineage"
+)
+
+// tellHistory sets the headers, before the call is passed: if the lineage ends while
+// the call is under way, its revision must not count as one of the next lineage.
+func (d *Door) tellHistory(ctx context.Context) {
+	if d.cfg.Router == nil {
+		return
+	}
+	if h := d.cfg.Router.History(); h.Lineage != 0 {
+		// Fails when the call has ended.
+		_ = grpc.SetHeader(ctx, metadata.Pairs(clusterHeader, h.Cluster, lineageHeader, strconv.FormatUint(h.Lineage, 10)))
+	}
+}
