@@ -12,11 +12,11 @@ type attempts struct {
 	c        *Client
 	rng      Range
 	addr     string // of the attempt
-	began    time.Time
+	began    wait   // of the attempt
 	tried    tried
 	hints    []string
 	failures int
-	deadline time.Time
+	deadline time.Duration // as Client.ran
 }
 
 // attempts starts a read. It waits until the map is known, or cannot be had.
@@ -26,20 +26,20 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 	case <-ctx.Done():
 		return nil, ended(ctx)
 	}
-	return &attempts{c: c, rng: r, deadline: time.Now().Add(c.cfg.RetryFor)}, nil
+	return &attempts{c: c, rng: r, deadline: c.ran() + c.cfg.RetryFor}, nil
 }
 
 // node returns the connection for the next attempt.
 func (a *attempts) node() (*node, error) {
 	a.addr = a.c.pick(a.rng, a.hints, a.tried)
-	a.hints, a.began = nil, time.Now()
+	a.hints, a.began = nil, a.c.wait()
 	return a.c.node(a.addr)
 }
 
 // worked says that the node answered.
 func (a *attempts) worked() {
 	a.c.praise(a.addr)
-	a.tried, a.failures, a.deadline = nil, 0, time.Now().Add(a.c.cfg.RetryFor)
+	a.tried, a.failures, a.deadline = nil, 0, a.c.ran()+a.c.cfg.RetryFor
 }
 
 // failed waits for the next attempt. It returns the error for the caller when
@@ -52,10 +52,10 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return a.ended(ctx, err)
 	}
 	v := judge(err)
-	if v.penalise {
+	if v.penalise && !a.c.stalled(a.began) {
 		a.c.penalise(a.addr, 0)
 	}
-	again := a.c.renewed(v, a.began)
+	again := a.c.renewed(v, a.began.began)
 	if !v.retry && !again {
 		return v.err
 	}
@@ -63,7 +63,7 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	a.tried.add(a.addr)
 	a.hints = v.hints
 	d := backoff(a.failures, v.after)
-	if late := time.Now().Add(d).After(a.deadline); late && again {
+	if late := a.c.ran()+d > a.deadline; late && again {
 		return v.err
 	} else if late {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)

@@ -18,7 +18,7 @@ type Client struct {
 	login *login
 	files *files // nil: none
 	seed  string // decides which of several equal nodes this client prefers
-	born  time.Time
+	pulse *pulse // what nodes are timed by
 
 	ctx    context.Context // ends with Close; for what outlives a call
 	cancel context.CancelFunc
@@ -56,7 +56,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), files: files, seed: strconv.FormatUint(rand.Uint64(), 36), born: time.Now(),
+		cfg: cfg, login: newLogin(cfg), files: files, seed: strconv.FormatUint(rand.Uint64(), 36), pulse: newPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
 		first: make(chan struct{}),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
@@ -67,6 +67,7 @@ func New(cfg Config) (*Client, error) {
 		}
 		return 1
 	})
+	c.wg.Go(func() { c.pulse.run(ctx) })
 	c.wg.Go(c.follow)
 	if files != nil {
 		c.wg.Go(func() { files.follow(ctx, cfg.Logger) })

@@ -49,7 +49,8 @@ type Config struct {
 	// are read again or cannot be used; nil: nobody.
 	Logger *slog.Logger
 	// Silence is how long a node may say nothing before its watches move to
-	// another one. Nodes are asked for a sign of life three times as often.
+	// another one. Time in which this process does not run does not count. Nodes
+	// are asked for a sign of life three times as often.
 	// Default 1 s, at least 300 ms.
 	Silence time.Duration
 	// AttemptTimeout is how long one node may take to answer a read, or to

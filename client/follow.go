@@ -81,33 +81,35 @@ func (c *Client) followAt(addr string, got func()) error {
 	cluster := pb.NewClusterServiceClient(n.conn)
 	defer c.following(nil)
 
-	var heard atomic.Int64 // ns since c.born; 0: nothing yet
+	var heard atomic.Int64 // as Client.ran; 0: nothing yet
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer cancel(nil)
 	g.Go(func() {
-		began := time.Now()
+		began := c.ran()
 		for sleep(ctx, min(c.cfg.Silence, probeEvery)) {
 			at := heard.Load()
 			if at == 0 {
-				if time.Since(began) > c.cfg.Silence {
+				if c.ran()-began > c.cfg.Silence {
 					cancel(errSilent)
 				}
 				continue
 			}
-			if time.Since(c.born)-time.Duration(at) < probeEvery {
+			if c.ran()-time.Duration(at) < probeEvery {
 				continue
 			}
+			wait := c.wait()
 			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
 			_, err := cluster.ListMembers(probe, &pb.ListMembersRequest{})
 			done()
-			switch status.Code(err) {
-			case codes.DeadlineExceeded, codes.Unavailable:
+			switch code := status.Code(err); {
+			case code == codes.DeadlineExceeded && c.stalled(wait): // says nothing about the node
+			case code == codes.DeadlineExceeded, code == codes.Unavailable:
 				cancel(errSilent)
 				return
-			case codes.Unauthenticated: // perhaps not even sent: says nothing about the node
+			case code == codes.Unauthenticated: // perhaps not even sent
 			default:
-				heard.Store(int64(time.Since(c.born)))
+				heard.Store(int64(c.ran()))
 			}
 		}
 	})
@@ -116,7 +118,7 @@ func (c *Client) followAt(addr string, got func()) error {
 	for err == nil {
 		var r *pb.WatchShardMapResponse
 		if r, err = stream.Recv(); err == nil {
-			heard.Store(int64(time.Since(c.born)))
+			heard.Store(int64(c.ran()))
 			c.learn(topologyFrom(r))
 			c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
 			c.praise(addr)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -15,7 +16,12 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if endpoints := os.Getenv(childEnv); endpoints != "" {
+		os.Exit(child(endpoints))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds what a test waits for; it says nothing about speed.
 const patience = 60 * time.Second

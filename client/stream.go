@@ -22,7 +22,7 @@ type stream struct {
 	c     *Client
 	node  *node
 	began time.Time
-	heard atomic.Int64 // when something arrived last, ns since Client.born
+	heard atomic.Int64 // when something arrived last, as Client.ran
 
 	wake   chan struct{} // capacity 1: there is something to send
 	ctx    context.Context
@@ -46,8 +46,9 @@ type target struct {
 	w  *Watcher
 }
 
-// startWait is a watch that has been asked for and has not started.
-type startWait struct{ until time.Time }
+// startWait is a watch that has been asked for and has not started, and until when
+// that may take, as Client.ran.
+type startWait struct{ until time.Duration }
 
 const (
 	// startTimeout is how long a node that is alive may take to start a watch.
@@ -86,7 +87,7 @@ func (s *stream) add(w *Watcher) (int64, bool) {
 	if create.GetStateFirst() {
 		patience = stateTimeout
 	}
-	s.pending[s.lastID] = &startWait{until: time.Now().Add(patience)}
+	s.pending[s.lastID] = &startWait{until: s.c.ran() + patience}
 	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
 	return s.lastID, true
 }
@@ -229,7 +230,7 @@ func (s *stream) send(rpc pb.CacheService_WatchClient) {
 // of a watch that the node does not start.
 func (s *stream) listen() {
 	for sleep(s.ctx, s.c.cfg.Silence/6) {
-		if time.Since(s.c.born)-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
+		if s.c.ran()-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
 			s.cancel(errSilent)
 			return
 		}
@@ -243,9 +244,10 @@ func (s *stream) listen() {
 func (s *stream) overdue() map[int64]*Watcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.c.ran()
 	var out map[int64]*Watcher
 	for id, p := range s.pending {
-		if time.Now().After(p.until) {
+		if now > p.until {
 			if out == nil {
 				out = map[int64]*Watcher{}
 			}
@@ -255,7 +257,7 @@ func (s *stream) overdue() map[int64]*Watcher {
 	return out
 }
 
-func (s *stream) heardNow() { s.heard.Store(int64(time.Since(s.c.born))) }
+func (s *stream) heardNow() { s.heard.Store(int64(s.c.ran())) }
 
 // handle hands a response to the watchers it is about. It never waits for a
 // consumer.
