@@ -18,3 +18,14 @@ func (r *Router) Waits() (revisions, watches, frontiers int) {
 	}
 	return revisions, watches, frontiers
 }
+
+// Fetches returns how many shared fetches are held, and of how many shards big
+// ones are under way.
+func (r *Router) Fetches() (live, places int) {
+	r.fetches.mu.Lock()
+	defer r.fetches.mu.Unlock()
+	return len(r.fetches.live), len(r.fetches.places)
+}
+
+// Earlier is what Position's Since is made of.
+var Earlier = earlier

@@ -1,0 +1,377 @@
+package router_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// merging runs f with a node that has the shards 1 (below h) and 2 of an empty
+// history, on fake time.
+func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		n.Use(cachetest.Map(1, []string{"h"}, "here"))
+		<-n.Replica(1).Ready()
+		<-n.Replica(2).Ready()
+		f(t, n, start(t, h, n), h)
+	})
+}
+
+func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *bell) *router.Watch {
+	t.Helper()
+	w, err := r.Watch(t.Context(), router.WatchRequest{Range: rng, From: from, Lineage: 1}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A revision that a merge has taken and holds back is not progress, even when all
+// shards have come to it: the client has not been sent its events.
+func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
+		n.Gate(2).Limit(cachetest.Start)
+		at := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest != at-1 || !p.Since.IsZero() {
+			t.Errorf("late before it is read, though nothing can be delivered: %+v", p)
+		}
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatalf("got %d, %v", revision, err)
+		}
+		if furthest, newest := w.Furthest(), w.Newest(); furthest != at || newest != at {
+			t.Errorf("furthest %d, newest %d, want %d", furthest, newest, at)
+		}
+		if progress, behind := w.Progress(); progress != at-1 || behind != 2 {
+			t.Errorf("progress %d, shard %d is behind", progress, behind)
+		}
+		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest != at-1 || !p.Since.IsZero() {
+			t.Errorf("late, though nothing can be delivered: %+v", p)
+		}
+		n.Gate(2).Limit(0)
+		next := h.Commit(cachetest.Put("p", "1"))
+		synctest.Wait()
+		if n.Replica(2).Progress() != next {
+			t.Fatalf("shard 2 is at %d", n.Replica(2).Progress())
+		}
+		if progress, behind := w.Progress(); progress != at-1 || behind == 0 {
+			t.Errorf("progress %d, though the events of %d were not returned", progress, at)
+		}
+		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest < at || p.Since.IsZero() {
+			t.Errorf("position %+v", p)
+		}
+		for _, want := range []kv.Revision{at, next} {
+			if revision, events, err := w.Next(nil); revision != want || len(events) != 1 || err != nil {
+				n.Replica(1).Demand(next)
+				synctest.Wait()
+				if revision, events, err = w.Next(nil); revision != want || len(events) != 1 || err != nil {
+					t.Fatalf("got %d with %d events, %v, want %d", revision, len(events), err, want)
+				}
+			}
+			if progress, _ := w.Progress(); progress < want {
+				t.Errorf("progress %d, want %d", progress, want)
+			}
+		}
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Errorf("after the end: %d, %v", revision, err)
+		}
+		if p, open := w.Position(); !open || p.Revision != p.Newest || !p.Since.IsZero() {
+			t.Errorf("position at the end %+v", p)
+		}
+		w.Close()
+	})
+}
+
+// What was taken and can be delivered is late since it was received.
+func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
+		defer w.Close()
+		n.Gate(2).Limit(cachetest.Start)
+		at := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		received := time.Now()
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatalf("got %d, %v", revision, err)
+		}
+		time.Sleep(time.Second)
+		n.Gate(2).Limit(0)
+		n.Replica(2).Demand(at)
+		synctest.Wait()
+		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest != at || !p.Since.Equal(received) {
+			t.Errorf("position %+v, want late since %v", p, received)
+		}
+		if progress, _ := w.Progress(); progress != at-1 {
+			t.Errorf("progress %d, though %d was not returned", progress, at)
+		}
+	})
+}
+
+// Events of two shards come in the order of their revisions.
+func TestAMergeIsInOrder(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
+		defer w.Close()
+		for _, key := range []string{"a", "p", "b", "q"} {
+			h.Commit(cachetest.Put(key, "1"))
+		}
+		last := h.Commit(cachetest.Put("c", "1"), cachetest.Put("r", "1"))
+		synctest.Wait()
+		for want := cachetest.Start + 1; want <= last; want++ {
+			revision, events, err := w.Next(nil)
+			if due := len(h.Batches(kv.Range{}, want-1, want)[0].Events); revision != want || len(events) != due || err != nil {
+				t.Fatalf("got %d with %d events, %v, want %d with %d", revision, len(events), err, want, due)
+			}
+		}
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Errorf("after the end: %d, %v", revision, err)
+		}
+	})
+}
+
+// The age of a merge is that of its oldest shard.
+func TestTheAgeOfAMerge(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
+		defer w.Close()
+		fresh := func(id shard.ID) { n.Replica(id).Observe(time.Now(), n.Replica(id).Progress()) }
+		for _, id := range []shard.ID{2, 1} {
+			if _, known := w.Age(); known {
+				t.Error("known though it is not that of every shard")
+			}
+			fresh(id)
+			time.Sleep(time.Second)
+		}
+		if age, known := w.Age(); !known || age != 2*time.Second {
+			t.Errorf("%v, %v", age, known)
+		}
+		fresh(2)
+		time.Sleep(time.Second)
+		if age, known := w.Age(); !known || age != 2*time.Second {
+			t.Errorf("%v, %v", age, known)
+		}
+	})
+}
+
+// WakeAt wakes once every shard of the watch has reached the revision, quiet ones
+// too, and does nothing for one that is reached.
+func TestWakeAt(t *testing.T) {
+	for name, rng := range map[string]kv.Range{"one shard": {Start: "a", End: "c"}, "two shards": {Start: "a", End: "k"}} {
+		t.Run(name, func(t *testing.T) {
+			merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+				b := newBell()
+				w := watch(t, r, rng, cachetest.Start+1, b)
+				defer w.Close()
+				b.heard()
+				n.Gate(1).Limit(h.Now())
+				at := h.Commit(cachetest.Put("z", "1"))
+				w.WakeAt(at)
+				synctest.Wait()
+				if b.heard() {
+					t.Error("woken though a shard has not reached the revision")
+				}
+				n.Gate(1).Limit(0)
+				synctest.Wait()
+				if !b.heard() {
+					t.Error("not woken")
+				}
+				if n.Replica(1).Progress() < at {
+					t.Errorf("the quiet shard is at %d", n.Replica(1).Progress())
+				}
+				for {
+					if revision, _, err := w.Next(nil); err != nil {
+						t.Fatal(err)
+					} else if revision == 0 {
+						break
+					}
+				}
+				b.heard()
+				progress, _ := w.Progress()
+				w.WakeAt(progress)
+				w.WakeAt(progress - 1)
+				synctest.Wait()
+				if revisions, _, _ := r.Waits(); b.heard() || revisions > 0 {
+					t.Errorf("woken for a revision that is reached, or %d are waited for", revisions)
+				}
+			})
+		})
+	}
+}
+
+// Of several revisions that a merge is asked to wake at, the lowest counts.
+func TestWakeAtTheLowest(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		b := newBell()
+		w := watch(t, r, kv.Range{Start: "g", End: "i"}, cachetest.Start+1, b)
+		b.heard()
+		now := h.Now()
+		for _, at := range []kv.Revision{now + 5, now + 3, now + 4, now + 3} {
+			w.WakeAt(at)
+			if revisions, watches, _ := r.Waits(); revisions != 1 || watches != 1 {
+				t.Errorf("%d watches wait for %d revisions", watches, revisions)
+			}
+		}
+		if held := r.HoldingBack(); len(held) > 0 {
+			t.Errorf("a watch that has nothing to deliver is held back: %v", held)
+		}
+		for range 3 {
+			h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1")) // brings both shards there
+		}
+		synctest.Wait()
+		if !b.heard() {
+			t.Error("not woken at the lowest")
+		}
+		w.Close()
+		if revisions, watches, frontiers := r.Waits(); revisions+watches+frontiers > 0 {
+			t.Errorf("left: %d, %d, %d", revisions, watches, frontiers)
+		}
+	})
+}
+
+// Watches that share a frontier leave it one by one; the others stay, and the time
+// that they are held back is that of the first.
+func TestWatchesLeaveTheirFrontierOneByOne(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		var bells []*bell
+		var watches []*router.Watch
+		n.Gate(2).Limit(h.Now())
+		at := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		for range 4 {
+			b := newBell()
+			w := watch(t, r, kv.Range{}, at, b)
+			b.heard()
+			if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+				t.Fatal(revision, err)
+			}
+			bells, watches = append(bells, b), append(watches, w)
+			time.Sleep(time.Second)
+		}
+		// Whoever reads again still waits, once.
+		if revision, _, err := watches[0].Next(nil); revision != 0 || err != nil {
+			t.Fatal(revision, err)
+		}
+		if age := r.HoldingBack()[n.Replica(2)]; age != 4*time.Second || len(r.HoldingBack()) != 1 {
+			t.Errorf("held back for %v", r.HoldingBack())
+		}
+		waits := func(watches, frontiers int) {
+			t.Helper()
+			if _, w, f := r.Waits(); w != watches || f != frontiers {
+				t.Errorf("%d watches wait at %d frontiers, want %d at %d", w, f, watches, frontiers)
+			}
+		}
+		waits(4, 1)
+		watches[0].Close()
+		watches[0].Close()
+		waits(3, 1)
+		watches[3].Close() // the last one has taken the first one's place
+		waits(2, 1)
+		n.Gate(2).Limit(0)
+		synctest.Wait()
+		for i, b := range bells {
+			if stays := i == 1 || i == 2; b.heard() != stays {
+				t.Errorf("watch %d: woken %v", i, !stays)
+			}
+		}
+		waits(0, 1)
+		for _, i := range []int{1, 2} {
+			if revision, _, err := watches[i].Next(nil); revision != at || err != nil {
+				t.Errorf("watch %d: %d, %v", i, revision, err)
+			}
+		}
+		watches[1].Close()
+		waits(0, 1)
+		watches[2].Close()
+		waits(0, 0)
+	})
+}
+
+// A watch without a home keeps the progress that it had, and says since when.
+func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		for _, rng := range []kv.Range{{}, {Start: "a", End: "c"}} {
+			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
+			<-n.Replica(1).Ready()
+			<-n.Replica(2).Ready()
+			w := watch(t, r, rng, h.Now()+1, newBell())
+			at := h.Commit(cachetest.Put("none", "1"))
+			n.Replica(1).Demand(at)
+			n.Replica(2).Demand(at)
+			synctest.Wait()
+			for range 2 { // what none of its keys is in
+				if _, _, err := w.Next(nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if progress, _ := w.Progress(); progress != at {
+				t.Fatalf("%v: progress %d, want %d", rng, progress, at)
+			}
+			n.RefuseRelays(errors.New("no relay"))
+			away := cachetest.Map(uint64(h.Now()), []string{"h"}, "there")
+			n.Use(away)
+			if _, _, err := w.Next(nil); err != nil {
+				t.Fatal(err)
+			}
+			left := time.Now()
+			time.Sleep(time.Second)
+			if progress, behind := w.Progress(); progress != at || behind != 0 {
+				t.Errorf("%v: progress %d without a home, want %d", rng, progress, at)
+			}
+			if _, known := w.Age(); known || w.Furthest() != at || w.Newest() != at {
+				t.Errorf("%v: age known, furthest %d, newest %d", rng, w.Furthest(), w.Newest())
+			}
+			w.WakeAt(at + 1)
+			if p, open := w.Position(); !open || p.Revision != at || p.Newest != at || !p.Since.Equal(left) {
+				t.Errorf("%v: position %+v, %v", rng, p, open)
+			}
+			h.Commit(cachetest.Put("a", "1"))
+			n.RefuseRelays(nil)
+			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
+			r.Kick()
+			time.Sleep(time.Second)
+			if p, open := w.Position(); !open || p.Revision != at || p.Newest < at+1 {
+				t.Errorf("%v: position in the new home %+v, %v", rng, p, open)
+			}
+			n.Replica(2).Demand(h.Now())
+			synctest.Wait()
+			if revision, _, err := w.Next(nil); revision != at+1 || err != nil {
+				t.Errorf("%v: %d, %v", rng, revision, err)
+			}
+			w.Close()
+			if _, open := w.Position(); open {
+				t.Errorf("%v: a closed watch has a position", rng)
+			}
+			w = watch(t, r, rng, h.Now()+1, newBell())
+			n.RefuseRelays(errors.New("no relay"))
+			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "there"))
+			if _, _, err := w.Next(nil); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			if _, open := w.Position(); open {
+				t.Errorf("%v: a watch that was closed without a home has a position", rng)
+			}
+			n.RefuseRelays(nil)
+		}
+	})
+}
+
+func TestEarlier(t *testing.T) {
+	var none time.Time
+	a, b := time.Unix(1, 0), time.Unix(2, 0)
+	for _, c := range []struct{ x, y, want time.Time }{{none, none, none}, {a, none, a}, {none, a, a}, {a, b, a}, {b, a, a}, {a, a, a}} {
+		if got := router.Earlier(c.x, c.y); !got.Equal(c.want) {
+			t.Errorf("of %v and %v: %v", c.x, c.y, got)
+		}
+	}
+}
