@@ -96,6 +96,9 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	if err != nil {
 		return err
 	}
+	if err := d.cfg.Router.AwaitMap(gs.Context()); err != nil {
+		return wire.Status(err)
+	}
 	tasks, err := w.pumps.Open(gs.Context())
 	if err != nil {
 		return wire.Status(err)

@@ -86,12 +86,14 @@ func (s *scripted) compact(revision kv.Revision) {
 
 // watchRig is a Door that serves watches of a scripted history.
 type watchRig struct {
-	tb   testing.TB
-	h    *cachetest.History
-	etcd *scripted
-	node *cachetest.Node
-	door *etcdapi.Door
-	conn *grpc.ClientConn
+	tb     testing.TB
+	h      *cachetest.History
+	etcd   *scripted
+	node   *cachetest.Node
+	shards *shard.Map
+	router *router.Router
+	door   *etcdapi.Door
+	conn   *grpc.ClientConn
 }
 
 // rigOptions change what startWatches starts.
@@ -100,7 +102,7 @@ type rigOptions struct {
 	door   func(*etcdapi.Config)
 	cache  func(*cache.Config)
 	clock  func(*cachetest.History) router.Clock // nil: the history itself
-	// founding has the node begin without the shard map; see watchRig.node.
+	// founding has the node begin without the shard map: see node.Use.
 	founding bool
 }
 
@@ -165,7 +167,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = conn.Close() })
-	return &watchRig{tb: tb, h: h, etcd: up, node: n, door: door, conn: conn}
+	return &watchRig{tb: tb, h: h, etcd: up, node: n, shards: o.shards, router: r, door: door, conn: conn}
 }
 
 // watchStream is a client's Watch stream.

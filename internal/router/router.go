@@ -52,6 +52,8 @@ type Config struct {
 
 // Bounds of waiting.
 const (
+	// mapTimeout is how long a stream waits for the first shard map.
+	mapTimeout = 5 * time.Second
 	// clockTimeout bounds the fetch of etcd's revision.
 	clockTimeout = 3 * time.Second
 	// progressTimeout bounds a read's wait for a shard.
@@ -80,6 +82,10 @@ type Router struct {
 	kick    chan struct{}
 	fetches fetches
 
+	// placed is closed, by place, once there is a shard map.
+	placed chan struct{}
+	place  func()
+
 	mu       sync.Mutex
 	homeless map[*Watch]struct{} // guarded by mu
 	// frontiers are those in use, by their first cache; guarded by mu.
@@ -91,11 +97,19 @@ func New(cfg Config) *Router {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Router{cfg: cfg, kick: make(chan struct{}, 1), homeless: make(map[*Watch]struct{}), frontiers: make(map[*cache.Cache][]*frontier)}
+	r := &Router{
+		cfg: cfg, kick: make(chan struct{}, 1), placed: make(chan struct{}),
+		homeless: make(map[*Watch]struct{}), frontiers: make(map[*cache.Cache][]*frontier),
+	}
+	r.place = sync.OnceFunc(func() { close(r.placed) })
+	return r
 }
 
 // Kick says that the shard map or the caches have changed.
 func (r *Router) Kick() {
+	if r.cfg.Shards.Map() != nil {
+		r.place()
+	}
 	select {
 	case r.kick <- struct{}{}:
 	default:
@@ -218,14 +232,40 @@ func (r *Router) History() kv.History {
 	return kv.History{Cluster: m.ClusterID, Lineage: m.Lineage}
 }
 
+// AwaitMap waits for the first shard map: before that, this node knows neither the
+// lineage of a client's position nor where its keys are. Streams wait for it before
+// anything is created on them. It fails with a *kv.UnavailableError after mapTimeout.
+func (r *Router) AwaitMap(ctx context.Context) error {
+	known := func() bool { return r.cfg.Shards.Map() != nil }
+	if known() {
+		return nil
+	}
+	timeout := time.NewTimer(mapTimeout)
+	defer timeout.Stop()
+	select {
+	case <-r.placed:
+	case <-timeout.C:
+		if !known() {
+			return noMap()
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+func noMap() error {
+	return &kv.UnavailableError{
+		Why: kv.NotReady, RetryAfter: time.Second,
+		Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)",
+	}
+}
+
 // parts returns the shards that a range touches, or why it cannot be served.
 func (r *Router) parts(rng kv.Range) (*shard.Map, []shard.Shard, error) {
 	m := r.cfg.Shards.Map()
 	if m == nil {
-		return nil, nil, &kv.UnavailableError{
-			Why: kv.NotReady, RetryAfter: time.Second,
-			Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)",
-		}
+		return nil, nil, noMap()
 	}
 	if !m.Covers(rng) {
 		return nil, nil, &kv.NotServedError{Range: rng, Served: m.Spec.Ranges}

@@ -59,6 +59,7 @@ type running struct {
 	tb      testing.TB
 	h       *cachetest.History
 	node    *cachetest.Node
+	router  *router.Router
 	server  *server.Server
 	clients string // its address
 	peers   string
@@ -72,6 +73,8 @@ type options struct {
 	shards *shard.Map
 	server func(*server.Config)
 	cache  func(*cache.Config)
+	// founding has the node begin without the shard map: see node.Use.
+	founding bool
 }
 
 // start runs a server of h until the test ends.
@@ -90,7 +93,9 @@ func startStopped(tb testing.TB, h *cachetest.History, o options, change func(*s
 		o.shards = cachetest.Map(1, []string{"h"}, "here")
 	}
 	n := cachetest.NewNode(o.self, h, o.cache)
-	n.Use(o.shards)
+	if !o.founding {
+		n.Use(o.shards)
+	}
 	for i := range o.shards.Shards {
 		if c := n.Replica(o.shards.Shards[i].ID); c != nil && o.cache == nil {
 			<-c.Ready()
@@ -117,7 +122,7 @@ func startStopped(tb testing.TB, h *cachetest.History, o options, change func(*s
 	})
 	wg.Go(func() { _ = r.Run(ctx) }) // ends with ctx only
 	out := &running{
-		tb: tb, h: h, node: n, server: s, clients: clients.Addr().String(), peers: peers.Addr().String(),
+		tb: tb, h: h, node: n, router: r, server: s, clients: clients.Addr().String(), peers: peers.Addr().String(),
 		stop: sync.OnceFunc(func() { cancel(); wg.Wait(); n.Stop() }),
 	}
 	tb.Cleanup(out.stop)

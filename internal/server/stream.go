@@ -51,6 +51,9 @@ type stream struct {
 // Watch implements shardwatchv1.CacheServiceServer.
 func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
 	caller, err := s.caller(gs.Context())
+	if err == nil {
+		err = s.srv.cfg.Router.AwaitMap(gs.Context())
+	}
 	if err != nil {
 		return wire.Status(err)
 	}
@@ -253,9 +256,6 @@ func claimed(clusterID string, lineage uint64, here history) history {
 func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
 	var out start
 	here := historyOf(s.srv.cfg.Router.History())
-	if here.lineage == 0 {
-		return start{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
-	}
 	out.in.cluster = here.cluster
 	what := "start revision"
 	switch at := r.GetStart().(type) {

@@ -18,7 +18,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/server"
-	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -152,19 +151,6 @@ func TestTooManyWatches(t *testing.T) {
 	s.cancel(1) // has ended
 	s.create(all(3, first))
 	s.created(3)
-}
-
-// A node without a map asks for patience; it does not call a token wrong.
-func TestWatchWithoutMap(t *testing.T) {
-	h := cachetest.New()
-	r := start(t, h, options{})
-	r.node.Use(&shard.Map{})
-	s := r.watch()
-	token := wire.ResumeToken(wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Range: kv.Single("c"), Revision: 1})
-	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: token}})
-	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_UNAVAILABLE || e.GetRetryAfter() == nil {
-		t.Errorf("got %v", e)
-	}
 }
 
 // A watch from the future emits nothing below its start.

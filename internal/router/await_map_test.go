@@ -1,0 +1,55 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+)
+
+// A stream that comes before the shard map is held until the map is there, but
+// not for long.
+func TestAwaitMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := cachetest.NewNode("here", cachetest.New(), nil)
+		defer n.Stop()
+		r := router.New(router.Config{Shards: n, Self: "here"})
+
+		began := time.Now()
+		err := r.AwaitMap(t.Context())
+		if away := (*kv.UnavailableError)(nil); !errors.As(err, &away) || away.Why != kv.NotReady || away.RetryAfter == 0 {
+			t.Errorf("without a map: %v", err)
+		}
+		if held := time.Since(began); held < time.Second || held > 10*time.Second {
+			t.Errorf("held for %v", held)
+		}
+
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if err := r.AwaitMap(gone); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that has gone: %v", err)
+		}
+
+		held := make(chan error)
+		go func() { held <- r.AwaitMap(t.Context()) }()
+		synctest.Wait()
+		r.Kick() // something else has changed
+		synctest.Wait()
+		select {
+		case err := <-held:
+			t.Fatalf("let go without a map: %v", err)
+		default:
+		}
+		n.Use(cachetest.Map(1, nil, "elsewhere"))
+		r.Kick()
+		began = time.Now()
+		if err := errors.Join(<-held, r.AwaitMap(t.Context())); err != nil || time.Since(began) != 0 {
+			t.Errorf("with a map: %v, %v late", err, time.Since(began))
+		}
+	})
+}
