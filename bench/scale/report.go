@@ -173,9 +173,10 @@ func reportWatches(c config, out io.Writer) error {
 			}
 			homes += len(a.Homes)
 		}
-		for _, id := range a.Splits {
+		for _, c := range a.Splits {
+			id := c.Shard
 			s, _ := cl.m.Shard(id)
-			if err := cl.apply(shard.Split{Shard: id, At: []string{inside(s.Range)}, Stay: true}); err != nil {
+			if err := cl.apply(shard.Split{Shard: id, At: []string{inside(s.Range)}, Stay: true, Watches: c.Watches}); err != nil {
 				return err
 			}
 			for child := cl.m.NextID - 2; child < cl.m.NextID; child++ {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -80,15 +79,6 @@ type Trend struct {
 	idle  map[shard.ID]time.Time // since when it is to be merged with the one behind it
 	crowd map[shard.ID]want      // since when it is to have so many replicas
 	uncut map[shard.ID]time.Time // when it was found that it cannot be cut
-	cuts  map[shard.ID]cut       // splits for watches, by what was split, until it is known what came of them
-	whole map[shard.ID]int       // how many watches there were when it was found that a cut does not part them
-}
-
-// cut is a split that is to part watches.
-type cut struct {
-	of      kv.Range
-	watches int
-	at      time.Time
 }
 
 type want struct {
@@ -99,9 +89,15 @@ type want struct {
 // Action is what the load asks for.
 type Action struct {
 	// Splits are the shards to cut in two.
-	Splits []shard.ID
-	// Homes begin merges, and change numbers of replicas.
+	Splits []Cut
+	// Homes begin merges, change numbers of replicas, and say what came of cuts.
 	Homes []shard.ShardHome
+}
+
+// Cut is a shard to cut in two; with Watches, to part so many watches.
+type Cut struct {
+	Shard   shard.ID
+	Watches int
 }
 
 // Uncuttable returns the trend after it was found that the shard cannot be cut.
@@ -114,51 +110,48 @@ func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 	return t
 }
 
-// learn notes what came of splits for watches. One that watches all of a shard
-// watches all of each part, so that a cut only makes more of it: parts that have
-// most of the watches each are cut for them again when there are twice as many.
-func (t Trend) learn(next Trend, m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) {
-	for i := range m.Shards {
-		id := m.Shards[i].ID
-		if most, ok := t.whole[id]; ok && loads[id].Watches < 2*most {
-			next.whole[id] = most
+// judgeCuts returns the homes of shards of which it is known now whether the cut that
+// was to part their watches did. A client that watches all of a shard watches all of
+// each part, so that a cut only makes more watches: parts that have most of the
+// watches each are cut for them again when there are twice as many. What was found
+// stands in the map, so that the next leader does not begin anew.
+func (t Trend) judgeCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
+	for i := 0; i < len(m.Shards); {
+		parting := m.Shards[i].Home.Parting
+		run := 1 // the parts of one cut, or of several that were alike
+		for i+run < len(m.Shards) && m.Shards[i+run].Home.Parting == parting {
+			run++
 		}
-	}
-	for id, c := range t.cuts {
-		if _, there := m.Shard(id); there || now.Sub(c.at) > uncuttable {
-			continue // it was not split, or nobody tells
+		parts := m.Shards[i : i+run]
+		i += run
+		if parting == 0 {
+			continue
 		}
-		var parts []shard.ID
 		sum, known := 0, true
-		for i := range m.Shards {
-			if s := &m.Shards[i]; c.of.Covers(s.Range) {
-				l, ok := loads[s.ID]
-				known = known && ok && now.Sub(t.seenSince(s.ID, now)) >= patience
-				sum += l.Watches
-				parts = append(parts, s.ID)
-			}
+		for _, s := range parts {
+			l, ok := loads[s.ID]
+			known = known && ok && now.Sub(t.seenSince(s.ID, now)) >= patience
+			sum += l.Watches
 		}
-		switch {
-		case !known:
-			next.cuts[id] = c
-		case 2*sum >= 3*c.watches:
-			for _, part := range parts {
-				next.whole[part] = loads[part].Watches
+		if !known {
+			continue
+		}
+		for _, s := range parts {
+			home := s.Home
+			home.Pins, home.Parting, home.Whole = slices.Clone(home.Pins), 0, 0
+			if 4*sum >= 3*parting*run {
+				home.Whole = loads[s.ID].Watches
 			}
+			homes = append(homes, shard.ShardHome{Shard: s.ID, Home: home})
 		}
 	}
+	return homes
 }
 
-// parts reports whether a cut of the shard may part its watches, as far as is
+// partsWatches reports whether a cut of the shard may part its watches, as far as is
 // known.
-func (t Trend) parts(s *shard.Shard) bool {
-	for _, c := range t.cuts {
-		if c.of.Covers(s.Range) {
-			return false // not known yet
-		}
-	}
-	_, whole := t.whole[s.ID]
-	return !whole
+func partsWatches(s *shard.Shard, watches int) bool {
+	return s.Home.Parting == 0 && (s.Home.Whole == 0 || watches >= 2*s.Home.Whole)
 }
 
 // Decide looks at the loads, as far as they are known, and returns what is to be
@@ -167,9 +160,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 	next := Trend{
 		seen: make(map[shard.ID]time.Time), hot: make(map[shard.ID]time.Time), idle: make(map[shard.ID]time.Time),
 		crowd: make(map[shard.ID]want), uncut: make(map[shard.ID]time.Time),
-		cuts: make(map[shard.ID]cut), whole: make(map[shard.ID]int),
 	}
-	t.learn(next, m, loads, b.Patience, now)
 	since := func(from, to map[shard.ID]time.Time, id shard.ID) time.Duration {
 		at, ok := from[id]
 		if !ok {
@@ -178,8 +169,12 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		to[id] = at
 		return now.Sub(at)
 	}
-	var a Action
+	a := Action{Homes: t.judgeCuts(m, loads, b.Patience, now)}
 	touched := make(map[shard.ID]bool)
+	for _, h := range a.Homes {
+		touched[h.Shard] = true
+	}
+	most := len(a.Homes) + mostChanges
 	merges := len(m.Shards) - m.Joining() - max(m.Spec.Shards, 1)
 	for i := range m.Shards {
 		s := &m.Shards[i]
@@ -188,24 +183,25 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 			next.uncut[s.ID] = at
 		}
 		l, known := loads[s.ID]
-		if !known || m.Joins(i) {
+		if !known || m.Joins(i) || touched[s.ID] {
 			continue
 		}
-		if home, ok := b.replicas(m, s, l, t, next, now); ok && len(a.Homes) < mostChanges {
+		if home, ok := b.replicas(m, s, l, t, next, now); ok && len(a.Homes) < most {
 			a.Homes = append(a.Homes, home)
 			touched[s.ID] = true
 		}
 		rest := l // what a split can part
-		if !next.parts(s) {
+		if !partsWatches(s, l.Watches) {
 			rest.Watches = 0
 		}
 		if b.Split && b.heat(rest) >= 1 {
 			_, uncut := next.uncut[s.ID]
 			if since(t.hot, next.hot, s.ID) >= b.Patience && !uncut && len(m.Shards)+len(a.Splits) < b.MaxShards && len(a.Splits) < mostChanges {
-				a.Splits = append(a.Splits, s.ID)
+				c := Cut{Shard: s.ID}
 				if rest.Watches = 0; b.heat(rest) < 1 {
-					next.cuts[s.ID] = cut{of: s.Range, watches: l.Watches, at: now}
+					c.Watches = l.Watches
 				}
+				a.Splits = append(a.Splits, c)
 				touched[s.ID] = true
 			}
 		}
@@ -221,7 +217,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		if since(t.idle, next.idle, s.ID) < b.MergePatience || age < b.MinAge || now.Sub(t.seenSince(other.ID, now)) < b.MinAge {
 			continue
 		}
-		if merges <= 0 || len(a.Homes) >= mostChanges || touched[s.ID] || touched[other.ID] {
+		if merges <= 0 || len(a.Homes) >= most || touched[s.ID] || touched[other.ID] {
 			continue
 		}
 		to, from := s, other

@@ -79,7 +79,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 	var t Trend
 	for pause(ctx, reportEvery, true) {
 		m := p.Map()
-		if m == nil || shard.Understood(shard.LevelHomes, p.ourMembers()) != nil {
+		if m == nil || shard.Understood(shard.LevelWatches, p.ourMembers()) != nil {
 			continue
 		}
 		var a Action
@@ -114,7 +114,8 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 			p.log.Info("load changes where a shard belongs", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
 		}
 	}
-	for _, id := range a.Splits {
+	for _, c := range a.Splits {
+		id := c.Shard
 		i := slices.IndexFunc(m.Shards, func(s shard.Shard) bool { return s.ID == id })
 		at, err := p.cfg.Halve(ctx, m.Shards[i].Range)
 		if err != nil {
@@ -126,7 +127,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
-		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true}); stale(err) {
+		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); stale(err) {
 			return t, nil
 		} else if err != nil {
 			return t, err

@@ -179,7 +179,7 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 func TestNothingNewIsSaidToOldMembers(t *testing.T) {
 	c := newCluster(t, false)
 	n, old := c.add("n1", 1), c.add("n2", 0)
-	old.set(func(m *shard.Member) { m.Level = shard.Level - 1 })
+	old.set(func(m *shard.Member) { m.Level = shard.LevelHomes - 1 })
 	c.founded(n)
 	err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}})
 	refused := new(shard.OldMembersError)

@@ -631,7 +631,7 @@ func TestBalance(t *testing.T) {
 	waits(Waiting{Split: 1})
 	nothing("it is over", look(30*time.Second, map[shard.ID]Load{1: {Events: 50}, 2: {}}))
 	nothing("another", look(40*time.Second, hot))
-	if a := look(100*time.Second, hot); !slices.Equal(a.Splits, []shard.ID{1}) || len(a.Homes) > 0 {
+	if a := look(100*time.Second, hot); !slices.Equal(a.Splits, []Cut{{Shard: 1}}) || len(a.Homes) > 0 {
 		t.Fatalf("it lasts: %+v", a)
 	}
 	tr = tr.Uncuttable(1, start.Add(100*time.Second))
@@ -720,7 +720,13 @@ func TestMergesUnderWayCount(t *testing.T) {
 
 // A split parts watches of some keys. Those of whole shards it only doubles: they
 // are split for once, and again when there are twice as many.
-func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) {
+func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) { splitWholeShards(t, false) }
+
+// Each of twenty leaders looks at the load for some minutes.
+func TestWatchesOfWholeShardsAreNotSplitByEachLeader(t *testing.T) { splitWholeShards(t, true) }
+
+func splitWholeShards(t *testing.T, leaders bool) {
+	t.Helper()
 	const keys = 1024
 	b := Balance{Split: true, SplitWatches: 1000, MaxShards: 1000, Patience: time.Minute}
 	bounds := func(s *shard.Shard) (from, to int) {
@@ -748,6 +754,9 @@ func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) {
 		var tr Trend
 		now := time.Unix(1000, 0)
 		for look := range 600 {
+			if leaders && look%29 == 0 {
+				tr = Trend{} // another node leads
+			}
 			loads := make(map[shard.ID]Load)
 			for i := range m.Shards {
 				from, to := bounds(&m.Shards[i])
@@ -755,10 +764,15 @@ func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) {
 			}
 			var a Action
 			a, tr = b.Decide(m, loads, tr, now)
-			for _, id := range a.Splits {
-				s, _ := m.Shard(id)
+			if len(a.Homes) > 0 {
+				if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Rehome{Homes: a.Homes}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range a.Splits {
+				s, _ := m.Shard(c.Shard)
 				from, to := bounds(&s)
-				split := shard.Split{Shard: id, At: []string{fmt.Sprintf("%04d", (from+to)/2)}, Stay: true}
+				split := shard.Split{Shard: c.Shard, At: []string{fmt.Sprintf("%04d", (from+to)/2)}, Stay: true, Watches: c.Watches}
 				if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: split}); err != nil {
 					t.Fatal(err)
 				}

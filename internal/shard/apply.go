@@ -118,6 +118,9 @@ func (c Split) apply(m *Map) (*Map, error) {
 		if c.Stay && len(children) == 0 {
 			child.Home = parent.homeFor(child.ID)
 		}
+		if c.Watches > 0 {
+			child.Home.Parting, child.Home.Whole = c.Watches, 0
+		}
 		children = append(children, child)
 		next.NextID++
 	}

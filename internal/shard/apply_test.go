@@ -165,6 +165,47 @@ func TestEpochGrowsOnlyWithReplicas(t *testing.T) {
 	}
 }
 
+// The parts of a cut for watches remember how many there were, on every node and
+// over restarts, and so does what was found later.
+func TestMarksOfCutsAreInTheMap(t *testing.T) {
+	m := found(t, spec(1, 1))
+	step := func(c shard.Change) {
+		t.Helper()
+		b, err := shard.EncodeCommand(shard.Command{IfVersion: m.Version, Change: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shard.CommandLevel(b) != shard.LevelWatches {
+			t.Errorf("%+v has level %d", c, shard.CommandLevel(b))
+		}
+		back, err := shard.DecodeCommand(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err = shard.Apply(m, back); err != nil {
+			t.Fatal(err)
+		}
+		if b, err = shard.EncodeMap(m); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := shard.DecodeMap(b); err != nil || !reflect.DeepEqual(got, m) || m.Level() != shard.LevelWatches {
+			t.Errorf("map of level %d came back as %+v, %v", m.Level(), got, err)
+		}
+	}
+	step(shard.Split{Shard: 1, At: []string{"m"}, Stay: true, Watches: 7})
+	for _, s := range m.Shards {
+		if s.Home.Parting != 7 || s.Home.Whole != 0 {
+			t.Errorf("after the cut: %+v", s)
+		}
+	}
+	home := m.Shards[0].Home
+	home.Parting, home.Whole = 0, 7
+	step(shard.Rehome{Homes: []shard.ShardHome{{Shard: m.Shards[0].ID, Home: home}}})
+	if h := m.Shards[0].Home; h.Parting != 0 || h.Whole != 7 {
+		t.Errorf("after it was judged: %+v", h)
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	good, err := shard.EncodeCommand(shard.Command{Change: shard.Split{Shard: 1, At: []string{"\xff"}}})
 	if err != nil {

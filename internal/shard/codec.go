@@ -17,13 +17,15 @@ import (
 // miss. What is written has the lowest level that says it all, so that nodes of
 // different versions go on together while nothing new is said. It is the first
 // byte of every encoding; 0 is never used.
-const Level = LevelHomes
+const Level = LevelWatches
 
-// Feature levels. LevelHomes is what splits for load, merges and drains need.
+// Feature levels. LevelHomes is what merges and drains need, LevelWatches what
+// changes for load need.
 const (
 	levelFirst   = 1
 	levelLineage = 2 // maps with an origin, and Renew
 	LevelHomes   = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
+	LevelWatches = 4 // homes that say whether a cut parts watches; a Split with Watches
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -53,6 +55,8 @@ type wireHome struct {
 	Seat     ID       `json:"seat,omitempty"`
 	Pins     []NodeID `json:"pins,omitempty"`
 	Replicas int      `json:"replicas,omitempty"`
+	Parting  int      `json:"parting,omitempty"`
+	Whole    int      `json:"whole,omitempty"`
 }
 
 // IsZero makes omitzero leave out what is empty.
@@ -109,9 +113,10 @@ type wireMove struct {
 }
 
 type wireSplit struct {
-	Shard ID       `json:"shard"`
-	At    [][]byte `json:"at"`
-	Stay  bool     `json:"stay,omitempty"`
+	Shard   ID       `json:"shard"`
+	At      [][]byte `json:"at"`
+	Stay    bool     `json:"stay,omitempty"`
+	Watches int      `json:"watches,omitempty"`
 }
 
 type wireMerge struct {
@@ -166,6 +171,8 @@ func toWireMap(m *Map) wireMap {
 // must understand to have it.
 func (m *Map) Level() int {
 	switch {
+	case slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.Home.marked() }):
+		return LevelWatches
 	case len(m.Drained) > 0 || slices.ContainsFunc(m.Shards, func(s Shard) bool { return !s.Home.IsZero() }):
 		return LevelHomes
 	case m.Origin != nil:
@@ -231,7 +238,10 @@ func EncodeCommand(c Command) ([]byte, error) {
 		if x.Stay {
 			level = LevelHomes
 		}
-		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At), Stay: x.Stay}
+		if x.Watches != 0 {
+			level = LevelWatches
+		}
+		w.Split = &wireSplit{Shard: x.Shard, At: toBytes(x.At), Stay: x.Stay, Watches: x.Watches}
 	case Merge:
 		level = LevelHomes
 		w.Merge = new(wireMerge(x))
@@ -239,6 +249,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 		level = LevelHomes
 		w.Rehome = &wireRehome{}
 		for _, h := range x.Homes {
+			if h.Home.marked() {
+				level = LevelWatches
+			}
 			w.Rehome.Homes = append(w.Rehome.Homes, wireShardHome{Shard: h.Shard, Home: wireHome(h.Home)})
 		}
 	case Drain:
@@ -279,7 +292,7 @@ func DecodeCommand(b []byte) (Command, error) {
 	}
 	if w.Split != nil {
 		n++
-		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At), Stay: w.Split.Stay}
+		c.Change = Split{Shard: w.Split.Shard, At: toStrings(w.Split.At), Stay: w.Split.Stay, Watches: w.Split.Watches}
 	}
 	if w.Merge != nil {
 		n++

@@ -61,6 +61,9 @@ type Split struct {
 	// Stay lets the first part belong where the shard belonged. Else all parts
 	// belong where their own IDs say.
 	Stay bool
+	// Watches is how many watches the shard has, when it is cut to part them; see
+	// Home.Parting. 0: it is cut for another reason.
+	Watches int
 }
 
 // Merge makes one shard of several that lie side by side in one served range.

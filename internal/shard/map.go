@@ -41,10 +41,22 @@ type Home struct {
 	// Replicas is how many nodes should have the shard; 0: as many as the
 	// specification says.
 	Replicas int
+	// Parting is how many watches the shard had that this one was cut from to part
+	// them; 0: it was not, or it is known what came of it.
+	Parting int
+	// Whole is how many watches the shard had when it was found that a cut does not
+	// part them: they watch all of it, and each part would have all of them. 0: it
+	// may part them.
+	Whole int
 }
 
 // IsZero reports whether the home says nothing.
-func (h Home) IsZero() bool { return h.Seat == 0 && len(h.Pins) == 0 && h.Replicas == 0 }
+func (h Home) IsZero() bool {
+	return h.Seat == 0 && len(h.Pins) == 0 && h.Replicas == 0 && !h.marked()
+}
+
+// marked reports whether the home says something about splits for watches.
+func (h Home) marked() bool { return h.Parting != 0 || h.Whole != 0 }
 
 func (h Home) clone() Home {
 	h.Pins = slices.Clone(h.Pins)

@@ -83,6 +83,9 @@ func validateHome(s *Shard, next ID) error {
 	if h.Replicas < 0 || h.Replicas > MaxReplicas || len(h.Pins) > MaxReplicas {
 		errs = append(errs, fmt.Errorf("shard %d: %d replicas and %d pins; each is from 0 to %d", s.ID, h.Replicas, len(h.Pins), MaxReplicas))
 	}
+	if h.Parting < 0 || h.Whole < 0 {
+		errs = append(errs, fmt.Errorf("shard %d: watches to part (%d, %d) must not be negative", s.ID, h.Parting, h.Whole))
+	}
 	return errors.Join(append(errs, validateNodes(s.ID, h.Pins))...)
 }
 
