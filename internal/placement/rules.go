@@ -29,7 +29,9 @@ type History struct {
 	buried  map[shard.ID]time.Time     // moves that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
 	fills   map[shard.ID]fill          // newcomers that may still be loading
-	reports *Reports                   // what nodes tell of their replicas; nil: nothing
+	// presence is what is remembered of nodes that come and go.
+	presence map[shard.NodeID]presence
+	reports  *Reports // what nodes tell of their replicas; nil: nothing
 }
 
 // fill is a shard on its way to newcomers. The donor, its owner, sends it to each.
@@ -50,7 +52,7 @@ type Decision struct {
 func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) History {
 	next := History{
 		changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), fills: make(map[shard.ID]fill),
-		missing: h.missing, reports: h.reports, nextID: h.nextID,
+		missing: h.missing, presence: h.presence, reports: h.reports, nextID: h.nextID,
 	}
 	for i := range m.Shards { // and forget shards that are gone
 		id := m.Shards[i].ID
@@ -109,7 +111,7 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 			}
 		}
 	}
-	h.missing = missing
+	h.missing, h.presence = missing, h.observe(members)
 	return h
 }
 
@@ -171,6 +173,9 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // None of them takes a shard from the last node that lives and has loaded it, while
 // those that keep it are known to be loading, or tell nothing.
 //
+// A node that dies again and again is held down: it keeps what it has, and gets
+// nothing until it lives for longer and longer (see presence).
+//
 // A node that is suspect, or dead for less than DeadGrace, or that gossips but does
 // not answer the leader, keeps what it has and gets nothing.
 //
@@ -202,10 +207,11 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		switch n.State {
 		case shard.Alive:
 			heard := h.reports.heard(n.Name)
-			if !holds[n.Name] && (!heard || wait(n.Since.Add(r.Settle))) {
+			settle := h.presence[n.Name].hold(r.Settle)
+			if !holds[n.Name] && (!heard || wait(n.Since.Add(settle))) {
 				continue
 			}
-			shaky[n.Name] = !heard
+			shaky[n.Name] = !heard || (settle > r.Settle && wait(n.Since.Add(settle)))
 		case shard.Suspect:
 			if !holds[n.Name] {
 				continue

@@ -276,6 +276,68 @@ func TestRulesRestoreAtOnce(t *testing.T) {
 	}
 }
 
+// A node dies and returns sixty times: it gets its shards back ever more seldom, and
+// each time when it lives for long between two deaths, or says goodbye.
+func TestFlappingNodeIsHeldDown(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		up, down    time.Duration
+		leave       bool // it says goodbye
+		least, most int  // moves to it
+	}{
+		{"a minute", 50 * time.Second, 10 * time.Second, false, 1, 4},
+		{"ten seconds", 5 * time.Second, 10 * time.Second, false, 0, 4},
+		{"an hour", time.Hour, time.Minute, false, 55, 60},
+		{"restarts", 50 * time.Second, 10 * time.Second, true, 55, 60},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := testMap(t, "a", "b")
+			r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: time.Second, PromoteDelay: time.Second, FillTimeout: time.Minute}
+			start := time.Unix(1000, 0)
+			now, began := start, start
+			others := []shard.Member{member("a", shard.Alive, start.Add(-time.Hour)), member("c", shard.Alive, start.Add(-time.Hour))}
+			var h History
+			given, cycles := 0, 60
+			for cycle := range cycles {
+				for _, phase := range []shard.State{shard.Alive, shard.Dead} {
+					state, lasts := phase, tc.up
+					if phase == shard.Dead {
+						if lasts = tc.down; tc.leave {
+							state = shard.Left
+						}
+					}
+					since := now
+					if cycle == 0 && phase == shard.Alive {
+						since = began.Add(-time.Hour)
+					}
+					for until := now.Add(lasts); now.Before(until); now = now.Add(time.Second) {
+						members := append(slices.Clone(others), member("b", state, since))
+						h = h.Notice(m, members, now)
+						d := r.Decide(m, members, h, now)
+						if len(d.Moves) == 0 {
+							continue
+						}
+						for _, mv := range d.Moves {
+							s, _ := m.Shard(mv.Shard)
+							if slices.Contains(mv.Replicas, "b") && !slices.Contains(s.Replicas, "b") {
+								given++
+							}
+						}
+						h = h.Record(m, d, members, now)
+						var err error
+						if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: d.Moves}}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			if given < tc.least || given > tc.most {
+				t.Errorf("in %d returns it was given a shard %d times, want %d to %d", cycles, given, tc.least, tc.most)
+			}
+		})
+	}
+}
+
 func TestOwed(t *testing.T) {
 	now := time.Unix(1000, 0)
 	alive := func(names ...shard.NodeID) (out []shard.Member) {
