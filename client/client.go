@@ -36,9 +36,9 @@ type Client struct {
 	unfollow  func()                // has the map followed at another node; guarded by mu
 	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
 
-	resumes, lists atomic.Int64
-	unitsMu        sync.Mutex
-	units          Units // guarded by unitsMu
+	starts, resumes, lists atomic.Int64
+	unitsMu                sync.Mutex
+	units                  Units // guarded by unitsMu
 }
 
 // New returns a client of the cluster that the endpoints belong to. It
@@ -69,6 +69,7 @@ func New(cfg Config) (*Client, error) {
 	})
 	c.wg.Go(func() { c.pulse.run(ctx) })
 	c.wg.Go(c.follow)
+	c.wg.Go(c.goHome)
 	if files != nil {
 		c.wg.Go(func() { files.follow(ctx, cfg.Logger) })
 	}

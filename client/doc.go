@@ -40,6 +40,11 @@
 //	                  │ silent, broken, ended
 //	                  └─▶ every watcher of it is placed anew, from its position
 //
+// A watch that had to leave its preferred node moves back when that serves again:
+// after half a minute at the earliest, one watch of the client first and then a
+// tenth of them at a time, and ever more seldom if it does not stay there. It
+// resumes from its position, as after any move.
+//
 // # Certificates
 //
 // [TLSFiles] name the files of certificates and CAs. They are read again when they

@@ -118,5 +118,6 @@ var (
 	errSlow     = errors.New("node did not answer in time")
 	errLags     = errors.New("node has not caught up to the list's revision")
 	errForeign  = errors.New("node belongs to another cluster")
+	errHome     = errors.New("the preferred node serves again")
 	errBehind   = errors.New("node has not caught up to where the watch is")
 )

@@ -42,6 +42,9 @@ func (p *penalties) add(addr string, now time.Time, atLeast time.Duration) {
 	p.box[addr] = b
 }
 
+// boxed says that an address is in the box.
+func (p *penalties) boxed(addr string, now time.Time) bool { return now.Before(p.box[addr].until) }
+
 // clear says that an address works.
 func (p *penalties) clear(addr string) { delete(p.box, addr) }
 

@@ -100,6 +100,32 @@ func (t *topology) candidates(r Range, seed string) []string {
 	if t == nil {
 		return nil
 	}
+	cs := t.rank(r, seed)
+	addrs := make([]string, len(cs))
+	for i, c := range cs {
+		addrs[i] = c.addr
+	}
+	return addrs
+}
+
+// home returns the address of the first candidate for r; empty when that is
+// suspect or drains.
+func (t *topology) home(r Range, seed string) string {
+	if cs := t.rank(r, seed); len(cs) > 0 && cs[0].worse == 0 {
+		return cs[0].addr
+	}
+	return ""
+}
+
+// candidate is a member that may serve a range.
+type candidate struct {
+	addr        string
+	worse, have int
+	score       uint64
+}
+
+// rank returns the candidates for r, best first.
+func (t *topology) rank(r Range, seed string) []candidate {
 	has := map[string]int{}
 	for _, s := range t.shards.Shards {
 		if s.Range.overlaps(r) {
@@ -107,11 +133,6 @@ func (t *topology) candidates(r Range, seed string) []string {
 				has[name]++
 			}
 		}
-	}
-	type candidate struct {
-		addr        string
-		worse, have int
-		score       uint64
 	}
 	var cs []candidate
 	for _, m := range t.members {
@@ -127,11 +148,7 @@ func (t *topology) candidates(r Range, seed string) []string {
 	slices.SortFunc(cs, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.worse, b.worse), cmp.Compare(b.have, a.have), cmp.Compare(b.score, a.score))
 	})
-	addrs := make([]string, len(cs))
-	for i, c := range cs {
-		addrs[i] = c.addr
-	}
-	return addrs
+	return cs
 }
 
 // score is rendezvous hashing: the order of the names by score is random for

@@ -36,6 +36,7 @@ type Watcher struct {
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was loaded anew has less than others.
 	floors   map[string]int64
+	homing   homing
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
 	lastErr  error     // why the last attempt failed; nil while a node serves it

@@ -52,6 +52,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 		return nil
 	}
 	w.on.started(w.id)
+	w.c.starts.Add(1)
 	w.c.praise(w.on.node.addr)
 	name := c.GetNode()
 	if name == "" {

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"slices"
+	"time"
+)
+
+// MoveHome makes one round of moving watches to their homes.
+func (c *Client) MoveHome() { c.moveHome(c.topology.Load()) }
+
+// Boxed reports whether one of the addresses is in the penalty box.
+func (c *Client) Boxed(addrs []string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(addrs, func(a string) bool { return c.penalties.boxed(a, time.Now()) })
+}
+
+// Penalise puts an address into the penalty box.
+func (c *Client) Penalise(addr string, d time.Duration) { c.penalise(addr, d) }
+
+// Draining reports whether the client knows that a member drains.
+func (c *Client) Draining(name string) bool {
+	return slices.ContainsFunc(c.topology.Load().members, func(m Member) bool { return m.Name == name && m.Draining })
+}
+
+// MoveTo moves the watch to a node, unless it is in the middle of something.
+func (w *Watcher) MoveTo(addr string) bool { return w.moveTo(addr) }
+
+// Begin has the watch be in the middle of an update of that kind; 0: of none.
+func (w *Watcher) Begin(k UpdateKind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asm.partial.Kind = k
+}
