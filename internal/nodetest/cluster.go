@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -61,6 +62,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, &Node{
 			Name: name, Client: a[0], HTTP: a[4],
+			data: filepath.Join(cfg.Dir, name),
 			proc: &process{name: name, bin: cfg.Binary, args: append(args, cfg.Args...), log: filepath.Join(cfg.Dir, name+".log")},
 		})
 	}
@@ -119,6 +121,7 @@ type Node struct {
 	// Client and HTTP are host:port. They stay over restarts.
 	Client, HTTP string
 
+	data string
 	proc *process
 }
 
@@ -131,6 +134,17 @@ func (n *Node) Kill() { n.proc.kill() }
 
 // Start starts a node that was killed, on the data it had.
 func (n *Node) Start() error { return n.proc.start() }
+
+// Wipe removes the data of a node that does not run.
+func (n *Node) Wipe() error {
+	if n.PID() != 0 {
+		return fmt.Errorf("wipe %s: it runs", n.Name)
+	}
+	if err := os.RemoveAll(n.data); err != nil {
+		return fmt.Errorf("wipe %s: %w", n.Name, err)
+	}
+	return nil
+}
 
 // WaitReady waits until the node says that it is ready. It fails when the
 // process ends before.
