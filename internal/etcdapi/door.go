@@ -49,6 +49,9 @@ type Guard interface {
 	MayRead(caller string, r kv.Range) error
 	// Changed is closed when rights may have changed.
 	Changed() <-chan struct{}
+	// Refresh reads users and roles again, here and at the other nodes, after a
+	// change of them. It returns when they are in force, or cannot be had for now.
+	Refresh(ctx context.Context)
 }
 
 // Member is a node as etcd's clients see it: a member of the cluster.

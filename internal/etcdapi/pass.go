@@ -30,7 +30,7 @@ func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Connections) {
 	}{
 		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn()}},
 		{&etcdserverpb.Lease_ServiceDesc, nil},
-		{&etcdserverpb.Auth_ServiceDesc, methods{"Authenticate": d.learning()}},
+		{&etcdserverpb.Auth_ServiceDesc, d.auth()},
 		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
 		{&etcdserverpb.Cluster_ServiceDesc, d.cluster()},
 		{&v3lockpb.Lock_ServiceDesc, nil},

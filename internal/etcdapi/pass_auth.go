@@ -29,6 +29,42 @@ func (d *Door) learning() method {
 	})
 }
 
+// refreshing passes a change of users or roles on to etcd. When the caller has the
+// answer, it is in force at the nodes, too.
+func (d *Door) refreshing(name string) method {
+	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
+		answer, err := d.pass(ctx, name, request)
+		if d.cfg.Guard != nil && mayHaveChanged(err) {
+			d.cfg.Guard.Refresh(context.WithoutCancel(ctx))
+		}
+		return answer, err
+	})
+}
+
+// mayHaveChanged reports whether etcd has made a change, or may have: a call that is
+// cut off may be applied all the same.
+func mayHaveChanged(err error) bool {
+	return err == nil || wire.IsUnavailable(err) || wire.IsTimeout(err) || wire.IsCanceled(err)
+}
+
+// auth are the methods of etcd's Auth service that are not merely passed on: the
+// login, and all that change something. A method of a newer etcd counts as one that
+// does.
+func (d *Door) auth() methods {
+	out := methods{}
+	for _, m := range etcdserverpb.Auth_ServiceDesc.Methods {
+		switch name := "/" + etcdserverpb.Auth_ServiceDesc.ServiceName + "/" + m.MethodName; name {
+		case etcdserverpb.Auth_Authenticate_FullMethodName:
+			out[m.MethodName] = d.learning()
+		case etcdserverpb.Auth_AuthStatus_FullMethodName, etcdserverpb.Auth_UserGet_FullMethodName, etcdserverpb.Auth_UserList_FullMethodName,
+			etcdserverpb.Auth_RoleGet_FullMethodName, etcdserverpb.Auth_RoleList_FullMethodName:
+		default:
+			out[m.MethodName] = d.refreshing(name)
+		}
+	}
+	return out
+}
+
 // peek decodes a message that is passed on as it is. It reports whether that
 // worked.
 func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }

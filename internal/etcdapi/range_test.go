@@ -336,6 +336,7 @@ type guard struct {
 
 func (g *guard) Caller(context.Context) (string, error) { return g.caller, g.err }
 func (g *guard) Changed() <-chan struct{}               { return nil }
+func (*guard) Refresh(context.Context)                  {}
 func (g *guard) MayRead(caller string, r kv.Range) error {
 	g.asked = append(g.asked, r)
 	if caller == "root" || g.may.Covers(r) {

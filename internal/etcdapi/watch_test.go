@@ -527,6 +527,8 @@ type rights struct {
 	mu      sync.Mutex
 	allowed string        // guarded by mu; who may read keys below "m"
 	changed chan struct{} // guarded by mu
+
+	refreshed atomic.Int32
 }
 
 func (g *rights) Caller(ctx context.Context) (string, error) {
@@ -553,6 +555,8 @@ func (g *rights) Changed() <-chan struct{} {
 	defer g.mu.Unlock()
 	return g.changed
 }
+
+func (g *rights) Refresh(context.Context) { g.refreshed.Add(1) }
 
 func (g *rights) allow(who string) {
 	g.mu.Lock()

@@ -50,6 +50,9 @@ type Config struct {
 	Patience time.Duration
 	// PeerTimeout bounds a round of questions to the other nodes.
 	PeerTimeout time.Duration
+	// RefreshTimeout bounds how long a change of users or roles is held up until
+	// they were read again.
+	RefreshTimeout time.Duration
 	// MaxTokens bounds the tokens that are remembered. Who uses a forgotten one
 	// is asked to log in again.
 	MaxTokens int
@@ -66,8 +69,10 @@ func Defaults() Config {
 		Confirm:     time.Minute,
 		Patience:    time.Second,
 		PeerTimeout: 500 * time.Millisecond,
-		MaxTokens:   100_000,
-		MaxLookups:  64,
+
+		RefreshTimeout: 5 * time.Second,
+		MaxTokens:      100_000,
+		MaxLookups:     64,
 	}
 }
 
@@ -86,6 +91,7 @@ func (c *Config) Validate() error {
 		{"confirmation interval", c.Confirm},
 		{"patience", c.Patience},
 		{"peer timeout", c.PeerTimeout},
+		{"refresh timeout", c.RefreshTimeout},
 	} {
 		if d.got <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %v is not positive", d.name, d.got))

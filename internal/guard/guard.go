@@ -21,12 +21,14 @@ type Guard struct {
 
 	rights  atomic.Pointer[known]
 	changed bell
+	turn    chan struct{} // held while etcd is asked what users may read
 
 	tokens  *memory[holder]
 	refused *memory[refusal]
 	lookups chan struct{} // a place for each token that nobody has seen before
 
 	mu        sync.Mutex
+	looks     uint64               // begun so far; guarded by mu
 	inquiries map[tokenID]*inquiry // guarded by mu
 	awayUntil time.Time            // until when etcd is not asked about tokens it has taken before; guarded by mu
 
@@ -46,6 +48,7 @@ func New(cfg Config) (*Guard, error) {
 		tokens:    newMemory[holder](cfg.MaxTokens),
 		refused:   newMemory[refusal](maxRefused),
 		lookups:   make(chan struct{}, cfg.MaxLookups),
+		turn:      make(chan struct{}, 1),
 		inquiries: make(map[tokenID]*inquiry),
 	}
 	g.rights.Store(&known{denied: errUnknown()})
@@ -105,7 +108,7 @@ func (g *Guard) Changed() <-chan struct{} { return g.changed.wait() }
 // Run keeps up with etcd until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
 	for {
-		g.look(ctx)
+		g.Reread(ctx)
 		pause := g.cfg.Poll - rand.N(g.cfg.Poll/8) // or all nodes ask at once
 		if now := g.rights.Load(); now.denied != nil && !now.on {
 			pause = min(pause, soon)

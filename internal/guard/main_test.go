@@ -133,6 +133,11 @@ func (p peer) ReadRights(context.Context, *peerv1.ReadRightsRequest) (*peerv1.Re
 	return p.Rights(), nil
 }
 
+func (p peer) RereadRights(ctx context.Context, _ *peerv1.RereadRightsRequest) (*peerv1.RereadRightsResponse, error) {
+	p.Reread(ctx)
+	return &peerv1.RereadRightsResponse{}, nil
+}
+
 // serve opens the guard's peer port and returns the way to it.
 func serve(t *testing.T, g *Guard) grpc.ClientConnInterface {
 	t.Helper()

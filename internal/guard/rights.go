@@ -3,8 +3,10 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/rights"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -33,7 +35,52 @@ func errUnknown() error {
 // unreadable is the advice for operators, in the log and in errors.
 const unreadable = "etcd's authentication is on, and this node cannot read etcd's users and roles: --etcd-user must name a user with the role root"
 
-// look asks etcd for changes. What it does not answer stays as it was.
+// Reread brings what users may read up to date with etcd, as of a moment after the
+// call. Calls that wait at the same time share one look. When etcd does not answer,
+// or ctx ends, what was known stays.
+func (g *Guard) Reread(ctx context.Context) {
+	asked := g.begun()
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return
+	}
+	if g.begun() > asked { // by another call, which has ended
+		return
+	}
+	g.mu.Lock()
+	g.looks++
+	g.mu.Unlock()
+	g.look(ctx)
+}
+
+// begun returns how many looks have begun.
+func (g *Guard) begun() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.looks
+}
+
+// Refresh is Reread, here and at the other nodes: a change of users or roles has
+// passed through this one. It returns when this node has read them, and the others
+// have, too, or have not answered within Config.PeerTimeout.
+func (g *Guard) Refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.RefreshTimeout)
+	defer cancel()
+	var told sync.WaitGroup
+	told.Go(func() {
+		g.ask(ctx, func(ctx context.Context, peer peerv1.PeerServiceClient) bool {
+			_, _ = peer.RereadRights(ctx, &peerv1.RereadRightsRequest{}) // a node that does not hear of it looks by itself, within Config.Poll
+			return false
+		})
+	})
+	g.Reread(ctx)
+	told.Wait()
+}
+
+// look asks etcd for changes. What it does not answer stays as it was. The caller has
+// the turn.
 func (g *Guard) look(ctx context.Context) {
 	before := g.rights.Load()
 	if !before.on {

@@ -48,6 +48,52 @@ func (c *cluster) etcdClient(user string, at ...*machine) *clientv3.Client {
 	return cli
 }
 
+// A change of users or roles through a node holds there once it is acknowledged, and
+// soon at the others.
+func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, 1, shards(2, 2))
+	c.account, c.etcd = "root", etcdtest.Start(t)
+	for _, m := range c.nodes {
+		m.start()
+	}
+	c.ready()
+	key := "/a/1"
+	c.put(key)
+	m, other := c.nodes[0], c.nodes[1]
+	anyone := c.etcdClient("", m)
+	_, added := anyone.UserAdd(within(t), "root", etcdtest.Password)
+	_, granted := anyone.UserGrantRole(within(t), "root", "root")
+	_, enabled := anyone.AuthEnable(within(t))
+	if err := errors.Join(added, granted, enabled); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := anyone.Get(within(t), key, clientv3.WithSerializable()); !errors.Is(err, rpctypes.ErrUserEmpty) {
+		t.Errorf("authentication is on, and a read without a token gets %v", err)
+	}
+	root := c.etcdClient("root", m)
+	etcdtest.Permit(t, root, "ann", "/none", "")
+	ann, elsewhere := c.etcdClient("ann", m), c.etcdClient("ann", other)
+	for range 3 {
+		if _, err := root.RoleGrantPermission(within(t), "ann", key, "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ann.Get(within(t), key, clientv3.WithSerializable()); err != nil {
+			t.Errorf("after a grant: %v", err)
+		}
+		eventually(t, "the other node grants it", func() error {
+			_, err := elsewhere.Get(within(t), key, clientv3.WithSerializable())
+			return err
+		})
+		if _, err := root.RoleRevokePermission(within(t), "ann", key, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ann.Get(within(t), key, clientv3.WithSerializable()); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("after a revocation: %v", err)
+		}
+	}
+}
+
 // What users read through the nodes is what etcd would let them read, through
 // whichever of them they logged in; a watch ends with the right to it.
 func TestReadsObeyEtcdsRights(t *testing.T) {

@@ -61,8 +61,10 @@ type Guard interface {
 	// tells one; "": not known.
 	Share(tokenSHA256 []byte, user string)
 	Identify(tokenSHA256 []byte) (user string)
-	// Rights tells another node what users may read.
+	// Rights tells another node what users may read. Reread reads it again at etcd,
+	// since another node has seen a change.
 	Rights() *peerv1.ReadRightsResponse
+	Reread(ctx context.Context)
 }
 
 // Permits are what other nodes need to read much at etcd.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -31,6 +32,7 @@ type warden struct {
 	changed chan struct{} // guarded by mu
 	asked   chan struct{} // if set: who asks says so, and waits for another word
 	shared  map[string]string
+	rereads atomic.Int32
 }
 
 func newWarden() *warden {
@@ -95,6 +97,8 @@ func (g *warden) Changed() <-chan struct{} {
 
 func (g *warden) Share(id []byte, user string)       { g.shared[string(id)] = user }
 func (g *warden) Identify(id []byte) string          { return g.shared[string(id)] }
+func (*warden) Refresh(context.Context)              {}
+func (g *warden) Reread(context.Context)             { g.rereads.Add(1) }
 func (g *warden) Rights() *peerv1.ReadRightsResponse { return &peerv1.ReadRightsResponse{Revision: 7} }
 
 // guarded runs a server with a guard.
@@ -258,7 +262,7 @@ func TestRightIsLostWhileAWatchOpens(t *testing.T) {
 }
 
 func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
-	r, _ := guarded(t)
+	r, g := guarded(t)
 	peer := peerv1.NewPeerServiceClient(dial(t, r.peers))
 	id := sha256.Sum256([]byte("token"))
 	identify := func() string {
@@ -280,6 +284,9 @@ func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
 	}
 	if m, err := peer.ReadRights(t.Context(), &peerv1.ReadRightsRequest{}); err != nil || m.GetRevision() != 7 {
 		t.Errorf("%v, %v", m, err)
+	}
+	if _, err := peer.RereadRights(t.Context(), &peerv1.RereadRightsRequest{}); err != nil || g.rereads.Load() != 1 {
+		t.Errorf("%v, read again %d times", err, g.rereads.Load())
 	}
 	// Not for clients.
 	client := peerv1.NewPeerServiceClient(r.conn)

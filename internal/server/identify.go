@@ -30,3 +30,11 @@ func (s *peerService) ReadRights(context.Context, *peerv1.ReadRightsRequest) (*p
 	}
 	return &peerv1.ReadRightsResponse{}, nil
 }
+
+// RereadRights implements peerv1.PeerServiceServer.
+func (s *peerService) RereadRights(ctx context.Context, _ *peerv1.RereadRightsRequest) (*peerv1.RereadRightsResponse, error) {
+	if g := s.srv.cfg.Guard; g != nil {
+		g.Reread(context.WithoutCancel(ctx)) // the other node waits for a while, and no longer
+	}
+	return &peerv1.RereadRightsResponse{}, nil
+}

@@ -214,6 +214,12 @@ func IsTimeout(err error) bool {
 	return status.Code(err) == codes.DeadlineExceeded
 }
 
+// IsCanceled reports whether err, as it came from another process or from the way
+// to it, says that the caller has given up.
+func IsCanceled(err error) bool {
+	return status.Code(err) == codes.Canceled
+}
+
 // CodeName returns the name of the status code that a caller is told err with.
 func CodeName(err error) string { return status.Code(Status(err)).String() }
 

@@ -1213,6 +1213,80 @@ func (x *IdentifyTokenResponse) GetUser() string {
 	return ""
 }
 
+// RereadRightsRequest tells that etcd's users or roles have changed.
+type RereadRightsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RereadRightsRequest) Reset() {
+	*x = RereadRightsRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RereadRightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RereadRightsRequest) ProtoMessage() {}
+
+func (x *RereadRightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RereadRightsRequest.ProtoReflect.Descriptor instead.
+func (*RereadRightsRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+}
+
+// RereadRightsResponse tells that they were read again, or that etcd did not answer.
+type RereadRightsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RereadRightsResponse) Reset() {
+	*x = RereadRightsResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RereadRightsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RereadRightsResponse) ProtoMessage() {}
+
+func (x *RereadRightsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RereadRightsResponse.ProtoReflect.Descriptor instead.
+func (*RereadRightsResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+}
+
 // ReadRightsRequest asks what etcd's users may read.
 type ReadRightsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1222,7 +1296,7 @@ type ReadRightsRequest struct {
 
 func (x *ReadRightsRequest) Reset() {
 	*x = ReadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1308,7 @@ func (x *ReadRightsRequest) String() string {
 func (*ReadRightsRequest) ProtoMessage() {}
 
 func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1321,7 @@ func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 // ReadRightsResponse tells what etcd's users may read.
@@ -1269,7 +1343,7 @@ type ReadRightsResponse struct {
 
 func (x *ReadRightsResponse) Reset() {
 	*x = ReadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1355,7 @@ func (x *ReadRightsResponse) String() string {
 func (*ReadRightsResponse) ProtoMessage() {}
 
 func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1368,7 @@ func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadRightsResponse) GetKnown() bool {
@@ -1345,7 +1419,7 @@ type UserRights struct {
 
 func (x *UserRights) Reset() {
 	*x = UserRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1431,7 @@ func (x *UserRights) String() string {
 func (*UserRights) ProtoMessage() {}
 
 func (x *UserRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1444,7 @@ func (x *UserRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
 func (*UserRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UserRights) GetName() string {
@@ -1400,7 +1474,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1486,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1499,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RoleRights) GetName() string {
@@ -1456,7 +1530,7 @@ type ReadPermission struct {
 
 func (x *ReadPermission) Reset() {
 	*x = ReadPermission{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1542,7 @@ func (x *ReadPermission) String() string {
 func (*ReadPermission) ProtoMessage() {}
 
 func (x *ReadPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1555,7 @@ func (x *ReadPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
 func (*ReadPermission) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadPermission) GetKey() []byte {
@@ -1511,7 +1585,7 @@ type PermitRequest struct {
 
 func (x *PermitRequest) Reset() {
 	*x = PermitRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1597,7 @@ func (x *PermitRequest) String() string {
 func (*PermitRequest) ProtoMessage() {}
 
 func (x *PermitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1610,7 @@ func (x *PermitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
 func (*PermitRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PermitRequest) GetNode() string {
@@ -1562,7 +1636,7 @@ type PermitResponse struct {
 
 func (x *PermitResponse) Reset() {
 	*x = PermitResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1648,7 @@ func (x *PermitResponse) String() string {
 func (*PermitResponse) ProtoMessage() {}
 
 func (x *PermitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1661,7 @@ func (x *PermitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitResponse.ProtoReflect.Descriptor instead.
 func (*PermitResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 // DigestRequest asks for the digest of a shard's state.
@@ -1614,7 +1688,7 @@ type DigestRequest struct {
 
 func (x *DigestRequest) Reset() {
 	*x = DigestRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1700,7 @@ func (x *DigestRequest) String() string {
 func (*DigestRequest) ProtoMessage() {}
 
 func (x *DigestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1713,7 @@ func (x *DigestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
 func (*DigestRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DigestRequest) GetShardId() uint64 {
@@ -1714,7 +1788,7 @@ type DigestResponse struct {
 
 func (x *DigestResponse) Reset() {
 	*x = DigestResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1800,7 @@ func (x *DigestResponse) String() string {
 func (*DigestResponse) ProtoMessage() {}
 
 func (x *DigestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1813,7 @@ func (x *DigestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
 func (*DigestResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DigestResponse) GetRevision() int64 {
@@ -1799,7 +1873,7 @@ type KeyDigest struct {
 
 func (x *KeyDigest) Reset() {
 	*x = KeyDigest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1885,7 @@ func (x *KeyDigest) String() string {
 func (*KeyDigest) ProtoMessage() {}
 
 func (x *KeyDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1898,7 @@ func (x *KeyDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDigest.ProtoReflect.Descriptor instead.
 func (*KeyDigest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *KeyDigest) GetKey() []byte {
@@ -1863,7 +1937,7 @@ type RecheckRequest struct {
 
 func (x *RecheckRequest) Reset() {
 	*x = RecheckRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1949,7 @@ func (x *RecheckRequest) String() string {
 func (*RecheckRequest) ProtoMessage() {}
 
 func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1962,7 @@ func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckRequest.ProtoReflect.Descriptor instead.
 func (*RecheckRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RecheckRequest) GetShardId() uint64 {
@@ -1921,7 +1995,7 @@ type RecheckResponse struct {
 
 func (x *RecheckResponse) Reset() {
 	*x = RecheckResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2007,7 @@ func (x *RecheckResponse) String() string {
 func (*RecheckResponse) ProtoMessage() {}
 
 func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2020,7 @@ func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckResponse.ProtoReflect.Descriptor instead.
 func (*RecheckResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
@@ -2039,7 +2113,9 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x14IdentifyTokenRequest\x12!\n" +
 	"\ftoken_sha256\x18\x01 \x01(\fR\vtokenSha256\"+\n" +
 	"\x15IdentifyTokenResponse\x12\x12\n" +
-	"\x04user\x18\x01 \x01(\tR\x04user\"\x13\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\"\x15\n" +
+	"\x13RereadRightsRequest\"\x16\n" +
+	"\x14RereadRightsResponse\"\x13\n" +
 	"\x11ReadRightsRequest\"\xda\x01\n" +
 	"\x12ReadRightsResponse\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12&\n" +
@@ -2086,7 +2162,7 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
 	"\x04etcd\x18\x03 \x01(\bR\x04etcd\"\x11\n" +
-	"\x0fRecheckResponse2\xf9\x06\n" +
+	"\x0fRecheckResponse2\xdc\a\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
@@ -2096,7 +2172,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"ShareToken\x12%.shardwatch.peer.v1.ShareTokenRequest\x1a&.shardwatch.peer.v1.ShareTokenResponse\x12d\n" +
 	"\rIdentifyToken\x12(.shardwatch.peer.v1.IdentifyTokenRequest\x1a).shardwatch.peer.v1.IdentifyTokenResponse\x12[\n" +
 	"\n" +
-	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponse\x12Q\n" +
+	"ReadRights\x12%.shardwatch.peer.v1.ReadRightsRequest\x1a&.shardwatch.peer.v1.ReadRightsResponse\x12a\n" +
+	"\fRereadRights\x12'.shardwatch.peer.v1.RereadRightsRequest\x1a(.shardwatch.peer.v1.RereadRightsResponse\x12Q\n" +
 	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01\x12O\n" +
 	"\x06Digest\x12!.shardwatch.peer.v1.DigestRequest\x1a\".shardwatch.peer.v1.DigestResponse\x12R\n" +
 	"\aRecheck\x12\".shardwatch.peer.v1.RecheckRequest\x1a#.shardwatch.peer.v1.RecheckResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
@@ -2113,7 +2190,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -2133,21 +2210,23 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*ShareTokenResponse)(nil),    // 15: shardwatch.peer.v1.ShareTokenResponse
 	(*IdentifyTokenRequest)(nil),  // 16: shardwatch.peer.v1.IdentifyTokenRequest
 	(*IdentifyTokenResponse)(nil), // 17: shardwatch.peer.v1.IdentifyTokenResponse
-	(*ReadRightsRequest)(nil),     // 18: shardwatch.peer.v1.ReadRightsRequest
-	(*ReadRightsResponse)(nil),    // 19: shardwatch.peer.v1.ReadRightsResponse
-	(*UserRights)(nil),            // 20: shardwatch.peer.v1.UserRights
-	(*RoleRights)(nil),            // 21: shardwatch.peer.v1.RoleRights
-	(*ReadPermission)(nil),        // 22: shardwatch.peer.v1.ReadPermission
-	(*PermitRequest)(nil),         // 23: shardwatch.peer.v1.PermitRequest
-	(*PermitResponse)(nil),        // 24: shardwatch.peer.v1.PermitResponse
-	(*DigestRequest)(nil),         // 25: shardwatch.peer.v1.DigestRequest
-	(*DigestResponse)(nil),        // 26: shardwatch.peer.v1.DigestResponse
-	(*KeyDigest)(nil),             // 27: shardwatch.peer.v1.KeyDigest
-	(*RecheckRequest)(nil),        // 28: shardwatch.peer.v1.RecheckRequest
-	(*RecheckResponse)(nil),       // 29: shardwatch.peer.v1.RecheckResponse
-	(*v1.Event)(nil),              // 30: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 31: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*RereadRightsRequest)(nil),   // 18: shardwatch.peer.v1.RereadRightsRequest
+	(*RereadRightsResponse)(nil),  // 19: shardwatch.peer.v1.RereadRightsResponse
+	(*ReadRightsRequest)(nil),     // 20: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 21: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 22: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 23: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 24: shardwatch.peer.v1.ReadPermission
+	(*PermitRequest)(nil),         // 25: shardwatch.peer.v1.PermitRequest
+	(*PermitResponse)(nil),        // 26: shardwatch.peer.v1.PermitResponse
+	(*DigestRequest)(nil),         // 27: shardwatch.peer.v1.DigestRequest
+	(*DigestResponse)(nil),        // 28: shardwatch.peer.v1.DigestResponse
+	(*KeyDigest)(nil),             // 29: shardwatch.peer.v1.KeyDigest
+	(*RecheckRequest)(nil),        // 30: shardwatch.peer.v1.RecheckRequest
+	(*RecheckResponse)(nil),       // 31: shardwatch.peer.v1.RecheckResponse
+	(*v1.Event)(nil),              // 32: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 33: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
@@ -2155,37 +2234,39 @@ var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
 	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	30, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	31, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	32, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	33, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	32, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	32, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
-	20, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
-	21, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
-	22, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	27, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
+	34, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	34, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	22, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	23, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	24, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	29, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
 	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
 	8,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
 	12, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
 	10, // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
 	14, // 18: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
 	16, // 19: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	18, // 20: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	23, // 21: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	25, // 22: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
-	28, // 23: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
-	1,  // 24: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 25: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	13, // 26: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	11, // 27: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	15, // 28: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	17, // 29: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	19, // 30: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	24, // 31: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	26, // 32: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
-	29, // 33: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
-	24, // [24:34] is the sub-list for method output_type
-	14, // [14:24] is the sub-list for method input_type
+	20, // 20: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	18, // 21: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
+	25, // 22: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	27, // 23: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	30, // 24: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	1,  // 25: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 26: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	13, // 27: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	11, // 28: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	15, // 29: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	17, // 30: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	21, // 31: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	19, // 32: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
+	26, // 33: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	28, // 34: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	31, // 35: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	25, // [25:36] is the sub-list for method output_type
+	14, // [14:25] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -2209,7 +2290,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	PeerService_ShareToken_FullMethodName    = "/shardwatch.peer.v1.PeerService/ShareToken"
 	PeerService_IdentifyToken_FullMethodName = "/shardwatch.peer.v1.PeerService/IdentifyToken"
 	PeerService_ReadRights_FullMethodName    = "/shardwatch.peer.v1.PeerService/ReadRights"
+	PeerService_RereadRights_FullMethodName  = "/shardwatch.peer.v1.PeerService/RereadRights"
 	PeerService_Permit_FullMethodName        = "/shardwatch.peer.v1.PeerService/Permit"
 	PeerService_Digest_FullMethodName        = "/shardwatch.peer.v1.PeerService/Digest"
 	PeerService_Recheck_FullMethodName       = "/shardwatch.peer.v1.PeerService/Recheck"
@@ -59,6 +60,9 @@ type PeerServiceClient interface {
 	// ReadRights asks what etcd's users may read, for a node that starts while
 	// etcd is away.
 	ReadRights(ctx context.Context, in *ReadRightsRequest, opts ...grpc.CallOption) (*ReadRightsResponse, error)
+	// RereadRights tells that etcd's users or roles have changed. The answer comes
+	// when the node has read them again.
+	RereadRights(ctx context.Context, in *RereadRightsRequest, opts ...grpc.CallOption) (*RereadRightsResponse, error)
 	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
 	// list, or a long catch-up. The first response is the permit; it is given back
 	// when the call ends.
@@ -164,6 +168,16 @@ func (c *peerServiceClient) ReadRights(ctx context.Context, in *ReadRightsReques
 	return out, nil
 }
 
+func (c *peerServiceClient) RereadRights(ctx context.Context, in *RereadRightsRequest, opts ...grpc.CallOption) (*RereadRightsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RereadRightsResponse)
+	err := c.cc.Invoke(ctx, PeerService_RereadRights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peerServiceClient) Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[3], PeerService_Permit_FullMethodName, cOpts...)
@@ -231,6 +245,9 @@ type PeerServiceServer interface {
 	// ReadRights asks what etcd's users may read, for a node that starts while
 	// etcd is away.
 	ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error)
+	// RereadRights tells that etcd's users or roles have changed. The answer comes
+	// when the node has read them again.
+	RereadRights(context.Context, *RereadRightsRequest) (*RereadRightsResponse, error)
 	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
 	// list, or a long catch-up. The first response is the permit; it is given back
 	// when the call ends.
@@ -271,6 +288,9 @@ func (UnimplementedPeerServiceServer) IdentifyToken(context.Context, *IdentifyTo
 }
 func (UnimplementedPeerServiceServer) ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadRights not implemented")
+}
+func (UnimplementedPeerServiceServer) RereadRights(context.Context, *RereadRightsRequest) (*RereadRightsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RereadRights not implemented")
 }
 func (UnimplementedPeerServiceServer) Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Permit not implemented")
@@ -399,6 +419,24 @@ func _PeerService_ReadRights_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_RereadRights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RereadRightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).RereadRights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_RereadRights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).RereadRights(ctx, req.(*RereadRightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PeerService_Permit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(PermitRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -468,6 +506,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadRights",
 			Handler:    _PeerService_ReadRights_Handler,
+		},
+		{
+			MethodName: "RereadRights",
+			Handler:    _PeerService_RereadRights_Handler,
 		},
 		{
 			MethodName: "Digest",
