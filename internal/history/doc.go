@@ -4,24 +4,30 @@
 //
 // Read [Store] first.
 //
-//	cache ─▶ Export ─▶ Save, every few seconds ─▶ logs ─▶ Load, at the start ─▶ cache.History
+//	cache ─▶ Export ─▶ Save, every few seconds ─▶ bbolt ─▶ Load, at the start ─▶ cache.History
 //
-// A shard has two logs, as its cache has two memories: one of batches and one
-// of deletes, which goes back further.
+// All is in one bbolt file, with a bucket for each shard. A shard has two logs,
+// as its cache has two memories: one of batches and one of deletes, which goes
+// back further. A log is a chain of segments, buckets of their own, whose
+// records are keyed by revision and only added:
 //
-//	7/window-00000004   header · batch · batch · progress · batch …
-//	7/window-00000005   header · …
-//	7/deletes-00000002  header · deletes · progress · deletes …
+//	history-1.db
+//	  format                 1
+//	  shard 7                header: cluster, etcd cluster, lineage, range
+//	    window  behind 1000  1004 → batch · 1010 → batch … · progress
+//	    window  behind 5210  5213 → batch …
+//	    deletes behind 12    40 → keys · 1010 → keys … · progress
 //
-// A log is a chain of files that are only appended to. A file's header says of
-// which cluster, etcd, lineage, shard and range it is, and behind which revision
-// it begins: it has everything from there up to its last record. A file is
-// closed when it is large, and deleted when the cache has forgotten what is in
-// it, or when the log is over its bound. So each event is written once.
+// A segment is closed when it is large, and deleted when the cache has
+// forgotten its records, or when the log is over its bound. So each event is
+// written once.
 //
-// Every record carries a checksum over the file's own number, its place and its
-// bytes. What is read is the longest valid beginning of each file, and of the
-// files the newest that join up. A crash of the machine may lose the last
-// seconds, since files are synced when they are closed only; that costs what
-// etcd's own log has still. A crash of the process loses what was not saved yet.
+// bbolt makes a write whole or not at all, synced, but it does not notice a
+// byte that has changed since. So every record carries a checksum over its
+// place and its bytes, and the revision of the record before it: a record that
+// is wrong or missing costs the rest of its segment, and nothing of other
+// shards. A page that bbolt cannot follow costs the shard that it belongs to;
+// the file is set aside then, and written anew from memory.
+//
+// Each format has a file of its own. Files of other versions are left alone.
 package history

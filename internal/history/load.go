@@ -3,84 +3,138 @@ package history
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"slices"
-	"strconv"
+	"syscall"
 	"time"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Load reads what an earlier run of the node has saved for shards. What is of
-// another origin or not whole is discarded, with a message. Where a shard is
-// new, what was saved of those that it was made of is taken. Call it once, before
-// Save.
+// Load reads what an earlier run of the node has saved for shards. Shards of
+// another origin and damaged parts are discarded, with a message. Where a shard
+// is new, what was saved of those that it was made of is taken. Call it once,
+// before Save.
 //
 // The time that has passed since it was saved does not count as age: a window
 // is kept as long as it would have been kept, had the node gone on.
 func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache.History {
-	entries, err := os.ReadDir(s.cfg.Dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.discard("all of it", err)
-	}
-	for _, e := range entries {
-		if id, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
-			s.look(shard.ID(id), o)
-		}
-	}
 	out := make(map[shard.ID]*cache.History)
-	for id, r := range shards {
-		if h := s.known(id, r); h != nil {
-			out[id] = h
+	if others := s.others(); len(others) > 0 {
+		s.cfg.Logger.Info("the history directory has files of other versions: they are left alone; remove them when no rollback is planned", "dir", s.cfg.Dir, "files", others)
+	}
+	if _, err := os.Stat(s.path()); errors.Is(err, fs.ErrNotExist) {
+		return out
+	}
+	err := s.open()
+	if errors.Is(err, syscall.EROFS) {
+		if err = s.openFile(true); err == nil {
+			defer func() { _ = s.Close() }() // Save opens it to write, or says why not
 		}
 	}
-	s.note(func(st *Status) { st.Bytes = s.bytes() })
+	if err == nil {
+		err = s.look()
+	}
+	if err == nil {
+		err = s.dropOthers(o)
+	}
+	if err == nil {
+		reads := &reads{s: s}
+		for id, r := range shards {
+			if h := reads.known(id, r); h != nil {
+				out[id] = h
+			}
+		}
+		err = reads.damage
+	}
+	switch {
+	case errors.Is(err, errDamaged) && s.db != nil:
+		if aside := s.setAside(err); aside != nil {
+			s.discard(s.path(), aside)
+		}
+	case err != nil:
+		s.discard(s.path(), err)
+	}
+	s.noteBytes()
 	return out
 }
 
-// discard tells what is not used.
-func (s *Store) discard(what string, why error) {
-	s.note(func(st *Status) { st.Discarded++ })
-	s.cfg.Logger.Warn("history on disk is not used", "dir", s.cfg.Dir, "what", what, "reason", why)
+// look learns what is in the file, but for the records.
+func (s *Store) look() error {
+	found := make(map[shard.ID]*logs)
+	err := guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+				if b == nil || len(name) != bucketNameBytes {
+					return nil // the format
+				}
+				l := newLogs(shardOf(name))
+				body, err := unseal(place{shard: l.shard, kind: kindHeader}, []byte(headerKey), b.Get([]byte(headerKey)))
+				if err == nil {
+					err = decodeHeader(body, l)
+				}
+				if err != nil {
+					l.salt, l.origin = 0, Origin{} // nobody's: it is dropped
+				} else {
+					lookAt(b, l, &l.window)
+					lookAt(b, l, &l.deletes)
+				}
+				found[l.shard] = l
+				return nil
+			})
+		})
+	})
+	if err == nil {
+		s.logs = found
+	}
+	return err
 }
 
-// look finds the files of a shard and drops those that are of no use: those of
-// another origin, and those whose header is not whole.
-func (s *Store) look(id shard.ID, o Origin) {
-	l := s.newLogs(id, o, kv.Range{})
-	first := true
-	for _, one := range []*log{&l.window, &l.deletes} {
-		numbers, err := find(one.dir, one.name)
-		if err != nil {
-			s.discard(one.dir, err)
-			return
+// lookAt learns which segments a log has.
+func lookAt(b *bbolt.Bucket, l *logs, g *log) {
+	c := b.Cursor()
+	for name, _ := c.Seek(segmentName(g.kind, 0)); name != nil; name, _ = c.Next() {
+		after, ok := segmentAfter(name, g.kind)
+		segment := b.Bucket(name)
+		if !ok || segment == nil {
+			break
 		}
-		for _, number := range numbers {
-			h, size, err := readHeader(one.path(number))
-			switch {
-			case errors.Is(err, errCorrupt):
-				s.discard(one.path(number), errors.Join(err, os.Remove(one.path(number))))
-				continue
-			case err != nil:
-				s.discard(one.path(number), err)
-				continue
-			case h.origin != o:
-				s.discard(one.dir, errors.Join(foreign(h.origin, o), os.RemoveAll(one.dir)))
-				return
-			case first:
-				l.rng, first = h.rng, false
-			case h.rng != l.rng || h.shard != id:
-				s.discard(one.path(number), errors.Join(fmt.Errorf("it is of shard %d, %v", h.shard, h.rng), os.Remove(one.path(number))))
-				continue
+		body, err := unseal(place{l.salt, l.shard, g.kind, after}, []byte(extentKey), segment.Get([]byte(extentKey)))
+		e := extent{after: after, progress: after, last: after}
+		if err == nil {
+			if known, err := decodeExtent(body, after); err == nil {
+				e = known
 			}
-			one.files = append(one.files, file{number: number, after: h.after, size: size})
+		}
+		g.segments = append(g.segments, e)
+		g.written = max(g.written, e.progress)
+	}
+}
+
+// dropOthers removes shards of another origin, and those whose header is
+// damaged. It fails when the database must not be used any more.
+func (s *Store) dropOthers(o Origin) error {
+	for id, l := range maps.Clone(s.logs) {
+		if l.origin == o {
+			continue
+		}
+		why := fmt.Errorf("%w: header", errDamaged)
+		if l.origin != (Origin{}) {
+			why = foreign(l.origin, o)
+		}
+		err := s.remove(id)
+		s.discard(fmt.Sprintf("shard %d", id), errors.Join(why, err))
+		if errors.Is(err, errDamaged) {
+			return err
 		}
 	}
-	if !first {
-		s.logs[id] = l
-	}
+	return nil
 }
 
 // foreign says in what two origins differ.
@@ -94,23 +148,29 @@ func foreign(is, want Origin) error {
 	return fmt.Errorf("it is of lineage %d, and this is %d", is.Lineage, want.Lineage)
 }
 
+// reads are those of one Load.
+type reads struct {
+	s      *Store
+	damage error // a part of the file that bbolt cannot follow
+}
+
 // known returns what there is to know of r: from the logs of the shard, or else
 // of others that had its keys; nil: nothing.
-func (s *Store) known(id shard.ID, r kv.Range) *cache.History {
-	if l := s.logs[id]; l != nil && l.rng == r {
-		return s.read(id)
+func (a *reads) known(id shard.ID, r kv.Range) *cache.History {
+	if l := a.s.logs[id]; l != nil && l.rng == r {
+		return a.read(l)
 	}
 	var parts []*cache.History
 	for {
-		from, ok := s.newest(r.Start)
-		if !ok {
+		from := a.newest(r.Start)
+		if from == nil {
 			return nil
 		}
-		h := s.read(from)
+		h := a.read(from)
 		if h == nil {
 			return nil
 		}
-		part, _ := s.logs[from].rng.Intersect(r)
+		part, _ := from.rng.Intersect(r)
 		parts = append(parts, h.Part(part))
 		if part.End == r.End {
 			return cache.Unite(parts...)
@@ -119,24 +179,42 @@ func (s *Store) known(id shard.ID, r kv.Range) *cache.History {
 	}
 }
 
-// newest returns the shard that had a key last, of those that have logs.
-func (s *Store) newest(key string) (id shard.ID, ok bool) {
+// newest returns the logs of the shard that had a key last; nil: none had.
+func (a *reads) newest(key string) (found *logs) {
 	newest := kv.Revision(-1)
-	for other, l := range s.logs {
-		if n := len(l.window.files); n > 0 && l.rng.Contains(key) && l.window.files[n-1].after > newest {
-			id, ok, newest = other, true, l.window.files[n-1].after
+	for _, l := range a.s.logs {
+		if len(l.window.segments) > 0 && l.rng.Contains(key) && l.window.newest().after > newest {
+			found, newest = l, l.window.newest().after
 		}
 	}
-	return id, ok
+	return found
 }
 
 // read reads what the logs of a shard have; nil: nothing.
-func (s *Store) read(id shard.ID) *cache.History {
-	l := s.logs[id]
-	window, deletes := s.readLog(&l.window), s.readLog(&l.deletes)
+func (a *reads) read(l *logs) *cache.History {
+	var window, deletes *segment
+	err := guard(func() error {
+		return a.s.db.View(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(bucketName(l.shard))
+			window, deletes = a.s.readLog(b, l, &l.window), a.s.readLog(b, l, &l.deletes)
+			return nil
+		})
+	})
+	if err != nil {
+		a.s.discard(fmt.Sprintf("shard %d", l.shard), err)
+		a.damage = errors.Join(a.damage, err)
+	}
 	if window == nil {
 		return nil
 	}
+	h := join(window, deletes)
+	forgetAbsence(h.Batches)
+	return h
+}
+
+// join makes a history of what the two logs of a shard have. deletes may be
+// nil.
+func join(window, deletes *segment) *cache.History {
 	h := &cache.History{
 		Progress: window.progress, Floor: window.after + 1, Batches: window.batches, DeltaFloor: window.after + 1,
 	}
@@ -145,40 +223,33 @@ func (s *Store) read(id shard.ID) *cache.History {
 		behind, _ := slices.BinarySearchFunc(deletes.deletes, h.Floor, func(d kv.Tombstone, r kv.Revision) int { return int(d.Revision - r) })
 		h.Tombstones = deletes.deletes[:behind]
 	}
+	return h
+}
+
+// forgetAbsence moves the times of batches forward, so that the newest was
+// received now.
+func forgetAbsence(batches []*kv.Batch) {
 	var newest time.Time
-	for _, b := range h.Batches {
+	for _, b := range batches {
 		if b.Received.After(newest) {
 			newest = b.Received
 		}
 	}
 	away := time.Since(newest)
-	for _, b := range h.Batches {
+	for _, b := range batches {
 		b.Received = b.Received.Add(away)
 	}
-	return h
 }
 
-// readLog reads what a log has, and drops the files that have a gap behind
-// them; nil: nothing.
-func (s *Store) readLog(l *log) *segment {
+// readLog reads what a log has; nil: nothing. It knows better than the log how
+// far that goes.
+func (s *Store) readLog(b *bbolt.Bucket, l *logs, g *log) *segment {
 	var segments []*segment
-	for i := 0; i < len(l.files); i++ {
-		path := l.path(l.files[i].number)
-		content, err := os.ReadFile(path) //nolint:gosec // our own directory
-		var got *segment
-		var torn error
-		if err == nil {
-			got, torn, err = decode(content)
-		}
-		if err != nil {
-			s.discard(path, err)
-			l.files = slices.Delete(l.files, i, i+1)
-			i--
-			continue
-		}
+	for i := range g.segments {
+		e := &g.segments[i]
+		got, torn := readSegment(b.Bucket(segmentName(g.kind, e.after)), place{l.salt, l.shard, g.kind, e.after}, l.rng)
 		if torn != nil {
-			s.note(func(st *Status) { st.Discarded++ })
-			s.cfg.Logger.Info("the end of a file of history is not used", "file", path, "bytes", len(content)-got.valid, "reason", torn)
+			s.discard(fmt.Sprintf("shard %d, the records from %d on, of those from %d to %d", l.shard, got.progress+1, e.after+1, e.progress), torn)
 		}
 		segments = append(segments, got)
 	}
@@ -186,9 +257,9 @@ func (s *Store) readLog(l *log) *segment {
 		return nil
 	}
 	joined, used := chain(segments)
-	for range len(segments) - used {
-		s.discard(l.path(l.files[0].number), errors.Join(errors.New("what comes behind it is missing"), l.dropOldest()))
+	if used < len(segments) {
+		s.discard(fmt.Sprintf("shard %d, what is older than revision %d", l.shard, joined.after+1), errors.New("records behind it are missing"))
 	}
-	l.written, l.done = joined.progress, joined.progress
+	g.written = joined.progress // segments before a gap go when they are the oldest over a bound
 	return &joined
 }

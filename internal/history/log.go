@@ -2,258 +2,345 @@ package history
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+	"iter"
 	"slices"
-	"strconv"
-	"strings"
 
+	"go.etcd.io/bbolt"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
-
-// log is a chain of files of one kind, of one shard. Nobody else writes them.
-type log struct {
-	dir  string
-	name string // "window" or "deletes"
-	cfg  *Config
-
-	files []file // the oldest first
-	out   output // the last of files, while it is written to; or nil
-	salt  uint64 // of out
-	after kv.Revision
-	buf   []byte // records that are not in out yet
-	done  kv.Revision
-	// Everything in (files[0].after, written] is in the files.
-	written  kv.Revision
-	appended int64 // bytes
-}
-
-// file is one of a log.
-type file struct {
-	number uint64
-	after  kv.Revision
-	size   int64
-}
-
-// output is a file that is written to. Tests have some that fail.
-type output interface {
-	io.WriteCloser
-	Truncate(size int64) error
-	Sync() error
-}
 
 // Sizes of what is written.
 const (
-	chunkBytes  = 1 << 20  // is written at a time
-	deletesEach = 1 << 10  // in one record
-	mostFile    = 8 << 20  // a file is closed at this size, or at an eighth of the log's bound
-	leastFile   = 64 << 10 // and not below this one
-	mostHeader  = 64 << 10 // bytes of a header; the ends of its range are keys
+	mostChunk    = 4 << 20  // is committed at a time, or a sixteenth of the file's bound
+	mostSegment  = 8 << 20  // a segment is closed at this size, or at an eighth of the log's bound
+	leastSegment = 64 << 10 // and not below this one
+	fillPercent  = 0.95     // of a page, since records are only added
 )
 
-func (l *log) path(number uint64) string {
-	return filepath.Join(l.dir, fmt.Sprintf("%s-%08d", l.name, number))
+// logs are the two of one shard.
+type logs struct {
+	shard           shard.ID
+	salt            uint64
+	origin          Origin
+	rng             kv.Range
+	window, deletes log
 }
 
-// find returns the numbers of the files in a shard's directory that are of a
-// log, in order.
-func find(dir, name string) ([]uint64, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var out []uint64
-	for _, e := range entries {
-		if digits, ok := strings.CutPrefix(e.Name(), name+"-"); ok {
-			if n, err := strconv.ParseUint(digits, 10, 64); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out, nil
+// log is what is known of a log's segments, the oldest first, without their
+// records.
+type log struct {
+	kind     kind
+	segments []extent
+	// Everything behind segments[0].after up to written is in the segments.
+	written kv.Revision
+	open    bool // the last segment is this run's own, and takes records
 }
 
-// bytes returns what the files hold.
+// extent says what a segment has.
+type extent struct {
+	after    kv.Revision // it has everything behind it
+	progress kv.Revision // up to here
+	last     kv.Revision // the revision of its last record; after: it has none
+	bytes    int64
+}
+
+// bytes returns what the segments hold.
 func (l *log) bytes() (n int64) {
-	for _, f := range l.files {
-		n += f.size
+	for i := range l.segments {
+		n += l.segments[i].bytes
 	}
 	return n
 }
 
-// reach starts the log again when there is a gap between what it has and
-// floor, from which on there is more.
-func (l *log) reach(floor kv.Revision) error {
-	if len(l.files) > 0 && l.written >= floor-1 {
+// writer writes in transactions of about chunk bytes.
+type writer struct {
+	s     *Store
+	ctx   context.Context //nolint:containedctx // of the one Save
+	chunk int
+	tx    *bbolt.Tx // nil: nothing is written since the last commit
+	bytes int       // in tx
+}
+
+func (s *Store) newWriter(ctx context.Context) *writer {
+	return &writer{s: s, ctx: ctx, chunk: int(min(mostChunk, s.cfg.MaxBytes/16))}
+}
+
+// shard returns the bucket of a shard, which must be there, to write to.
+func (w *writer) shard(id shard.ID) (*bbolt.Bucket, error) {
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	return w.tx.Bucket(bucketName(id)), nil
+}
+
+func (w *writer) begin() (err error) {
+	if w.tx == nil {
+		w.tx, err = w.s.db.Begin(true)
+	}
+	return err
+}
+
+// wrote counts bytes, and commits when they are many.
+func (w *writer) wrote(n int) error {
+	w.bytes += n
+	if w.bytes < w.chunk {
 		return nil
 	}
-	return l.restart(floor - 1)
+	n = w.bytes
+	if err := w.commit(); err != nil {
+		return err
+	}
+	return w.s.cfg.Pace(w.ctx, n)
+}
+
+// commit makes what was written last, a crash of the machine included.
+func (w *writer) commit() error {
+	if w.tx == nil {
+		return nil
+	}
+	if err := w.tx.Commit(); err != nil {
+		return err
+	}
+	n := int64(w.bytes)
+	w.tx, w.bytes = nil, 0
+	w.s.note(func(st *Status) { st.Written += n })
+	return nil
+}
+
+// rollback gives up what is not committed, unless there is nothing.
+func (w *writer) rollback() {
+	if w.tx != nil {
+		_ = w.tx.Rollback() // its only error: it has ended already
+		w.tx = nil
+	}
+}
+
+// save writes what is new of one shard.
+func (w *writer) save(o Origin, sh Shard, x *cache.Export, most int64) error {
+	l := w.s.logs[sh.ID]
+	if l == nil || l.origin != o || l.rng != sh.Range {
+		var err error
+		if l, err = w.create(o, sh); err != nil {
+			return err
+		}
+	}
+	if err := w.add(l, &l.deletes, x.DeltaFloor, x.Snapshot.Revision, most/8, deleteRecords(x)); err != nil {
+		return err
+	}
+	return w.add(l, &l.window, x.Floor, x.Snapshot.Revision, most-most/8, batchRecords(x))
+}
+
+// create begins with a shard that the file does not have, or has of another
+// origin or range.
+func (w *writer) create(o Origin, sh Shard) (*logs, error) {
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	name := bucketName(sh.ID)
+	if w.tx.Bucket(name) != nil {
+		if err := w.tx.DeleteBucket(name); err != nil {
+			return nil, err
+		}
+	}
+	b, err := w.tx.CreateBucket(name)
+	if err != nil {
+		return nil, err
+	}
+	l := newLogs(sh.ID)
+	l.salt, l.origin, l.rng = salt(), o, sh.Range
+	w.s.logs[sh.ID] = l
+	return l, b.Put([]byte(headerKey), seal(place{shard: sh.ID, kind: kindHeader}, []byte(headerKey), appendHeader(nil, l)))
+}
+
+func newLogs(id shard.ID) *logs {
+	return &logs{shard: id, window: log{kind: kindBatch}, deletes: log{kind: kindDeletes}}
+}
+
+// records yields what a log has to say behind a revision, in order.
+type records func(behind kv.Revision) iter.Seq2[kv.Revision, body]
+
+// body appends a record's body to out, for a segment that begins behind after.
+type body func(out []byte, after kv.Revision) []byte
+
+// add writes the records of a log that are new, up to progress, and drops what
+// is not needed from floor on, or is more than most bytes.
+func (w *writer) add(l *logs, g *log, floor, progress kv.Revision, most int64, all records) error {
+	if len(g.segments) == 0 || g.written < floor-1 { // nothing, or with a gap behind it
+		if err := w.restart(l, g, floor-1); err != nil {
+			return err
+		}
+	}
+	changed := false
+	for revision, body := range all(g.written) {
+		if err := w.extend(l, g, most); err != nil {
+			return err
+		}
+		e := g.newest()
+		if err := w.put(l, g, revisionKey(revision), body(appendRevision(nil, e.last), e.after)); err != nil {
+			return err
+		}
+		e.last, e.progress, g.written, changed = revision, revision, revision, true
+	}
+	if progress > g.written || len(g.segments) == 0 {
+		if err := w.extend(l, g, most); err != nil {
+			return err
+		}
+		g.newest().progress, g.written, changed = progress, progress, true
+	}
+	if changed {
+		if err := w.putExtent(l, g); err != nil {
+			return err
+		}
+	}
+	return w.trim(l, g, floor, most)
+}
+
+// newest returns the last segment, of which there must be one.
+func (l *log) newest() *extent { return &l.segments[len(l.segments)-1] }
+
+// put adds a record to the newest segment.
+func (w *writer) put(l *logs, g *log, key, body []byte) error {
+	b, err := w.shard(l.shard)
+	if err != nil {
+		return err
+	}
+	e := g.newest()
+	b = b.Bucket(segmentName(g.kind, e.after))
+	b.FillPercent = fillPercent
+	value := seal(place{l.salt, l.shard, g.kind, e.after}, key, body)
+	if err := b.Put(key, value); err != nil {
+		return err
+	}
+	n := len(key) + len(value)
+	if string(key) != extentKey { // which replaces itself
+		e.bytes += int64(n)
+	}
+	return w.wrote(n)
+}
+
+// putExtent notes how far the newest segment goes.
+func (w *writer) putExtent(l *logs, g *log) error {
+	return w.put(l, g, []byte(extentKey), appendExtent(nil, g.newest()))
+}
+
+// extend begins a segment, unless one is open that is not full yet.
+func (w *writer) extend(l *logs, g *log, most int64) error {
+	full := min(mostSegment, max(leastSegment, most/8))
+	if g.open && g.newest().bytes < full {
+		return nil
+	}
+	if g.open {
+		if err := errors.Join(w.putExtent(l, g), w.trim(l, g, 0, most)); err != nil {
+			return err
+		}
+	}
+	if n := len(g.segments); n > 0 && g.segments[n-1].after == g.written { // nothing in it is of use
+		if err := w.drop(l, g, n-1); err != nil {
+			return err
+		}
+	}
+	b, err := w.shard(l.shard)
+	if err != nil {
+		return err
+	}
+	if _, err := b.CreateBucket(segmentName(g.kind, g.written)); err != nil {
+		return err
+	}
+	g.segments = append(g.segments, extent{after: g.written, progress: g.written, last: g.written})
+	g.open = true
+	return nil
 }
 
 // restart forgets all that there is: what comes begins behind a revision that
 // is not in it.
-func (l *log) restart(after kv.Revision) error {
-	err := l.close()
-	for len(l.files) > 0 {
-		if e := l.dropOldest(); e != nil {
-			return errors.Join(err, e)
+func (w *writer) restart(l *logs, g *log, after kv.Revision) error {
+	for len(g.segments) > 0 {
+		if err := w.drop(l, g, 0); err != nil {
+			return err
 		}
 	}
-	l.written, l.done = after, after
-	return err
-}
-
-func (l *log) dropOldest() error {
-	if err := os.Remove(l.path(l.files[0].number)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l.files = slices.Delete(l.files, 0, 1)
+	g.written, g.open = after, false
 	return nil
 }
 
-// trim drops files that hold nothing from floor on, and the oldest ones while
-// the log has more than most bytes.
-func (l *log) trim(floor kv.Revision, most int64) error {
-	for len(l.files) > 1 && (l.files[1].after < floor || l.bytes() > most) {
-		if err := l.dropOldest(); err != nil {
+// trim drops segments that hold nothing from floor on, and the oldest ones
+// while the log has more than most bytes.
+func (w *writer) trim(l *logs, g *log, floor kv.Revision, most int64) error {
+	for len(g.segments) > 1 && (g.segments[1].after < floor || g.bytes() > most) {
+		if err := w.drop(l, g, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// open begins a file, unless one is open that is not full yet.
-func (l *log) open(h header, most int64) error {
-	full := min(mostFile, max(leastFile, most/8))
-	if l.out != nil && l.files[len(l.files)-1].size < full {
-		return nil
-	}
-	if err := l.close(); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return err
-	}
-	f := file{number: 1, after: l.written}
-	if n := len(l.files); n > 0 {
-		f.number = l.files[n-1].number + 1
-	}
-	h.salt, h.after = salt(), l.written
-	out, err := l.cfg.create(l.path(f.number))
+// drop removes a segment.
+func (w *writer) drop(l *logs, g *log, i int) error {
+	b, err := w.shard(l.shard)
 	if err != nil {
 		return err
 	}
-	l.out, l.salt, l.after, l.buf, l.done = out, h.salt, h.after, l.buf[:0], l.written
-	l.files = append(l.files, f)
-	l.buf = appendHeader(l.buf, h)
-	return l.flush()
+	name := segmentName(g.kind, g.segments[i].after)
+	g.segments = slices.Delete(g.segments, i, i+1)
+	return b.DeleteBucket(name)
 }
 
-func salt() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-// add adds a record to the open file: everything up to progress is in it then.
-func (l *log) add(ctx context.Context, k kind, progress kv.Revision, body func([]byte) []byte) error {
-	offset := uint64(l.files[len(l.files)-1].size) + uint64(len(l.buf)) //nolint:gosec // sizes
-	b, at := begin(l.buf, k)
-	l.buf = seal(body(b), at, l.salt, offset)
-	l.done = progress
-	if len(l.buf) < chunkBytes {
-		return nil
-	}
-	n := len(l.buf)
-	if err := l.flush(); err != nil {
-		return err
-	}
-	return l.cfg.Pace(ctx, n)
-}
-
-// flush writes what was added. When that fails the file ends where it ended
-// before, and is closed: the next one goes on from there.
-func (l *log) flush() error {
-	if len(l.buf) == 0 {
-		return nil
-	}
-	last := &l.files[len(l.files)-1]
-	_, err := l.out.Write(l.buf)
-	if err == nil {
-		last.size += int64(len(l.buf))
-		l.appended += int64(len(l.buf))
-		l.buf, l.written = l.buf[:0], l.done
-		return nil
-	}
-	l.buf, l.done = l.buf[:0], l.written
-	empty := last.size == 0
-	if !empty {
-		err = errors.Join(err, l.out.Truncate(last.size))
-	}
-	err = errors.Join(err, l.out.Close())
-	l.out = nil
-	if empty {
-		_ = os.Remove(l.path(last.number)) // no header: it is nothing either way
-		l.files = l.files[:len(l.files)-1]
-	}
-	return err
-}
-
-// close closes the open file; all of it is on the disk then.
-func (l *log) close() error {
-	if l.out == nil {
-		return nil
-	}
-	err := l.flush()
-	if l.out == nil {
-		return err
-	}
-	err = errors.Join(l.out.Sync(), l.out.Close())
-	l.out = nil
-	return err
-}
-
-// end notes that nothing else happened up to progress, writes all that was
-// added and drops what is not needed from floor on.
-func (l *log) end(ctx context.Context, h header, progress, floor kv.Revision, most int64) error {
-	if progress > max(l.done, l.written) || len(l.files) == 0 {
-		if err := l.open(h, most); err != nil {
-			return err
-		}
-		if err := l.add(ctx, kindProgress, progress, func(b []byte) []byte { return appendRevision(b, progress) }); err != nil {
-			return err
+// batchRecords returns the records of the log of batches.
+func batchRecords(x *cache.Export) records {
+	return func(behind kv.Revision) iter.Seq2[kv.Revision, body] {
+		return func(yield func(kv.Revision, body) bool) {
+			for b := range x.Since(behind) {
+				if !yield(b.Revision, func(out []byte, after kv.Revision) []byte { return appendBatch(out, b, after) }) {
+					return
+				}
+			}
 		}
 	}
-	if err := l.flush(); err != nil {
-		return err
-	}
-	return l.trim(floor, most)
 }
 
-// readHeader reads the header of a file, and its size.
-func readHeader(path string) (h header, size int64, err error) {
-	f, err := os.Open(path) //nolint:gosec // our own directory
-	if err != nil {
-		return header{}, 0, err
+// deleteRecords returns the records of the log of deletes: those of a revision
+// are one.
+func deleteRecords(x *cache.Export) records {
+	return func(behind kv.Revision) iter.Seq2[kv.Revision, body] {
+		return func(yield func(kv.Revision, body) bool) {
+			var keys []string
+			var revision kv.Revision
+			one := func() bool {
+				return len(keys) == 0 || yield(revision, func(out []byte, _ kv.Revision) []byte { return appendDeletes(out, keys) })
+			}
+			for d := range deletes(x, behind) {
+				if d.Revision != revision {
+					if !one() {
+						return
+					}
+					revision, keys = d.Revision, keys[:0]
+				}
+				keys = append(keys, d.Key)
+			}
+			one()
+		}
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return header{}, 0, err
+}
+
+// deletes yields the deletes behind a revision, the oldest first.
+func deletes(x *cache.Export, behind kv.Revision) iter.Seq[kv.Tombstone] {
+	return func(yield func(kv.Tombstone) bool) {
+		for d := range x.Tombstones() {
+			if d.Revision > behind && !yield(d) {
+				return
+			}
+		}
+		for b := range x.Since(behind) {
+			for i := range b.Events {
+				e := &b.Events[i]
+				if e.Type == kv.Delete && !yield(kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision}) {
+					return
+				}
+			}
+		}
 	}
-	head := make([]byte, min(mostHeader, info.Size()))
-	if _, err := io.ReadFull(f, head); err != nil {
-		return header{}, 0, err
-	}
-	s, _, err := decode(head)
-	if err != nil {
-		return header{}, 0, err
-	}
-	return s.header, info.Size(), nil
 }

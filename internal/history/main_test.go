@@ -2,9 +2,11 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -135,14 +137,25 @@ func (w *world) past() *cache.History {
 
 var origin = Origin{Cluster: "c", Etcd: 7, Lineage: 3}
 
-// load reads one shard with a store of its own, as after a restart.
+// load reads one shard from a copy of what is on the disk, with a store of its
+// own, as after the process was killed.
 func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.History, *told) {
+	t.Helper()
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return reload(t, killed, o, id, r)
+}
+
+// reload is load of the directory itself, which no other store uses.
+func reload(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.History, *told) {
 	t.Helper()
 	log := newTold()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger()})
 	h := s.Load(o, map[shard.ID]kv.Range{id: r})[id]
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
 			t.Error(err)
 		}
 	})

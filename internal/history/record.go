@@ -1,6 +1,8 @@
 package history
 
 import (
+	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,18 +14,46 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A file is the magic, then records:
+// A record is a value in a segment's bucket, under its revision:
 //
-//	length of the body, 4 bytes · checksum, 8 bytes · body: its kind, 1 byte, and what the kind says
+//	checksum, 8 bytes · revision of the record before it in the segment · body
 //
-// all in little endian. The checksum is xxhash's of the file's salt, the
-// record's offset and the body: a record of another file, or from another
-// place, is none. The salt is in the header, whose own is 0.
+// The checksum is xxhash's of the place, the key and the rest of the value: a
+// record from another place is none. A place has its shard's salt, which is
+// made anew with the shard's bucket: what was there before is none, either.
 const (
-	magic       = "swhist01"
-	recordHead  = 4 + 8
-	formatLimit = 1 << 30 // bytes of a body; etcd's largest revisions are far below
+	checksumBytes = 8
+	formatLimit   = 1 << 30 // bytes of a value; etcd's largest revisions are far below
 )
+
+// Keys and names of buckets. Revisions and numbers of shards are big-endian, so
+// that bbolt orders them.
+const (
+	headerKey = "header" // in a shard's bucket
+	extentKey = "extent" // in a segment's bucket, behind all revisions
+)
+
+const bucketNameBytes = 8
+
+func bucketName(id shard.ID) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+
+// segmentName returns the name of a segment's bucket in its shard's.
+func segmentName(k kind, after kv.Revision) []byte {
+	return binary.BigEndian.AppendUint64([]byte{byte(k)}, uint64(after)) //nolint:gosec // never negative
+}
+
+// segmentAfter returns the revision in a segment's name; ok: it is one's of the
+// kind.
+func segmentAfter(name []byte, k kind) (after kv.Revision, ok bool) {
+	if len(name) != 9 || name[0] != byte(k) {
+		return 0, false
+	}
+	return kv.Revision(binary.BigEndian.Uint64(name[1:])), true //nolint:gosec // as it was written
+}
+
+func revisionKey(r kv.Revision) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(r)) //nolint:gosec // never negative
+}
 
 // kind is what a record is.
 type kind byte
@@ -32,7 +62,6 @@ const (
 	kindHeader kind = iota + 1
 	kindBatch
 	kindDeletes
-	kindProgress
 )
 
 // Origin says where a history comes from.
@@ -43,59 +72,53 @@ type Origin struct {
 	Lineage uint64
 }
 
-// header is the first record of a file.
-type header struct {
-	salt   uint64
-	origin Origin
-	shard  shard.ID
-	rng    kv.Range
-	after  kv.Revision // the file has everything behind it
+// errDamaged says that bytes are not what was written.
+var errDamaged = errors.New("damaged")
+
+// place is where a record is.
+type place struct {
+	salt  uint64
+	shard shard.ID
+	kind  kind
+	after kv.Revision // of the segment
 }
 
-// errCorrupt says that bytes are not what was written.
-var errCorrupt = errors.New("damaged")
-
-func checksum(salt, offset uint64, body []byte) uint64 {
-	var at [16]byte
-	binary.LittleEndian.PutUint64(at[:8], salt)
-	binary.LittleEndian.PutUint64(at[8:], offset)
+func (p place) checksum(key, rest []byte) uint64 {
+	at := make([]byte, 0, 64)
+	at = binary.LittleEndian.AppendUint64(at, p.salt)
+	at = binary.LittleEndian.AppendUint64(at, uint64(p.shard))
+	at = append(at, byte(p.kind))
+	at = binary.LittleEndian.AppendUint64(at, uint64(p.after)) //nolint:gosec // never negative
+	at = append(at, key...)
 	d := xxhash.New()
-	_, _ = d.Write(at[:]) // never fails
-	_, _ = d.Write(body)
+	_, _ = d.Write(at) // never fails
+	_, _ = d.Write(rest)
 	return d.Sum64()
 }
 
-// begin starts a record at the end of b, and returns where.
-func begin(b []byte, k kind) ([]byte, int) {
-	at := len(b)
-	b = append(b, make([]byte, recordHead)...)
-	return append(b, byte(k)), at
+// seal returns the value of a record.
+func seal(p place, key, body []byte) []byte {
+	value := make([]byte, checksumBytes, checksumBytes+len(body))
+	binary.LittleEndian.PutUint64(value, p.checksum(key, body))
+	return append(value, body...)
 }
 
-// seal completes the record that begins at b[at], which goes to offset in its
-// file.
-func seal(b []byte, at int, salt, offset uint64) []byte {
-	body := b[at+recordHead:]
-	binary.LittleEndian.PutUint32(b[at:], uint32(len(body))) //nolint:gosec // bounded by formatLimit
-	binary.LittleEndian.PutUint64(b[at+4:], checksum(salt, offset, body))
-	return b
+// unseal returns the body of a record, which is not the database's any more.
+func unseal(p place, key, value []byte) ([]byte, error) {
+	switch {
+	case len(value) < checksumBytes || len(value) > formatLimit:
+		return nil, fmt.Errorf("%w: a record of %d bytes", errDamaged, len(value))
+	case binary.LittleEndian.Uint64(value) != p.checksum(key, value[checksumBytes:]):
+		return nil, fmt.Errorf("%w: wrong checksum", errDamaged)
+	}
+	return bytes.Clone(value[checksumBytes:]), nil
 }
 
-// next returns the body of the record at offset and the offset behind it.
-func next(file []byte, offset int, salt uint64) (body []byte, end int, err error) {
-	if len(file)-offset < recordHead+1 {
-		return nil, 0, fmt.Errorf("%w: %d bytes are no record", errCorrupt, len(file)-offset)
-	}
-	n := binary.LittleEndian.Uint32(file[offset:])
-	if n == 0 || n > formatLimit || int(n) > len(file)-offset-recordHead {
-		return nil, 0, fmt.Errorf("%w: a record of %d bytes at %d", errCorrupt, n, offset)
-	}
-	end = offset + recordHead + int(n)
-	body = file[offset+recordHead : end : end]
-	if binary.LittleEndian.Uint64(file[offset+4:]) != checksum(salt, uint64(offset), body) { //nolint:gosec // an offset
-		return nil, 0, fmt.Errorf("%w: wrong checksum at %d", errCorrupt, offset)
-	}
-	return body, end, nil
+// salt returns a random number.
+func salt() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 func appendText(b []byte, s string) []byte {
@@ -106,47 +129,47 @@ func appendRevision(b []byte, r kv.Revision) []byte {
 	return binary.AppendUvarint(b, uint64(r)) //nolint:gosec // never negative
 }
 
-// appendHeader appends the beginning of a file.
-func appendHeader(b []byte, h header) []byte {
-	b = append(b, magic...)
-	b, at := begin(b, kindHeader)
-	b = binary.LittleEndian.AppendUint64(b, h.salt)
-	b = appendText(b, h.origin.Cluster)
-	b = binary.LittleEndian.AppendUint64(b, h.origin.Etcd)
-	b = binary.AppendUvarint(b, h.origin.Lineage)
-	b = binary.AppendUvarint(b, uint64(h.shard))
-	b = appendText(b, h.rng.Start)
-	b = appendText(b, h.rng.End)
-	b = appendRevision(b, h.after)
-	return seal(b, at, 0, uint64(len(magic)))
+// appendHeader appends what is true of a whole shard.
+func appendHeader(b []byte, l *logs) []byte {
+	b = binary.LittleEndian.AppendUint64(b, l.salt)
+	b = appendText(b, l.origin.Cluster)
+	b = binary.LittleEndian.AppendUint64(b, l.origin.Etcd)
+	b = binary.AppendUvarint(b, l.origin.Lineage)
+	b = appendText(b, l.rng.Start)
+	return appendText(b, l.rng.End)
+}
+
+// appendExtent appends how far a segment goes.
+func appendExtent(b []byte, e *extent) []byte {
+	b = appendRevision(appendRevision(b, e.progress), e.last)
+	return binary.AppendUvarint(b, uint64(e.bytes)) //nolint:gosec // a size
 }
 
 // appendBatch appends what a batch record says. A previous value that is in
-// the same file, because it was put behind after, is not written again.
+// the same segment, because it was put behind after, is not written again.
 func appendBatch(b []byte, batch *kv.Batch, after kv.Revision) []byte {
 	b = appendRevision(b, batch.Revision)
 	b = binary.AppendVarint(b, batch.Received.UnixNano())
 	b = binary.AppendUvarint(b, uint64(len(batch.Events)))
 	for i := range batch.Events {
 		e := &batch.Events[i]
-		inFile := e.Prev != nil && e.Prev.ModRevision() > after && e.Prev.ModRevision() < batch.Revision
-		if inFile {
+		inSegment := e.Prev != nil && e.Prev.ModRevision() > after && e.Prev.ModRevision() < batch.Revision
+		if inSegment {
 			b = appendRevision(b, e.Prev.ModRevision())
 		} else {
 			b = appendRevision(b, 0)
 		}
-		b = binary.AppendUvarint(b, uint64(kv.EventSize(e, !inFile))) //nolint:gosec // a size
-		b = kv.AppendEvent(b, e, !inFile)
+		b = binary.AppendUvarint(b, uint64(kv.EventSize(e, !inSegment))) //nolint:gosec // a size
+		b = kv.AppendEvent(b, e, !inSegment)
 	}
 	return b
 }
 
 // appendDeletes appends what a record of deletes says.
-func appendDeletes(b []byte, deletes []kv.Tombstone) []byte {
-	b = binary.AppendUvarint(b, uint64(len(deletes)))
-	for i := range deletes {
-		b = appendRevision(b, deletes[i].Revision)
-		b = appendText(b, deletes[i].Key)
+func appendDeletes(b []byte, keys []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(keys)))
+	for _, key := range keys {
+		b = appendText(b, key)
 	}
 	return b
 }
@@ -205,45 +228,54 @@ func (r *reader) revision() kv.Revision { return kv.Revision(r.uvarint()) } //no
 // ended reports whether all was taken, and nothing was wrong.
 func (r *reader) ended() bool { return !r.bad && len(r.b) == 0 }
 
-func decodeHeader(body []byte) (header, error) {
+// decodeHeader reads what is true of a whole shard into l.
+func decodeHeader(body []byte, l *logs) error {
 	r := reader{b: body}
-	h := header{salt: r.fixed()}
-	h.origin = Origin{Cluster: r.text(), Etcd: r.fixed(), Lineage: r.uvarint()}
-	h.shard = shard.ID(r.uvarint())
-	h.rng = kv.Range{Start: r.text(), End: r.text()}
-	h.after = r.revision()
-	if !r.ended() || h.after < 0 {
-		return header{}, fmt.Errorf("%w: header", errCorrupt)
+	l.salt = r.fixed()
+	l.origin = Origin{Cluster: r.text(), Etcd: r.fixed(), Lineage: r.uvarint()}
+	l.rng = kv.Range{Start: r.text(), End: r.text()}
+	if !r.ended() {
+		return fmt.Errorf("%w: header", errDamaged)
 	}
-	return h, nil
+	return nil
+}
+
+// decodeExtent reads how far a segment that begins behind after goes.
+func decodeExtent(body []byte, after kv.Revision) (extent, error) {
+	r := reader{b: body}
+	e := extent{after: after, progress: r.revision(), last: r.revision(), bytes: int64(r.uvarint())} //nolint:gosec // a size
+	if !r.ended() || e.last < after || e.progress < e.last || e.bytes < 0 {
+		return extent{}, fmt.Errorf("%w: extent", errDamaged)
+	}
+	return e, nil
 }
 
 // decodeBatch reads a batch. latest has the newest key/value of each key in the
-// file so far.
+// segment so far.
 func decodeBatch(body []byte, latest map[string]*kv.KeyValue) (*kv.Batch, error) {
 	r := reader{b: body}
 	b := &kv.Batch{Revision: r.revision(), Received: time.Unix(0, r.varint())}
 	n := r.uvarint()
 	if r.bad || n == 0 || n > uint64(len(r.b)) {
-		return nil, fmt.Errorf("%w: batch", errCorrupt)
+		return nil, fmt.Errorf("%w: batch", errDamaged)
 	}
 	b.Events = make([]kv.Event, 0, n)
 	for range n {
 		prev := r.revision()
 		e, err := kv.DecodeEvent(r.bytes())
 		if err != nil || r.bad || e.KV.ModRevision() != b.Revision {
-			return nil, fmt.Errorf("%w: event of revision %d", errCorrupt, b.Revision)
+			return nil, fmt.Errorf("%w: event of revision %d", errDamaged, b.Revision)
 		}
 		if prev != 0 {
 			e.Prev = latest[string(e.KV.Key())]
 			if e.Prev == nil || e.Prev.ModRevision() != prev {
-				return nil, fmt.Errorf("%w: the previous value of %q at revision %d is missing", errCorrupt, e.KV.Key(), b.Revision)
+				return nil, fmt.Errorf("%w: the previous value of %q at revision %d is missing", errDamaged, e.KV.Key(), b.Revision)
 			}
 		}
 		b.Events = append(b.Events, e)
 	}
 	if !r.ended() {
-		return nil, fmt.Errorf("%w: batch of revision %d", errCorrupt, b.Revision)
+		return nil, fmt.Errorf("%w: batch of revision %d", errDamaged, b.Revision)
 	}
 	for i := range b.Events {
 		if e := &b.Events[i]; e.Type == kv.Put {
@@ -255,18 +287,18 @@ func decodeBatch(body []byte, latest map[string]*kv.KeyValue) (*kv.Batch, error)
 	return b, nil
 }
 
-func decodeDeletes(body []byte) ([]kv.Tombstone, error) {
+func decodeDeletes(body []byte) ([]string, error) {
 	r := reader{b: body}
 	n := r.uvarint()
 	if r.bad || n > uint64(len(r.b)) {
-		return nil, fmt.Errorf("%w: deletes", errCorrupt)
+		return nil, fmt.Errorf("%w: deletes", errDamaged)
 	}
-	out := make([]kv.Tombstone, 0, n)
+	out := make([]string, 0, n)
 	for range n {
-		out = append(out, kv.Tombstone{Revision: r.revision(), Key: r.text()})
+		out = append(out, r.text())
 	}
 	if !r.ended() {
-		return nil, fmt.Errorf("%w: deletes", errCorrupt)
+		return nil, fmt.Errorf("%w: deletes", errDamaged)
 	}
 	return out, nil
 }

@@ -1,99 +1,115 @@
 package history
 
 import (
+	"encoding/binary"
 	"fmt"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// segment is what one file says.
+func shardOf(name []byte) shard.ID { return shard.ID(binary.BigEndian.Uint64(name)) }
+
+// segment is what the records of one say.
 //
-// Invariant: batches and deletes are in order, lie behind header.after, and are
-// all that happened up to progress.
+// Invariant: batches and deletes are in order, lie behind after, and are all
+// that happened up to progress.
 type segment struct {
-	header
-	progress kv.Revision
-	batches  []*kv.Batch
-	deletes  []kv.Tombstone
-	valid    int // bytes
+	after, progress kv.Revision
+	batches         []*kv.Batch
+	deletes         []kv.Tombstone
 }
 
-// decode reads a file as far as it is valid. It fails when not even the header
-// is; torn says what ended it before its end, and is nil otherwise. The segment
-// keeps file.
-func decode(file []byte) (s *segment, torn, err error) {
-	if len(file) < len(magic) || string(file[:len(magic)]) != magic {
-		return nil, nil, fmt.Errorf("%w: it is no file of history that this version knows", errCorrupt)
+// readSegment reads a segment as far as it is whole; torn says what ends it
+// before its end.
+func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error) {
+	s = &segment{after: at.after, progress: at.after}
+	if b == nil {
+		return s, fmt.Errorf("%w: no bucket", errDamaged)
 	}
-	body, offset, err := next(file, len(magic), 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	if kind(body[0]) != kindHeader {
-		return nil, nil, fmt.Errorf("%w: no header", errCorrupt)
-	}
-	s = &segment{valid: offset}
-	if s.header, err = decodeHeader(body[1:]); err != nil {
-		return nil, nil, err
-	}
-	s.progress = s.after
 	latest := make(map[string]*kv.KeyValue)
-	for offset < len(file) {
-		body, end, err := next(file, offset, s.salt)
+	c := b.Cursor()
+	for key, value := c.First(); key != nil; key, value = c.Next() {
+		if string(key) == extentKey {
+			continue
+		}
+		body, err := unseal(at, key, value)
 		if err == nil {
-			err = s.take(body, latest)
+			err = s.take(at.kind, key, body, r, latest)
 		}
 		if err != nil {
-			return s, err, nil
+			return s, fmt.Errorf("behind revision %d: %w", s.progress, err)
 		}
-		offset, s.valid = end, end
 	}
-	return s, nil, nil
+	value := b.Get([]byte(extentKey))
+	if value == nil {
+		return s, nil // nothing was noted before the process died
+	}
+	body, err := unseal(at, []byte(extentKey), value)
+	if err != nil {
+		return s, err
+	}
+	e, err := decodeExtent(body, at.after)
+	switch {
+	case err != nil:
+		return s, err
+	case e.last > s.progress:
+		return s, fmt.Errorf("%w: the last record is that of revision %d, not %d", errDamaged, s.progress, e.last)
+	}
+	s.progress = max(s.progress, e.progress)
+	return s, nil
 }
 
-// take adds a record.
-func (s *segment) take(body []byte, latest map[string]*kv.KeyValue) error {
-	switch kind(body[0]) {
-	case kindBatch:
-		b, err := decodeBatch(body[1:], latest)
-		if err != nil {
-			return err
-		}
-		if b.Revision <= s.progress {
-			return fmt.Errorf("%w: revision %d behind %d", errCorrupt, b.Revision, s.progress)
-		}
-		for i := range b.Events {
-			if key := b.Events[i].KV.Key(); !s.rng.ContainsBytes(key) {
-				return fmt.Errorf("%w: %q is not in %v", errCorrupt, key, s.rng)
-			}
-		}
-		s.batches, s.progress = append(s.batches, b), b.Revision
-	case kindDeletes:
-		deletes, err := decodeDeletes(body[1:])
-		if err != nil {
-			return err
-		}
-		last := s.progress + 1
-		for i := range deletes {
-			if d := &deletes[i]; d.Revision < last || !s.rng.Contains(d.Key) {
-				return fmt.Errorf("%w: %q deleted at %d, behind %d", errCorrupt, d.Key, d.Revision, last)
-			}
-			last = deletes[i].Revision
-		}
-		s.deletes = append(s.deletes, deletes...)
-		if len(deletes) > 0 {
-			s.progress = last
-		}
-	case kindProgress:
-		r := reader{b: body[1:]}
-		progress := r.revision()
-		if !r.ended() || progress < s.progress {
-			return fmt.Errorf("%w: progress %d behind %d", errCorrupt, progress, s.progress)
-		}
-		s.progress = progress
-	default:
-		return fmt.Errorf("%w: a record of kind %d", errCorrupt, body[0])
+// take adds a record, whose predecessor is the one that was added last.
+func (s *segment) take(k kind, key, body []byte, r kv.Range, latest map[string]*kv.KeyValue) error {
+	if len(key) != len(revisionKey(0)) {
+		return fmt.Errorf("%w: a key of %d bytes", errDamaged, len(key))
 	}
+	revision := kv.Revision(binary.BigEndian.Uint64(key)) //nolint:gosec // compared below
+	in := reader{b: body}
+	if before := in.revision(); in.bad || before != s.progress {
+		return fmt.Errorf("%w: the record before revision %d is that of %d, not %d", errDamaged, revision, before, s.progress)
+	}
+	if revision <= s.progress {
+		return fmt.Errorf("%w: revision %d behind %d", errDamaged, revision, s.progress)
+	}
+	outside := func(key []byte) error {
+		if !r.ContainsBytes(key) {
+			return fmt.Errorf("%w: %q is not in %v", errDamaged, key, r)
+		}
+		return nil
+	}
+	if k == kindDeletes {
+		keys, err := decodeDeletes(in.b)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := outside([]byte(key)); err != nil {
+				return err
+			}
+		}
+		for _, key := range keys {
+			s.deletes = append(s.deletes, kv.Tombstone{Key: key, Revision: revision})
+		}
+		s.progress = revision
+		return nil
+	}
+	b, err := decodeBatch(in.b, latest)
+	if err != nil {
+		return err
+	}
+	if b.Revision != revision {
+		return fmt.Errorf("%w: revision %d at %d", errDamaged, b.Revision, revision)
+	}
+	for i := range b.Events {
+		if err := outside(b.Events[i].KV.Key()); err != nil {
+			return err
+		}
+	}
+	s.batches, s.progress = append(s.batches, b), revision
 	return nil
 }
 
@@ -107,10 +123,9 @@ func chain(segments []*segment) (joined segment, used int) {
 	for first > 0 && segments[first-1].progress >= segments[first].after {
 		first--
 	}
-	joined.header = segments[first].header
+	joined.after, joined.progress = segments[first].after, segments[first].after
 	for _, s := range segments[first:] {
-		// One that could not be written to its end may go further than what its
-		// successor begins with.
+		// One whose end was not noted may go further than its successor begins.
 		for _, b := range s.batches {
 			if b.Revision > joined.progress {
 				joined.batches = append(joined.batches, b)

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -22,16 +22,23 @@ import (
 type Config struct {
 	// Dir is where it writes; it is made when there is something to write.
 	Dir string
-	// MaxBytes bounds the files of all shards, but for what is written at a
-	// time: a mebibyte, or one revision.
+	// MaxBytes bounds the file. Half of it is for records.
 	MaxBytes int64
 	// Pace is called after so many bytes were written and returns when more may
 	// be, or with an error of ctx; nil: at once.
 	Pace   func(ctx context.Context, bytes int) error
 	Logger *slog.Logger
 
-	create func(path string) (output, error) // nil: a real file
+	openFile func(name string, flag int, mode os.FileMode) (*os.File, error) // nil: os.OpenFile
 }
+
+// Parts of the bound that are for records: bbolt needs room between them, and
+// to write pages anew before it frees them. The second part is the one below
+// which the bound is too small to be of use.
+const (
+	mostShare  = 2
+	leastShare = 64
+)
 
 // Shard is one that is saved.
 type Shard struct {
@@ -43,10 +50,10 @@ type Shard struct {
 
 // Status is what a Store tells about itself.
 type Status struct {
-	Bytes     int64  // of the files
-	Written   int64  // bytes written since the start
+	Bytes     int64  // of the file
+	Written   int64  // bytes of records written since the start
 	Failed    int64  // times that a shard could not be saved
-	Discarded int64  // files or shards that were not of use
+	Discarded int64  // files, shards or ends of segments that were not of use
 	Failing   string // why the last Save failed; "": it did not
 }
 
@@ -54,17 +61,13 @@ type Status struct {
 // and Close belong to one goroutine, Status to any.
 type Store struct {
 	cfg  Config
-	logs map[shard.ID]*logs
+	db   *bbolt.DB          // nil: not open
+	logs map[shard.ID]*logs // what the file has; nil: not known
+	// share is which part of the bound is for records: one share-th.
+	share int64
 
 	mu     sync.Mutex
 	status Status // guarded by mu
-}
-
-// logs are the two of one shard.
-type logs struct {
-	origin          Origin
-	rng             kv.Range
-	window, deletes log
 }
 
 // New returns a store. It does nothing yet.
@@ -75,12 +78,7 @@ func New(cfg Config) *Store {
 	if cfg.Pace == nil {
 		cfg.Pace = func(context.Context, int) error { return nil }
 	}
-	if cfg.create == nil {
-		cfg.create = func(path string) (output, error) {
-			return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // our own directory
-		}
-	}
-	return &Store{cfg: cfg, logs: make(map[shard.ID]*logs)}
+	return &Store{cfg: cfg, share: mostShare}
 }
 
 // Status returns the store's state as of now.
@@ -96,173 +94,112 @@ func (s *Store) note(change func(*Status)) {
 	change(&s.status)
 }
 
-func (s *Store) dir(id shard.ID) string {
-	return filepath.Join(s.cfg.Dir, strconv.FormatUint(uint64(id), 10))
-}
-
-func (s *Store) newLogs(id shard.ID, o Origin, r kv.Range) *logs {
-	l := func(name string) log { return log{dir: s.dir(id), name: name, cfg: &s.cfg} }
-	return &logs{origin: o, rng: r, window: l("window"), deletes: l("deletes")}
-}
-
-// Save writes what the caches have and the files do not have yet, and drops
-// what they have forgotten. The first error of each shard is in the error, which
-// the log is told of when it is a new one; what is saved is of use nevertheless.
-// ctx ends it between two writes.
+// Save writes what the caches have and the file does not have yet, and drops
+// what they have forgotten. Its error is logged when it is a new one; records
+// saved before it are of use nevertheless. ctx ends it between two writes.
 func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
-	var errs []error
-	most := s.cfg.MaxBytes / int64(max(1, len(shards)))
-	for _, sh := range shards {
-		x, err := sh.Export()
-		if err != nil {
-			continue // it is being loaded: what is on disk stays
+	saved, err := s.saveAll(ctx, o, shards)
+	for again := false; errors.Is(err, bolterrors.ErrMaxSizeReached) && s.share < leastShare; again = true {
+		if again { // large records beside a small bound
+			s.share *= 2
 		}
-		if err := s.save(ctx, o, sh, x, most); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			errs = append(errs, fmt.Errorf("shard %d: %w", sh.ID, err))
+		s.cfg.Logger.Info("the history file is full and is written anew from memory", "file", s.path(), "max_bytes", s.cfg.MaxBytes)
+		if err = s.renew(); err == nil {
+			saved, err = s.saveAll(ctx, o, shards)
 		}
 	}
-	err := errors.Join(errs...)
-	s.tell(err, len(errs))
+	if errors.Is(err, errDamaged) {
+		err = errors.Join(err, s.setAside(err))
+	}
+	s.noteBytes()
+	if err != nil {
+		s.logs = nil // what was not committed is not there
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	s.tell(err, len(shards)-saved)
 	return err
 }
 
-// save writes what is new of one shard.
-func (s *Store) save(ctx context.Context, o Origin, sh Shard, x *cache.Export, most int64) error {
-	l := s.logs[sh.ID]
-	if l == nil || l.origin != o || l.rng != sh.Range {
-		if l != nil {
-			_ = errors.Join(l.window.close(), l.deletes.close()) // of no use any more
-		}
-		delete(s.logs, sh.ID)
-		if err := os.RemoveAll(s.dir(sh.ID)); err != nil {
-			return err
-		}
-		l = s.newLogs(sh.ID, o, sh.Range)
-		s.logs[sh.ID] = l
+// noteBytes notes the size of the file.
+func (s *Store) noteBytes() {
+	var size int64
+	if info, err := os.Stat(s.path()); err == nil {
+		size = info.Size()
 	}
-	before := l.window.appended + l.deletes.appended
-	defer func() {
-		s.note(func(st *Status) {
-			st.Written += l.window.appended + l.deletes.appended - before
-			st.Bytes = s.bytes()
-		})
-	}()
-	h := header{origin: o, shard: sh.ID, rng: sh.Range}
-	if err := l.saveDeletes(ctx, h, x, most/8); err != nil {
+	s.note(func(st *Status) { st.Bytes = size })
+}
+
+// saveAll saves shards, and returns how many were.
+func (s *Store) saveAll(ctx context.Context, o Origin, shards []Shard) (saved int, err error) {
+	if err := s.prepare(); err != nil {
+		return 0, err
+	}
+	w := s.newWriter(ctx)
+	err = guard(func() error {
+		defer w.rollback()
+		most := s.cfg.MaxBytes / s.share / int64(max(1, len(shards)))
+		for _, sh := range shards {
+			x, err := sh.Export()
+			if err != nil {
+				saved++ // it is being loaded: what is on disk stays
+				continue
+			}
+			if err := w.save(o, sh, x, most); err != nil {
+				return fmt.Errorf("shard %d: %w", sh.ID, err)
+			}
+			saved++
+		}
+		return w.commit()
+	})
+	return saved, err
+}
+
+// prepare opens the file, and learns what is in it.
+func (s *Store) prepare() error {
+	if err := s.open(); err != nil {
 		return err
 	}
-	return l.saveWindow(ctx, h, x, most-most/8)
-}
-
-func (l *logs) saveWindow(ctx context.Context, h header, x *cache.Export, most int64) error {
-	w := &l.window
-	if err := w.reach(x.Floor); err != nil {
-		return err
-	}
-	for b := range x.Since(w.written) {
-		if err := w.open(h, most); err != nil {
-			return err
-		}
-		if err := w.add(ctx, kindBatch, b.Revision, func(out []byte) []byte { return appendBatch(out, b, w.after) }); err != nil {
+	if info, err := os.Stat(s.path()); err == nil && info.Size() > s.cfg.MaxBytes { // the bound was lowered
+		if err := errors.Join(s.renew(), s.open()); err != nil {
 			return err
 		}
 	}
-	return w.end(ctx, h, x.Snapshot.Revision, x.Floor, most)
-}
-
-func (l *logs) saveDeletes(ctx context.Context, h header, x *cache.Export, most int64) error {
-	d := &l.deletes
-	if err := d.reach(x.DeltaFloor); err != nil {
-		return err
+	if s.logs != nil {
+		return nil
 	}
-	for some := range together(deletes(x, d.written)) {
-		if err := d.open(h, most); err != nil {
-			return err
-		}
-		last := some[len(some)-1].Revision
-		if err := d.add(ctx, kindDeletes, last, func(out []byte) []byte { return appendDeletes(out, some) }); err != nil {
-			return err
-		}
-	}
-	return d.end(ctx, h, x.Snapshot.Revision, x.DeltaFloor, most)
-}
-
-// deletes yields the deletes behind a revision, the oldest first.
-func deletes(x *cache.Export, since kv.Revision) iter.Seq[kv.Tombstone] {
-	return func(yield func(kv.Tombstone) bool) {
-		for d := range x.Tombstones() {
-			if d.Revision > since && !yield(d) {
-				return
-			}
-		}
-		for b := range x.Since(since) {
-			for i := range b.Events {
-				e := &b.Events[i]
-				if e.Type == kv.Delete && !yield(kv.Tombstone{Key: string(e.KV.Key()), Revision: b.Revision}) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// together yields deletes in groups of about a record's size, those of a
-// revision in one.
-func together(all iter.Seq[kv.Tombstone]) iter.Seq[[]kv.Tombstone] {
-	return func(yield func([]kv.Tombstone) bool) {
-		var some []kv.Tombstone
-		for d := range all {
-			if len(some) >= deletesEach && some[len(some)-1].Revision < d.Revision {
-				if !yield(some) {
-					return
-				}
-				some = some[:0]
-			}
-			some = append(some, d)
-		}
-		if len(some) > 0 {
-			yield(some)
-		}
-	}
+	return s.look()
 }
 
 // Keep removes what is of other shards, once all of these are saved themselves:
 // they may have been a part of it.
 func (s *Store) Keep(shards []Shard) {
 	for _, sh := range shards {
-		if l := s.logs[sh.ID]; l == nil || l.rng != sh.Range || len(l.window.files) == 0 {
+		if l := s.logs[sh.ID]; l == nil || l.rng != sh.Range || len(l.window.segments) == 0 {
 			return
 		}
 	}
-	entries, err := os.ReadDir(s.cfg.Dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.cfg.Logger.Warn("history of shards that are not here any more may be left", "dir", s.cfg.Dir, "error", err)
-		return
-	}
-	for _, e := range entries {
-		number, err := strconv.ParseUint(e.Name(), 10, 64)
-		id := shard.ID(number)
-		if err != nil || slices.ContainsFunc(shards, func(sh Shard) bool { return sh.ID == id }) {
+	for id := range s.logs {
+		if slices.ContainsFunc(shards, func(sh Shard) bool { return sh.ID == id }) {
 			continue
 		}
-		if l := s.logs[id]; l != nil {
-			_ = errors.Join(l.window.close(), l.deletes.close()) // of no use any more
-			delete(s.logs, id)
-		}
-		if err := os.RemoveAll(s.dir(id)); err != nil {
-			s.cfg.Logger.Warn("history of a shard that is not here any more is left", "dir", s.dir(id), "error", err)
+		if err := s.remove(id); err != nil {
+			s.cfg.Logger.Warn("history of a shard that is not here any more is left", "shard", id, "error", err)
+			if errors.Is(err, errDamaged) {
+				s.forget() // the next Save sets the file aside
+			}
+			return
 		}
 	}
 }
 
-func (s *Store) bytes() (n int64) {
-	for _, l := range s.logs {
-		n += l.window.bytes() + l.deletes.bytes()
-	}
-	return n
+// remove removes all that is of a shard.
+func (s *Store) remove(id shard.ID) error {
+	delete(s.logs, id)
+	return guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketName(id)) })
+	})
 }
 
 // tell keeps the outcome of a Save and logs it when it is another than the last.
@@ -284,17 +221,21 @@ func (s *Store) tell(err error, failed int) {
 	switch {
 	case now == was:
 	case now != "":
-		s.cfg.Logger.Warn("history is not written: should all nodes restart now, clients that were away get what has changed, or the whole state", "dir", s.cfg.Dir, "error", err)
+		s.cfg.Logger.Warn("history is not written: if all nodes restart now, clients that were away get what has changed, or the whole state", "dir", s.cfg.Dir, "error", err)
 	default:
 		s.cfg.Logger.Info("history is written again", "dir", s.cfg.Dir)
 	}
 }
 
-// Close closes the files; what was saved is on the disk then.
+// discard tells what is not used.
+func (s *Store) discard(what string, why error) {
+	s.note(func(st *Status) { st.Discarded++ })
+	s.cfg.Logger.Warn("history on disk is not used", "dir", s.cfg.Dir, "what", what, "reason", why)
+}
+
+// Close closes the file. It may be called twice.
 func (s *Store) Close() error {
-	var errs []error
-	for _, l := range s.logs {
-		errs = append(errs, l.window.close(), l.deletes.close())
-	}
-	return errors.Join(errs...)
+	err := s.close()
+	s.forget()
+	return err
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,15 +22,17 @@ func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 200 << 10 })
 	dir := t.TempDir()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	most := 0
 	for range 40 {
 		w.run(w.rng.IntN(300))
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
 			t.Fatal(err)
 		}
+		most = max(most, len(s.logs[7].window.segments))
 		saved := w.past()
 		w.run(w.rng.IntN(40)) // lost
 		if w.rng.IntN(3) == 0 {
-			next, h, log := load(t, dir, origin, 7, w.r)
+			next, h, log := load(t, s.cfg.Dir, origin, 7, w.r)
 			if h == nil || h.Progress != saved.Progress || h.Floor > saved.Floor || h.DeltaFloor > saved.DeltaFloor {
 				t.Fatalf("loaded %+v, saved up to %d from %d and %d", h, saved.Progress, saved.Floor, saved.DeltaFloor)
 			}
@@ -42,24 +42,28 @@ func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 			if told := log.lines("history"); len(told) > 0 {
 				t.Fatal(told)
 			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
 			s = next
 		}
 	}
-	if n := len(names(t, dir, 7)); n < 4 {
-		t.Errorf("%d files: it was never another one's turn", n)
+	if most < 2 {
+		t.Errorf("%d segments: it was never another one's turn", most)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
-func names(t *testing.T, dir string, id shard.ID) (out []string) {
+// size returns the bytes of the file.
+func size(t *testing.T, dir string) int64 {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(dir, fmt.Sprint(id)))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	info, err := os.Stat(filepath.Join(dir, fileName(format)))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		out = append(out, filepath.Join(dir, fmt.Sprint(id), e.Name()))
-	}
-	return out
+	return info.Size()
 }
 
 // Each event is written once, and not more often than there is something new.
@@ -105,25 +109,21 @@ func TestFilesAreBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
 	dir := t.TempDir()
-	const most, shards = 4 << 20, 2
-	s := New(Config{Dir: dir, MaxBytes: most})
+	const most = 4 << 20
+	log := newTold()
+	s := New(Config{Dir: dir, MaxBytes: most, Logger: log.logger()})
 	quiet := newWorld(t, nil)
 	for range 30 {
 		w.run(200)
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7), quiet.shard(8)}); err != nil {
 			t.Fatal(err)
 		}
-		var size int64
-		for _, name := range append(names(t, dir, 7), names(t, dir, 8)...) {
-			info, err := os.Stat(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			size += info.Size()
+		if n := size(t, dir); n > most || n != s.Status().Bytes {
+			t.Fatalf("%d bytes, and the store says %d; at most %d", n, s.Status().Bytes, most)
 		}
-		if size > most/shards || size != s.Status().Bytes {
-			t.Fatalf("%d bytes, and the store says %d; at most %d for the shard", size, s.Status().Bytes, most/shards)
-		}
+	}
+	if told := log.lines("history"); len(told) > 0 {
+		t.Errorf("told %q: the records leave no room for bbolt", told)
 	}
 	_, h, _ := load(t, dir, origin, 7, w.r)
 	if h.Progress != w.now || h.Floor < 100 {
@@ -191,12 +191,16 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Keep([]Shard{w.shard(9), loading})
-	if len(names(t, dir, 7)) == 0 {
-		t.Error("the parent's files are gone before all children were saved")
+	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil {
+		t.Error("the parent's history is gone before all children were saved")
 	}
 	s.Keep([]Shard{w.shard(9)})
-	if len(names(t, dir, 7)) > 0 || len(names(t, dir, 9)) == 0 {
-		t.Error("the parent's files are there, or the child's are not")
+	if s.logs[7] != nil || s.logs[9] == nil {
+		t.Error("the parent's history is there, or the child's is not")
+	}
+	whole := kv.Range{Start: "/", End: "/zz"} // of no shard
+	if s, _, _ := load(t, dir, origin, 11, whole); s.logs[7] != nil || s.logs[9] == nil {
+		t.Error("the parent's history is on disk, or the child's is not")
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -263,12 +267,12 @@ func TestAnotherOrigin(t *testing.T) {
 		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		s, h, log := load(t, dir, o, 7, w.r)
+		s, h, log := reload(t, dir, o, 7, w.r)
 		if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], want) || s.Status().Discarded != 1 {
 			t.Errorf("%s: loaded %v, told %q, discarded %d", want, h, told, s.Status().Discarded)
 		}
-		if n := names(t, dir, 7); len(n) > 0 {
-			t.Errorf("%s: left %v", want, n)
+		if _, h, _ := load(t, dir, origin, 7, w.r); h != nil {
+			t.Errorf("%s: it is still there", want)
 		}
 		if err := s.Save(t.Context(), o, []Shard{w.shard(7)}); err != nil {
 			t.Fatal(err)
@@ -284,6 +288,10 @@ func TestAnotherOrigin(t *testing.T) {
 		if _, h, _ = load(t, dir, o, 7, w.r); h == nil || h.Progress != w.now {
 			t.Errorf("%s: not saved in the next lineage: %+v", want, h)
 		}
+		o.Lineage--
+		if _, h, _ = load(t, dir, o, 7, w.r); h != nil {
+			t.Errorf("%s: the lineage before is still there", want)
+		}
 	}
 }
 
@@ -293,193 +301,14 @@ func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
 	older := b
 	older.Revision, older.Received = 4, b.Received.Add(-time.Minute)
 	older.Events = []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 4})}}
-	dir := t.TempDir()
-	s := New(Config{Dir: dir, MaxBytes: 1 << 20})
-	l := s.newLogs(7, origin, kv.Range{})
-	err := errors.Join(l.window.reach(4), l.window.open(header{origin: origin, shard: 7}, 1<<20))
-	for _, x := range []*kv.Batch{&older, &b} {
-		err = errors.Join(err, l.window.add(t.Context(), kindBatch, x.Revision, func(out []byte) []byte { return appendBatch(out, x, 3) }))
-	}
-	if err = errors.Join(err, l.window.close()); err != nil {
-		t.Fatal(err)
-	}
-	_, h, _ := load(t, dir, origin, 7, kv.Range{})
+	batches := []*kv.Batch{&older, &b}
+	forgetAbsence(batches)
+	h := &cache.History{Batches: batches}
 	if age := time.Since(h.Batches[1].Received); age < 0 || age > time.Minute/2 {
 		t.Errorf("the newest is %v old", age)
 	}
 	if between := h.Batches[1].Received.Sub(h.Batches[0].Received); between != time.Minute {
 		t.Errorf("there are %v between the two", between)
-	}
-}
-
-// Whatever a crash or a disk makes of the files, what is loaded is a part of
-// what was saved.
-func TestDamagedFiles(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1<<20, 60<<10 })
-	w.value = 300
-	sound := t.TempDir()
-	s := New(Config{Dir: sound, MaxBytes: 800 << 10})
-	for range 20 {
-		w.run(100)
-		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	known := w.past()
-	files := map[string][]byte{}
-	for _, name := range names(t, sound, 7) {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[filepath.Base(name)] = b
-	}
-	if len(files) < 5 {
-		t.Fatalf("%d files only", len(files))
-	}
-	all := func() []string {
-		var out []string
-		for name := range files {
-			out = append(out, name)
-		}
-		slices.Sort(out)
-		return out
-	}()
-	used := 0
-	for range 60 {
-		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, "7"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		victim := all[rng.IntN(len(all))]
-		for name, b := range files {
-			b = slices.Clone(b)
-			if name == victim || rng.IntN(20) == 0 {
-				b = damage(rng, b, files[all[rng.IntN(len(all))]])
-			}
-			if b == nil {
-				continue // it is missing
-			}
-			if err := os.WriteFile(filepath.Join(dir, "7", name), b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s, h, _ := load(t, dir, origin, 7, w.r)
-		if h == nil {
-			continue
-		}
-		used++
-		if err := part(h, known, w.r); err != nil {
-			t.Fatalf("%s: %v", victim, err)
-		}
-		// What comes later joins up with it.
-		if err := s.Save(context.Background(), origin, []Shard{w.shard(7)}); err != nil {
-			t.Fatal(err)
-		}
-		_, h, _ = load(t, dir, origin, 7, w.r)
-		if h == nil || h.Progress != known.Progress {
-			t.Fatalf("%s: saved again, loaded %v", victim, h != nil)
-		}
-		if err := part(h, known, w.r); err != nil {
-			t.Fatalf("%s, saved again: %v", victim, err)
-		}
-	}
-	if used < 15 {
-		t.Errorf("something was loaded %d times only", used)
-	}
-}
-
-// damage does to a file what crashes and disks do; nil: the file is gone.
-func damage(rng *rand.Rand, b, other []byte) []byte {
-	at := rng.IntN(len(b))
-	n := min(1+rng.IntN(5000), len(b)-at)
-	switch rng.IntN(7) {
-	case 0:
-		return nil
-	case 1:
-		return b[:at]
-	case 2:
-		b[at] ^= 1 << rng.IntN(8)
-	case 3: // a block that was never written
-		clear(b[at : at+n])
-	case 4: // a block of another file, or of this one
-		copy(b[at:at+n], other[min(at, len(other)):])
-	case 5:
-		copy(b[at:at+n], b[rng.IntN(len(b)):])
-	case 6: // written twice
-		return append(b, b[at:]...)
-	}
-	return b
-}
-
-// broken is a file on a disk that is full from some byte on.
-type broken struct {
-	output
-	left *int64
-}
-
-var errFull = errors.New("no space left on device")
-
-func (b *broken) Write(p []byte) (int, error) {
-	n := min(int64(len(p)), max(0, *b.left))
-	*b.left -= n
-	got, err := b.output.Write(p[:n])
-	if err == nil && got < len(p) {
-		err = errFull
-	}
-	return got, err
-}
-
-// A disk that is full costs what could not be written, and nothing else. It is
-// told once, and once more when it is over.
-func TestFullDisk(t *testing.T) {
-	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 300 << 10 })
-	dir := t.TempDir()
-	left := int64(0)
-	log := newTold()
-	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger(), create: func(path string) (output, error) {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		return &broken{output: f, left: &left}, err
-	}})
-	failing := false
-	for range 120 {
-		w.run(1 + w.rng.IntN(60))
-		left = 0
-		if w.rng.IntN(3) > 0 {
-			left = int64(w.rng.IntN(6000))
-		}
-		err := s.Save(t.Context(), origin, []Shard{w.shard(7)})
-		if err != nil && !errors.Is(err, errFull) {
-			t.Fatal(err)
-		}
-		told := log.lines("history is")
-		if changed := failing != (err != nil); changed != (len(told) == 1) || len(told) > 1 || (s.Status().Failing != "") != (err != nil) {
-			t.Fatalf("was failing %v, now %v: told %q, status %+v", failing, err, told, s.Status())
-		}
-		failing = err != nil
-		_, h, _ := load(t, dir, origin, 7, w.r)
-		known := w.past()
-		if h == nil {
-			if err == nil {
-				t.Fatal("saved, and nothing is there")
-			}
-			continue
-		}
-		if err == nil && h.Progress != known.Progress {
-			t.Fatalf("saved up to %d, loaded up to %d", known.Progress, h.Progress)
-		}
-		if err := part(h, known, w.r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -494,7 +323,7 @@ func TestNoDirectory(t *testing.T) {
 	log := newTold()
 	s := New(Config{Dir: path, MaxBytes: 64 << 20, Logger: log.logger()})
 	if h := s.Load(origin, map[shard.ID]kv.Range{7: w.r}); len(h) > 0 || len(log.lines("not used")) != 1 {
-		t.Errorf("loaded %v", h)
+		t.Errorf("loaded %v, or not told", h)
 	}
 	for i := range 3 {
 		w.run(3)
@@ -524,12 +353,12 @@ func TestNoDirectory(t *testing.T) {
 func TestSaveStops(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 8000
-	w.run(1500)
+	w.run(2500)
 	dir := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
 	paced := 0
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Pace: func(ctx context.Context, n int) error {
-		if paced += n; paced > 2<<20 {
+		if paced += n; paced > 4<<20 {
 			stop()
 		}
 		return ctx.Err()

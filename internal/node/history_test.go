@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,10 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/history"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // quickHistory has nodes write what they know of the past all the time.
@@ -26,12 +30,35 @@ func (c *cluster) kept(shards int) {
 	c.t.Helper()
 	eventually(c.t, "history is on disk", func() error {
 		for _, m := range c.nodes {
-			if n, _ := filepath.Glob(filepath.Join(m.dir, "history", "*", "window-*")); len(n) < shards {
-				return fmt.Errorf("%s: %v", m.name, n)
+			if n := m.onDisk(); n < shards {
+				return fmt.Errorf("%s: %d shards", m.name, n)
 			}
 		}
 		return nil
 	})
+}
+
+// onDisk returns how many shards the node would find on disk if it were killed
+// now.
+func (m *machine) onDisk() int {
+	m.c.t.Helper()
+	now := m.node.Map()
+	if now == nil {
+		return 0
+	}
+	killed := m.c.t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(filepath.Join(m.dir, "history"))); errors.Is(err, fs.ErrNotExist) {
+		return 0
+	} else if err != nil {
+		m.c.t.Fatal(err)
+	}
+	ranges := make(map[shard.ID]kv.Range)
+	for i := range now.Shards {
+		ranges[now.Shards[i].ID] = now.Shards[i].Range
+	}
+	s := history.New(history.Config{Dir: killed, MaxBytes: 1 << 30})
+	defer s.Close()
+	return len(s.Load(history.Origin{Cluster: now.ClusterID, Etcd: now.EtcdClusterID, Lineage: now.Lineage}, ranges))
 }
 
 func (c *cluster) startAll() {
@@ -249,6 +276,7 @@ func TestHistoryOfAnotherCluster(t *testing.T) {
 		one.write("/k", fmt.Sprint(i))
 	}
 	one.kept(1)
+	copied := filepath.Join(one.nodes[0].dir, "history")
 	one.stopAll()
 
 	other := newCluster(t, 1, 1, func(cfg *node.Config) {
@@ -256,7 +284,7 @@ func TestHistoryOfAnotherCluster(t *testing.T) {
 		quickHistory(cfg)
 	})
 	other.etcd = one.etcd
-	if err := os.CopyFS(filepath.Join(other.nodes[0].dir, "history"), os.DirFS(filepath.Join(one.nodes[0].dir, "history"))); err != nil {
+	if err := os.CopyFS(filepath.Join(other.nodes[0].dir, "history"), os.DirFS(copied)); err != nil {
 		t.Fatal(err)
 	}
 	other.startAll()

@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -58,8 +60,15 @@ func TestKilledTier(t *testing.T) {
 	events(t, w, want)
 	mustSee(t, through, want)
 	eventually(t, "history is on disk", func() error {
-		if files, _ := filepath.Glob(filepath.Join(dir, "*", "history", "*", "window-*")); len(files) < 3 {
-			return fmt.Errorf("%v", files)
+		files, _ := filepath.Glob(filepath.Join(dir, "*", "history", "*.db"))
+		n := 0
+		for _, name := range files {
+			if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte("/k/29")) {
+				n++
+			}
+		}
+		if n < 3 {
+			return fmt.Errorf("at %d nodes", n)
 		}
 		return nil
 	})

@@ -38,7 +38,7 @@ func (n *Node) register(m metric.Meter) error {
 		written   = counter("shardwatch.history.written", "By", "Bytes of it that were written.")
 		unwritten = counter("shardwatch.history.failures", "{shard}", "Times that a shard's part of it could not be written.")
 		failing   = gauge("shardwatch.history.failing", "{bool}", "1 while it cannot be written, as the log tells why.")
-		discarded = counter("shardwatch.history.discarded", "{file}", "Files of it, or ends of files, that were not used at the start, as the log tells why.")
+		discarded = counter("shardwatch.history.discarded", "{file}", "Parts of it that were not used at the start, as the log tells why: files, shards, ends of segments.")
 
 		auth          = gauge("shardwatch.auth.on", "{bool}", "1 while etcd's authentication is on. Absent while that is not known.")
 		authRevision  = gauge("shardwatch.auth.revision", "{revision}", "Revision of etcd's users and roles that reads are checked against.")

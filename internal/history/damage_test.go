@@ -1,0 +1,363 @@
+package history
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// saved returns the file that a store has written of shard 7, and what it knows.
+func saved(t *testing.T, w *world) (file []byte, known *cache.History) {
+	t.Helper()
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 2 << 20})
+	for range 20 {
+		w.run(100)
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.logs[7].window.segments); n < 4 {
+		t.Fatalf("%d segments only", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return read(t, filepath.Join(dir, fileName(format))), w.past()
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record returns the value of a batch of a shard.
+func record(t *testing.T, path string, id shard.ID, revision kv.Revision) (value []byte) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketName(id))
+		return b.ForEachBucket(func(name []byte) error {
+			if _, ok := segmentAfter(name, kindBatch); ok && value == nil {
+				value = bytes.Clone(b.Bucket(name).Get(revisionKey(revision)))
+			}
+			return nil
+		})
+	})
+	if err := errors.Join(err, db.Close()); err != nil || value == nil {
+		t.Fatal("no record", err)
+	}
+	return value
+}
+
+// goesOn fails unless the store saves all that is known of shard 7, at its
+// second attempt at the latest, and a later run loads it.
+func goesOn(t *testing.T, s *Store, w *world) {
+	t.Helper()
+	if s.Save(t.Context(), origin, []Shard{w.shard(7)}) != nil {
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+			t.Fatalf("not saved again: %v", err)
+		}
+	}
+	if s.Status().Failing != "" {
+		t.Fatalf("saved, and %+v", s.Status())
+	}
+	known := w.past()
+	_, h, _ := load(t, s.cfg.Dir, origin, 7, w.r)
+	if h == nil || h.Progress != known.Progress {
+		t.Fatalf("saved again, loaded %v", h != nil)
+	}
+	if err := part(h, known, w.r); err != nil {
+		t.Fatalf("saved again: %v", err)
+	}
+}
+
+// Whatever a disk makes of the file, what is loaded is a part of what was
+// saved, and saving goes on.
+func TestDamagedFile(t *testing.T) {
+	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1<<20, 60<<10 })
+	w.value = 300
+	file, known := saved(t, w)
+	used := 0
+	for range 100 {
+		b := slices.Clone(file)
+		for range 1 + w.rng.IntN(3) {
+			b = damage(w.rng, b, file)
+		}
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, fileName(format)), b)
+		s, h, _ := reload(t, dir, origin, 7, w.r)
+		if h != nil {
+			used++
+			if err := part(h, known, w.r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goesOn(t, s, w)
+	}
+	if used < 25 {
+		t.Errorf("of 100 damaged files %d were of use", used)
+	}
+}
+
+// damage does to a file what crashes and disks do.
+func damage(rng *rand.Rand, b, other []byte) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	at := rng.IntN(len(b))
+	n := min(1+rng.IntN(5000), len(b)-at)
+	switch rng.IntN(20) {
+	default:
+		b[at] ^= 1 << rng.IntN(8)
+	case 0:
+		return b[:at]
+	case 1:
+		return bytes.Repeat([]byte{0xff}, at)
+	case 3: // a block that was never written
+		clear(b[at : at+n])
+	case 4: // a block of another file, or of this one
+		copy(b[at:at+n], other[min(at, len(other)):])
+	case 5:
+		copy(b[at:at+n], b[rng.IntN(len(b)):])
+	case 6: // written twice
+		return append(b, b[at:]...)
+	}
+	return b
+}
+
+// One byte of one record that is wrong costs that record and those behind it in
+// its segment. The other shards have all, and saving goes on.
+func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(300)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7), w.shard(8)}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, fileName(format))
+	known := w.past()
+	last := known.Batches[len(known.Batches)-1]
+	file := read(t, path)
+	value := record(t, path, 7, last.Revision)
+	for at := 0; bytes.Contains(file[at:], value); { // pages that are not used any more have it, too
+		at += bytes.Index(file[at:], value) + len(value)
+		file[at-1] ^= 1
+	}
+	write(t, path, file)
+
+	log := newTold()
+	s = New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger()})
+	got := s.Load(origin, map[shard.ID]kv.Range{7: w.r, 8: w.r})
+	damaged, whole := got[7], got[8]
+	if err := errors.Join(part(whole, known, w.r), part(damaged, known, w.r)); err != nil {
+		t.Error(err)
+	}
+	if whole.Progress != known.Progress || damaged.Floor != known.Floor || damaged.Progress >= last.Revision || damaged.Progress < last.Revision-50 {
+		t.Errorf("one goes from %d up to %d, the other from %d up to %d; the last change is at %d", whole.Floor, whole.Progress, damaged.Floor, damaged.Progress, last.Revision)
+	}
+	if told := log.lines("wrong checksum"); len(told) != 1 || s.Status().Discarded != 1 {
+		t.Errorf("told %q, discarded %d", told, s.Status().Discarded)
+	}
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(7), w.shard(8)}); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []shard.ID{7, 8} {
+		_, h, _ := load(t, dir, origin, id, w.r)
+		if h == nil || h.Progress != known.Progress || h.Floor != known.Floor {
+			t.Errorf("shard %d: saved again, loaded %+v", id, h)
+		} else if err := part(h, known, w.r); err != nil {
+			t.Errorf("shard %d: %v", id, err)
+		}
+	}
+}
+
+// A file that is none of bbolt's, or cannot be read, is set aside, and saving
+// goes on at once.
+func TestUnreadableFile(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(100)
+	for name, spoil := range map[string]func(path string) error{
+		"text":      func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("what", 9999)), 0o600) },
+		"short":     func(path string) error { return os.WriteFile(path, []byte("what"), 0o600) },
+		"zeros":     func(path string) error { return os.WriteFile(path, make([]byte, 1<<16), 0o600) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, fileName(format))
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			s, h, log := reload(t, dir, origin, 7, w.r)
+			if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 {
+				t.Errorf("loaded %v, told %q", h, told)
+			}
+			if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+				t.Error(err)
+			}
+			goesOn(t, s, w)
+			if _, err := os.Stat(path + damagedSuffix); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// After a rollback or an upgrade, files of other versions are there as they
+// were, and saving goes on beside them.
+func TestOtherVersionsAreLeftAlone(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(100)
+	dir := t.TempDir()
+	others := map[string][]byte{fileName(format + 1): []byte("of the next version"), "7/window-00000001": []byte("of the one before")}
+	if err := os.Mkdir(filepath.Join(dir, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range others {
+		write(t, filepath.Join(dir, name), b)
+	}
+	for range 2 {
+		s, _, log := reload(t, dir, origin, 7, w.r)
+		if told := log.lines("left alone"); len(told) != 1 || !strings.Contains(told[0], fileName(format+1)) {
+			t.Errorf("told %q", told)
+		}
+		goesOn(t, s, w)
+		s.Keep([]Shard{w.shard(7)})
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, b := range others {
+		if got := read(t, filepath.Join(dir, name)); !bytes.Equal(got, b) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// A file of our name that says it is of another format is refused with what to
+// do, and not touched.
+func TestUnknownFormatIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 300
+	file, _ := saved(t, w)
+	dir := t.TempDir()
+	path := filepath.Join(dir, fileName(format))
+	write(t, path, file)
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(formatKey)).Put([]byte(formatKey), sealFormat(9)) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file = read(t, path)
+	s, h, log := reload(t, dir, origin, 7, w.r)
+	if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], "move it away") {
+		t.Errorf("loaded %v, told %q", h, told)
+	}
+	for range 2 {
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); !errors.Is(err, errFormat) {
+			t.Errorf("saved: %v", err)
+		}
+	}
+	if got := read(t, path); !bytes.Equal(got, file) {
+		t.Error("the file was changed")
+	}
+	// One changed byte of its number is damage, and no reason to stop.
+	at := bytes.Index(file, sealFormat(9))
+	file[at+checksumBytes] ^= 1
+	spoilt := t.TempDir()
+	write(t, filepath.Join(spoilt, fileName(format)), file)
+	after, _, _ := reload(t, spoilt, origin, 7, w.r)
+	goesOn(t, after, w)
+
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	goesOn(t, s, w)
+}
+
+// A bound that was lowered holds from the next save on.
+func TestALowerBound(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	w.run(1000)
+	dir := t.TempDir()
+	for _, most := range []int64{8 << 20, 1 << 20} {
+		s := New(Config{Dir: dir, MaxBytes: most})
+		h := s.Load(origin, map[shard.ID]kv.Range{7: w.r})[7]
+		if most == 1<<20 && h == nil {
+			t.Error("what is larger than the bound is not loaded")
+		}
+		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if n := size(t, dir); n > most || s.Status().Bytes != n {
+			t.Errorf("%d bytes, %+v; at most %d", n, s.Status(), most)
+		}
+	}
+	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil || h.Progress != w.now {
+		t.Errorf("loaded %+v", h)
+	}
+}
+
+// Shards that come and go leave no room: the file is written anew from memory,
+// within its bound.
+func TestFullFileIsWrittenAnew(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 4000
+	w.run(600)
+	dir := t.TempDir()
+	const most = 1 << 20
+	log := newTold()
+	s := New(Config{Dir: dir, MaxBytes: most, Logger: log.logger()})
+	for id := range shard.ID(8) { // the ones before are still there: Keep was not called
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(id + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if n := size(t, dir); n > most {
+			t.Fatalf("%d bytes, at most %d", n, most)
+		}
+		_, h, _ := load(t, dir, origin, id+1, w.r)
+		if h == nil || h.Progress != w.now {
+			t.Fatalf("shard %d: loaded %+v", id+1, h)
+		}
+	}
+	if told := log.lines("written anew"); len(told) == 0 {
+		t.Error("there was always room")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
