@@ -13,12 +13,12 @@ import (
 // printed and never judged; `make chaos` is the long one.
 func TestFewFaults(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts an etcd and three nodes, and breaks them for half a minute")
+		t.Skip("starts an etcd and five nodes, and breaks them for a minute")
 	}
 	cfg := chaos.Defaults()
 	possible, others := chaos.Possible()
 	cfg.Faults = nil
-	for _, f := range []string{"kill", "pause-2s", "cut-etcd"} {
+	for _, f := range []string{"kill", "pause-2s", "cut-etcd", "newcomer", "rebuilt"} {
 		if slices.Contains(possible, f) {
 			cfg.Faults = append(cfg.Faults, f)
 		} else {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +23,10 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
+
+// shippedEnv is the settings that the manifests give every node, relative to the
+// repository's root.
+const shippedEnv = "deploy/k8s/base/node.env"
 
 // Node is one cache node, a process of its own.
 type Node struct {
@@ -45,8 +50,9 @@ type Cluster struct {
 // spares is how many there are.
 const spares = 2
 
-// newCluster describes the nodes of a run over an etcd, with more flags than
-// usual, and starts none. It puts each on a host, when there are any.
+// newCluster describes the nodes of a run over an etcd and starts none. Every
+// node, spares included, has the settings of the shipped manifests; flags are
+// further ones. Nodes are placed on hosts if there are any.
 func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
 	n := cfg.Nodes + spares
@@ -54,10 +60,14 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 	if err != nil {
 		return nil, err
 	}
+	env, err := shipped()
+	if err != nil {
+		return nil, err
+	}
 	c := &Cluster{}
 	for i := range n {
 		a := addrs[i*each:]
-		node := &Node{Name: "node-" + strconv.Itoa(i+1)}
+		node := &Node{Name: "shardwatch-" + strconv.Itoa(i)} // as a StatefulSet names its pods
 		if hosts != nil {
 			node.host = hosts[i]
 			a = nil
@@ -80,10 +90,7 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
 			"--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
 			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
-			"--window-time", cfg.Window.String(), "--insecure",
-		}
-		if slices.Contains(c.Nodes, node) {
-			args = append(args, "--bootstrap-expect", strconv.Itoa(min(cfg.Nodes, 3)))
+			"--window-time", cfg.Window.String(), "--insecure", "--log-format", "text",
 		}
 		args = append(args, flags...)
 		for _, other := range c.Nodes {
@@ -91,12 +98,31 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 				args = append(args, "--join", other.gossip)
 			}
 		}
-		node.proc = &process{name: node.Name, bin: bin, args: args, log: filepath.Join(cfg.Dir, node.Name+".log")}
+		node.proc = &process{name: node.Name, bin: bin, args: args, env: env, log: filepath.Join(cfg.Dir, node.Name+".log")}
 		if node.host != nil {
 			node.proc.bin, node.proc.args = node.host.run(bin, args)
 		}
 	}
 	return c, nil
+}
+
+// shipped returns the environment of a node in the shipped manifests.
+func shipped() ([]string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/shardwatch/shardwatch").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", shippedEnv, err)
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), shippedEnv))
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped settings: %w", err)
+	}
+	var env []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			env = append(env, line)
+		}
+	}
+	return env, nil
 }
 
 // Start starts the nodes that do not run.

@@ -74,7 +74,7 @@ func Defaults() Config {
 		Rate: 650, MinRate: 500,
 		Watches: 500, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
 		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
-		Nodes: 3, Shards: 16, Replicas: 3, Members: 1, Window: 30 * time.Second,
+		Nodes: 5, Shards: 16, Replicas: 3, Members: 1, Window: 30 * time.Second,
 		Prefixes: 16, Keys: 200,
 	}
 }

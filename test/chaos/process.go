@@ -15,7 +15,8 @@ import (
 type process struct {
 	name, bin string
 	args      []string
-	log       string // path of the file, appended to by every start
+	env       []string // besides ours
+	log       string   // path of the file, appended to by every start
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // guarded by mu; nil: not running
@@ -36,6 +37,7 @@ func (p *process) start() error {
 	}
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started, done := make(chan error), make(chan struct{})
 	go func() {

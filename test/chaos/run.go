@@ -195,7 +195,8 @@ func (r *run) close() error {
 	return errors.Join(errs...)
 }
 
-// start brings everything up to the point where watchers can watch.
+// start starts etcd and the nodes, and makes the clients. It does not wait for
+// the nodes to be ready.
 func (r *run) start(ctx context.Context, store string) (err error) {
 	say, cfg := r.cfg.Say, r.cfg
 	var etcdHosts, nodeHosts []*host
@@ -228,9 +229,6 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 	if err := r.cluster.Start(); err != nil {
 		return r.withLogs(err)
 	}
-	if err := r.cluster.WaitReady(ctx, patience); err != nil {
-		return r.withLogs(err)
-	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 1<<32))
 	nodes := r.cluster.targets()
 	var ws []wish
@@ -256,7 +254,11 @@ func (r *run) cycles(ctx context.Context) error {
 	if c := r.crowd.mirrors; c != nil {
 		r.mirrors = newMirrors(ctx, c, r.keys)
 	}
-	r.cfg.Say("starting %d watches over %d clients", r.cfg.Watches, len(r.crowd.groups))
+	// Clients do not wait for the nodes: they connect while the cluster is formed.
+	r.cfg.Say("%d watches over %d clients connect to nodes that start", r.cfg.Watches, len(r.crowd.groups))
+	if err := r.cluster.WaitReady(ctx, patience); err != nil {
+		return r.withLogs(err)
+	}
 	if err := r.crowd.reach(ctx, r.load.acked.newest(), patience); err != nil {
 		return r.withLogs(err)
 	}

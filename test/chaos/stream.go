@@ -41,8 +41,11 @@ type stream struct {
 	// hops: it moves though nothing is wrong.
 	hops bool
 	// asks: it asks for progress all the time, and expects answers.
-	asks  bool
-	still *atomic.Bool // set: it does not hop
+	asks bool
+	// cancels: it cancels watches while events come, asks for progress at once,
+	// and creates them again once the cancel is answered.
+	cancels bool
+	still   *atomic.Bool // set: it does not hop
 	// sleeps: it stops reading when it is told to; see [gate].
 	sleeps bool
 
@@ -52,7 +55,7 @@ type stream struct {
 }
 
 func newStream(nodes []target, ws []*watcher, rng *rand.Rand) (*stream, error) {
-	s := &stream{nodes: nodes, rng: rng, still: &atomic.Bool{}, leader: rng.IntN(2) == 0, named: rng.IntN(2) == 0, hops: rng.IntN(3) == 0, asks: rng.IntN(3) > 0}
+	s := &stream{nodes: nodes, rng: rng, still: &atomic.Bool{}, leader: rng.IntN(2) == 0, named: rng.IntN(2) == 0, hops: rng.IntN(3) == 0, asks: rng.IntN(3) > 0, cancels: rng.IntN(3) > 0}
 	for i, w := range ws {
 		s.watches = append(s.watches, newEtcdWatch(w))
 		s.watches[i].id = int64(i + 1)
@@ -89,6 +92,7 @@ func (s *stream) run(ctx context.Context) {
 
 var (
 	errHop    = errors.New("it goes on elsewhere, though nothing is wrong")
+	errCancel = errors.New("the client has cancelled the watch")
 	errSilent = fmt.Errorf("nothing came for %v", silence)
 )
 
@@ -136,7 +140,7 @@ func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) err
 	}
 	c := &conversation{
 		stream: s, node: n, rpc: rpc, kvs: kvs, create: make(chan *etcdWatch, len(s.watches)),
-		byID: map[int64]*etcdWatch{}, from: s.left, why: s.reason,
+		cancel: make(chan int64), byID: map[int64]*etcdWatch{}, leaving: map[int64]bool{}, back: map[*etcdWatch]bool{}, from: s.left, why: s.reason,
 	}
 	for _, w := range s.watches {
 		c.create <- w
@@ -178,14 +182,18 @@ type conversation struct {
 	why  error  // why it was left; nil: there was none
 	// create are watches to create, in this order. It has room for all.
 	create chan *etcdWatch
+	// cancel are IDs of watches to cancel.
+	cancel chan int64
 
 	mu    sync.Mutex
 	asked []*etcdWatch // guarded by mu; asked for and not answered, in order
 
 	// Owned by take.
-	byID  map[int64]*etcdWatch
-	whole *etcdWatch      // whose response is not whole yet; nil: nobody's
-	parts []*mvccpb.Event // what came of it
+	byID    map[int64]*etcdWatch
+	leaving map[int64]bool      // cancelled by us, and not answered yet
+	back    map[*etcdWatch]bool // were cancelled by us
+	whole   *etcdWatch          // whose response is not whole yet; nil: nobody's
+	parts   []*mvccpb.Event     // what came of it
 }
 
 // ask sends requests until ctx ends: the watches, and for progress again and
@@ -197,9 +205,16 @@ func (c *conversation) ask(ctx context.Context) {
 		defer t.Stop()
 		tick = t.C
 	}
+	progress := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
 	for {
 		var r *etcdserverpb.WatchRequest
 		select {
+		case id := <-c.cancel:
+			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id}}}
+			if c.rpc.Send(cancel) != nil {
+				return // Recv has the reason
+			}
+			r = progress
 		case w := <-c.create:
 			create := w.request()
 			if c.named {
@@ -210,7 +225,7 @@ func (c *conversation) ask(ctx context.Context) {
 			c.mu.Unlock()
 			r = &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
 		case <-tick:
-			r = &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
+			r = progress
 		case <-ctx.Done():
 			return
 		}
@@ -256,6 +271,8 @@ func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) 
 		w.blame(check.PromiseAtomic, rev, "fragments of a response behind each other", "one between those of "+c.whole.wish.watch.Name)
 	}
 	switch events := r.GetEvents(); {
+	case r.GetCanceled() && c.leaving[r.GetWatchId()]:
+		c.cancelled(w, r.GetWatchId())
 	case r.GetCanceled():
 		delete(c.byID, r.GetWatchId())
 		return c.again(ctx, w, r)
@@ -270,6 +287,7 @@ func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) 
 			c.whole, c.parts = nil, nil
 		}
 		w.delivered(events)
+		c.leave(r.GetWatchId())
 	case !w.wish.notify:
 		w.blame(check.PromiseFiltered, rev, "no progress of the watch's own, which was not asked for", "progress")
 	default:
@@ -292,11 +310,40 @@ func (c *conversation) created(ctx context.Context, r *etcdserverpb.WatchRespons
 		w.blame(check.PromiseFiltered, r.GetHeader().GetRevision(), fmt.Sprintf("watch ID %d, as asked", w.id), fmt.Sprint(r.GetWatchId()))
 	}
 	c.byID[r.GetWatchId()] = w
-	if c.why != nil && w.next > 0 {
-		w.resumed(resume{from: c.from, to: c.node.name, reason: c.why, behind: w.next - 1, wanted: errors.Is(c.why, errHop)})
+	from, why := c.from, c.why
+	if c.back[w] {
+		from, why = c.node.name, errCancel
+	}
+	if why != nil && w.next > 0 {
+		wanted := errors.Is(why, errHop) || errors.Is(why, errCancel)
+		w.resumed(resume{from: from, to: c.node.name, reason: why, behind: w.next - 1, wanted: wanted})
 	}
 	w.created(r.GetHeader().GetRevision())
 	return nil
+}
+
+// leave cancels a watch now and then, if the stream does that. Until the cancel
+// is answered the client takes the watch for a live one: progress counts for it.
+func (c *conversation) leave(id int64) {
+	if !c.cancels || c.leaving[id] || c.rng.IntN(20) > 0 || c.still.Load() {
+		return
+	}
+	select {
+	case c.cancel <- id:
+		c.leaving[id] = true
+	default: // ask is busy
+	}
+}
+
+// cancelled creates a watch again that the client has cancelled.
+func (c *conversation) cancelled(w *etcdWatch, id int64) {
+	delete(c.byID, id)
+	delete(c.leaving, id)
+	if c.whole == w {
+		c.whole, c.parts = nil, nil
+	}
+	c.back[w] = true
+	c.create <- w
 }
 
 // again creates a watch again that the node has ended.
