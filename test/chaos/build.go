@@ -9,10 +9,20 @@ import (
 
 // build compiles cachenode from this repository into dir and returns its path.
 func build(ctx context.Context, dir string) (string, error) {
-	bin := filepath.Join(dir, "cachenode")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/shardwatch/shardwatch/cmd/cachenode").CombinedOutput()
+	return compile(ctx, dir, "cmd/cachenode")
+}
+
+// buildClients compiles the chaos command, which runs clients in processes of
+// their own.
+func buildClients(ctx context.Context, dir string) (string, error) {
+	return compile(ctx, dir, "test/chaos/cmd/chaos")
+}
+
+func compile(ctx context.Context, dir, program string) (string, error) {
+	bin := filepath.Join(dir, filepath.Base(program))
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/shardwatch/shardwatch/"+program).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build cachenode: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
 	return bin, nil
 }

@@ -57,6 +57,8 @@ type Config struct {
 
 	// Cachenode is the program to run; empty: it is built from this repository.
 	Cachenode string
+	// clients is the program of this repository whose clients are processes.
+	clients string
 	// Dir is where programs, data and logs go; it must exist.
 	Dir string
 	// Say is told what happens; nil: nobody.

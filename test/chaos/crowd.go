@@ -19,6 +19,8 @@ import (
 // crowd is all watchers of a run, spread over some clients of each kind.
 type crowd struct {
 	groups   []group
+	program  string
+	remotes  []*remotes     // those of groups that are processes
 	mirrors  *client.Client // of the native API; nil: nobody speaks it
 	watchers []*watcher
 	truth    *truth
@@ -34,9 +36,14 @@ type group interface {
 	close() error
 }
 
-// newCrowd spreads the watchers of each kind over so many clients.
-func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
-	c := &crowd{truth: t, gate: newGate(), still: &atomic.Bool{}}
+// newCrowd spreads the watchers of each kind over so many clients. One native
+// client runs in a process of its own, for which program is the path of this
+// repository's chaos command; with an empty path it runs in this process.
+func newCrowd(nodes []target, clients int, program string, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
+	if clients == 1 {
+		program = "" // the mirrors need a client in this process
+	}
+	c := &crowd{program: program, truth: t, gate: newGate(), still: &atomic.Bool{}}
 	of := map[kind][][]*watcher{}
 	for i, wish := range ws {
 		w := newWatcher(wish, t)
@@ -62,6 +69,9 @@ func newCrowd(nodes []target, clients int, ws []wish, t *truth, rng *rand.Rand) 
 	return c, nil
 }
 
+// remoteClient is the native client that has a process of its own.
+const remoteClient = 0
+
 // slowStream is the stream that is a slow reader, with all its watches.
 const slowStream = 1
 
@@ -77,7 +87,12 @@ func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand
 		s.sleeps, s.still = i == slowStream, c.still
 		return s, nil
 	}
-	n, err := newNatives(nodes, ws)
+	if i == remoteClient && c.program != "" {
+		r := &remotes{bin: c.program, nodes: nodes, watches: ws}
+		c.remotes = append(c.remotes, r)
+		return r, nil
+	}
+	n, err := newNatives(nodes, watchesOf(ws))
 	if err != nil {
 		return nil, err
 	}

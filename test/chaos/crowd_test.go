@@ -75,7 +75,7 @@ func TestCrowdJudgesWhatItSees(t *testing.T) {
 				nodes = append(nodes, target{e, e})
 			}
 			ws := wishes(nativeClient, 60, Mix{Prefixes: 30, Everything: 20}, keys, kv.Revision(cluster.Revision()), rng)
-			crowd, err := newCrowd(nodes, 3, ws, truth, rng)
+			crowd, err := newCrowd(nodes, 3, "", ws, truth, rng)
 			if err != nil {
 				t.Fatal(err)
 			}

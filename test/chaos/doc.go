@@ -13,10 +13,12 @@
 //	               │                                              │
 //	            clients ──▶ watchers ─────────────────────▶ check.Checker, each
 //
+// Nodes have the settings of deploy/k8s, and clients connect while they start.
 // Clients speak the native API (native.go) and etcd's: clientv3, which resumes
 // its watches itself (clientv3.go), and bare streams of many watches, which on
-// any error and now and then without one go on at the next node, with nothing
-// but the last revision plus one (stream.go). With etcd's API a part of the
+// any error and now and then without one resume on the next node, with nothing
+// but the last revision plus one (stream.go). One native client is a process of
+// its own, which a fault can stop (remote.go). With etcd's API a part of the
 // writes goes through the nodes, too (write_nodes.go): what they acknowledge
 // must be there, and nothing may happen twice.
 //

@@ -202,7 +202,7 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 		nodes, targets = append(nodes, n), append(targets, n.at)
 	}
 	ws := wishes(by, 40, Mix{Prefixes: 30, Everything: 40}, keys, kv.Revision(store.revision()), rng)
-	crowd, err := newCrowd(targets, 4, ws, truth, rng)
+	crowd, err := newCrowd(targets, 4, "", ws, truth, rng)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,8 @@ func (f Fault) unmet() error {
 // Faults returns all faults, in the order of the table.
 func Faults() []Fault {
 	return slices.Concat(
-		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), clusterFaults(), mapFaults(), loadFaults(), twoFaults(),
+		kills(), pauses(), cuts(), clientFaults(), losses(), etcdFaults(), compactions(), restores(), rebuilds(), corruptions(),
+		clusterFaults(), joins(), mapFaults(), loadFaults(), twoFaults(),
 	)
 }
 
@@ -142,6 +143,9 @@ type Scene struct {
 	// settle waits for late joiners, and judge judges what there was up to a
 	// revision that all have reached.
 	settle func(ctx context.Context)
+	// join has late joiners of nodes come and go until stop is called, which waits
+	// until each has been there at least as often as given.
+	join   func(ctx context.Context, nodes []*Node, times int) (stop func(context.Context) error, err error)
 	judge  func(ctx context.Context, rev int64)
 	last   *Node         // the last victim
 	owned  int           // shards it owned

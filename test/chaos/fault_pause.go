@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -21,7 +23,56 @@ func pauses() []Fault {
 	return []Fault{
 		pause("pause-200ms", 200*time.Millisecond), pause("pause-2s", 2*time.Second),
 		pause("pause-10s", 10*time.Second), pause("pause-60s", time.Minute),
+		{
+			Name: "throttle", About: "SIGSTOP for 150 of every 200 ms, as a CPU limit does: the owner of most shards for 10 s, then a client's process for 10 s",
+			Stall: 2500 * time.Millisecond, Inject: throttleBoth,
+		},
 	}
+}
+
+// Throttling as a CPU limit does it: the kernel's bandwidth control stops a
+// process for the rest of each period once its quota is used up
+// (Documentation/scheduler/sched-bwc.rst).
+const (
+	throttlePeriod  = 200 * time.Millisecond
+	throttleStopped = 150 * time.Millisecond
+	throttleFor     = 10 * time.Second
+)
+
+// throttleBoth throttles a node, and then a process with clients.
+func throttleBoth(ctx context.Context, s *Scene) (heal, error) {
+	victim, err := s.Victim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Say("throttle %s", victim.Name)
+	if err := throttle(ctx, victim.proc.signal); err != nil {
+		return nil, err
+	}
+	for _, r := range s.crowd.remotes {
+		s.Say("throttle a client with %d watches", len(r.watches))
+		if err := throttle(ctx, r.signal); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // it is mended
+}
+
+// throttle stops and continues a process in turns. The process runs when it returns.
+func throttle(ctx context.Context, signal func(syscall.Signal) error) error {
+	for began := time.Now(); time.Since(began) < throttleFor; {
+		if err := signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		stopped := pause(ctx, throttleStopped)
+		if err := errors.Join(signal(syscall.SIGCONT), stopped); err != nil {
+			return err
+		}
+		if err := pause(ctx, throttlePeriod-throttleStopped); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pauseOwner stops a node. Before it is woken it is asked for a while, so that

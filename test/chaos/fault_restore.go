@@ -3,11 +3,13 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -137,14 +139,23 @@ func (s *Scene) takeBack(ctx context.Context, m *member, r etcdtest.Restore, uns
 
 // overtake writes until etcd is ahead of a revision.
 func (s *Scene) overtake(ctx context.Context, m *member, head kv.Revision) error {
-	rng := s.rng()
-	for rev := kv.Revision(0); rev <= head+10; {
-		r, err := m.client.Put(ctx, s.keys.any(rng), value(rng))
-		if err != nil {
-			return fmt.Errorf("write to the restored etcd: %w", err)
-		}
-		rev = kv.Revision(r.Header.Revision)
-		s.load.acked.add(r.Header.Revision)
+	g, writing := errgroup.WithContext(ctx)
+	for i := range uint64(writers) {
+		rng := rand.New(rand.NewPCG(s.Seed, 1<<34|i))
+		g.Go(func() error {
+			for rev := kv.Revision(0); rev <= head+10; {
+				r, err := m.client.Put(writing, s.keys.any(rng), value(rng))
+				if err != nil {
+					return fmt.Errorf("write to the new etcd: %w", err)
+				}
+				rev = kv.Revision(r.Header.Revision)
+				s.load.acked.add(r.Header.Revision)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	return s.truth.reach(ctx, int64(head), patience)
 }

@@ -116,6 +116,21 @@ func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	}
 }
 
+// joined waits until each joiner has been there so often since the last take.
+func (js *joiners) joined(ctx context.Context, times int, within time.Duration) error {
+	return poll(ctx, within, "late joiners", func() error {
+		for _, j := range js.all {
+			j.mu.Lock()
+			n := j.joins
+			j.mu.Unlock()
+			if n < times {
+				return fmt.Errorf("%s has joined %d times of %d; now it is %s", j.by, n, times, j.doing)
+			}
+		}
+		return nil
+	})
+}
+
 // take adds what came of all joins since the last call to a cycle's parts, and
 // returns what was wrong.
 func (js *joiners) take(c *Cycle) (broken []check.Violation) {

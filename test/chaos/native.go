@@ -14,10 +14,39 @@ import (
 // natives are watches of one native client, which resumes them itself.
 type natives struct {
 	client  *client.Client
-	watches []*watcher
+	watches []nativeWatch
 }
 
-func newNatives(nodes []target, ws []*watcher) (*natives, error) {
+// nativeWatch is one watch, and who is told what it sees. It waits at the gate
+// when it is a slow one.
+type nativeWatch struct {
+	wish wish
+	gate *gate
+	observer
+}
+
+// observer takes what a watch sees: a [watcher], which judges it, or what passes
+// it on to one in another process.
+type observer interface {
+	saw(op check.Op, now time.Time)
+	resumed(r resume)
+	noticed()
+	relisted(why error)
+	resynced()
+	ended(err error)
+	slept()
+}
+
+// watchesOf returns watchers as watches of this process.
+func watchesOf(ws []*watcher) []nativeWatch {
+	out := make([]nativeWatch, len(ws))
+	for i, w := range ws {
+		out[i] = nativeWatch{w.wish, w.gate, w}
+	}
+	return out
+}
+
+func newNatives(nodes []target, ws []nativeWatch) (*natives, error) {
 	c, err := client.New(client.Config{Endpoints: addrs(nodes)})
 	if err != nil {
 		return nil, err
@@ -37,7 +66,7 @@ func (n *natives) close() error { return n.client.Close() }
 
 // watch watches until ctx ends. A client that is told that what it missed is
 // gone has to begin with the state, which is what nobody should have to do.
-func (n *natives) watch(ctx context.Context, w *watcher) {
+func (n *natives) watch(ctx context.Context, w nativeWatch) {
 	for relist := false; ; relist = true {
 		err := n.follow(ctx, w, relist)
 		if ctx.Err() != nil {
@@ -56,7 +85,7 @@ func (n *natives) watch(ctx context.Context, w *watcher) {
 }
 
 // follow watches until the watch ends, and returns why.
-func (n *natives) follow(ctx context.Context, w *watcher, relist bool) error {
+func (n *natives) follow(ctx context.Context, w nativeWatch, relist bool) error {
 	var history client.Position
 	opts := []client.WatchOption{client.WithProgress(), client.OnResume(func(r client.Resume) {
 		w.resumed(resume{from: r.From, to: r.To, reason: r.Reason, behind: r.Revision})

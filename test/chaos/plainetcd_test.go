@@ -36,7 +36,7 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 	for _, k := range []kind{etcdClient, etcdStream} {
 		ws = append(ws, wishes(k, 20, Mix{Prefixes: 30, Everything: 30}, keys, kv.Revision(load.acked.newest()), rng)...)
 	}
-	crowd, err := newCrowd(nodes, 2, ws, truth, rng)
+	crowd, err := newCrowd(nodes, 2, "", ws, truth, rng)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,3 +117,13 @@ func (p *process) tail(n int64) string {
 	k, _ := f.Read(b)
 	return string(b[:k])
 }
+
+// pid returns the process ID; 0: it does not run.
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}

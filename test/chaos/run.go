@@ -93,6 +93,9 @@ func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
 			return err
 		}
 	}
+	if cfg.clients, err = buildClients(ctx, cfg.Dir); err != nil {
+		return err
+	}
 	store, err := etcdtest.Binary(ctx)
 	if err != nil {
 		return err
@@ -129,6 +132,7 @@ type run struct {
 	truth    *truth
 	crowd    *crowd
 	joiners  *joiners
+	guests   []*joiners // of a fault; see [Scene.join]
 	mirrors  []*mirror
 	answers  answers
 	scene    *Scene
@@ -245,7 +249,7 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 	if r.joiners, err = newJoiners(nodes, cfg.APIs, cfg.Joiners, r.truth, r.keys, rng); err != nil {
 		return err
 	}
-	r.crowd, err = newCrowd(nodes, cfg.Clients, ws, r.truth, rng)
+	r.crowd, err = newCrowd(nodes, cfg.Clients, cfg.clients, ws, r.truth, rng)
 	return err
 }
 
@@ -267,6 +271,7 @@ func (r *run) cycles(ctx context.Context) error {
 		keys: r.keys, load: r.load, truth: r.truth, crowd: r.crowd, answers: &r.answers, apis: r.cfg.APIs,
 	}
 	r.scene.settle = func(ctx context.Context) { r.joiners.settle(ctx, patience) }
+	r.scene.join = r.join
 	wanted := len(r.site.faults)
 	for done, tries := 0, 0; done < wanted; tries++ {
 		if tries >= 3*wanted {
@@ -360,6 +365,25 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 // its shards, for what clients of etcd's API ask for and the windows have not.
 const fills = 2
 
+// join is [Scene.join].
+func (r *run) join(ctx context.Context, nodes []*Node, times int) (stop func(context.Context) error, err error) {
+	js, err := newJoiners((&Cluster{Nodes: nodes}).targets(), r.cfg.APIs, r.cfg.Joiners, r.truth, r.keys, r.scene.rng())
+	if err != nil {
+		return nil, err
+	}
+	r.guests = append(r.guests, js)
+	ctx, cancel := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	g.Go(func() { _ = js.run(ctx) })
+	return func(ctx context.Context) error {
+		err := js.joined(ctx, times, patience)
+		js.settle(ctx, patience)
+		cancel()
+		g.Wait()
+		return errors.Join(err, js.close())
+	}, nil
+}
+
 // breaks injects a fault and heals it, whatever happens.
 func (r *run) breaks(ctx context.Context, f Fault) error {
 	mend, err := f.Inject(ctx, r.scene)
@@ -414,6 +438,10 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	c.part(r.crowd.take())
 	r.count(c)
 	c.note(r.joiners.take(c))
+	for _, js := range r.guests {
+		c.note(js.take(c))
+	}
+	r.guests = nil
 	c.WatchesAtEtcd = int(r.watchesAtEtcd.Load())
 	counts, err := r.requests.next(ctx)
 	if err != nil {

@@ -57,6 +57,16 @@ func (t *truth) restart(was, is kv.Revision) {
 	old.end()
 }
 
+// beginAnew begins the history of a fresh etcd.
+func (t *truth) beginAnew() {
+	t.appending.Lock()
+	defer t.appending.Unlock()
+	old := t.now.Load()
+	t.begin(old.number+1, check.NewHistory(1, nil))
+	t.compacted.Store(0)
+	old.end()
+}
+
 // history returns etcd's present history.
 func (t *truth) history() *check.History { return t.now.Load().history }
 

@@ -56,6 +56,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "report" {
 		return report(args[1:], stdout, stderr)
 	}
+	if len(args) == 1 && args[0] == "clients" { // started by a run; see chaos.Clients
+		if err := chaos.Clients(context.Background(), os.Stdin, stdout); err != nil {
+			return fail(stderr, 1, err)
+		}
+		return 0
+	}
 	possible, others := chaos.Possible()
 	cfg := chaos.Defaults()
 	flags := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
