@@ -99,7 +99,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	if err != nil {
 		return err
 	}
-	n.SetHTTP(tel.Handler(n.NotReady))
+	n.SetHTTP(tel.Handler(n.NotReady, n.Stuck))
 	log.Info("starting", "node", cfg.Name, "version", version.String(), "clients", nc.Self.ClientAddress, "etcd", cfg.Etcd.Endpoints)
 	files := reload.New(reload.Every, log, m.parts(cfg, n)...)
 	if err := files.Register(tel.Meter("config")); err != nil {

@@ -52,6 +52,7 @@ type Node struct {
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
 	page      *statuspage.Page // nil: none
+	pulse     *pulse
 
 	changed bell // rings when the map or the members change
 	mapLate bell // rings when a map that gossip announced did not come in time
@@ -127,6 +128,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.buildStatusPage()
+	n.pulse = newPulse(n)
 	if cfg.Meter != nil {
 		if err := n.register(cfg.Meter); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
@@ -222,6 +224,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("history", n.history.run)
 	part("verifier", n.verifier.run)
 	part("router", n.router.Run)
+	part("pulse", n.pulse.run)
 	part("guard", n.guard.Run)
 	part("etcd API", n.etcdAPI.Run)
 	part("server", func(ctx context.Context) error {

@@ -20,14 +20,15 @@ const (
 // Handler serves
 //
 //   - /metrics, for Prometheus;
-//   - /healthz: 200 while the process lives;
+//   - /healthz: 200 while the process works, or 503 with the reason to restart it;
 //   - /readyz: 200, or 503 with one line per reason; as JSON when the request
 //     accepts application/json;
 //   - /debug/pprof/, when the configuration says so.
 //
 // ready returns why the node is not ready, nothing when it is. It is called
-// with each request and must not block. nil: always ready.
-func (t *Telemetry) Handler(ready func() []string) http.Handler {
+// with each request and must not block. nil: always ready. stuck returns why the
+// process must be restarted, "" while it works; nil: it is not known.
+func (t *Telemetry) Handler(ready func() []string, stuck func() string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
 		// One broken metric should not take the others with it.
@@ -36,6 +37,12 @@ func (t *Telemetry) Handler(ready func() []string) http.Handler {
 		Timeout:             scrapeTimeout,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if stuck != nil {
+			if why := stuck(); why != "" {
+				writeText(w, http.StatusServiceUnavailable, why)
+				return
+			}
+		}
 		writeText(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

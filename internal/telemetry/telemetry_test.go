@@ -69,7 +69,7 @@ func TestNames(t *testing.T) {
 	must(m.Float64Histogram("shardwatch.etcd.revision_fetch", metric.WithUnit("s"))).Record(ctx, .002)
 	must(m.Int64Histogram("shardwatch.etcd.answer.size", metric.WithUnit("By"), metric.WithExplicitBucketBoundaries(10, 100))).Record(ctx, 50)
 
-	status, body := ask(t, tel.Handler(nil), "/metrics", "")
+	status, body := ask(t, tel.Handler(nil, nil), "/metrics", "")
 	if status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
@@ -109,7 +109,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 2 * MaxSeries {
 		c.Add(t.Context(), 1, metric.WithAttributes(attribute.String("id", strconv.Itoa(i))))
 	}
-	_, body := ask(t, tel.Handler(nil), "/metrics", "")
+	_, body := ask(t, tel.Handler(nil, nil), "/metrics", "")
 	if n := strings.Count(body, "\nshardwatch_test_things_total{"); n != MaxSeries {
 		t.Errorf("%d series, want %d", n, MaxSeries)
 	}
@@ -124,7 +124,7 @@ func TestAfterShutdownTheProcessIsStillSeen(t *testing.T) {
 	if err := tel.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	status, body := ask(t, tel.Handler(nil), "/metrics", "")
+	status, body := ask(t, tel.Handler(nil, nil), "/metrics", "")
 	if status != 200 || !strings.Contains(body, "go_goroutines") || strings.Contains(body, "test_things") {
 		t.Errorf("%d\n%s", status, body)
 	}
@@ -132,10 +132,16 @@ func TestAfterShutdownTheProcessIsStillSeen(t *testing.T) {
 
 func TestHealthAndReadiness(t *testing.T) {
 	var reasons []string
-	h := newTelemetry(t, nil).Handler(func() []string { return reasons })
+	var stuck string
+	h := newTelemetry(t, nil).Handler(func() []string { return reasons }, func() string { return stuck })
 	if status, body := ask(t, h, "/healthz", ""); status != 200 || body != "ok\n" {
 		t.Errorf("healthz: %d %q", status, body)
 	}
+	stuck = "the shards: no answer"
+	if status, body := ask(t, h, "/healthz", ""); status != 503 || body != "the shards: no answer\n" {
+		t.Errorf("healthz of a process that is stuck: %d %q", status, body)
+	}
+	stuck = ""
 	if status, body := ask(t, h, "/readyz", ""); status != 200 || body != "ready\n" {
 		t.Errorf("readyz: %d %q", status, body)
 	}
@@ -157,10 +163,10 @@ func TestHealthAndReadiness(t *testing.T) {
 }
 
 func TestPprofOnlyWhenAskedFor(t *testing.T) {
-	if status, _ := ask(t, newTelemetry(t, nil).Handler(nil), "/debug/pprof/", ""); status != 404 {
+	if status, _ := ask(t, newTelemetry(t, nil).Handler(nil, nil), "/debug/pprof/", ""); status != 404 {
 		t.Errorf("off: %d", status)
 	}
-	on := newTelemetry(t, func(c *Config) { c.Pprof = true }).Handler(nil)
+	on := newTelemetry(t, func(c *Config) { c.Pprof = true }).Handler(nil, nil)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/cmdline"} {
 		if status, _ := ask(t, on, path, ""); status != 200 {
 			t.Errorf("%s: %d", path, status)
@@ -184,7 +190,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, ln, tel.Handler(nil), nil) }()
+	go func() { done <- Serve(ctx, ln, tel.Handler(nil, nil), nil) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	resp, err := client.Get("http://" + ln.Addr().String() + "/metrics")
 	if err != nil {
@@ -201,7 +207,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 
-	if err := Serve(t.Context(), ln, tel.Handler(nil), nil); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
+	if err := Serve(t.Context(), ln, tel.Handler(nil, nil), nil); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
 		t.Errorf("a closed listener: %v", err)
 	}
 }

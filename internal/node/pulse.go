@@ -1,0 +1,107 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// pulseEvery is how often each part of the node is touched.
+	pulseEvery = 5 * time.Second
+	// stuckLooks is how many looks in a row find one touch under way before the node
+	// counts as stuck. Looks are counted, not time: a process that was stopped, or has
+	// little CPU, looks as seldom as it works.
+	stuckLooks = 6
+)
+
+// pulse finds parts that never answer again, as after a deadlock. It touches them in
+// turn: takes the locks that serving takes. A node that is slow, or cut off, is not
+// stuck, and a restart would only cost its copies.
+type pulse struct {
+	parts []vital
+
+	mu      sync.Mutex
+	touched string // the part that is being touched; "": none. guarded by mu
+	looks   int    // that have found this touch under way; guarded by mu
+}
+
+// vital is a part that serving needs. Its touch returns at once when all is well.
+type vital struct {
+	name  string
+	touch func()
+}
+
+func newPulse(n *Node) *pulse {
+	return &pulse{parts: []vital{
+		{"the shard map", func() { n.placement.Map() }},
+		{"the members", func() { n.members.Members() }},
+		{"the watch of etcd's revision", func() { n.clock.last() }},
+		{"the shards", func() {
+			for _, h := range n.store.all() {
+				h.cache.Status()
+			}
+		}},
+	}}
+}
+
+// run touches the parts, until ctx ends. A touch that never returns is left behind:
+// nothing in the process can end it.
+func (p *pulse) run(ctx context.Context) error {
+	tick := time.NewTicker(pulseEvery)
+	defer tick.Stop()
+	done := p.touchAll()
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-done:
+			case <-time.After(pulseEvery):
+			}
+			return nil
+		case <-tick.C:
+		}
+		select {
+		case <-done:
+			done = p.touchAll()
+		default:
+			p.mu.Lock()
+			p.looks++
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *pulse) touchAll() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, part := range p.parts {
+			p.begin(part.name)
+			part.touch()
+		}
+		p.begin("")
+	}()
+	return done
+}
+
+func (p *pulse) begin(part string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.touched, p.looks = part, 0
+}
+
+// stuck returns the part that does not answer; "" when all do.
+func (p *pulse) stuck() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.looks < stuckLooks {
+		return ""
+	}
+	return fmt.Sprintf("%s: no answer for %s; the process is stuck and must be restarted", p.touched, time.Duration(p.looks)*pulseEvery)
+}
+
+// Stuck returns why the process must be restarted; "" while it works, also when it
+// serves nothing.
+func (n *Node) Stuck() string { return n.pulse.stuck() }
