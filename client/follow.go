@@ -114,15 +114,16 @@ func (c *Client) followAt(addr string, got func()) error {
 		}
 	})
 
-	stream, err := cluster.WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+	stream, err := cluster.WatchShardMap(ctx, c.topology.Load().request(addr))
 	for err == nil {
 		var r *pb.WatchShardMapResponse
 		if r, err = stream.Recv(); err == nil {
 			heard.Store(int64(c.ran()))
-			c.learn(topologyFrom(r))
-			c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
-			c.praise(addr)
-			got()
+			if err = c.learn(addr, r); err == nil {
+				c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
+				c.praise(addr)
+				got()
+			}
 		}
 	}
 	switch cause := context.Cause(ctx); {
@@ -135,18 +136,19 @@ func (c *Client) followAt(addr string, got func()) error {
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
 }
 
-// learn takes a topology over, unless its map is older than the one known: a
-// node that was asleep may still have it.
-func (c *Client) learn(t *topology) {
+// learn takes over what a node has sent.
+func (c *Client) learn(addr string, r *pb.WatchShardMapResponse) error {
 	old := c.topology.Load()
-	if old != nil && old.shards.ClusterID == t.shards.ClusterID && t.shards.Version < old.shards.Version {
-		return
+	t, err := old.with(addr, r)
+	if err != nil {
+		return err
 	}
 	c.topology.Store(t)
 	c.forget(t)
 	if old == nil || old.shards.ClusterID != t.shards.ClusterID {
 		c.regroup(t.shards.ClusterID)
 	}
+	return nil
 }
 
 // regroup has all watches leave nodes of other clusters. They resume with their

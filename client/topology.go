@@ -89,6 +89,84 @@ type ShardMap struct {
 type topology struct {
 	shards  ShardMap
 	members []Member
+
+	// from is the address of the node that has sent the members, of that version.
+	from           string
+	membersVersion uint64
+}
+
+// request asks a node for what t does not have.
+func (t *topology) request(addr string) *pb.WatchShardMapRequest {
+	r := new(pb.WatchShardMapRequest)
+	if t != nil {
+		r.KnownVersion, r.ClusterId = t.shards.Version, t.shards.ClusterID
+		if t.from == addr {
+			r.KnownMembers = t.membersVersion
+		}
+	}
+	return r
+}
+
+// with returns the topology with what the node at addr has sent. A map that is older
+// than the one known is passed over: a node that was asleep may still have it.
+func (t *topology) with(addr string, r *pb.WatchShardMapResponse) (*topology, error) {
+	next := new(topology)
+	if t != nil {
+		*next = *t
+	}
+	if r.GetAllMembers() || len(r.GetMembers()) > 0 || len(r.GetRemovedMembers()) > 0 {
+		if !r.GetAllMembers() && next.from != addr {
+			return nil, errProtocol
+		}
+		next.members = merged(next.members, r)
+		next.from, next.membersVersion = addr, r.GetMembersVersion()
+	}
+	m := r.GetMap()
+	switch {
+	case m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion() <= next.shards.Version:
+	case r.GetFromVersion() == 0:
+		next.shards = shardMapFrom(m)
+	case m.GetClusterId() != next.shards.ClusterID || r.GetFromVersion() != next.shards.Version:
+		return nil, errProtocol
+	default:
+		shards := changed(next.shards.Shards, r)
+		next.shards = shardMapFrom(m)
+		next.shards.Shards = shards
+	}
+	return next, nil
+}
+
+// merged returns the members after a change, ordered by name.
+func merged(members []Member, r *pb.WatchShardMapResponse) []Member {
+	if r.GetAllMembers() {
+		return membersFrom(r.GetMembers())
+	}
+	stale := make(map[string]bool)
+	for _, name := range r.GetRemovedMembers() {
+		stale[name] = true
+	}
+	for _, m := range r.GetMembers() {
+		stale[m.GetName()] = true
+	}
+	out := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return stale[m.Name] })
+	out = append(out, membersFrom(r.GetMembers())...)
+	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// changed returns the shards after a change, ordered by key.
+func changed(shards []Shard, r *pb.WatchShardMapResponse) []Shard {
+	stale := make(map[uint64]bool)
+	for _, id := range r.GetRemovedShards() {
+		stale[id] = true
+	}
+	for _, s := range r.GetMap().GetShards() {
+		stale[s.GetId()] = true
+	}
+	out := slices.DeleteFunc(slices.Clone(shards), func(s Shard) bool { return stale[s.ID] })
+	out = append(out, shardsFrom(r.GetMap().GetShards())...)
+	slices.SortFunc(out, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	return out
 }
 
 // candidates returns the addresses of the members that may serve r, best
@@ -162,10 +240,6 @@ func score(seed, name string) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-func topologyFrom(r *pb.WatchShardMapResponse) *topology {
-	return &topology{shards: shardMapFrom(r.GetMap()), members: membersFrom(r.GetMembers())}
 }
 
 func shardMapFrom(m *pb.ShardMap) ShardMap {

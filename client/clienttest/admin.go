@@ -27,7 +27,7 @@ func (s *clusterServer) WatchShardMap(_ *pb.WatchShardMapRequest, stream pb.Clus
 		c.mu.Unlock()
 		if m.GetVersion() > sent {
 			sent = m.GetVersion()
-			if err := stream.Send(&pb.WatchShardMapResponse{Map: m, Members: members}); err != nil {
+			if err := stream.Send(&pb.WatchShardMapResponse{Map: m, AllShards: true, Members: members, AllMembers: true, MembersVersion: m.GetVersion()}); err != nil {
 				return err //nolint:wrapcheck // gRPC's own
 			}
 		}

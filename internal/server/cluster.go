@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
@@ -19,38 +18,6 @@ type clusterService struct {
 	shardwatchv1.UnimplementedClusterServiceServer
 	srv    *Server
 	access *access.Access // nil: who asks may know, such as other nodes
-}
-
-// WatchShardMap implements shardwatchv1.ClusterServiceServer.
-func (s *clusterService) WatchShardMap(_ *shardwatchv1.WatchShardMapRequest, out grpc.ServerStreamingServer[shardwatchv1.WatchShardMapResponse]) error {
-	caller, err := s.access.Caller(out.Context())
-	if err != nil {
-		return wire.Status(err)
-	}
-	goOn := s.srv.goOn()
-	for {
-		changed, policyChanged := s.srv.cfg.Node.Changes(), s.access.Changed() // before the values: nothing is missed
-		if err := caller.Known(out.Context()); err != nil {
-			return wire.Status(err)
-		}
-		m := &shardwatchv1.WatchShardMapResponse{Members: s.srv.cfg.Node.Members()}
-		if now := s.srv.cfg.Node.Map(); now != nil {
-			m.Map = wire.MapMessage(now)
-		}
-		if err := out.Send(m); err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-policyChanged:
-		case <-s.srv.left: // who watches needs the map to find where to go
-			return wire.Status(s.srv.goodbye())
-		case <-goOn:
-			return wire.Status(s.srv.elsewhere())
-		case <-out.Context().Done():
-			return out.Context().Err()
-		}
-	}
 }
 
 // ListMembers implements shardwatchv1.ClusterServiceServer.

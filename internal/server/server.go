@@ -44,6 +44,8 @@ type Server struct {
 	pace     int           // watches that Drain and SendOn send elsewhere per second
 
 	encodedMap encodedMap // for nodes that follow
+	mapParts   mapParts   // for clients that follow
+	memberFeed memberFeed // for clients that follow
 
 	connections atomic.Int64 // open, of clients and peers
 	called      calls        // of clients

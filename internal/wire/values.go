@@ -28,20 +28,32 @@ func KeyValueMessage(v *kv.KeyValue) *shardwatchv1.KeyValue {
 
 // MapMessage returns the map as clients see it.
 func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
+	return MapPart(m, func(int) bool { return true })
+}
+
+// MapPart returns the map with those shards alone whose index in it ok accepts.
+func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
+	out := mapHeader(m)
+	for i := range m.Shards {
+		if ok(i) {
+			one := shardMessage(&m.Shards[i])
+			one.Joins = m.Joins(i)
+			out.Shards = append(out.Shards, one)
+		}
+	}
+	return out
+}
+
+func mapHeader(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
 		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
-		Shards: make([]*shardwatchv1.Shard, 0, len(m.Shards)), Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few
+		Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few
 	}
 	if o := m.Origin; o != nil {
 		out.Origin = &shardwatchv1.LineageOrigin{
 			Cause: string(o.Cause), Reason: o.Reason, Node: string(o.Node), At: timestamppb.New(o.At),
 			RevisionBefore: int64(o.Was.Revision), Revision: int64(o.Is.Revision),
 		}
-	}
-	for i := range m.Shards {
-		one := shardMessage(&m.Shards[i])
-		one.Joins = m.Joins(i)
-		out.Shards = append(out.Shards, one)
 	}
 	return out
 }

@@ -577,16 +577,81 @@ func (x *Member) GetVersion() string {
 	return ""
 }
 
+// KeyRange is a range of keys.
+type KeyRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first key.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The end of the range, exclusive; "\x00": the end of the key space.
+	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRange) Reset() {
+	*x = KeyRange{}
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRange) ProtoMessage() {}
+
+func (x *KeyRange) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRange.ProtoReflect.Descriptor instead.
+func (*KeyRange) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KeyRange) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyRange) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
 // WatchShardMapRequest asks for the shard map and its changes.
 type WatchShardMapRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the map that the caller has, of the same ranges; 0: none.
+	KnownVersion uint64 `protobuf:"varint,1,opt,name=known_version,json=knownVersion,proto3" json:"known_version,omitempty"`
+	// The cluster of that version.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The members_version that the caller has; 0: none.
+	KnownMembers uint64 `protobuf:"varint,3,opt,name=known_members,json=knownMembers,proto3" json:"known_members,omitempty"`
+	// Send only shards that have keys of these ranges. None, and not only_ranges: all.
+	Ranges []*KeyRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// Send only shards of ranges, also if there are none.
+	OnlyRanges    bool `protobuf:"varint,5,opt,name=only_ranges,json=onlyRanges,proto3" json:"only_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchShardMapRequest) Reset() {
 	*x = WatchShardMapRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +663,7 @@ func (x *WatchShardMapRequest) String() string {
 func (*WatchShardMapRequest) ProtoMessage() {}
 
 func (x *WatchShardMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,23 +676,72 @@ func (x *WatchShardMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardMapRequest.ProtoReflect.Descriptor instead.
 func (*WatchShardMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
-// WatchShardMapResponse is the shard map with the members at one time.
+func (x *WatchShardMapRequest) GetKnownVersion() uint64 {
+	if x != nil {
+		return x.KnownVersion
+	}
+	return 0
+}
+
+func (x *WatchShardMapRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *WatchShardMapRequest) GetKnownMembers() uint64 {
+	if x != nil {
+		return x.KnownMembers
+	}
+	return 0
+}
+
+func (x *WatchShardMapRequest) GetRanges() []*KeyRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *WatchShardMapRequest) GetOnlyRanges() bool {
+	if x != nil {
+		return x.OnlyRanges
+	}
+	return false
+}
+
+// WatchShardMapResponse is the shard map or the members, or both, at one time.
 type WatchShardMapResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The map.
+	// The map; not set: it is as it was.
 	Map *ShardMap `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
-	// The members.
-	Members       []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The members that are new or have changed, ordered by name.
+	Members []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// 0: map is whole. Else its shards are those that are new or have changed since
+	// this version, which the caller has.
+	FromVersion uint64 `protobuf:"varint,3,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
+	// IDs of shards that the map does not have any more. An unknown ID is nothing to
+	// worry about.
+	RemovedShards []uint64 `protobuf:"varint,4,rep,packed,name=removed_shards,json=removedShards,proto3" json:"removed_shards,omitempty"`
+	// The map has all shards, also those outside of the ranges that were asked for.
+	AllShards bool `protobuf:"varint,5,opt,name=all_shards,json=allShards,proto3" json:"all_shards,omitempty"`
+	// Grows with every change of the members. It means nothing to another node.
+	MembersVersion uint64 `protobuf:"varint,6,opt,name=members_version,json=membersVersion,proto3" json:"members_version,omitempty"`
+	// The members are all there are.
+	AllMembers bool `protobuf:"varint,7,opt,name=all_members,json=allMembers,proto3" json:"all_members,omitempty"`
+	// Names of members that are not known any more.
+	RemovedMembers []string `protobuf:"bytes,8,rep,name=removed_members,json=removedMembers,proto3" json:"removed_members,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchShardMapResponse) Reset() {
 	*x = WatchShardMapResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +753,7 @@ func (x *WatchShardMapResponse) String() string {
 func (*WatchShardMapResponse) ProtoMessage() {}
 
 func (x *WatchShardMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +766,7 @@ func (x *WatchShardMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardMapResponse.ProtoReflect.Descriptor instead.
 func (*WatchShardMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatchShardMapResponse) GetMap() *ShardMap {
@@ -669,6 +783,48 @@ func (x *WatchShardMapResponse) GetMembers() []*Member {
 	return nil
 }
 
+func (x *WatchShardMapResponse) GetFromVersion() uint64 {
+	if x != nil {
+		return x.FromVersion
+	}
+	return 0
+}
+
+func (x *WatchShardMapResponse) GetRemovedShards() []uint64 {
+	if x != nil {
+		return x.RemovedShards
+	}
+	return nil
+}
+
+func (x *WatchShardMapResponse) GetAllShards() bool {
+	if x != nil {
+		return x.AllShards
+	}
+	return false
+}
+
+func (x *WatchShardMapResponse) GetMembersVersion() uint64 {
+	if x != nil {
+		return x.MembersVersion
+	}
+	return 0
+}
+
+func (x *WatchShardMapResponse) GetAllMembers() bool {
+	if x != nil {
+		return x.AllMembers
+	}
+	return false
+}
+
+func (x *WatchShardMapResponse) GetRemovedMembers() []string {
+	if x != nil {
+		return x.RemovedMembers
+	}
+	return nil
+}
+
 // ListMembersRequest asks for the members.
 type ListMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -678,7 +834,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +846,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +859,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 // ListMembersResponse is the members.
@@ -717,7 +873,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +885,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +898,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -761,7 +917,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +929,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +942,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 // StatusResponse is a node's state.
@@ -831,7 +987,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +999,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1012,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StatusResponse) GetSelf() *Member {
@@ -1030,7 +1186,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1198,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1211,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReplicaStatus) GetShardId() uint64 {
@@ -1261,11 +1417,29 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\bdraining\x18\t \x01(\bR\bdraining\x12\x12\n" +
 	"\x04zone\x18\n" +
 	" \x01(\tR\x04zone\x12\x18\n" +
-	"\aversion\x18\v \x01(\tR\aversion\"\x16\n" +
-	"\x14WatchShardMapRequest\"s\n" +
+	"\aversion\x18\v \x01(\tR\aversion\"9\n" +
+	"\bKeyRange\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"\xd1\x01\n" +
+	"\x14WatchShardMapRequest\x12#\n" +
+	"\rknown_version\x18\x01 \x01(\x04R\fknownVersion\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12#\n" +
+	"\rknown_members\x18\x03 \x01(\x04R\fknownMembers\x12/\n" +
+	"\x06ranges\x18\x04 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06ranges\x12\x1f\n" +
+	"\vonly_ranges\x18\x05 \x01(\bR\n" +
+	"onlyRanges\"\xcf\x02\n" +
 	"\x15WatchShardMapResponse\x12)\n" +
 	"\x03map\x18\x01 \x01(\v2\x17.shardwatch.v1.ShardMapR\x03map\x12/\n" +
-	"\amembers\x18\x02 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x14\n" +
+	"\amembers\x18\x02 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\x12!\n" +
+	"\ffrom_version\x18\x03 \x01(\x04R\vfromVersion\x12%\n" +
+	"\x0eremoved_shards\x18\x04 \x03(\x04R\rremovedShards\x12\x1d\n" +
+	"\n" +
+	"all_shards\x18\x05 \x01(\bR\tallShards\x12'\n" +
+	"\x0fmembers_version\x18\x06 \x01(\x04R\x0emembersVersion\x12\x1f\n" +
+	"\vall_members\x18\a \x01(\bR\n" +
+	"allMembers\x12'\n" +
+	"\x0fremoved_members\x18\b \x03(\tR\x0eremovedMembers\"\x14\n" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
@@ -1352,7 +1526,7 @@ func file_shardwatch_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_shardwatch_v1_cluster_proto_goTypes = []any{
 	(MemberState)(0),              // 0: shardwatch.v1.MemberState
 	(ReplicaSource)(0),            // 1: shardwatch.v1.ReplicaSource
@@ -1360,43 +1534,45 @@ var file_shardwatch_v1_cluster_proto_goTypes = []any{
 	(*LineageOrigin)(nil),         // 3: shardwatch.v1.LineageOrigin
 	(*Shard)(nil),                 // 4: shardwatch.v1.Shard
 	(*Member)(nil),                // 5: shardwatch.v1.Member
-	(*WatchShardMapRequest)(nil),  // 6: shardwatch.v1.WatchShardMapRequest
-	(*WatchShardMapResponse)(nil), // 7: shardwatch.v1.WatchShardMapResponse
-	(*ListMembersRequest)(nil),    // 8: shardwatch.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 9: shardwatch.v1.ListMembersResponse
-	(*StatusRequest)(nil),         // 10: shardwatch.v1.StatusRequest
-	(*StatusResponse)(nil),        // 11: shardwatch.v1.StatusResponse
-	(*ReplicaStatus)(nil),         // 12: shardwatch.v1.ReplicaStatus
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*KeyRange)(nil),              // 6: shardwatch.v1.KeyRange
+	(*WatchShardMapRequest)(nil),  // 7: shardwatch.v1.WatchShardMapRequest
+	(*WatchShardMapResponse)(nil), // 8: shardwatch.v1.WatchShardMapResponse
+	(*ListMembersRequest)(nil),    // 9: shardwatch.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),   // 10: shardwatch.v1.ListMembersResponse
+	(*StatusRequest)(nil),         // 11: shardwatch.v1.StatusRequest
+	(*StatusResponse)(nil),        // 12: shardwatch.v1.StatusResponse
+	(*ReplicaStatus)(nil),         // 13: shardwatch.v1.ReplicaStatus
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
 }
 var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: shardwatch.v1.ShardMap.shards:type_name -> shardwatch.v1.Shard
 	3,  // 1: shardwatch.v1.ShardMap.origin:type_name -> shardwatch.v1.LineageOrigin
-	13, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
+	14, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
 	0,  // 3: shardwatch.v1.Member.state:type_name -> shardwatch.v1.MemberState
-	2,  // 4: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
-	5,  // 5: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
-	5,  // 6: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
-	5,  // 7: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
-	14, // 8: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
-	14, // 9: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	12, // 10: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
-	1,  // 11: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
-	14, // 12: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
-	14, // 13: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
-	14, // 14: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
-	6,  // 15: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
-	8,  // 16: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
-	10, // 17: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
-	7,  // 18: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
-	9,  // 19: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
-	11, // 20: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
-	18, // [18:21] is the sub-list for method output_type
-	15, // [15:18] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	6,  // 4: shardwatch.v1.WatchShardMapRequest.ranges:type_name -> shardwatch.v1.KeyRange
+	2,  // 5: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
+	5,  // 6: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 7: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 8: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
+	15, // 9: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
+	15, // 10: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	13, // 11: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
+	1,  // 12: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
+	15, // 13: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
+	15, // 14: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
+	15, // 15: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
+	7,  // 16: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
+	9,  // 17: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
+	11, // 18: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
+	8,  // 19: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
+	10, // 20: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
+	12, // 21: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
+	19, // [19:22] is the sub-list for method output_type
+	16, // [16:19] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cluster_proto_init() }
@@ -1410,7 +1586,7 @@ func file_shardwatch_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_cluster_proto_rawDesc), len(file_shardwatch_v1_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

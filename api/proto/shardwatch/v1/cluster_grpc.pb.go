@@ -30,8 +30,8 @@ const (
 //
 // ClusterService tells what the cluster is made of. Every node answers.
 type ClusterServiceClient interface {
-	// WatchShardMap sends the shard map as this node has it, now and whenever
-	// it changes, and the members with it.
+	// WatchShardMap sends the shard map as this node has it, and the members: all
+	// that the caller does not have, then what changes, up to five times a second.
 	WatchShardMap(ctx context.Context, in *WatchShardMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchShardMapResponse], error)
 	// ListMembers returns the members that this node's gossip sees.
 	ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
@@ -92,8 +92,8 @@ func (c *clusterServiceClient) Status(ctx context.Context, in *StatusRequest, op
 //
 // ClusterService tells what the cluster is made of. Every node answers.
 type ClusterServiceServer interface {
-	// WatchShardMap sends the shard map as this node has it, now and whenever
-	// it changes, and the members with it.
+	// WatchShardMap sends the shard map as this node has it, and the members: all
+	// that the caller does not have, then what changes, up to five times a second.
 	WatchShardMap(*WatchShardMapRequest, grpc.ServerStreamingServer[WatchShardMapResponse]) error
 	// ListMembers returns the members that this node's gossip sees.
 	ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
