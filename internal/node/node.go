@@ -82,7 +82,7 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildPlacement(); err != nil {
 		return nil, err
 	}
-	n.peers = newPeers(n.member, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
+	n.peers = newPeers(n.member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
 	n.permits = newPermits(n)
 	n.history = newHistorian(n)
 	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {

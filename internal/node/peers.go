@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"sync"
@@ -15,14 +16,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // peers keeps a connection to each other node's peer port.
 type peers struct {
-	member func(shard.NodeID) (shard.Member, bool)
-	heard  func(replica.Look) // what other nodes have read of etcd
-	tls    func() *tls.Config // nil: no TLS
-	sim    *Simulation
+	member  func(shard.NodeID) (shard.Member, bool)
+	cluster func() string      // the ID of this node's cluster; "": not known yet
+	heard   func(replica.Look) // what other nodes have read of etcd
+	tls     func() *tls.Config // nil: no TLS
+	sim     *Simulation
 
 	mu     sync.Mutex
 	conns  map[shard.NodeID]*peerConn // guarded by mu
@@ -39,8 +42,8 @@ type peerConn struct {
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
-func newPeers(member func(shard.NodeID) (shard.Member, bool), heard func(replica.Look), t func() *tls.Config, sim *Simulation) *peers {
-	return &peers{member: member, heard: heard, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
+func newPeers(member func(shard.NodeID) (shard.Member, bool), cluster func() string, heard func(replica.Look), t func() *tls.Config, sim *Simulation) *peers {
+	return &peers{member: member, cluster: cluster, heard: heard, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
 }
 
 // conn returns the connection to a node that gossip sees and does not call
@@ -106,6 +109,14 @@ func (p *peers) options() []grpc.DialOption {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
+		// A node that was rebuilt at the address of one that this node remembers
+		// refuses the call.
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, answer any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoke(wire.NameCluster(ctx, p.cluster()), method, request, answer, c, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return open(wire.NameCluster(ctx, p.cluster()), desc, c, method, opts...)
+		}),
 	}
 	if p.sim != nil {
 		o = append(o, grpc.WithContextDialer(p.sim.Dial))
@@ -138,4 +149,12 @@ func (p *peers) close() {
 	for _, c := range p.conns {
 		_ = c.Close()
 	}
+}
+
+// cluster returns the ID of the cluster whose shard map this node has; "": none yet.
+func (n *Node) cluster() string {
+	if m := n.placement.Map(); m != nil {
+		return m.ClusterID
+	}
+	return ""
 }

@@ -101,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
 
-	s.peers = grpc.NewServer(s.options(plain(cfg.PeerTLS), cfg.PeerFailed, 0)...)
+	s.peers = grpc.NewServer(append(s.options(plain(cfg.PeerTLS), cfg.PeerFailed, 0), s.ownCluster()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})

@@ -32,6 +32,10 @@ func serverGroup() Group {
 			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs",
 		},
 		{
+			Name: "node-of-another-cluster-served", Bug: "serves a node of another cluster", File: "peers.go",
+			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed",
+		},
+		{
 			Name: "read-of-another-cluster", Bug: "reads a revision of another cluster", File: "read.go",
 			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision",
 		},

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Nodes of different clusters never take anything from each other: shard IDs,
+// epochs, lineages and revisions are each cluster's own. A node of another cluster
+// calls when this one was rebuilt at the address of one that the caller remembers.
+
+// ownCluster returns what every call at the peer port passes.
+func (s *Server) ownCluster() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+			if err := s.sameCluster(ctx, info.FullMethod); err != nil {
+				return nil, wire.Status(err)
+			}
+			return serve(ctx, request)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+			if err := s.sameCluster(stream.Context(), info.FullMethod); err != nil {
+				return wire.Status(err)
+			}
+			return serve(srv, stream)
+		}),
+	}
+}
+
+// sameCluster fails when the caller has named another cluster. Maps are exempt:
+// they name their cluster, and a node that has joined the wrong one learns it so.
+func (s *Server) sameCluster(ctx context.Context, method string) error {
+	m := s.cfg.Node.Map()
+	theirs := wire.NamedCluster(ctx)
+	if m == nil || theirs == "" || theirs == m.ClusterID || method == peerv1.PeerService_FollowMap_FullMethodName {
+		return nil
+	}
+	return &kv.UnavailableError{
+		Why: kv.NotReady, RetryAfter: retrySoon,
+		Detail: fmt.Sprintf("node %s belongs to cluster %s and the caller to cluster %s: ask another node", s.cfg.Self, m.ClusterID, theirs),
+	}
+}
