@@ -64,8 +64,11 @@ func Diff(earlier, later *Map) *Delta {
 }
 
 func (s *Shard) equal(o *Shard) bool {
-	return s.ID == o.ID && s.Range == o.Range && s.Epoch == o.Epoch && slices.Equal(s.Replicas, o.Replicas) &&
-		s.Home.Seat == o.Home.Seat && s.Home.Replicas == o.Home.Replicas && slices.Equal(s.Home.Pins, o.Home.Pins)
+	return s.ID == o.ID && s.Range == o.Range && s.Epoch == o.Epoch && slices.Equal(s.Replicas, o.Replicas) && s.Home.equal(o.Home)
+}
+
+func (h Home) equal(o Home) bool {
+	return h.Seat == o.Seat && slices.Equal(h.Pins, o.Pins) && h.Replicas == o.Replicas && h.Parting == o.Parting && h.Whole == o.Whole
 }
 
 // ErrOtherMap says that a delta was made for another map than the one at hand.

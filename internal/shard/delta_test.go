@@ -141,3 +141,45 @@ func FuzzDecodeDelta(f *testing.F) {
 		}
 	})
 }
+
+// A delta names a shard whatever field of it has changed, also one that is added to
+// the type later.
+func TestADeltaNamesEveryField(t *testing.T) {
+	earlier := &shard.Map{ClusterID: "c", Version: 1, Shards: []shard.Shard{{ID: 1}}}
+	fields := 0
+	var each func(v reflect.Value, path string, later *shard.Map)
+	each = func(v reflect.Value, path string, later *shard.Map) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), path+"."+v.Type().Field(i).Name
+			if f.Kind() == reflect.Struct {
+				each(f, name, later)
+				continue
+			}
+			was := reflect.ValueOf(f.Interface())
+			switch f.Kind() {
+			case reflect.String:
+				f.SetString("other")
+			case reflect.Slice:
+				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			case reflect.Bool:
+				f.SetBool(true)
+			case reflect.Int, reflect.Int64:
+				f.SetInt(7)
+			case reflect.Uint32, reflect.Uint64:
+				f.SetUint(7)
+			default:
+				t.Fatalf("%s is of kind %s: change it here", name, f.Kind())
+			}
+			if d := shard.Diff(earlier, later); len(d.Map.Shards) != 1 {
+				t.Errorf("a change of %s is not in the delta", name)
+			}
+			fields++
+			f.Set(was)
+		}
+	}
+	later := &shard.Map{ClusterID: "c", Version: 2, Shards: []shard.Shard{{ID: 1}}}
+	each(reflect.ValueOf(&later.Shards[0]).Elem(), "Shard", later)
+	if fields < 9 {
+		t.Errorf("only %d fields were changed", fields)
+	}
+}
