@@ -1,0 +1,120 @@
+package etcd
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A watch from a revision is given that one, none below, and progress from it
+// on; it has begun at once when etcd has not come to the revision.
+func TestAssemblyBeginsAtItsRevision(t *testing.T) {
+	progress := func(at int64) *etcdserverpb.WatchResponse { return response(at, false) }
+	for name, c := range map[string]struct {
+		now       int64 // etcd's revision when the watch is created
+		responses []*etcdserverpb.WatchResponse
+		want      string
+		begun     bool
+		done      kv.Revision
+	}{
+		"nothing to catch up with":      {9, nil, "", true, 9},
+		"the first is there":            {10, nil, "", false, 9},
+		"the first":                     {10, []*etcdserverpb.WatchResponse{response(10, false, 10)}, "b10×1", true, 10},
+		"one below":                     {10, []*etcdserverpb.WatchResponse{response(10, false, 9)}, "", true, 9},
+		"below, the first and the next": {11, []*etcdserverpb.WatchResponse{response(11, false, 8, 9, 10, 11)}, "b10×1 b11×1", true, 11},
+		"progress below":                {10, []*etcdserverpb.WatchResponse{progress(9)}, "", true, 9},
+		"progress":                      {10, []*etcdserverpb.WatchResponse{progress(10)}, "p10", true, 10},
+		"progress behind the first":     {10, []*etcdserverpb.WatchResponse{response(10, false, 10), progress(10), progress(11)}, "b10×1p11", true, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAssembly(10)
+			if _, err := a.add(decoded(t, created(7, c.now)), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, r := range c.responses {
+				updates, err := a.add(decoded(t, r), time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += seen(updates)
+			}
+			if got != c.want || a.begun != c.begun || a.done != c.done {
+				t.Errorf("got %q, begun %v, done %d; want %q, %v, %d", got, a.begun, a.done, c.want, c.begun, c.done)
+			}
+		})
+	}
+	a := newAssembly(10)
+	_, _ = a.add(decoded(t, created(7, 12)), time.Now())
+	_, _ = a.add(decoded(t, response(11, false, 11)), time.Now())
+	if _, err := a.add(decoded(t, response(11, false, 11)), time.Now()); !errors.Is(err, errProtocol) {
+		t.Errorf("a revision that was given out comes again: %v", err)
+	}
+}
+
+// What was asked of the past is given from the first revision that is wanted up
+// to the one before the first that is not, and Next says where to go on.
+func TestPastEndsBeforeBefore(t *testing.T) {
+	batch := func(r kv.Revision) kv.Update {
+		return kv.Update{Kind: kv.UpdateBatch, Revision: r, Batch: kv.Batch{Revision: r}}
+	}
+	for name, c := range map[string]struct {
+		updates []kv.Update
+		batches int
+		next    kv.Revision
+		over    bool
+	}{
+		"part":                {[]kv.Update{batch(10), batch(11)}, 2, 12, false},
+		"up to the last":      {[]kv.Update{batch(10), batch(14)}, 2, 15, true},
+		"and not one more":    {[]kv.Update{batch(10), batch(15)}, 1, 15, true},
+		"progress below":      {[]kv.Update{batch(10), {Kind: kv.UpdateProgress, Revision: 13}}, 1, 14, false},
+		"progress to the end": {[]kv.Update{batch(10), {Kind: kv.UpdateProgress, Revision: 14}}, 1, 15, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := &pastRead{HistoryRequest: HistoryRequest{From: 10, Before: 15, MaxBytes: 1 << 20}, history: History{Next: 10}}
+			one.take(c.updates)
+			if len(one.history.Batches) != c.batches || one.history.Next != c.next || one.over != c.over {
+				t.Errorf("%d batches, next %d, over %v; want %d, %d, %v", len(one.history.Batches), one.history.Next, one.over, c.batches, c.next, c.over)
+			}
+		})
+	}
+}
+
+// A watch needs a permit from FreeCatchUp revisions on, and one permit.
+func TestFarBehindBegins(t *testing.T) {
+	c := &Client{cfg: Config{FreeCatchUp: 20}}
+	for now, want := range map[kv.Revision]bool{0: false, 10: false, 29: false, 30: true} {
+		if got := c.farBehind(&position{from: 10}, now); got != want {
+			t.Errorf("from 10, etcd at %d: %v", now, got)
+		}
+		if c.farBehind(&position{from: 10, release: func() {}}, now) {
+			t.Errorf("a second permit at %d", now)
+		}
+	}
+}
+
+// The compact revision itself can be read; what is known of it only grows, and
+// is forgotten when etcd is found before it.
+func TestPastFloor(t *testing.T) {
+	var p past
+	for _, x := range []struct {
+		do   func()
+		want kv.Revision
+	}{
+		{func() { p.compacted(5) }, 5},
+		{func() { p.compacted(4) }, 5},
+		{func() { p.compacted(6) }, 6},
+		{func() { p.saw(6) }, 6},
+		{func() { p.saw(5) }, 0},
+		{func() { p.compacted(3) }, 3},
+		{func() { p.forget() }, 0},
+	} {
+		if x.do(); p.floor() != x.want {
+			t.Errorf("floor %d, want %d", p.floor(), x.want)
+		}
+	}
+}
