@@ -2,47 +2,126 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// agree fails with kv.ErrOtherHistory when what h says has happened cannot have
-// led to a state as of revision: etcd was restored since.
+// maxClaims bounds the keys of which it is told what is held.
+const maxClaims = 16
+
+// agree fails with a *kv.ContradictionError when what h says has happened cannot
+// have led to a state as of revision: etcd was restored since, or one of the two
+// is wrong.
 func (h *History) agree(state *tree, revision kv.Revision) error {
 	upTo := min(h.Progress, revision)
-	last := make(map[string]*kv.Event) // the newest that happened to a key
-	for _, b := range h.Batches {
-		if b.Revision > upTo {
-			break
+	last := h.last(upTo)
+	var first string
+	var claims []kv.Claim
+	differs := func(claim kv.Claim, format string, args ...any) bool {
+		if claim.Revision = upTo; first == "" {
+			first = fmt.Sprintf(format, args...)
 		}
-		for i := range b.Events {
-			last[string(b.Events[i].KV.Key())] = &b.Events[i]
-		}
+		claims = append(claims, claim)
+		return len(claims) < maxClaims
 	}
-	var err error
+	left := maps.Clone(last) // keys of last that state does not have
 	state.Scan(func(item *kv.KeyValue) bool {
-		e := last[string(item.Key())]
-		delete(last, string(item.Key()))
+		key := string(item.Key())
+		e := last[key]
+		delete(left, key)
 		switch at := item.ModRevision(); {
 		case at > upTo: // changed since
 		case e == nil && at < h.Floor:
 		case e == nil:
-			err = fmt.Errorf("%w: %q is there as of revision %d, and nothing happened to it from %d to %d", kv.ErrOtherHistory, item.Key(), at, h.Floor, upTo)
+			return differs(kv.Claim{Key: key, Below: h.Floor}, "%q is there as of revision %d, and nothing happened to it from %d to %d", key, at, h.Floor, upTo)
 		case e.Type == kv.Delete || e.KV.ModRevision() != at:
-			err = fmt.Errorf("%w: %q is there as of revision %d, and its last change up to %d was the %v at %d", kv.ErrOtherHistory, item.Key(), at, upTo, e.Type, e.KV.ModRevision())
+			return differs(kv.Claim{Key: key, Held: leaves(e)}, "%q is there as of revision %d, and its last change up to %d was the %v at %d", key, at, upTo, e.Type, e.KV.ModRevision())
 		case !bytes.Equal(e.KV.Encoded(), item.Encoded()):
-			err = fmt.Errorf("%w: %q has two contents as of revision %d", kv.ErrOtherHistory, item.Key(), at)
+			return differs(kv.Claim{Key: key, Held: e.KV}, "%q has two contents as of revision %d", key, at)
 		}
-		return err == nil
+		return true
 	})
-	if err != nil || revision > h.Progress {
-		return err // what is missing may have been deleted since
-	}
-	for key, e := range last {
-		if e.Type == kv.Put {
-			return fmt.Errorf("%w: %q was put at revision %d, and is not there at %d", kv.ErrOtherHistory, key, e.KV.ModRevision(), revision)
+	if revision <= h.Progress { // else what is missing may have been deleted since
+		for key, e := range left {
+			if e.Type == kv.Put && !differs(kv.Claim{Key: key, Held: e.KV}, "%q was put at revision %d, and is not there at %d", key, e.KV.ModRevision(), revision) {
+				break
+			}
 		}
 	}
-	return nil
+	if first == "" {
+		return nil
+	}
+	return &kv.ContradictionError{Detail: first, Claims: claims}
+}
+
+// last returns the newest event of each key up to a revision.
+func (h *History) last(upTo kv.Revision) map[string]*kv.Event {
+	out := make(map[string]*kv.Event)
+	for _, b := range h.Batches[:cutBatches(h.Batches, upTo+1)] {
+		for i := range b.Events {
+			out[string(b.Events[i].KV.Key())] = &b.Events[i]
+		}
+	}
+	return out
+}
+
+// leaves returns what an event leaves of its key.
+func leaves(e *kv.Event) *kv.KeyValue {
+	if e.Type == kv.Delete {
+		return nil
+	}
+	return e.KV
+}
+
+// claims returns what h says of the keys that have changed last.
+func (h *History) claims() []kv.Claim {
+	last := h.last(h.Progress)
+	newest := slices.SortedFunc(maps.Values(last), func(a, b *kv.Event) int { return cmp.Compare(b.KV.ModRevision(), a.KV.ModRevision()) })
+	var out []kv.Claim
+	for _, e := range newest[:min(len(newest), maxClaims)] {
+		out = append(out, kv.Claim{Key: string(e.KV.Key()), Revision: e.KV.ModRevision(), Held: leaves(e)})
+	}
+	return out
+}
+
+// Claims returns what the cache holds of the keys that have changed last, for
+// whoever compares that with etcd; nothing when it has no state.
+func (c *Cache) Claims() []kv.Claim {
+	v := c.view.Load()
+	if !v.ready || c.cfg.Stateless {
+		return nil
+	}
+	var out []kv.Claim
+	for _, key := range c.changes.newest(maxClaims) {
+		held, _ := v.root.Get(pivot(key))
+		// As of the last change: the state is the same from there to the progress.
+		out = append(out, kv.Claim{Key: key, Revision: v.changed, Held: held})
+	}
+	return out
+}
+
+// newest returns the keys that were put or deleted last, half of each.
+func (l *changeLog) newest(most int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	seen := make(map[string]bool)
+	add := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, key)
+		}
+	}
+	for i := len(l.deletes) - 1; i >= 0 && i >= len(l.deletes)-most/2; i-- {
+		add(l.deletes[i].Key)
+	}
+	l.byMod.Reverse(func(item *kv.KeyValue) bool {
+		add(string(item.Key()))
+		return len(out) < most
+	})
+	return out
 }

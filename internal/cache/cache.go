@@ -42,10 +42,10 @@ type Config struct {
 	// History is what is known of the past, to be joined with the state and the
 	// history that the source brings; nil: nothing.
 	History *History
-	// OtherHistory is told when what the source brings cannot be the history of
-	// what is held: etcd was restored. The cache keeps what it has then. It must
-	// not block; nil: nobody is told.
-	OtherHistory func(error)
+	// OtherHistory is called when the source contradicts what is held: one of the
+	// two is wrong, or etcd was restored. The cache keeps what it has then. It must
+	// not block; may be nil.
+	OtherHistory func(*kv.ContradictionError)
 	// Applied is told of every batch that can be read from now on. It must not
 	// block; nil: nobody is told.
 	Applied func(*kv.Batch)

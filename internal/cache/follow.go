@@ -114,10 +114,19 @@ func outOfTurn(u kv.Update) error {
 // held yields what is held, in key order.
 func (c *Cache) held(yield func(*kv.KeyValue) bool) { c.view.Load().root.Scan(yield) }
 
-// suspect tells of err when it is evidence that etcd's history is another one.
+// suspect tells of err when the source contradicts what is held. What is known of
+// the past alone is dropped then: the next state is taken without it.
 func (c *Cache) suspect(err error) error {
-	if errors.Is(err, kv.ErrOtherHistory) && c.cfg.OtherHistory != nil {
-		c.cfg.OtherHistory(err)
+	var found *kv.ContradictionError
+	if !errors.As(err, &found) {
+		return err
+	}
+	if old := c.cfg.History; c.tree == nil && old != nil {
+		found.Claims = append(found.Claims, old.claims()...)
+		c.cfg.History = nil
+	}
+	if c.cfg.OtherHistory != nil {
+		c.cfg.OtherHistory(found)
 	}
 	return err
 }

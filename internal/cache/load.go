@@ -95,14 +95,18 @@ func (l *loading) check(item *kv.KeyValue) error {
 	old, ok := l.had.Get(item)
 	switch {
 	case !ok && item.ModRevision() <= l.at:
-		return fmt.Errorf("%w: %q is there as of revision %d, and was not when everything up to %d was held", kv.ErrOtherHistory, item.Key(), item.ModRevision(), l.at)
+		return l.contradicted(item, nil, fmt.Sprintf("%q is there as of revision %d, and was not when everything up to %d was held", item.Key(), item.ModRevision(), l.at))
 	case !ok:
 	case old.ModRevision() > item.ModRevision():
-		return fmt.Errorf("%w: %q was changed at revision %d, and now is as of %d", kv.ErrOtherHistory, item.Key(), old.ModRevision(), item.ModRevision())
+		return l.contradicted(item, old, fmt.Sprintf("%q was changed at revision %d, and now is as of %d", item.Key(), old.ModRevision(), item.ModRevision()))
 	case old.ModRevision() == item.ModRevision() && !bytes.Equal(old.Encoded(), item.Encoded()):
-		return fmt.Errorf("%w: %q has two contents as of revision %d", kv.ErrOtherHistory, item.Key(), item.ModRevision())
+		return l.contradicted(item, old, fmt.Sprintf("%q has two contents as of revision %d", item.Key(), item.ModRevision()))
 	}
 	return nil
+}
+
+func (l *loading) contradicted(item, held *kv.KeyValue, detail string) error {
+	return &kv.ContradictionError{Detail: detail, Claims: []kv.Claim{{Key: string(item.Key()), Revision: l.at, Held: held}}}
 }
 
 // finish puts what was loaded in the place of all there is. It fails with
@@ -110,12 +114,12 @@ func (l *loading) check(item *kv.KeyValue) error {
 func (c *Cache) finish(l *loading) error {
 	if l.had == nil {
 		old := c.cfg.History
-		c.cfg.History = nil
 		if old != nil {
 			if err := old.agree(l.tree, l.past.Progress); err != nil {
-				return err // the next state is taken without a past
+				return err
 			}
 		}
+		c.cfg.History = nil
 		l.past.join(old)
 		c.load(l.tree, &l.past)
 		return nil

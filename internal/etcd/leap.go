@@ -72,7 +72,7 @@ type run []*mvccpb.KeyValue
 func (l *leap) take(page []*mvccpb.KeyValue, revision kv.Revision) error {
 	l.revision = revision
 	if revision < l.at {
-		return fmt.Errorf("%w: it is at revision %d, and %d is held", kv.ErrOtherHistory, revision, l.at)
+		return l.ahead(revision)
 	}
 	var runs []run
 	inRun := false
@@ -101,7 +101,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	listed := kv.Revision(k.GetModRevision())
 	if l.head == nil || !bytes.Equal(l.head.Key(), k.GetKey()) {
 		if listed <= l.at {
-			return false, fmt.Errorf("%w: key %q is of revision %d, and not held at %d", kv.ErrOtherHistory, k.GetKey(), listed, l.at)
+			return false, l.contradicted(k, nil, fmt.Sprintf("key %q is of revision %d, and not held at %d", k.GetKey(), listed, l.at))
 		}
 		return true, nil
 	}
@@ -111,16 +111,26 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	case listed == held.ModRevision() && k.GetVersion() == held.Version() && kv.Revision(k.GetCreateRevision()) == held.CreateRevision():
 		return false, nil
 	case listed <= l.at:
-		return false, fmt.Errorf("%w: key %q is of revision %d there, version %d, created at %d; at %d it is held as of revision %d, version %d, created at %d",
-			kv.ErrOtherHistory, k.GetKey(), listed, k.GetVersion(), k.GetCreateRevision(), l.at, held.ModRevision(), held.Version(), held.CreateRevision())
+		return false, l.contradicted(k, held, fmt.Sprintf("key %q is of revision %d there, version %d, created at %d; at %d it is held as of revision %d, version %d, created at %d",
+			k.GetKey(), listed, k.GetVersion(), k.GetCreateRevision(), l.at, held.ModRevision(), held.Version(), held.CreateRevision()))
 	}
 	return true, nil
+}
+
+// contradicted says that etcd has a key otherwise than it is held.
+func (l *leap) contradicted(k *mvccpb.KeyValue, held *kv.KeyValue, detail string) error {
+	return &kv.ContradictionError{Detail: detail, Claims: []kv.Claim{{Key: string(k.GetKey()), Revision: l.at, Held: held}}}
+}
+
+// ahead says that etcd has not come to the revision that is held.
+func (l *leap) ahead(revision kv.Revision) error {
+	return &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, and %d is held", revision, l.at), Ahead: true}
 }
 
 // end takes what is held behind the last key of the list.
 func (l *leap) end() error {
 	if l.revision < l.at { // there was no page
-		return fmt.Errorf("%w: it is at revision %d, and %d is held", kv.ErrOtherHistory, l.revision, l.at)
+		return l.ahead(l.revision)
 	}
 	for ; l.head != nil; l.head, _ = l.next() {
 		l.gone = append(l.gone, string(l.head.Key()))

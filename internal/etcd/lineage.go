@@ -127,6 +127,20 @@ func (c *Client) Known() (lineage uint64, mark kv.Mark) {
 // Saw adds to what is known of a lineage's history: others have read it.
 func (c *Client) Saw(lineage uint64, mark kv.Mark) { c.lineage.saw(lineage, mark) }
 
+// Retract takes back that the history of a lineage has ended: what was known of it
+// was wrong, and is is what etcd shows.
+func (c *Client) Retract(lineage uint64, is kv.Mark) {
+	h := &c.lineage
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.number != lineage || h.ended == nil {
+		return
+	}
+	is.Cluster = h.mark.Cluster
+	h.mark = is
+	h.setLocked(nil)
+}
+
 // Suspect says that what came of a lineage cannot be of its history: err is an
 // ErrOtherHistory.
 func (c *Client) Suspect(lineage uint64, err error) {

@@ -17,7 +17,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 	case from == 0:
 		return nil, nothing, nil
 	case from > nothing:
-		return nil, 0, fmt.Errorf("%w: it is at revision %d, and what has happened up to %d is here", kv.ErrOtherHistory, revision, from-1)
+		return nil, 0, &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, and what has happened up to %d is here", revision, from-1), Ahead: true}
 	case nothing-from > kv.Revision(c.cfg.MaxHistory):
 		c.noHistory(req, revision, "it is too long")
 		return nil, nothing, nil

@@ -51,6 +51,31 @@ func (e *LineageError) Error() string {
 // content under the same one. etcd was restored from a backup.
 var ErrOtherHistory = errors.New("this is not the history that was followed so far")
 
+// Claim is what is held of a key at a revision.
+type Claim struct {
+	Key      string
+	Revision Revision
+	// Held is the key/value; nil: the key does not exist, or, with Below, has not
+	// changed from that revision on.
+	Held  *KeyValue
+	Below Revision
+}
+
+// ContradictionError is an [ErrOtherHistory] of which it is not known who is wrong:
+// what is held, the source, or, when etcd was restored, neither.
+type ContradictionError struct {
+	Detail string
+	// Claims are what is held, the contradicted keys first.
+	Claims []Claim
+	// Ahead: what is held is of a revision that etcd has not come to.
+	Ahead bool
+}
+
+func (e *ContradictionError) Error() string { return ErrOtherHistory.Error() + ": " + e.Detail }
+
+// Unwrap returns ErrOtherHistory.
+func (e *ContradictionError) Unwrap() error { return ErrOtherHistory }
+
 // InvalidError says which part of a request is wrong, and how.
 type InvalidError struct {
 	Field  string

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +107,10 @@ func (c *clock) note(err error) bool {
 func (c *clock) look(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	c.n.lineage.tell()
+	reached := make(map[*held]kv.Revision)
+	for _, h := range c.n.store.all() {
+		reached[h] = h.cache.Progress()
+	}
 	c.mu.Lock()
 	forgot := c.forgot
 	c.mu.Unlock()
@@ -144,6 +148,10 @@ func (c *clock) look(ctx context.Context) {
 	revision := now.Revision
 	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
 	for _, h := range c.n.store.all() {
+		if at := reached[h]; at > revision && h.cache.Lineage() == lineage {
+			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has come to revision %d, and etcd is at %d", at, revision), Ahead: true})
+			continue
+		}
 		behind := h.cache.Observe(at, revision)
 		_, direct := h.source.Current()
 		still := h.lag.still(time.Now(), h.cache.Progress(), revision)

@@ -40,7 +40,10 @@ type lineage struct {
 	known  bool               // this node has read etcd in it, by the same --etcd; guarded by mu
 	begun  map[kv.Cause]int64 // lineages that have begun since the node did; guarded by mu
 
-	waited string // the reason to wait that was logged last; owned by run
+	// Owned by run.
+	waited  string           // the reason to wait that was logged last
+	doubted *kv.HistoryError // that is being confirmed
+	since   time.Time        // since when
 
 	// Owned by keep.
 	saved   saved
@@ -61,6 +64,9 @@ const (
 	renewEvery    = 300 * time.Millisecond // the next try to begin a new one
 	renewTimeout  = 3 * time.Second
 	askTimeout    = time.Second
+	// votePatience is how long a node that alone has found a restore waits for the
+	// word of others.
+	votePatience = 2 * time.Second
 	// freshView is how old what another node has seen of etcd may be to count.
 	freshView = 3 * time.Second
 )
@@ -198,18 +204,18 @@ func (l *lineage) stranger() error {
 		why.Is.Cluster, why.Was.Cluster, why.Is.Cluster)
 }
 
-// tell has etcd's door know how far the caches have come: what the other nodes
-// have read counts too.
-func (l *lineage) tell() {
-	for _, h := range l.n.store.all() {
-		l.n.cfg.Etcd.Saw(h.cache.Lineage(), kv.Mark{Revision: h.cache.Progress()})
-	}
-}
-
 // renew asks the voters to begin the next lineage, once.
 func (l *lineage) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError) {
-	if why.Cause == kv.CauseCluster && !l.agreed(ctx, why.Is.Cluster) {
-		return
+	switch why.Cause {
+	case kv.CauseCluster:
+		if !l.agreed(ctx, why.Is.Cluster) {
+			return
+		}
+	case kv.CauseRevision, kv.CauseTerm, kv.CauseIndex:
+		if !l.confirmed(ctx, m.Lineage, why) {
+			return
+		}
+	case kv.CauseContent, kv.CauseOperator:
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -272,6 +278,58 @@ func (l *lineage) agreed(ctx context.Context, cluster uint64) bool {
 	}
 	l.wait(fmt.Sprintf("etcd's cluster ID has changed to %x here, and not for most of the %d nodes: reads and watches are refused here", cluster, nodes), errNotAgreed)
 	return false
+}
+
+// confirmed reports whether it is certain that etcd was restored, when a number
+// went back here: one wrong byte in what this node knows of etcd looks alike. A
+// second witness is needed: another node that has found it, too, or a key that etcd
+// has otherwise than it was held. When the others have looked since and etcd is
+// theirs, and no key speaks against it, what was known here was wrong, and this node
+// goes on with what etcd shows.
+func (l *lineage) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
+	if l.doubted != why {
+		l.doubted, l.since = why, time.Now()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	agree, deny := l.poll(ctx, number)
+	if agree > 0 || deny == 0 && time.Since(l.since) > votePatience {
+		return true
+	}
+	wrong, sure := l.n.suspects.testify(ctx, why.Is.Revision)
+	if wrong > 0 {
+		return true
+	}
+	if deny > 0 && sure {
+		l.n.log.Error("what this node knew of etcd was wrong, and is dropped: other nodes and the keys that were held contradict it",
+			"finding", why.Finding(), "nodes", deny)
+		l.n.cfg.Etcd.Retract(number, why.Is)
+	}
+	return false
+}
+
+// poll returns how many other nodes have found that etcd's history has ended, and
+// how many have looked at etcd since this one did and have found that it has not.
+func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
+	var all sync.WaitGroup
+	var yes, no atomic.Int64
+	for _, m := range l.n.members.Members() {
+		if m.State == shard.Left || m.Name == l.n.self {
+			continue
+		}
+		all.Go(func() {
+			s, err := l.n.StatusOf(ctx, m.Name)
+			switch {
+			case err != nil || s.GetLineage() != number:
+			case s.GetRefusal() != "":
+				yes.Add(1)
+			case s.GetEtcdAge() != nil && s.GetEtcdAge().AsDuration() < time.Since(l.since):
+				no.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return yes.Load(), no.Load()
 }
 
 // clusterName is an etcd cluster's ID as etcdctl prints it.
@@ -399,10 +457,10 @@ type History interface {
 	Adopt(lineage uint64, mark kv.Mark)
 	// Known returns the lineage that was adopted and how far it has come.
 	Known() (lineage uint64, mark kv.Mark)
-	// Saw adds to what is known of a lineage; Suspect says that what came of it
-	// cannot be of its history.
-	Saw(lineage uint64, mark kv.Mark)
+	// Suspect ends the history of a lineage because of what came of it, and Retract
+	// takes the end back: etcd shows is, and what was known of it was wrong.
 	Suspect(lineage uint64, err error)
+	Retract(lineage uint64, is kv.Mark)
 	// Ended returns the lineage that was adopted, why its history is not etcd's
 	// any more, and a channel that is closed when that changes.
 	Ended() (lineage uint64, why *kv.HistoryError, changed <-chan struct{})

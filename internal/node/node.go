@@ -43,6 +43,7 @@ type Node struct {
 	clock     *clock
 	digest    *digest
 	verifier  *verifier
+	suspects  *suspects
 	trail     *trail.Trail
 	story     *story
 	router    *router.Router
@@ -101,6 +102,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.store = newStore(n)
 	n.verifier = newVerifier(n)
+	n.suspects = newSuspects(n)
 	n.router = router.New(router.Config{
 		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
 	})
@@ -223,6 +225,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("keeper", n.store.run)
 	part("history", n.history.run)
 	part("verifier", n.verifier.run)
+	part("suspects", n.suspects.run)
 	part("router", n.router.Run)
 	part("pulse", n.pulse.run)
 	part("guard", n.guard.Run)

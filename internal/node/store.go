@@ -33,7 +33,8 @@ type store struct {
 	ctx      context.Context           //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
-	moved    bell // rings when replicas are what a newer map says, and when one that lingered is gone
+	ended    []kv.Claim // guarded by mu; what abandoned caches held of the keys that had changed last
+	moved    bell       // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
 // held is a cache that runs.
@@ -158,6 +159,7 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 		}
 	}
 	s.mu.Lock()
+	s.ended = nil
 	var gone estate
 	var reordered []*held
 	for id, h := range s.replicas {
@@ -324,6 +326,7 @@ func (s *store) abandon() {
 	for id, h := range s.replicas {
 		gone = append(gone, h)
 		delete(s.replicas, id)
+		s.ended = append(s.ended, h.cache.Claims()...)
 	}
 	for _, h := range s.relays {
 		s.dropLocked(h)
@@ -381,7 +384,8 @@ func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *
 func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *held {
 	cfg.Source = source
 	cfg.Logger = source.Logger
-	cfg.OtherHistory = func(err error) { s.n.cfg.Etcd.Suspect(cfg.Lineage, err) }
+	var h *held // set before the cache runs
+	cfg.OtherHistory = func(found *kv.ContradictionError) { s.n.suspects.report(h, found) }
 	cfg.Applied = func(b *kv.Batch) {
 		from, _ := source.Current()
 		if from == string(s.n.self) { // its forebears have told
@@ -392,7 +396,7 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 		})
 	}
 	ctx, stop := context.WithCancel(ctx)
-	h := &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
+	h = &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
 	// No less true for a new one: its age is known once it is loaded.
 	if revision, at, _ := s.n.clock.last(); !at.IsZero() && h.cache.Observe(at, revision) {
 		h.cache.Demand(revision)

@@ -52,6 +52,10 @@ type Failover struct {
 	recheck context.CancelCauseFunc // guarded by mu; ends the current one
 	scout   chan struct{}           // guarded by mu; closed by Scout
 	changed chan struct{}           // guarded by mu; closed when current changes
+	asked   string                  // guarded by mu; the candidate that was opened last
+	// rejected are candidates that are passed over until a time: what they have is
+	// wrong, or may be.
+	rejected map[string]time.Time // guarded by mu
 }
 
 // Pauses of a Failover.
@@ -70,6 +74,8 @@ const (
 // ErrStale is a cause for [Failover.Change]: the source lives but brings
 // nothing, though etcd has moved on. It is passed over for a while.
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
+
+var errRejected = errors.New("what the source has is wrong")
 
 // Current returns the name of the source in use ("" while there is none), and
 // whether it is etcd itself.
@@ -119,6 +125,41 @@ func (f *Failover) Change(cause error) {
 	if recheck != nil {
 		recheck(cause)
 	}
+}
+
+// Asked returns the name of the candidate that was opened last: what the consumer
+// is given comes from it.
+func (f *Failover) Asked() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+func (f *Failover) asks(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = name
+}
+
+// Reject passes a candidate over for a while: what it has is wrong.
+func (f *Failover) Reject(name string, pause time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rejected == nil {
+		f.rejected = make(map[string]time.Time)
+	}
+	if until := time.Now().Add(pause); until.After(f.rejected[name]) {
+		f.rejected[name] = until
+	}
+	if f.current == name && f.recheck != nil {
+		f.recheck(errRejected)
+	}
+}
+
+func (f *Failover) rejects(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.rejected[name])
 }
 
 // Scout looks for a better candidate now.

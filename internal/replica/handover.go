@@ -113,6 +113,7 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 		g.Go(func() { relief = r.scout(ctx, s, stale, relieve) })
 	}
 	f.Candidate = s.Candidate
+	r.f.asks(s.Name)
 	r.turnTo(s)
 	if s.begun {
 		delete(r.hung, s.Name)

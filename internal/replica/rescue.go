@@ -26,7 +26,7 @@ func (r *run) rescue(ctx context.Context) outcome {
 	for _, what := range []What{GapFilled, Leapt} {
 		r.req.AllowLeap = what == Leapt
 		for _, c := range r.f.Warm() {
-			if time.Now().Before(r.hung[c.Name]) {
+			if time.Now().Before(r.hung[c.Name]) || r.f.rejects(c.Name) {
 				out = unanswered
 				continue
 			}

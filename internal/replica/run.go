@@ -98,6 +98,7 @@ func (r *run) warm(ctx context.Context) bool {
 			continue
 		}
 		more, ready := true, false
+		r.f.asks(c.Name)
 		var revision kv.Revision
 		for u, err := range c.Source.Follow(ctx, req) {
 			if err != nil {
@@ -126,9 +127,10 @@ func (r *run) warm(ctx context.Context) bool {
 	return true
 }
 
-// avoids reports whether the state is needed, and must not come from c.
+// avoids reports whether c must not be followed: it was rejected, or the state is
+// needed, and must not come from c.
 func (r *run) avoids(c Candidate) bool {
-	return r.from.Load() == 0 && slices.Contains(r.f.Avoid, c.Name)
+	return r.f.rejects(c.Name) || r.from.Load() == 0 && slices.Contains(r.f.Avoid, c.Name)
 }
 
 // round tries the candidates in order and follows the first that will do,

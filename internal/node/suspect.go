@@ -1,0 +1,268 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// suspects decides about contradictions between what is held here and what a
+// source brings. One wrong byte, in memory, on disk or at a peer, looks like a
+// restore of etcd at first: so etcd is asked what it has of the keys in question
+// and of others that have changed last.
+//
+//	etcd has several of them otherwise   it was restored: the lineage ends
+//	etcd has one of them otherwise       our copy is wrong: it is loaded anew
+//	etcd has all of them as we do        the source is wrong: it is rejected
+//	etcd does not answer                 nothing is decided yet
+type suspects struct {
+	n     *Node
+	queue chan suspicion
+
+	mu      sync.Mutex
+	pending map[*cache.Cache]struct{} // guarded by mu; about which caches something is in the queue
+}
+
+// suspicion is a contradiction that a cache has met.
+type suspicion struct {
+	held   *held
+	source string // whose data it was
+	found  *kv.ContradictionError
+}
+
+const (
+	// several contradictions are a restore: of keys, or of a key and of a number
+	// that went back. One wrong byte is in one place.
+	several = 2
+	// witnesses bounds the keys that etcd is asked for.
+	witnesses = 16
+	// suspectFor is how long a peer is passed over until it is known who is wrong,
+	// rejectFor for how long when it is.
+	suspectFor = 5 * time.Second
+	rejectFor  = time.Minute
+	// askAgain is the pause while etcd does not answer.
+	askAgain = time.Second
+)
+
+func newSuspects(n *Node) *suspects {
+	return &suspects{n: n, queue: make(chan suspicion, 256), pending: make(map[*cache.Cache]struct{})}
+}
+
+// report takes what a cache has met. It does not block.
+func (s *suspects) report(h *held, found *kv.ContradictionError) {
+	source := h.source.Asked()
+	if found.Ahead {
+		source, _ = h.source.Current()
+	}
+	if source != replica.Etcd && source != "" {
+		h.source.Reject(source, suspectFor)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, twice := s.pending[h.cache]; twice {
+		return
+	}
+	select {
+	case s.queue <- suspicion{h, source, found}:
+		s.pending[h.cache] = struct{}{}
+	default: // it is met again
+	}
+}
+
+// run decides one after the other, until ctx ends.
+func (s *suspects) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case x := <-s.queue:
+			for !s.decide(ctx, x) {
+				select {
+				case <-time.After(askAgain):
+				case <-ctx.Done():
+					return nil
+				}
+			}
+			s.mu.Lock()
+			delete(s.pending, x.held.cache)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// decide reports whether it could, or need not any more.
+func (s *suspects) decide(ctx context.Context, x suspicion) bool {
+	lineage, why, _ := s.n.cfg.Etcd.Ended()
+	if why != nil || lineage != x.held.cache.Lineage() {
+		return true
+	}
+	claims := slices.Concat(x.found.Claims[:min(len(x.found.Claims), witnesses/2)], s.claims())
+	wrong, right, err := s.ask(ctx, claims)
+	log := s.n.log.With("shard", uint64(x.held.id), "source", x.source, "finding", x.found.Detail, "lineage", lineage)
+	if err != nil {
+		log.Warn("data contradicts what is held, and etcd does not tell which is wrong", "error", err)
+		return errors.Is(err, kv.ErrOtherHistory)
+	}
+	log = log.With("keys_confirmed", right, "keys_contradicted", len(wrong))
+	switch {
+	case len(wrong)+int(oneIf(x.found.Ahead)) >= several:
+		log.Error("etcd contradicts what is held: it has another history")
+		s.n.cfg.Etcd.Suspect(lineage, x.found)
+	case len(wrong) > 0 || x.found.Ahead:
+		s.quarantine(ctx, x, wrong)
+	case x.source != replica.Etcd:
+		log.Error("a node has sent data that etcd contradicts: nothing is taken from it for a while")
+		x.held.source.Reject(x.source, rejectFor)
+		s.n.verifier.point(ctx, shard.NodeID(x.source), x.held.id, true)
+	default:
+		log.Warn("etcd contradicted what is held, and confirms it now")
+	}
+	return true
+}
+
+// quarantine has the copies that are wrong loaded anew.
+func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim) {
+	bad := []*held{}
+	for _, claim := range wrong {
+		for _, h := range s.n.store.all() {
+			if h.cache.Range().Contains(claim.Key) && h.ready() {
+				bad = append(bad, h)
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		bad = append(bad, x.held)
+	}
+	for _, h := range bad {
+		s.n.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile",
+			"shard", uint64(h.id), "finding", x.found.Detail, "lineage", h.cache.Lineage())
+		_ = s.n.verifier.quarantine(ctx, h.id, h.cache, &finding{}) // fails with ctx only
+	}
+	if len(bad) == 0 {
+		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.id), "finding", x.found.Detail)
+	}
+}
+
+// claims returns what this node's copies hold of the keys that have changed last,
+// of each shard alike.
+func (s *suspects) claims() []kv.Claim {
+	var lists [][]kv.Claim
+	for _, h := range s.n.store.all() {
+		if list := h.cache.Claims(); len(list) > 0 {
+			lists = append(lists, list)
+		}
+	}
+	var out []kv.Claim
+	for i := 0; len(out) < witnesses/2; i++ {
+		more := false
+		for _, list := range lists {
+			if i < len(list) {
+				out, more = append(out, list[i]), true
+			}
+		}
+		if !more {
+			break
+		}
+	}
+	return out
+}
+
+// testify compares what the caches held that were abandoned because etcd seemed to
+// have another history with what etcd has, being at revision now. It reports how
+// many keys etcd has otherwise, and whether that is known of all.
+func (s *suspects) testify(ctx context.Context, now kv.Revision) (wrong int, sure bool) {
+	s.n.store.mu.RLock()
+	claims := s.n.store.ended[:min(len(s.n.store.ended), witnesses)]
+	s.n.store.mu.RUnlock()
+	bad, _, err := s.compareAll(ctx, claims, now)
+	return len(bad), err == nil
+}
+
+// ask compares claims with what etcd has, while it has the lineage's history.
+func (s *suspects) ask(ctx context.Context, claims []kv.Claim) (wrong []kv.Claim, right int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	now, err := s.n.cfg.Etcd.Look(ctx)
+	if err == nil {
+		wrong, right, err = s.compareAll(ctx, claims, now.Revision)
+	}
+	if err == nil { // what was read is of the history that was looked at
+		_, err = s.n.cfg.Etcd.Look(ctx)
+	}
+	return wrong, right, err
+}
+
+func (s *suspects) compareAll(ctx context.Context, claims []kv.Claim, now kv.Revision) (wrong []kv.Claim, right int, err error) {
+	seen := make(map[string]bool)
+	for _, claim := range claims {
+		if seen[claim.Key] {
+			continue
+		}
+		seen[claim.Key] = true
+		switch verdict, err := s.compare(ctx, claim, now); {
+		case err != nil:
+			return nil, 0, err
+		case verdict < 0:
+			wrong = append(wrong, claim)
+		case verdict > 0:
+			right++
+		}
+	}
+	return wrong, right, nil
+}
+
+// compare returns 1 when etcd has a key as claimed, -1 when it has not, and 0 when
+// it cannot tell any more, or yet. now is etcd's revision.
+func (s *suspects) compare(ctx context.Context, claim kv.Claim, now kv.Revision) (int, error) {
+	if claim.Held != nil && claim.Held.ModRevision() > now {
+		return -1, nil
+	}
+	var is *kv.KeyValue
+	read := func(at kv.Revision) error {
+		is = nil
+		return s.n.cfg.Etcd.At(ctx, kv.Single(claim.Key), at, func(kvs []*kv.KeyValue) error {
+			for _, k := range kvs {
+				is = k
+			}
+			return nil
+		})
+	}
+	at := min(claim.Revision, now)
+	err := read(at)
+	if err != nil { // the revision may be compacted
+		if at, err = 0, read(0); err != nil {
+			return 0, err
+		}
+	}
+	return judgeClaim(claim, is, at), nil
+}
+
+// judgeClaim compares a claim with what etcd has of the key at a revision that is
+// not above the claim's; 0: at its newest one.
+func judgeClaim(claim kv.Claim, is *kv.KeyValue, at kv.Revision) int {
+	var same bool
+	switch {
+	case is != nil && is.ModRevision() > claim.Revision, is == nil && at == 0:
+		return 0 // changed or deleted since
+	case claim.Held != nil:
+		same = is != nil && bytes.Equal(is.Encoded(), claim.Held.Encoded())
+	case claim.Below > 0:
+		same = is == nil || is.ModRevision() < claim.Below
+	case is != nil && at > 0 && at < claim.Revision:
+		return 0 // it may have been deleted where etcd has not come to
+	default:
+		same = is == nil
+	}
+	if same {
+		return 1
+	}
+	return -1
+}
