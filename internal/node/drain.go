@@ -22,7 +22,7 @@ func (n *Node) drain(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	n.log.Info("draining", "within", n.cfg.DrainTimeout)
-	n.drained.Store(true)
+	n.leaves()
 	n.members.SetDraining(true)
 	n.history.last(ctx)
 	// Others must have the shards, and be their owners, before the clients come to

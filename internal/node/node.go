@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +59,7 @@ type Node struct {
 	changed bell // rings when the map or the members change
 	mapLate bell // rings when a map that gossip announced did not come in time
 	started time.Time
+	health  sync.Mutex  // held while served, drained and gRPC's health change together
 	served  atomic.Bool // was ready once
 	drained atomic.Bool
 	handler atomic.Pointer[http.Handler]
@@ -279,8 +281,8 @@ func (n *Node) gossip(ctx context.Context) error {
 	return n.members.Run(ctx)
 }
 
-// announce keeps gossip told of the cluster's ID, rings the bell, and tells
-// gRPC's health protocol whether the node is ready.
+// announce keeps gossip told of the cluster's ID, rings the bell, and looks whether
+// the node is ready.
 func (n *Node) announce(ctx context.Context) error {
 	members, stop := n.members.Changes()
 	defer stop()
@@ -294,10 +296,8 @@ func (n *Node) announce(ctx context.Context) error {
 		if m != nil {
 			n.members.SetMapVersion(m.Version)
 		}
-		ready := len(n.NotReady()) == 0
-		n.server.SetReady(ready)
 		var again <-chan time.Time
-		if !ready { // once it is, it stays so until it drains, which members tells
+		if len(n.NotReady()) > 0 && !n.drained.Load() { // once it is ready, it stays so until it drains
 			again = time.After(readyEvery)
 		}
 		select {
@@ -333,7 +333,7 @@ func (n *Node) NotReady() []string {
 	}
 	why := n.missing()
 	if len(why) == 0 {
-		if n.served.CompareAndSwap(false, true) {
+		if n.serves() {
 			n.log.Info("ready: the node serves", "after", time.Since(n.started).Round(time.Millisecond))
 		}
 		return nil
@@ -342,6 +342,27 @@ func (n *Node) NotReady() []string {
 		why = append(why, "etcd: "+err.Error())
 	}
 	return why
+}
+
+// serves notes that the node is ready, for every probe at once. It reports whether
+// that is news.
+func (n *Node) serves() bool {
+	n.health.Lock()
+	defer n.health.Unlock()
+	if n.served.Load() || n.drained.Load() {
+		return false
+	}
+	n.server.SetReady(true)
+	n.served.Store(true)
+	return true
+}
+
+// leaves notes that the node shuts down, for every probe at once.
+func (n *Node) leaves() {
+	n.health.Lock()
+	defer n.health.Unlock()
+	n.drained.Store(true)
+	n.server.SetReady(false)
 }
 
 // missing returns what the node has not got yet.

@@ -1,0 +1,38 @@
+package node_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// gRPC's health protocol says that a node serves from the moment at which /readyz
+// does.
+func TestHealthAndReadinessAgree(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1, 1, shards(1, 1))
+	m := c.nodes[0]
+	conn, err := grpc.NewClient(m.clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for range 3 {
+		eventually(t, "the node is ready", func() error {
+			if why := m.node.NotReady(); len(why) > 0 {
+				return errors.New(strings.Join(why, "; "))
+			}
+			return nil
+		})
+		r, err := healthgrpc.NewHealthClient(conn).Check(within(t), &healthgrpc.HealthCheckRequest{}, grpc.WaitForReady(true))
+		if err != nil || r.GetStatus() != healthgrpc.HealthCheckResponse_SERVING {
+			t.Errorf("ready, and gRPC's health protocol says %v, %v", r.GetStatus(), err)
+		}
+		m.crash()
+		m.start()
+	}
+}
