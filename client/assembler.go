@@ -287,7 +287,12 @@ func (a *assembler) progress(revision int64) (Update, bool, error) {
 		return Update{}, false, nil
 	}
 	a.position, a.token = revision, nil
-	return Update{Kind: KindProgress, Revision: revision, Lineage: a.lineage, Cluster: a.cluster}, true, nil
+	return a.at(), true, nil
+}
+
+// at is an update that says where we are.
+func (a *assembler) at() Update {
+	return Update{Kind: KindProgress, Revision: a.position, Lineage: a.lineage, Cluster: a.cluster}
 }
 
 func (a *assembler) complete() Update {

@@ -35,6 +35,10 @@ func (o *watchOptions) validate() error {
 	if n > 1 {
 		errs = append(errs, fmt.Errorf("%w: FromRevision, FromToken and WithState exclude each other", ErrInvalid))
 	}
+	if o.token != nil && len(o.token) == 0 && o.noSync {
+		errs = append(errs, fmt.Errorf("%w: the resume token is empty, because the watch that gave it had not started: "+
+			"start with WithState, or without WithoutSync", ErrInvalid))
+	}
 	if o.behind && o.from <= 1 {
 		errs = append(errs, fmt.Errorf("%w: FromPosition needs a revision, %d is none: the watch had not started", ErrInvalid, o.from-1))
 	} else if o.from < 0 {
@@ -72,10 +76,11 @@ func FromPosition(p Position) WatchOption {
 
 // FromToken resumes after a position that [Watcher.Token] gave out, for the same
 // range. The token of another history is taken as [FromPosition] takes a position.
-// A token that was cut, forged, or made for another range ends the watch with
+// An empty one, of a watch that had not started, stands for no position: the watch
+// begins with a resync. A token that was cut, forged, or made for another range ends the watch with
 // [ErrInvalid], and the error says which.
 func FromToken(token []byte) WatchOption {
-	return func(o *watchOptions) { o.token = append([]byte{}, token...) } // none is a bad one, too
+	return func(o *watchOptions) { o.token = append([]byte{}, token...) } // not nil: asked for
 }
 
 // WithState delivers the state of the range first, then the events behind it.

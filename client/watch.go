@@ -24,7 +24,8 @@ type Watcher struct {
 	asm      assembler
 	queue    []Update
 	bytes    int     // of queue
-	read     Update  // the last one that the consumer took, without its contents
+	read     Update  // the consumer's position: the start, then the last update taken; no contents
+	taken    bool    // the consumer has taken an update
 	on       *stream // nil: nowhere
 	id       int64   // of the watch on the stream
 	paused   bool    // the queue was full; placed again when it is empty
@@ -60,6 +61,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	for _, o := range opts {
 		o(&w.opts)
 	}
+	invalid := w.opts.validate()
 	w.asm = assembler{
 		rng: r, prevKV: w.opts.prevKV, noSync: w.opts.noSync, conflate: w.opts.conflate, maxStaleness: w.opts.maxStale,
 		maxUnit: c.cfg.MaxUnit, wantState: w.opts.state, token: w.opts.token, history: w.opts.history,
@@ -67,7 +69,11 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	if w.opts.from > 0 {
 		w.asm.positioned, w.asm.position = true, w.opts.from-1
 	}
-	if err := errors.Join(r.validate(), w.opts.validate()); err != nil {
+	if w.opts.token != nil && len(w.opts.token) == 0 { // it stands for no position
+		w.opts.token = nil
+		w.asm.startOver()
+	}
+	if err := errors.Join(r.validate(), invalid); err != nil {
 		w.end(fmt.Errorf("watch %v: %w", r, err))
 		return w
 	}
@@ -133,6 +139,7 @@ func (w *Watcher) take() (Update, bool, error) {
 	w.queue[0] = Update{} // lets go of its bytes
 	w.queue = w.queue[1:]
 	w.bytes -= u.size()
+	w.taken = true
 	w.read = Update{Revision: u.Revision, Lineage: u.Lineage, Cluster: u.Cluster}
 	again := w.paused && len(w.queue) == 0
 	if again {
@@ -189,8 +196,8 @@ func (w *Watcher) Token() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := w.positionLocked()
-	if w.asm.token != nil && w.read.Revision == 0 {
-		return w.asm.token // nothing has been read behind it
+	if w.opts.token != nil && !w.taken && (w.asm.token != nil || len(w.queue) > 0) {
+		return w.opts.token // nothing has been read after it
 	}
 	if at.Lineage == 0 {
 		return nil

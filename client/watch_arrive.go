@@ -51,6 +51,9 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 		w.brokenLocked(err)
 		return nil
 	}
+	if !w.begun && w.asm.positioned {
+		w.read = w.asm.at()
+	}
 	w.on.started(w.id)
 	w.c.starts.Add(1)
 	w.c.praise(w.on.node.addr)
@@ -69,7 +72,7 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	}
 	w.nodeName, w.reason, w.lastErr = name, nil, nil
 	if fresh {
-		w.pushLocked(Update{Kind: KindProgress, Revision: w.asm.position, Lineage: w.asm.lineage, Cluster: w.asm.cluster})
+		w.pushLocked(w.asm.at())
 	}
 	return resumed
 }

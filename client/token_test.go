@@ -1,0 +1,129 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+// unread returns a watch with updates that the program has not taken, from a
+// revision on.
+func unread(t *testing.T, c *client.Client, updates int, opts ...client.WatchOption) *client.Watcher {
+	t.Helper()
+	w := c.Watch(t.Context(), demo, opts...)
+	eventually(t, "the updates are there", func() bool { return w.Stats().Updates == updates })
+	return w
+}
+
+// What a program has not taken is before it still: its position and token do not
+// count it, whatever it started with, and whoever goes on from the token gets it.
+func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	for range 4 {
+		cluster.Put("/demo/a", "x") // revisions 2 to 5
+	}
+	c := connect(t, cluster)
+	begun := c.Watch(t.Context(), demo, client.FromRevision(3))
+	if _, err := begun.Next(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	at3 := begun.Token()
+	begun.Close()
+	for name, s := range map[string]struct {
+		opts  []client.WatchOption
+		first int64 // revision that is taken first
+	}{
+		"from a revision":          {[]client.WatchOption{client.FromRevision(4)}, 4},
+		"from the first":           {[]client.WatchOption{client.FromRevision(2)}, 2},
+		"from a revision, history": {[]client.WatchOption{client.FromPosition(cluster.At(3))}, 4},
+		"from a token":             {[]client.WatchOption{client.FromToken(at3)}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := unread(t, c, int(6-s.first), s.opts...)
+			for next := s.first; ; next++ {
+				if got := w.Revision(); got >= next || w.Position().Revision != got || w.Position().Lineage != 1 {
+					t.Errorf("before revision %d is taken the position is %v", next, w.Position())
+				}
+				resumed := c.Watch(t.Context(), demo, client.FromToken(w.Token()))
+				u, err := resumed.Next(deadline(t))
+				if err != nil || u.Kind != client.KindBatch || u.Revision != next {
+					t.Errorf("from the token before revision %d: %v at %d, %v", next, u.Kind, u.Revision, err)
+				}
+				resumed.Close()
+				if next == 5 {
+					break
+				}
+				if u, err := w.Next(deadline(t)); err != nil || u.Revision != next {
+					t.Fatalf("got %v at %d, %v", u.Kind, u.Revision, err)
+				}
+			}
+			w.Close()
+		})
+	}
+}
+
+// The position does not count what waits either when the watch goes on at another
+// node meanwhile.
+func TestAMoveDoesNotMoveTheProgramsPosition(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	for range 3 {
+		cluster.Put("/demo/a", "x")
+	}
+	c := connect(t, cluster)
+	w := unread(t, c, 3, client.FromRevision(2))
+	before := w.Token()
+	serving(t, cluster, w).Kill()
+	eventually(t, "the watch has moved", func() bool { return w.Stats().Resumes > 0 })
+	if w.Revision() != 1 || string(w.Token()) != string(before) {
+		t.Errorf("at revision %d", w.Revision())
+	}
+	follow(t, cluster, w, &seen{rng: demo}, 4, 1)
+	if w.Revision() != 4 {
+		t.Errorf("after all was taken: at revision %d", w.Revision())
+	}
+}
+
+// A watch that runs has a token, also when it began before the client had a map:
+// one of its endpoints is dead.
+func TestARunningWatchHasAToken(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 2})
+	cluster.Nodes()[0].Kill()
+	for range 10 { // whichever endpoint is tried first
+		c := connect(t, cluster)
+		w := c.Watch(t.Context(), demo)
+		waitStarted(t, w)
+		token := w.Token()
+		if len(token) == 0 {
+			t.Fatal("no token")
+		}
+		rev := cluster.Put("/demo/a", "1")
+		again := c.Watch(t.Context(), demo, client.FromToken(token))
+		if u, err := again.Next(deadline(t)); err != nil || u.Revision != rev {
+			t.Errorf("got %+v, %v", u, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// A program that saved the token of a watch before that had started goes on with
+// the whole state: it may have missed anything.
+func TestASavedEmptyTokenStartsWithAResync(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	rev := cluster.Put("/demo/a", "1")
+	c := connect(t, cluster)
+	for _, token := range [][]byte{nil, {}} {
+		w := c.Watch(t.Context(), demo, client.FromToken(token))
+		if u, err := w.Next(deadline(t)); err != nil || u.Kind != client.KindResync || u.Revision != rev || len(u.KVs) != 1 {
+			t.Errorf("got %+v, %v", u, err)
+		}
+		if len(w.Token()) == 0 {
+			t.Error("no token")
+		}
+		w.Close()
+		if _, err := c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutSync()).Next(deadline(t)); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("every event or none: %v", err)
+		}
+	}
+}
