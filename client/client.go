@@ -77,8 +77,8 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Close ends all watchers, mirrors and calls and closes all connections. It
-// returns when nothing of the client runs any more, always nil, and may be
-// called twice.
+// returns when nothing of the client runs any more but functions given to
+// [OnResume], always nil, and may be called twice.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -114,8 +114,10 @@ func WithProgress() WatchOption { return func(o *watchOptions) { o.progress = tr
 func WithBuffer(bytes int) WatchOption { return func(o *watchOptions) { o.buffer = bytes } }
 
 // OnResume is called whenever the watch goes on at a node after it had been
-// started before. It is called one at a time and must not block: it holds up
-// all watches of the node.
+// started before, one at a time, and before updates from that node are returned:
+// until it has returned, [Watcher.Next] waits. It may call Close of the watcher, the
+// mirror and the client. Close does not wait for it. Resumes that follow each other
+// while it runs are told as one.
 func OnResume(f func(Resume)) WatchOption { return func(o *watchOptions) { o.onResume = f } }
 
 // Resume says that a watch goes on at a node.

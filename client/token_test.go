@@ -49,7 +49,7 @@ func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
 				resumed := c.Watch(t.Context(), demo, client.FromToken(w.Token()))
 				u, err := resumed.Next(deadline(t))
 				if err != nil || u.Kind != client.KindBatch || u.Revision != next {
-					t.Errorf("from the token before revision %d: %v at %d, %v", next, u.Kind, u.Revision, err)
+					t.Fatalf("from the token before revision %d: %v at %d, %v", next, u.Kind, u.Revision, err)
 				}
 				resumed.Close()
 				if next == 5 {

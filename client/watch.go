@@ -43,6 +43,8 @@ type Watcher struct {
 	lastErr  error     // why the last attempt failed; nil while a node serves it
 	freshAt  time.Time // what has arrived is not older; zero: not known
 	resumes  int
+	untold   *Resume // to be told to OnResume; nil: none
+	telling  bool    // tell runs; no update is taken meanwhile
 	units    Units
 	err      error // why it ended; nil while it lives
 }
@@ -131,7 +133,7 @@ func (w *Watcher) Updates() iter.Seq2[Update, error] {
 // take takes the next update off the queue.
 func (w *Watcher) take() (Update, bool, error) {
 	w.mu.Lock()
-	if len(w.queue) == 0 {
+	if len(w.queue) == 0 || w.telling && w.err == nil {
 		defer w.mu.Unlock()
 		return Update{}, false, w.err
 	}

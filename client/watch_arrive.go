@@ -18,38 +18,66 @@ func (w *Watcher) handle(s *stream, id int64, r *response) {
 		w.mu.Unlock()
 		return
 	}
-	var resumed *Resume
 	switch {
 	case r.GetCreated() != nil:
-		resumed = w.createdLocked(r.GetCreated())
+		w.createdLocked(r.GetCreated())
 	case r.GetEnded() != nil:
 		w.endedLocked(r.GetEnded())
 	default:
 		w.stepLocked(r)
 	}
 	w.mu.Unlock()
-	if resumed != nil {
-		w.c.resumes.Add(1)
-		if w.opts.onResume != nil {
-			w.opts.onResume(*resumed)
+}
+
+// resumedLocked counts a resume and has it told. Those that follow while one is
+// told are told as one: so few are kept, whatever the function does.
+func (w *Watcher) resumedLocked(r Resume) {
+	w.resumes++
+	w.c.resumes.Add(1)
+	switch {
+	case w.opts.onResume == nil:
+	case w.untold != nil:
+		w.untold.To, w.untold.Reason = r.To, r.Reason
+	default:
+		w.untold = &r
+		if !w.telling {
+			w.telling = true
+			go w.tell() // not of Client.wg: the function may call Close, which waits for that
 		}
 	}
 }
 
-func (w *Watcher) createdLocked(c *pb.Created) *Resume {
+// tell calls the OnResume function. Updates wait until it has returned.
+func (w *Watcher) tell() {
+	for {
+		w.mu.Lock()
+		r := w.untold
+		w.untold = nil
+		if r == nil || w.err != nil {
+			w.telling = false
+			w.signal()
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		w.opts.onResume(*r)
+	}
+}
+
+func (w *Watcher) createdLocked(c *pb.Created) {
 	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != c.GetClusterId() {
 		w.c.doubt(t) // the node was rebuilt, or the map's was
 		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.ClusterID))
-		return nil
+		return
 	}
 	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
 	if err := w.asm.start(c); err != nil {
 		if errors.Is(err, ErrLineage) {
 			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, ErrLineage))
-			return nil
+			return
 		}
 		w.brokenLocked(err)
-		return nil
+		return
 	}
 	if !w.begun && w.asm.positioned {
 		w.read = w.asm.at()
@@ -62,10 +90,8 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 		name = w.on.node.addr
 	}
 	w.since, w.floors = time.Now(), nil
-	var resumed *Resume
 	if w.begun {
-		w.resumes++
-		resumed = &Resume{From: w.nodeName, To: name, Reason: w.reason, Revision: w.asm.position}
+		w.resumedLocked(Resume{From: w.nodeName, To: name, Reason: w.reason, Revision: w.asm.position})
 	} else {
 		w.begun = true
 		close(w.started)
@@ -74,7 +100,6 @@ func (w *Watcher) createdLocked(c *pb.Created) *Resume {
 	if fresh {
 		w.pushLocked(w.asm.at())
 	}
-	return resumed
 }
 
 func (w *Watcher) stepLocked(r *response) {

@@ -103,7 +103,7 @@ func TestWatchSurvives(t *testing.T) {
 			}
 			follow(t, cluster, w, &s, rev, 1)
 			follow(t, cluster, other, &so, rev, 1)
-			if got := int64(w.Stats().Resumes); got == 0 || got != resumed.Load() {
+			if got := int64(w.Stats().Resumes); got == 0 || resumed.Load() == 0 || resumed.Load() > got {
 				t.Errorf("resumes: %d counted, %d told", got, resumed.Load())
 			}
 			if n := cluster.Lists(); n != 0 {
