@@ -39,6 +39,7 @@ longer than --most; 2 wrong flags.
 type config struct {
 	nodes, zones, shards, replicas, watches int
 	maxMoves, maxNodeMoves                  int
+	gossip                                  int
 	seed                                    uint64
 	most                                    time.Duration
 }
@@ -57,6 +58,7 @@ func (c *config) flags() *pflag.FlagSet {
 	fs.IntVar(&c.watches, "watches", c.watches, "`number` of watches of clients")
 	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "as of cachenode")
 	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "as of cachenode")
+	fs.IntVar(&c.gossip, "gossip", c.gossip, "measure the gossip of that `number` of nodes instead, for two minutes")
 	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that the watches are spread by")
 	fs.DurationVar(&c.most, "most", c.most, "fail when one plan takes longer; 0: never")
 	return fs
@@ -99,7 +101,11 @@ func run(args []string, out, complain io.Writer) int {
 		fmt.Fprintf(complain, "scale: %v\n", err)
 		return 2
 	}
-	if err := report(c, out); err != nil {
+	work := report
+	if c.gossip > 0 {
+		work = func(c config, out io.Writer) error { return reportGossip(c.gossip, out) }
+	}
+	if err := work(c, out); err != nil {
 		fmt.Fprintf(complain, "scale: %v\n", err)
 		return 1
 	}

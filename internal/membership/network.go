@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -22,6 +23,28 @@ type Network struct {
 	loss  float64                  // guarded by mu
 	cut   map[[2]string]bool       // from, to; guarded by mu
 	nodes map[string]*memorySocket // by address; guarded by mu
+	bytes atomic.Int64
+}
+
+// Bytes returns how many bytes were sent so far, packets and streams.
+func (n *Network) Bytes() int64 { return n.bytes.Load() }
+
+// countedPipe counts the bytes of both directions.
+type countedPipe struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c countedPipe) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err //nolint:wrapcheck // as the pipe
+}
+
+func (c countedPipe) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.bytes.Add(int64(n))
+	return n, err //nolint:wrapcheck // as the pipe
 }
 
 // NewNetwork returns a network that loses nothing. Which packets get lost
@@ -150,6 +173,7 @@ func (s *memorySocket) WriteTo(b []byte, addr string) (time.Time, error) {
 		return now, errNetClosed
 	default:
 	}
+	s.net.bytes.Add(int64(len(b)))
 	s.net.mu.Lock()
 	to := s.net.nodes[addr]
 	lost := s.net.loss > 0 && s.net.rng.Float64() < s.net.loss
@@ -201,7 +225,7 @@ func (s *memorySocket) DialTimeout(addr string, timeout time.Duration) (net.Conn
 	default:
 		select {
 		case to.streams <- far:
-			return near, nil
+			return countedPipe{near, &s.net.bytes}, nil
 		default: // the backlog is full
 		}
 	}
