@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/server"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 func TestDueBy(t *testing.T) {
@@ -189,4 +193,48 @@ func TestClientsAreSentOn(t *testing.T) {
 	}
 	s.create(all(2, first))
 	s.created(2)
+	if n := r.server.SendOn(t.Context()); n != 1 { // it may be drained again
+		t.Errorf("%d watches the second time", n)
+	}
+}
+
+// A node has sent its watches elsewhere when their clients have been told, and
+// no earlier: with a client that does not read, Drain waits for as long as it may.
+func TestDrainWaitsForClientsThatDoNotRead(t *testing.T) {
+	for name, reads := range map[string]bool{"reads": true, "does not read": false} {
+		t.Run(name, func(t *testing.T) {
+			var log written
+			r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }})
+			created := make(chan struct{}, 1)
+			said := func() {
+				select {
+				case created <- struct{}{}:
+				default:
+				}
+			}
+			p := &held{sent: func(*wire.Encoded) { said() }, all: func(any) { said() }}
+			r.hand(p)
+			p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: all(1, first)}}
+			<-created
+			release := p.hold()
+			r.h.Commit(cachetest.Put("a", "1"))
+			<-p.at
+			ctx, cancel := context.WithTimeout(t.Context(), map[bool]time.Duration{true: deadline, false: time.Second}[reads])
+			defer cancel()
+			if reads {
+				release()
+			}
+			r.server.Drain(ctx)
+			told, left := log.take(), r.server.Status().GetWatches()
+			if reads && (left != 0 || !strings.Contains(told, "watches sent elsewhere") || ctx.Err() != nil) {
+				t.Errorf("%d watches are left: %s", left, told)
+			}
+			if !reads {
+				if left != 1 || !strings.Contains(told, "watches cut") || strings.Contains(told, "sent elsewhere") {
+					t.Errorf("%d watches are left: %s", left, told)
+				}
+				release()
+			}
+		})
+	}
 }

@@ -7,7 +7,6 @@ func serverGroup() Group {
 			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
 			New: `case errors.As(err, &lineage):
 		w.follows.lineage = lineage.Current
-		w.in = w.follows
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:`, Tests: "TestAnotherLineageResyncs|TestLineageEndsWhileWatching",
 		},
@@ -24,8 +23,8 @@ func serverGroup() Group {
 			Old: `req.Revision, options.From = p.Revision, p.Next`, New: `options.From = p.Next`, Tests: "TestListIsOneRevision|TestListEdges",
 		},
 		{
-			Name: "cluster-of-position-ignored", Bug: "takes a position of another cluster for one of this cluster", File: "stream.go",
-			Old: `case h.cluster != here.cluster:`, New: `case false:`, Tests: "TestAnotherClustersPositionResyncs|TestReadsOfAnotherClustersRevision|TestWatchRefused",
+			Name: "page-of-any-lineage", Bug: "accepts a page token of another lineage", File: "read.go",
+			Old: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil`, New: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); false && err != nil`, Tests: "TestListEdges|TestReadsOfAnotherClustersRevision",
 		},
 		{
 			Name: "foreign-token-renamed", Bug: "issues a token of this cluster for a position of another one", File: "watch.go",
@@ -36,8 +35,98 @@ func serverGroup() Group {
 			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed",
 		},
 		{
-			Name: "read-of-another-cluster", Bug: "reads a revision of another cluster", File: "read.go",
+			Name: "read-of-any-lineage", Bug: "reads at a revision that was learned in another lineage", File: "read.go",
 			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision",
+		},
+		{
+			Name: "position-of-any-cluster", Bug: "accepts a position that another cluster issued", File: "stream.go",
+			Old: `case h.cluster != here.cluster:`, New: `case false:`, Tests: "TestJudgeAPosition|TestAnotherClustersPositionResyncs",
+		},
+		{
+			Name: "position-of-older-lineage", Bug: "accepts a position of an earlier lineage", File: "stream.go",
+			Old: `case h.lineage != 0 && h.lineage != here.lineage:`, New: `case h.lineage > here.lineage:`, Tests: "TestJudgeAPosition|TestAnotherLineageResyncs",
+		},
+		{
+			Name: "resume-repeats-revision", Bug: "resumes at the revision of the token instead of after it", File: "stream.go",
+			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel",
+		},
+		{
+			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
+			Old: "\ts.caller.WatchesEnded(1)\n", New: "", Tests: "TestWhatHasEndedIsNotCounted",
+		},
+		{
+			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
+			Old: "\ts.caller.WatchesEnded(len(s.watches))\n", New: "", Tests: "TestWhatHasEndedIsNotCounted",
+		},
+		{
+			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
+			Old: `full = s.caller.Watch()`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
+		},
+		{
+			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
+			Old: `len(s.watches) >= s.srv.cfg.MaxWatchesPerStream`, New: `len(s.watches) > s.srv.cfg.MaxWatchesPerStream`, Tests: "TestTooManyWatches",
+		},
+		{
+			Name: "watch-id-reused", Bug: "a watch takes the place of another one with its ID", File: "stream.go",
+			Old: `if s.watches[id] != nil {`, New: `if false {`, Tests: "TestStreamRefused|TestWatchRefused",
+		},
+		{
+			Name: "watch-not-permitted", Bug: "opens watches that the policy does not allow", File: "stream.go",
+			Old: `err = s.caller.May(s.ctx, policy.Watch, rng)`, New: `_ = policy.Watch`, Tests: "TestAPolicyThatChangesEndsWatches",
+		},
+		{
+			Name: "drain-ends-early", Bug: "a drain returns before all watches have ended", File: "drain.go",
+			Old: `if left == 0 {`, New: `if true {`, Tests: "TestDrainWaitsForClientsThatDoNotRead",
+		},
+		{
+			Name: "drain-lets-in", Bug: "a node that drains accepts new streams", File: "server.go",
+			Old: "if s.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain",
+		},
+		{
+			Name: "farewell-takes-all-time", Bug: "a drain leaves clients no time to read", File: "drain.go",
+			Old: `took = min(took, time.Until(end)/2)`, New: `took = min(took, time.Until(end))`, Tests: "TestTheTimeThatAFarewellTakes",
+		},
+		{
+			Name: "farewell-forgets-rest", Bug: "watches that were not told in time are not told at all", File: "drain.go",
+			Old: `return told, all
+		}`, New: `return told, nil
+		}`, Tests: "TestTheTimeThatAFarewellTakes",
+		},
+		{
+			Name: "sent-on-once", Bug: "a node can send its clients on only once", File: "drain.go",
+			Old: "\ts.moved = make(chan struct{})\n", New: "\ts.moved = nil\n", Tests: "TestClientsAreSentOn",
+		},
+		{
+			Name: "admin-without-right", Bug: "serves administration to callers who are no administrators", File: "admission.go",
+			Old: `err = caller.May(ctx, policy.Admin, kv.Range{})`, New: `_, _ = policy.Admin, kv.Range{}`, Tests: "TestThePolicyAdmitsCalls",
+		},
+		{
+			Name: "members-for-strangers", Bug: "tells callers without any right about the cluster", File: "admission.go",
+			Old: `err = caller.Known(ctx)`, New: ``, Tests: "TestThePolicyAdmitsCalls",
+		},
+		{
+			Name: "calls-not-given-back", Bug: "calls that have ended count against the limit", File: "admission.go",
+			Old: "defer done()\n\t\t\tanswer, err", New: "_ = done\n\t\t\tanswer, err", Tests: "TestWhatHasEndedIsNotCounted",
+		},
+		{
+			Name: "streams-not-given-back", Bug: "streams that have ended count against the limit", File: "admission.go",
+			Old: "defer done()\n\t\t\tif !audited", New: "_ = done\n\t\t\tif !audited", Tests: "TestWhatHasEndedIsNotCounted",
+		},
+		{
+			Name: "refusal-not-audited", Bug: "an administrator's call that is refused is not written down", File: "admission.go",
+			Old: "s.audit(ctx, caller, info.FullMethod, request, err)\n\t\t\t\treturn", New: "return", Tests: "TestThePolicyAdmitsCalls",
+		},
+		{
+			Name: "policy-change-ignored", Bug: "watches go on after the policy forbids them", File: "admission.go",
+			Old: `w.end(ended(err, nil))`, New: `_, _ = w, err`, Tests: "TestAPolicyThatChangesEndsWatches",
+		},
+		{
+			Name: "stale-watch-goes-on", Bug: "a watch whose age is not known is as fresh as when it was last known", File: "age.go",
+			Old: `if age = now.Sub(w.freshAt); age <= w.maxStaleness {`, New: `if age <= w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
+		},
+		{
+			Name: "stale-at-bound", Bug: "a watch is stale at just the age that it allows", File: "age.go",
+			Old: `age <= w.maxStaleness {`, New: `age < w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
 		},
 	}}
 }

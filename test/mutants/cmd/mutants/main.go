@@ -63,9 +63,16 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	fmt.Fprintf(out, "| mutant | what it does wrong | killed by | in |\n|---|---|---|--:|\n")
 	var killed, survived, explained int
 	var wrong []string
-	err = each(ctx, chosen, *jobs, func(m mutants.Mutant) (mutants.Result, error) { return h.Hunt(ctx, m) }, func(r mutants.Result) {
+	err = each(ctx, chosen, *jobs, func(m mutants.Mutant) (hunted, error) {
+		r, err := h.Hunt(ctx, m)
+		r.Mutant = m
+		return hunted{r, err}, ctx.Err()
+	}, func(r hunted) {
 		by := "`" + r.Package + "`: " + r.By
 		switch {
+		case r.err != nil: // the others are hunted all the same
+			by = "**error**"
+			wrong = append(wrong, r.err.Error())
 		case r.By == "" && r.Equivalent != "":
 			by, explained = "equivalent: "+r.Equivalent, explained+1
 		case r.By == "":
@@ -88,6 +95,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("the tests kill less than %d %% of the mutants: write the missing tests", least)
 	}
 	return nil
+}
+
+// hunted is a mutant's result, or why there is none.
+type hunted struct {
+	mutants.Result
+	err error
 }
 
 // sound runs the tests of each package without a bug.
