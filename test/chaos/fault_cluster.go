@@ -3,7 +3,10 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // clusterFaults are what happens to several nodes, or to what keeps them
@@ -11,7 +14,7 @@ import (
 func clusterFaults() []Fault {
 	return []Fault{
 		{
-			Name: "quorum", About: "SIGKILL to all nodes but one, whose watches must go on without raft; the others start again 3 s later",
+			Name: "quorum", About: "SIGKILL to all voters but one, so that raft has no quorum and each shard a replica; the watches must go on, and the voters start again 3 s later",
 			For: 3 * time.Second, Inject: loseQuorum,
 		},
 		{
@@ -30,22 +33,34 @@ func clusterFaults() []Fault {
 	}
 }
 
-// loseQuorum kills all voters but one.
+// loseQuorum kills all voters but one: of three two, which is one node fewer than a
+// shard has replicas.
 func loseQuorum(ctx context.Context, s *Scene) (heal, error) {
-	left, err := s.Victim(ctx) // who is left takes turns, too
+	members, err := s.Cluster.Nodes[0].members(ctx)
 	if err != nil {
 		return nil, err
 	}
-	start, err := s.kill(s.others(left)...)
+	var voters []*Node
+	for _, m := range members {
+		if n := s.named(shard.NodeID(m.GetName())); n != nil && m.GetVoter() {
+			voters = append(voters, n)
+		}
+	}
+	if len(voters) < 3 {
+		return nil, fmt.Errorf("%d voters, want 3 at least", len(voters))
+	}
+	left := voters[s.Turn%len(voters)]
+	s.last = nil
+	start, err := s.kill(slices.DeleteFunc(voters, func(n *Node) bool { return n == left })...)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
 		// The time is generous: it is a promise, not a measurement.
 		if err := s.WatchesGoOn(ctx, time.Minute); err != nil {
-			return fmt.Errorf("with %s alone and raft without a quorum: %w", left.Name, err)
+			return fmt.Errorf("with %s as the only voter: %w", left.Name, err)
 		}
-		s.Say("all watches went on at %s", left.Name)
+		s.Say("all watches went on with %s as the only voter", left.Name)
 		return start(ctx)
 	}, nil
 }
