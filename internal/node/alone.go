@@ -9,23 +9,25 @@ import (
 
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// alone sends clients elsewhere when this node reaches neither etcd nor any
-// other node: what they watch stands still here, and they may reach a node that
-// is not cut off. One that reaches any other node gets its data from there, and
-// one that has lost etcd like everybody else keeps its clients.
+// alone sends native watches to other nodes when this node reaches no other node
+// and data stands still here: all data when etcd does not answer either, and else
+// that of the shards which other nodes have and which are relayed here. The clients
+// may reach a node that is not cut off. A node that reaches any other node gets its
+// data from there, and one that has lost etcd like all others keeps its clients.
 type alone struct {
 	n   *Node
-	off atomic.Bool // it is cut off
-	// Owned by the clock. Watches that come while it is so, or come back, are sent
-	// away again, ever more seldom: there may be no better place for them.
+	off atomic.Bool // data stands still, and no other node answers
+	// Owned by the clock. Watches that come meanwhile, or come back, are sent away
+	// again, at growing intervals: there may be no better place for them.
 	next  time.Time
 	pause time.Duration
 }
 
-var errAlone = errors.New("this node is cut off from etcd and from all other nodes")
+var errAlone = errors.New("this node is cut off from all other nodes, and what is watched stands still here")
 
 const (
 	// aloneAsked is how many are asked: one that answers is enough.
@@ -37,14 +39,17 @@ const (
 	aloneLongest = time.Minute
 )
 
-// etcdAnswers ends it.
-func (a *alone) etcdAnswers() {
+// move says that data arrives. The interval starts anew once another node answers.
+func (a *alone) move(ctx context.Context) {
 	a.off.Store(false)
-	a.next, a.pause = time.Time{}, 0
+	if a.pause > 0 && !a.cutOff(ctx) {
+		a.next, a.pause = time.Time{}, 0
+	}
 }
 
-// etcdDoesNot sends the clients away when nobody else answers either.
-func (a *alone) etcdDoesNot(ctx context.Context) {
+// standStill says that data of ranges stands still, and sends their watches away
+// when no other node answers.
+func (a *alone) standStill(ctx context.Context, ranges []kv.Range) {
 	if time.Now().Before(a.next) {
 		return
 	}
@@ -56,8 +61,8 @@ func (a *alone) etcdDoesNot(ctx context.Context) {
 	a.next = time.Now().Add(a.pause)
 	ctx, cancel := context.WithTimeout(ctx, aloneWithin)
 	defer cancel()
-	if watches := a.n.server.Abandon(ctx, errAlone); watches > 0 {
-		a.n.log.Warn("cut off from etcd and from all other nodes: watches sent elsewhere", "watches", watches)
+	if watches := a.n.server.Abandon(ctx, ranges, errAlone); watches > 0 {
+		a.n.log.Warn("cut off from all other nodes: watches sent elsewhere", "watches", watches, "ranges", len(ranges))
 	}
 }
 

@@ -136,17 +136,18 @@ func (c *clock) look(ctx context.Context) {
 			h.source.Scout() // a node that reads etcd is a better source now
 		}
 		if !errors.Is(err, kv.ErrOtherHistory) {
-			c.alone.etcdDoesNot(ctx)
+			c.alone.standStill(ctx, []kv.Range{{}})
 		}
 		return
 	}
-	c.alone.etcdAnswers()
 	if moved {
+		c.alone.move(ctx)
 		return
 	}
 	c.n.lineage.read()
 	revision := now.Revision
 	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
+	var stuck []kv.Range // what is relayed to watches here, and does not arrive
 	for _, h := range c.n.store.all() {
 		if at := reached[h]; at > revision && h.cache.Lineage() == lineage {
 			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has come to revision %d, and etcd is at %d", at, revision), Ahead: true})
@@ -162,7 +163,15 @@ func (c *clock) look(ctx context.Context) {
 		}
 		if still > stuckAfter && h.ready() && !direct {
 			h.source.Change(replica.ErrStale) // etcd's own watches notice by themselves
+			if c.n.store.inUse(h) {
+				stuck = append(stuck, h.cache.Range())
+			}
 		}
+	}
+	if len(stuck) > 0 {
+		c.alone.standStill(ctx, stuck)
+	} else {
+		c.alone.move(ctx)
 	}
 }
 

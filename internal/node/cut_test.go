@@ -185,10 +185,69 @@ func TestNodeCutFromEverybody(t *testing.T) {
 	c.nodes[1].crash()
 	select {
 	case e := <-ended:
-		if e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != position+1 || !strings.Contains(e.GetMessage(), "cut off from etcd and from all other nodes") {
+		if e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != position+1 || !strings.Contains(e.GetMessage(), "cut off from all other nodes") {
 			t.Errorf("the watch ended: %v", e)
 		}
 	case <-time.After(patience):
 		t.Fatal("the watch stays at a node that is cut off")
+	}
+}
+
+// A node that reaches etcd and no other node sends those watches elsewhere that need
+// a shard which other nodes have, and keeps the watches of its own shards.
+func TestNodeCutFromAllOtherNodes(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, shards(4, 1))
+	all := keys(64)
+	position := c.put(all...)
+	c.ready()
+	c.settled(4, 1)
+	own := all[0]
+	last := c.owner(own)
+	conn, err := grpc.NewClient(last.clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := pb.NewCacheServiceClient(conn).Watch(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ownKey, everything = 1, 2
+	for id, create := range map[int64]*pb.CreateWatch{
+		ownKey:     {Key: []byte(own)},
+		everything: {Key: []byte{0}, RangeEnd: []byte{0}},
+	} {
+		create.WatchId, create.Start = id, &pb.CreateWatch_StartRevision{StartRevision: position + 1}
+		if err := watch.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if m, err := watch.Recv(); err != nil || m.GetCreated() == nil {
+			t.Fatal(m, err)
+		}
+	}
+	for _, m := range c.nodes {
+		if m != last {
+			m.crash()
+		}
+	}
+	written := c.put(own)
+	var ended, arrived bool
+	for !ended || !arrived {
+		m, err := watch.Recv()
+		if err != nil {
+			t.Fatalf("%v; the watch of everything has ended: %v; the event of the node's own shard is here: %v", err, ended, arrived)
+		}
+		if e := m.GetEnded(); e != nil {
+			if m.GetWatchId() != everything || e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != position+1 {
+				t.Errorf("watch %d ended: %v", m.GetWatchId(), e)
+			}
+			ended = true
+		}
+		if m.GetEvents() != nil && m.GetWatchId() == ownKey && m.GetRevision() == written {
+			arrived = true
+		}
 	}
 }

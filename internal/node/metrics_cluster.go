@@ -31,7 +31,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 	var (
 		ready    = in.gauge("shardwatch.node.ready", "{bool}", "1 while the node serves, as /readyz tells.")
 		draining = in.gauge("shardwatch.node.draining", "{bool}", "1 while the node goes out of service: its shards and watches go elsewhere.")
-		alone    = in.gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches neither etcd nor any other node.")
+		alone    = in.gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches no other node and data stands still here: all of it when etcd does not answer either, else that of shards which other nodes have.")
 		members  = in.gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
 		zoneless = in.gauge("shardwatch.cluster.members_without_zone", "{member}", "Living nodes without a --zone: replicas and voters are not spread over failure domains for them.")
 		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")

@@ -463,6 +463,13 @@ func (s *store) all() []*held {
 	return out
 }
 
+// inUse reports whether h is a relay with watches.
+func (s *store) inUse(h *held) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return h.users > 0
+}
+
 // loading returns how many replicas are not ready, and how many there are;
 // begun is false while no map was acted on.
 func (s *store) loading() (loading, all int, begun bool) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // drainPace is how many watches a second are sent elsewhere, unless there is
@@ -71,7 +72,7 @@ func (s *Server) Drain(ctx context.Context) {
 // farewells returns what has to end by either API, one client's after the
 // other's, so that each moves once.
 func (s *Server) farewells(streams []*stream, why error) []farewell {
-	out := nativeFarewells(streams, why)
+	out := nativeFarewells(streams, []kv.Range{{}}, why)
 	if s.cfg.Etcd != nil {
 		for _, f := range s.cfg.Etcd.Farewells() {
 			out = append(out, farewell{f.Client, f.Watches, f.End})
@@ -80,9 +81,13 @@ func (s *Server) farewells(streams []*stream, why error) []farewell {
 	return clientByClient(out)
 }
 
-func nativeFarewells(streams []*stream, why error) (out []farewell) {
+// nativeFarewells returns the native watches whose range overlaps one of ranges.
+func nativeFarewells(streams []*stream, ranges []kv.Range, why error) (out []farewell) {
 	for _, st := range streams {
 		for _, w := range st.list() {
+			if !slices.ContainsFunc(ranges, w.rng.Overlaps) {
+				continue
+			}
 			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(why) }})
 		}
 	}
@@ -146,13 +151,14 @@ func dueBy(all int, elapsed, took time.Duration) int {
 	return int(float64(all) * (float64(elapsed) / float64(took)))
 }
 
-// Abandon tells every watch of the native API to go on elsewhere, with its
-// position, because this node is cut off; at Drain's pace, and within ctx. New
-// ones are let in: who finds no other node is no worse off here. Watches of
-// etcd's API stay: with WithRequireLeader they are told when data is too old, as
-// by etcd.
-func (s *Server) Abandon(ctx context.Context, why error) (watches int) {
-	told, late := s.sayGoodbye(ctx, clientByClient(nativeFarewells(s.allStreams(), why)))
+// Abandon tells the native watches whose range overlaps one of ranges to resume on
+// another node from their positions, because nothing arrives here for these ranges;
+// at Drain's pace, and within ctx. It returns how many there were. New watches are
+// accepted: a client that reaches no other node is no worse off here. Watches of
+// etcd's API stay: with WithRequireLeader they are told when data is too old, as by
+// etcd.
+func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (watches int) {
+	told, late := s.sayGoodbye(ctx, clientByClient(nativeFarewells(s.allStreams(), ranges, why)))
 	return told + endAll(late)
 }
 
