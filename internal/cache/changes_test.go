@@ -66,3 +66,32 @@ func TestDeletesAreForgottenInTime(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A delta has what changed after its revision: neither a delete nor a put of that
+// revision itself, and none from a revision to come.
+func TestADeltaStartsAfterItsRevision(t *testing.T) {
+	c := loaded(small(nil), 10)
+	for _, b := range []kv.Batch{puts(11, "a", "b"), batch(12, del("a", 12)), puts(13, "c"), batch(14, del("b", 14))} {
+		c.apply(&b)
+	}
+	for since, want := range map[kv.Revision]string{11: "[c] [a b]", 12: "[c] [b]", 13: "[] [b]", 14: "[] []"} {
+		changes, err := c.Changes(t.Context(), all, since, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var changed []string
+		for _, item := range changes.Changed {
+			changed = append(changed, string(item.Key()))
+		}
+		if got := fmt.Sprint(changed, changes.Deleted); got != want || changes.Revision != 14 {
+			t.Errorf("since %d: %s at %d, want %s", since, got, changes.Revision, want)
+		}
+	}
+	var future *kv.FutureError
+	if _, err := c.Changes(t.Context(), all, 15, 0); !errors.As(err, &future) || future.Requested != 15 || future.Current != 14 {
+		t.Errorf("since a revision to come: %v", err)
+	}
+	if _, err := c.Changes(t.Context(), all, 14, 13); !errors.As(err, &future) || future.Requested != 14 || future.Current != 13 {
+		t.Errorf("since a revision after the one that is read: %v", err)
+	}
+}

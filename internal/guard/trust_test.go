@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,4 +149,59 @@ func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 		e.confirm = accepted
 		asks("etcd has answered", 1)
 	})
+}
+
+// How soon etcd is asked about a token again, at each bound.
+func TestWhenATokenIsConfirmedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guarded(t, new(fake), func(c *Config) { c.Confirm = time.Hour })
+		taken := time.Now()
+		time.Sleep(10 * time.Hour)
+		for _, c := range []struct {
+			age      time.Duration
+			revision uint64
+			want     need
+		}{
+			{0, 5, fresh},
+			{time.Hour, 5, fresh},
+			{time.Hour + 1, 5, due},
+			{90 * time.Minute, 5, due},
+			{90*time.Minute + 1, 5, must},
+			{0, 4, must},
+			{0, 6, fresh},
+			{10 * time.Hour, 6, must},
+		} {
+			if got := g.need(holder{user: "ann", taken: time.Now().Add(-c.age), revision: c.revision}, 5); got != c.want {
+				t.Errorf("%v old, at revision %d: %v, want %v", c.age, c.revision, got, c.want)
+			}
+		}
+		if got := g.need(holder{user: "ann", revision: 5}, 5); got != must {
+			t.Errorf("never taken: %v", got)
+		}
+		for _, c := range []struct {
+			h    holder
+			want bool
+		}{
+			{holder{}, false},
+			{holder{taken: taken}, true},
+			{holder{taken: taken, revision: 4}, true},
+			{holder{taken: taken, claimed: true, revision: 4}, false},
+			{holder{taken: taken, claimed: true, revision: 5}, true},
+			{holder{claimed: true, revision: 5}, false},
+		} {
+			if got := c.h.trusted(5); got != c.want {
+				t.Errorf("%+v: trusted %v", c.h, got)
+			}
+		}
+	})
+}
+
+// A token longer than any of etcd's is refused without looking into it.
+func TestALongTokenIsRefused(t *testing.T) {
+	e := &fake{confirm: accepted}
+	g := guarded(t, e, nil)
+	token := signed(`{"username":"` + strings.Repeat("a", maxToken) + `"}`)
+	if _, err := g.Caller(calling(t, "token", token)); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) || e.count("confirm") > 0 {
+		t.Errorf("%v; etcd was asked %d times", err, e.count("confirm"))
+	}
 }

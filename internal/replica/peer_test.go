@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,7 +131,9 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 		"a revision within another": {
 			[]*peerv1.FollowResponse{beginOf(3, 10), readyNow(), fragmentOf(putOf("a", 11, 11)), putOf("a", 12, 12)},
 			[]kv.UpdateKind{kv.UpdateBegin, kv.UpdateReady},
-			func(err error) bool { return err != nil },
+			func(err error) bool {
+				return err != nil && strings.Contains(err.Error(), "revision 12 in the middle of revision 11")
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
