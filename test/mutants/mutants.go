@@ -44,6 +44,13 @@ type Group struct {
 func Groups() []Group {
 	return []Group{
 		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
+		operateGroup(),
+		placementGroup(),
+		replicaGroup(),
+		historyGroup(),
+		guardGroup(),
+		accessGroup(),
+		policyGroup(),
 	}
 }
 

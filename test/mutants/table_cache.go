@@ -62,5 +62,81 @@ func cacheGroup() Group {
 			Name: "fresh-before-caught-up", Bug: "calls data fresh that has not caught up", File: "freshness.go",
 			Old: `if revision <= f.reach {`, New: `if true {`, Tests: "TestFreshness",
 		},
+		{
+			Name: "freshness-one-early", Bug: "confirms freshness one revision early", File: "freshness.go",
+			Old: "if f.first != nil && f.first.revision <= progress {\n\t\tf.confirmLocked(f.first.at)\n\t\tf.first, f.newest", New: "if f.first != nil && f.first.revision <= progress+1 {\n\t\tf.confirmLocked(f.first.at)\n\t\tf.first, f.newest", Tests: "TestFreshWithTheRevisionItself",
+		},
+		{
+			Name: "observed-one-early", Bug: "calls data fresh that lacks one revision", File: "freshness.go",
+			Old: `if revision <= f.reach {`, New: `if revision <= f.reach+1 {`, Tests: "TestFreshness",
+		},
+		{
+			Name: "freshness-goes-back", Bug: "an older observation makes data older than it is", File: "freshness.go",
+			Old: `if !f.known || at > f.freshAt {`, New: `if true {`, Tests: "TestFreshness",
+		},
+		{
+			Name: "gap-of-one", Bug: "follows a source that begins one revision too late", File: "follow.go",
+			Old: `case u.Revision > have:`, New: `case u.Revision > have+1:`, Tests: "TestSourceOutOfTurn",
+		},
+		{
+			Name: "load-ends-early", Bug: "takes events while it loads the state", File: "follow.go",
+			Old: `if l != nil || c.tree == nil {`, New: `if c.tree == nil && l == nil {`, Tests: "TestSourceOutOfTurn",
+		},
+		{
+			Name: "histories-joined-over-gap", Bug: "joins histories over a gap of one revision", File: "seed.go",
+			Old: `if older.Progress >= h.Floor-1 && older.Floor < h.Floor {`, New: `if older.Progress >= h.Floor-2 && older.Floor < h.Floor {`, Tests: "TestHistoriesJoinWithoutAGap",
+		},
+		{
+			Name: "deletes-joined-over-gap", Bug: "joins deletes of two histories over a gap of one revision", File: "seed.go",
+			Old: `older.Progress < h.DeltaFloor-1`, New: `older.Progress < h.DeltaFloor-2`, Tests: "TestHistoriesJoinWithoutAGap",
+		},
+		{
+			Name: "future-delta", Bug: "answers a delta since a revision that the state has not reached", File: "changes.go",
+			Old: `if since > state.Revision {`, New: `if false {`, Tests: "TestADeltaStartsAfterItsRevision",
+		},
+		{
+			Name: "delta-floor-one-low", Bug: "answers a delta from one revision before its deletes are known", File: "changes.go",
+			Old: `if revision+1 < l.floor {`, New: `if revision+2 < l.floor {`, Tests: "TestDeletesAreForgottenForTheirBytes",
+		},
+		{
+			Name: "delta-repeats-since", Bug: "a delta has the changes of the revision that it starts from", File: "changes.go",
+			Old: `return l.deletes[i].Revision > revision`, New: `return l.deletes[i].Revision >= revision`, Tests: "TestADeltaStartsAfterItsRevision",
+		},
+		{
+			Name: "read-before-progress", Bug: "reads a revision that the cache has not reached", File: "read.go",
+			Old: `if c.view.Load().progress < revision {`, New: `if false {`, Tests: "TestRetire",
+		},
+		{
+			Name: "read-of-retired", Bug: "reads from a cache that is no longer served", File: "read.go",
+			Old: `case v.retired:`, New: `case false:`, Tests: "TestRetire",
+		},
+		{
+			Name: "watch-below-floor", Bug: "starts a watch one revision before the window", File: "watcher.go",
+			Old: `case from < v.win.floor:`, New: `case from+1 < v.win.floor:`, Tests: "TestTheFloorIsTheOldestRevisionToWatchFrom",
+		},
+		{
+			Name: "watch-before-ready", Bug: "starts a watch on a cache that is still loading", File: "watcher.go",
+			Old: `case !v.ready:`, New: `case false:`, Tests: "TestWatchFrom",
+		},
+		{
+			Name: "waiter-woken-late", Bug: "a waiter at the cache's own revision waits for the next", File: "apply.go",
+			Old: `(c.waiting[0].revision > v.progress && !v.retired)`, New: `(c.waiting[0].revision >= v.progress && !v.retired)`, Tests: "TestResumeAfterLoss",
+		},
+		{
+			Name: "retired-waiters-stay", Bug: "waiters are not woken when the cache is retired", File: "apply.go",
+			Old: `c.waiting[0].revision > v.progress && !v.retired`, New: `c.waiting[0].revision > v.progress`, Tests: "TestRetire",
+		},
+		{
+			Name: "demand-lowered", Bug: "a lower demand replaces a higher one", File: "waiters.go",
+			Old: `revision = max(revision, other)`, New: `revision = min(revision, other)`, Tests: "TestDemand",
+		},
+		{
+			Name: "window-over-budget", Bug: "the window exceeds its bytes", File: "window.go",
+			Old: `if w.bytes <= w.maxBytes && now.Sub`, New: `if now.Sub`, Tests: "TestSlowWatcherPinsNothing",
+		},
+		{
+			Name: "window-too-old", Bug: "the window keeps batches past their age", File: "window.go",
+			Old: `w.bytes <= w.maxBytes && now.Sub(last.Received) <= w.maxAge`, New: `w.bytes <= w.maxBytes`, Tests: "TestWindowAgainstHistory",
+		},
 	}}
 }

@@ -6,5 +6,119 @@ func shardGroup() Group {
 			Name: "epoch-reset", Bug: "a shard's epoch restarts when it moves", File: "apply.go",
 			Old: `s.Epoch++`, New: `s.Epoch = 1`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
+		{
+			Name: "map-with-hole", Bug: "accepts a shard map with a hole", File: "validate.go",
+			Old: `case s.Start > at:`, New: `case false:`, Tests: "TestValidate",
+		},
+		{
+			Name: "map-with-overlap", Bug: "accepts a shard map with an overlap", File: "validate.go",
+			Old: `case s.Start < at:`, New: `case false:`, Tests: "TestValidate",
+		},
+		{
+			Name: "shard-id-twice", Bug: "accepts two shards with one ID", File: "validate.go",
+			Old: `case seen[s.ID]:`, New: `case false:`, Tests: "TestValidate",
+		},
+		{
+			Name: "last-replica-lost", Bug: "a move takes a shard's last replica", File: "apply.go",
+			Old: `case len(mv.Replicas) == 0:`, New: `case false:`, Tests: "TestApplyRefuses",
+		},
+		{
+			Name: "epoch-grows-anyway", Bug: "a move that changes nothing begins an epoch", File: "apply.go",
+			Old: `if !slices.Equal(s.Replicas, mv.Replicas) {`, New: `if true {`, Tests: "TestEpochGrowsOnlyWithReplicas",
+		},
+		{
+			Name: "merge-without-replica", Bug: "merges shards that their node does not have", File: "apply.go",
+			Old: `if !slices.Contains(m.Shards[first+i].Replicas, n) {`, New: `if false {`, Tests: "TestApplyRefuses",
+		},
+		{
+			Name: "dead-node-planned", Bug: "plans shards for nodes that are dead", File: "plan.go",
+			Old: `return m.State != Alive && m.State != Suspect`, New: `return m.State == Left`, Tests: "TestPlanHomes",
+		},
+		{
+			Name: "drained-node-planned", Bug: "keeps drained nodes in the plan", File: "plan.go",
+			Old: `if p.drain[m.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
+		},
+		{
+			Name: "drained-in-map-ignored", Bug: "a node that an operator has drained is planned for", File: "plan.go",
+			Old: `found || m.Draining`, New: `m.Draining && !found || m.Draining`, Tests: "TestPlanHomes",
+		},
+		{
+			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
+			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
+		},
+	}}
+}
+
+func operateGroup() Group {
+	return Group{Package: "internal/operate", Mutants: []Mutant{
+		{
+			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "judge.go",
+			Old: `if o.IfVersion != 0 && o.IfVersion != c.Map.Version {`, New: `if false {`, Tests: "TestAnotherVersion",
+		},
+		{
+			Name: "doubts-ignored", Bug: "carries out a doubtful order without force", File: "judge.go",
+			Old: `if len(doubts) > 0 && !o.Force {`, New: `if false {`, Tests: "TestRefusals",
+		},
+		{
+			Name: "cut-out-of-shard", Bug: "accepts a cut that is not in the shard", File: "judge.go",
+			Old: `case !s.Range.Contains(key):`, New: `case false:`, Tests: "TestRefusals",
+		},
+		{
+			Name: "merge-with-itself", Bug: "merges a shard with itself", File: "judge.go",
+			Old: `if a.ID == b.ID {`, New: `if false {`, Tests: "TestRefusals",
+		},
+		{
+			Name: "merge-of-strangers", Bug: "merges shards that do not touch", File: "judge.go",
+			Old: `if left.Range.End != right.Range.Start {`, New: `if false {`, Tests: "TestRefusals",
+		},
+	}}
+}
+
+func placementGroup() Group {
+	return Group{Package: "internal/placement", Mutants: []Mutant{
+		{
+			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",
+			Old: "missing[n] = t\n", New: "missing[n] = now; _ = t\n", Tests: "TestRules",
+		},
+		{
+			Name: "missing-never-noticed", Bug: "the time of a node that gossip does not see never starts", File: "rules.go",
+			Old: `h.missing, h.presence = missing,`, New: `h.presence =`, Tests: "TestRules",
+		},
+		{
+			Name: "drain-ignored", Bug: "shards stay on a node that an operator has drained", File: "rules.go",
+			Old: `n.Draining = n.Draining || m.IsDrained(n.Name)`, New: `_ = m.IsDrained(n.Name)`, Tests: "TestANodeDrainedInTheMapGivesItsShardsAway",
+		},
+		{
+			Name: "dead-at-once", Bug: "shards leave a dead node without waiting", File: "rules.go",
+			Old: `if holds[n.Name] && wait(n.Since.Add(r.DeadGrace)) {`, New: `if false {`, Tests: "TestRules",
+		},
+		{
+			Name: "last-warm-copy-taken", Bug: "takes a shard from the last node that has loaded it", File: "rules.go",
+			Old: `if takesLastWarm(s, out, states, h.reports) {`, New: `if false {`, Tests: "TestRulesKeepTheLastWarmCopy",
+		},
+		{
+			Name: "fills-unbounded", Bug: "any number of newcomers load at a time", File: "rules.go",
+			Old: `(r.MaxFills == 0 || all < r.MaxFills)`, New: `true`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "fills-one-more", Bug: "one newcomer more loads than is allowed", File: "rules.go",
+			Old: `all < r.MaxFills)`, New: `all <= r.MaxFills)`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "shard-does-not-rest", Bug: "a shard moves again before it has rested", File: "rules.go",
+			Old: `rested := since.Add(r.PromoteDelay)`, New: `rested := since`, Tests: "TestRules",
+		},
+		{
+			Name: "node-fills-unbounded", Bug: "a node gives to any number of newcomers at a time", File: "rules.go",
+			Old: `r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills`, New: `false`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "lost-voter-never", Bug: "the time of a lost voter starts anew at each look", File: "voters.go",
+			Old: "\ta.since = since\n", New: ``, Tests: "TestTheTimeThatANodeIsAway",
+		},
+		{
+			Name: "lost-voter-late", Bug: "a voter is not lost after just the time that is allowed", File: "voters.go",
+			Old: `f.away(n) >= f.lostAfter`, New: `f.away(n) > f.lostAfter`, Tests: "TestTheTimeThatANodeIsAway",
+		},
 	}}
 }

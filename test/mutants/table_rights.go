@@ -1,0 +1,88 @@
+package mutants
+
+func guardGroup() Group {
+	return Group{Package: "internal/guard", Mutants: []Mutant{
+		{
+			Name: "refused-token-trusted", Bug: "trusts a token that etcd has refused", File: "caller.go",
+			Old: "\t\tg.tokens.drop(id)\n", New: ``, Tests: "TestRefusedTokenIsNotTrustedWhileEtcdIsAway",
+		},
+		{
+			Name: "token-of-older-rights", Bug: "serves by a token that was confirmed before the rights changed", File: "caller.go",
+			Old: `h.revision < revision, age`, New: `age`, Tests: "TestVerdictsAreEtcds",
+		},
+		{
+			Name: "token-never-confirmed-again", Bug: "trusts a token for ever", File: "caller.go",
+			Old: `age > g.cfg.Confirm*3/2:`, New: `false:`, Tests: "TestWhenATokenIsConfirmedAgain",
+		},
+		{
+			Name: "refusal-for-ever", Bug: "a token that was refused once is refused for ever", File: "caller.go",
+			Old: `ok && time.Now().Before(r.until)`, New: `ok`, Tests: "TestRefusalIsShort",
+		},
+		{
+			Name: "stranger-token-shared", Bug: "shares what a stranger claims with other nodes", File: "learn.go",
+			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestSignedTokens",
+		},
+		{
+			Name: "rights-between-two-revisions", Bug: "takes rights that changed while they were read", File: "rights.go",
+			Old: `case after == revision:`, New: `case true:`, Tests: "TestRightsReadWhileTheyChange",
+		},
+		{
+			Name: "long-token", Bug: "takes a token of any length", File: "caller.go",
+			Old: `if len(token) > maxToken {`, New: `if false {`, Tests: "TestALongTokenIsRefused",
+		},
+	}}
+}
+
+func accessGroup() Group {
+	return Group{Package: "internal/access", Mutants: []Mutant{
+		{
+			Name: "limit-off-by-one", Bug: "a caller has one more open than its limit", File: "usage.go",
+			Old: `have+n > most`, New: `have+n > most+1`, Tests: "TestLimits",
+		},
+		{
+			Name: "limit-not-given-back", Bug: "what a call has taken is not given back", File: "caller.go",
+			Old: `return func() { c.use.give(streams, 1) }, nil`, New: `return func() {}, nil`, Tests: "TestLimits",
+		},
+		{
+			Name: "watch-not-given-back", Bug: "ended watches are not given back", File: "caller.go",
+			Old: "\t\tc.use.give(watches, int64(n))\n", New: ``, Tests: "TestLimits",
+		},
+		{
+			Name: "connection-not-given-back", Bug: "ended connections are not given back", File: "presence.go",
+			Old: "\t\tu.give(connections, 1)\n\t\tp.a.usage.leave(u)\n\t}\n}", New: "\t\tp.a.usage.leave(u)\n\t}\n}", Tests: "TestLimits",
+		},
+		{
+			Name: "token-after-its-end", Bug: "takes a token after its end on a connection that has used it", File: "presence.go",
+			Old: ` && (l.ends.IsZero() || time.Now().Before(l.ends))`, New: ``, Tests: "TestATokenEnds",
+		},
+		{
+			Name: "token-of-another-caller", Bug: "a caller with another token is taken for the one before", File: "presence.go",
+			Old: ` && l.tokens == tokens`, New: ``, Tests: "TestWhoACallerIs",
+		},
+		{
+			Name: "policy-of-before", Bug: "a reload has no effect on callers that were seen", File: "caller.go",
+			Old: `r != nil && r.state == s`, New: `r != nil`, Tests: "TestReload",
+		},
+		{
+			Name: "past-the-port", Bug: "takes a call that did not come through the handshake", File: "presence.go",
+			Old: `if !ok || p.a != a {`, New: `if false {`, Tests: "TestWhoACallerIs",
+		},
+		{
+			Name: "identities-unbounded", Bug: "counts any number of identities apart", File: "usage.go",
+			Old: `len(l.known) < l.max || l.dropLocked()`, New: `true`, Tests: "TestIdentitiesAreBounded",
+		},
+	}}
+}
+
+func policyGroup() Group {
+	return Group{Package: "internal/policy", Mutants: []Mutant{
+		{
+			Name: "token-without-end", Bug: "takes a token without an end", File: "token.go",
+			Old: `case claims.Expiry == nil:`, New: `case false:`, Tests: "TestTokens",
+		},
+		{
+			Name: "token-without-subject", Bug: "takes a token without a subject", File: "token.go",
+			Old: `case claims.Subject == "":`, New: `case false:`, Tests: "TestTokens",
+		},
+	}}
+}
