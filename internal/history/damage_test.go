@@ -2,7 +2,9 @@ package history
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -359,5 +361,69 @@ func TestFullFileIsWrittenAnew(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file that another process has open is not loaded, and saving fails with the
+// reason until that process has ended; the file stays as it is.
+func TestFileOfARunningProcess(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	other := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	w.run(50)
+	if err := other.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+		t.Fatal(err)
+	}
+	s, h, log := reload(t, dir, origin, 7, w.r)
+	if told := log.lines("used by another process"); h != nil || len(told) != 1 {
+		t.Errorf("loaded %v, told %q", h, told)
+	}
+	for range 2 {
+		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err == nil || !strings.Contains(s.Status().Failing, "used by another process") {
+			t.Errorf("saved: %v, %+v", err, s.Status())
+		}
+	}
+	if told := log.lines("history is not written"); len(told) != 1 {
+		t.Errorf("told %q", told)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName(format)+damagedSuffix)); err == nil {
+		t.Error("the other process's file was set aside")
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.run(50)
+	goesOn(t, s, w)
+	if _, h, _ := load(t, dir, origin, 7, w.r); h.Floor != w.past().Floor {
+		t.Errorf("loaded from %d, known from %d", h.Floor, w.past().Floor)
+	}
+}
+
+// A file in a format of another version of bbolt is refused and stays as it is:
+// it is whole, and only the other version can read it.
+func TestFileOfAnotherBboltIsLeftAlone(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 300
+	file, _ := saved(t, w)
+	for page := range 2 { // bbolt's meta pages
+		at := page * os.Getpagesize()
+		meta := file[at+16 : at+16+64]
+		binary.LittleEndian.PutUint32(meta[4:], 9)
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta[:56])
+		binary.LittleEndian.PutUint64(meta[56:], sum.Sum64())
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, fileName(format))
+	write(t, path, file)
+	s, h, log := reload(t, dir, origin, 7, w.r)
+	if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], "move it away") {
+		t.Errorf("loaded %v, told %q", h, told)
+	}
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); !errors.Is(err, errFormat) {
+		t.Errorf("saved: %v", err)
+	}
+	if got := read(t, path); !bytes.Equal(got, file) {
+		t.Error("the file was changed")
 	}
 }

@@ -98,7 +98,7 @@ func sortOpen(path string, err error) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s is used by another process: %w", path, err)
 	case errors.Is(err, bolterrors.ErrVersionMismatch):
-		return fmt.Errorf("%s: %w: bbolt's %w", path, errFormat, err)
+		return fmt.Errorf("%s: %w: bbolt's %w: move it away, or run the version that wrote it", path, errFormat, err)
 	}
 	return fmt.Errorf("%w: %s: %w", errDamaged, path, err)
 }

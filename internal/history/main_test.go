@@ -29,6 +29,7 @@ type world struct {
 	cache   *cache.Cache
 	updates chan kv.Update
 	live    map[string]*kv.KeyValue
+	begin   kv.Revision // the cache's first
 	now     kv.Revision
 	value   int // bytes of values, at most
 }
@@ -36,11 +37,18 @@ type world struct {
 // newWorld starts a cache with bounds at revision 1.
 func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 	t.Helper()
+	return newWorldAt(t, 1, tune)
+}
+
+// newWorldAt starts a cache with bounds at a revision, whose past it does not
+// know.
+func newWorldAt(t *testing.T, begin kv.Revision, tune func(*cache.Config)) *world {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), r: kv.Range{Start: "/a", End: "/z"},
-		updates: make(chan kv.Update), live: map[string]*kv.KeyValue{}, now: 1, value: 60,
+		updates: make(chan kv.Update), live: map[string]*kv.KeyValue{}, begin: begin, now: begin, value: 60,
 	}
 	cfg := cache.Defaults()
 	cfg.Range, cfg.Source = w.r, w
@@ -64,7 +72,7 @@ func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 // Follow implements cache.Source.
 func (w *world) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: 1, Floor: 2}, nil) || !yield(kv.Update{Kind: kv.UpdateReady, Revision: 1}, nil) {
+		if !yield(kv.Update{Kind: kv.UpdateBegin, Revision: w.begin, Floor: w.begin + 1}, nil) || !yield(kv.Update{Kind: kv.UpdateReady, Revision: w.begin}, nil) {
 			return
 		}
 		for {

@@ -162,6 +162,38 @@ func TestAGapStartsTheLogAgain(t *testing.T) {
 	}
 }
 
+// A cache that knows one revision too few does not continue the log on disk:
+// watchers would miss that revision. One without a gap does.
+func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
+	for _, gap := range []kv.Revision{0, 1} {
+		before := newWorld(t, nil)
+		dir := t.TempDir()
+		s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+		before.run(50)
+		if err := s.Save(t.Context(), origin, []Shard{before.shard(7)}); err != nil {
+			t.Fatal(err)
+		}
+		old := before.past()
+		w := newWorldAt(t, old.Progress+gap, nil)
+		first := w.past()
+		if first.Floor != old.Progress+1+gap {
+			t.Fatalf("the cache knows all from %d on, the log ends at %d", first.Floor, old.Progress)
+		}
+		w.run(50)
+		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		want, wantDelta := old.Floor, old.DeltaFloor
+		if gap > 0 {
+			want, wantDelta = first.Floor, first.DeltaFloor
+		}
+		_, h, _ := load(t, dir, origin, 7, w.r)
+		if h == nil || h.Floor != want || h.DeltaFloor != wantDelta || h.Progress != w.now {
+			t.Errorf("gap %d: loaded %+v, want from %d and %d up to %d", gap, h, want, wantDelta, w.now)
+		}
+	}
+}
+
 // The children of a split take their parts of what the parent has saved, and
 // once they were saved themselves the parent's files go.
 func TestChildrenOfASplitInherit(t *testing.T) {
@@ -201,6 +233,69 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 	whole := kv.Range{Start: "/", End: "/zz"} // of no shard
 	if s, _, _ := load(t, dir, origin, 11, whole); s.logs[7] != nil || s.logs[9] == nil {
 		t.Error("the parent's history is on disk, or the child's is not")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The child of a split that keeps its parent's number begins anew on disk: the
+// parent's log does not have the other child's changes from then on.
+func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	w.run(100)
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+		t.Fatal(err)
+	}
+	parent := s.logs[7].salt
+	w.run(100)
+	cfg := cache.Defaults()
+	cfg.Range = kv.Range{Start: "/a", End: "/k/30"}
+	cfg.Seed = cache.Inherit(cfg.Range, false, w.cache)
+	if err := s.Save(t.Context(), origin, []Shard{{ID: 7, Range: cfg.Range, Export: cache.New(cfg).Export}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.logs[7].salt == parent {
+		t.Error("records of the parent are taken for those of the child")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, h, _ := load(t, dir, origin, 7, w.r); h != nil {
+		t.Errorf("the parent's range is known up to %d, without the other child's changes", h.Progress)
+	}
+	_, h, _ := load(t, dir, origin, 7, cfg.Range)
+	if h == nil || h.Progress != w.now {
+		t.Fatalf("the child: loaded %+v", h)
+	}
+	if err := part(h, w.past(), cfg.Range); err != nil {
+		t.Error(err)
+	}
+}
+
+// A segment goes when its successor has everything from the cache's floor on,
+// and not one revision earlier.
+func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	s := New(Config{Dir: t.TempDir(), MaxBytes: 1 << 20})
+	w.run(300)
+	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+		t.Fatal(err)
+	}
+	l := s.logs[7]
+	n, second := len(l.window.segments), l.window.segments[1].after
+	out := s.newWriter(t.Context())
+	defer out.rollback()
+	for floor, want := range map[kv.Revision]int{second: n, second + 1: n - 1} {
+		g := l.window
+		g.segments = slices.Clone(g.segments)
+		if err := out.trim(l, &g, floor, 1<<40); err != nil || len(g.segments) != want {
+			t.Errorf("floor %d, the second begins behind %d: %d segments left, want %d, %v", floor, second, len(g.segments), want, err)
+		}
+		out.rollback()
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
