@@ -427,3 +427,32 @@ func TestFileOfAnotherBboltIsLeftAlone(t *testing.T) {
 		t.Error("the file was changed")
 	}
 }
+
+// With many shards beside a small bound, all are saved, and the file is within
+// its bound.
+func TestManyShardsBesideASmallBound(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	w.run(200)
+	dir := t.TempDir()
+	const most = 2 << 20
+	s := New(Config{Dir: dir, MaxBytes: most})
+	var shards []Shard
+	for id := range shard.ID(40) {
+		shards = append(shards, w.shard(id+1))
+	}
+	if err := s.Save(t.Context(), origin, shards); err != nil {
+		t.Errorf("not saved: %v", err)
+	}
+	if n := size(t, dir); n > most {
+		t.Errorf("%d bytes, at most %d", n, most)
+	}
+	for _, sh := range shards {
+		if _, h, _ := load(t, dir, origin, sh.ID, w.r); h == nil || h.Progress != w.now {
+			t.Errorf("shard %d: loaded %+v", sh.ID, h)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -15,10 +15,10 @@ import (
 
 // Sizes of what is written.
 const (
-	mostChunk    = 4 << 20  // is committed at a time, or a sixteenth of the file's bound
-	mostSegment  = 8 << 20  // a segment is closed at this size, or at an eighth of the log's bound
-	leastSegment = 64 << 10 // and not below this one
-	fillPercent  = 0.95     // of a page, since records are only added
+	mostChunk    = 4 << 20 // is committed at a time, or a sixteenth of the file's bound
+	mostSegment  = 8 << 20 // a segment is closed at this size, or at an eighth of the log's bound
+	leastSegment = 4 << 10 // and not below this one, a page: every shard has two
+	fillPercent  = 0.95    // of a page, since records are only added
 )
 
 // logs are the two of one shard.
