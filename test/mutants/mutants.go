@@ -51,6 +51,7 @@ func Groups() []Group {
 		guardGroup(),
 		accessGroup(),
 		policyGroup(),
+		clientGroup(),
 	}
 }
 
