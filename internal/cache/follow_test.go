@@ -340,3 +340,24 @@ func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
 		}
 	}
 }
+
+// One revision is missing between what is held and what the source knows of deletes.
+// The key that was deleted in it is found missing, and positions from before it stay
+// good.
+func TestLeapOverOneRevision(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	run(t, c)
+	s.request(t)
+	s.play(begin(10, 11), state(item("a", "x", 5), item("b", "x", 6)), ready(), live(puts(12, "a")), progress(20))
+	follows(t, c, 20)
+	s.lose(t, &kv.CompactedError{Requested: 21, Floor: 22})
+	s.play(begin(25, 22), state(item("a", "v24", 24)), history(puts(24, "a")), ready()) // b was deleted at 21
+	follows(t, c, 25)
+	for _, since := range []kv.Revision{10, 12, 20} {
+		got, err := c.Changes(t.Context(), all, since, 0)
+		if err != nil || len(got.Changed) != 1 || !slices.Equal(got.Deleted, []string{"b"}) {
+			t.Errorf("since %d: %+v, %v", since, got, err)
+		}
+	}
+}
