@@ -160,7 +160,13 @@ func (r *running) watch() *stream { return watchOn(r.tb, r.conn) }
 
 func watchOn(tb testing.TB, conn *grpc.ClientConn) *stream {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	return watchWithin(tb, conn, deadline)
+}
+
+// watchWithin is watchOn for a stream that may take that long.
+func watchWithin(tb testing.TB, conn *grpc.ClientConn, limit time.Duration) *stream {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	tb.Cleanup(cancel)
 	rpc, err := pb.NewCacheServiceClient(conn).Watch(ctx)
 	if err != nil {
@@ -201,20 +207,28 @@ func (s *stream) next() *pb.WatchResponse {
 	return m
 }
 
-// created expects the next response to be that, and returns it.
+// created expects the next response to be that, and returns it. Progress of revision
+// 0, at its interval, may come before.
 func (s *stream) created(id int64) *pb.Created {
 	s.tb.Helper()
 	m := s.next()
+	for m.GetProgress() != nil && m.GetProgress().GetRevision() == 0 {
+		m = s.next()
+	}
 	if m.GetCreated() == nil || m.GetWatchId() != id {
 		s.tb.Fatalf("got %v, want watch %d to be created", m, id)
 	}
 	return m.GetCreated()
 }
 
-// ended expects the next response to be that, and returns it.
+// ended expects the next response to be that, and returns it. Progress, at its
+// interval, may come before.
 func (s *stream) ended(id int64) *pb.Ended {
 	s.tb.Helper()
 	m := s.next()
+	for m.GetProgress() != nil {
+		m = s.next()
+	}
 	if m.GetEnded() == nil || m.GetWatchId() != id {
 		s.tb.Fatalf("got %v, want watch %d to be ended", m, id)
 	}

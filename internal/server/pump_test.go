@@ -54,7 +54,9 @@ func TestStreamThatIsNotRead(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	value := string(bytes.Repeat([]byte("v"), 900))
-	stuck := r.watch()
+	// 300,000 deliveries, while the stuck stream waits for the others.
+	watch := func() *stream { return watchWithin(t, r.conn, 5*deadline) }
+	stuck := watch()
 	open := func(s *stream) {
 		s.together(true)
 		for id := range watches {
@@ -72,7 +74,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 	for half := range int64(2) { // the second time, the connection knows
 		var readers sync.WaitGroup
 		for range streams {
-			s := r.watch()
+			s := watch()
 			s.together(half == 0)
 			for id := range watches {
 				s.create(all(int64(id)+1, first+half*revisions))
