@@ -51,7 +51,7 @@ func (f *memberFeed) take(changed <-chan struct{}, members func() []*shardwatchv
 	f.seen = changed
 	if f.at == nil {
 		// Another process, also one of this node, begins elsewhere.
-		f.version, f.at, f.gone = uint64(time.Now().UnixNano()), make(map[string]uint64), make(map[string]uint64) //nolint:gosec // after 1970
+		f.version, f.at, f.gone = uint64(time.Now().UnixNano()), make(map[string]uint64), make(map[string]uint64)
 		f.floor = f.version
 	}
 	next := members()
