@@ -69,9 +69,10 @@ type Config struct {
 	// ReclaimTime is how long a member must be dead before a node at another
 	// address may take its name.
 	ReclaimTime time.Duration
-	// ViewInterval is the time between two looks at memberlist's states. Joins
-	// and departures are seen at once; a suspicion that comes and goes within
-	// this time is not seen at all.
+	// ViewInterval is the time between two looks at memberlist's states while
+	// they change; at rest, members beyond ten make it longer in proportion.
+	// Joins and departures are seen at once; a suspicion that comes and goes
+	// within this time is not seen at all.
 	ViewInterval time.Duration
 	// RetryInterval is the time between two tries to join while we are alone
 	// or not accepted; it doubles up to RejoinInterval.

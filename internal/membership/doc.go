@@ -24,5 +24,7 @@
 // suspect node from a live one, nor a dead one from one that left. What does
 // carry the states is the list that one node gives another that joins. So the
 // observer, a second memberlist that is never part of any cluster, asks ours
-// for that list over an in-memory pipe.
+// for that list over an in-memory pipe. That costs CPU time in proportion to the
+// members, so it asks when memberlist has changed something, see quiet, and seldom
+// otherwise.
 package membership

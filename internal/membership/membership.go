@@ -31,7 +31,8 @@ type Membership struct {
 	keys    *memberlist.Keyring // nil: gossip is not encrypted
 	keysMu  sync.Mutex          // one SetKeys at a time
 	queue   memberlist.TransmitLimitedQueue
-	size    atomic.Int64 // of members, for queue
+	size    atomic.Int64 // of members, for queue and watch
+	quiet   quiet
 
 	looks     chan struct{}   // memberlist has news for watch; holds one
 	announces chan struct{}   // our metadata changed; holds one
@@ -78,6 +79,7 @@ func New(cfg Config) (*Membership, error) {
 		leaves:    make(chan chan error),
 		verdict:   make(chan error, 1),
 		joins:     make(chan struct{}, 1),
+		quiet:     quiet{interval: cfg.GossipInterval},
 		self:      meta{Member: cfg.Self},
 		roster:    roster{retention: cfg.DeadRetention},
 		// Claims come with each try to join, and with each push/pull.

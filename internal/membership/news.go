@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"time"
+
 	"github.com/hashicorp/memberlist"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -122,8 +124,12 @@ func decodeNews(b []byte) (cluster string, n MapNews, ok bool) {
 // NotifyMsg takes news of another node.
 func (d *delegate) NotifyMsg(b []byte) { d.m().hear(b) }
 
-// GetBroadcasts returns the news that are still to be passed on.
+// GetBroadcasts returns the news that are still to be passed on. limit is the part of
+// a packet that memberlist's own messages leave free.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	if d.quiet.offered(time.Now(), limit) {
+		poke(d.looks)
+	}
 	return d.m().queue.GetBroadcasts(overhead, limit)
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// watch keeps Members in step with memberlist's view. It ends with ctx, or
-// when another node has our name for too long.
+// watch keeps Members in step with memberlist's view: it looks when memberlist reports
+// or gossips a change, and at every lookInterval. It ends with ctx, or when another
+// node has our name for too long.
 func (m *Membership) watch(ctx context.Context, obs *observer) error {
 	ticker := time.NewTicker(m.cfg.ViewInterval)
 	defer ticker.Stop()
@@ -22,13 +23,19 @@ func (m *Membership) watch(ctx context.Context, obs *observer) error {
 		} else {
 			m.take(nodes)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-m.verdict:
-			return err
-		case <-m.looks:
-		case <-ticker.C:
+		looked := time.Now()
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case err := <-m.verdict:
+				return err
+			case <-m.looks:
+				due = true
+			case <-ticker.C:
+				now := time.Now()
+				due = m.quiet.busy(now) || now.Sub(looked) >= lookInterval(m.cfg.ViewInterval, int(m.size.Load()))
+			}
 		}
 	}
 }
