@@ -29,6 +29,9 @@ Examples:
   # A cluster of yours
   go run ./bench/scale --nodes 50 --shards 2000 --watches 500000
 
+  # What gossip costs each of 200 nodes
+  go run ./bench/scale --gossip 200
+
 Flags:
 %s
 Exit codes: 0 the tables are printed; 1 something could not be planned, or took
@@ -40,12 +43,13 @@ type config struct {
 	nodes, zones, shards, replicas, watches int
 	maxMoves, maxNodeMoves                  int
 	gossip                                  int
+	gossipFor                               time.Duration
 	seed                                    uint64
 	most                                    time.Duration
 }
 
 func defaults() config {
-	return config{nodes: 1000, zones: 3, shards: 100_000, replicas: 3, watches: 10_000_000, maxMoves: 4096, maxNodeMoves: 16, seed: 1}
+	return config{nodes: 1000, zones: 3, shards: 100_000, replicas: 3, watches: 10_000_000, maxMoves: 4096, maxNodeMoves: 16, gossipFor: 30 * time.Second, seed: 1}
 }
 
 func (c *config) flags() *pflag.FlagSet {
@@ -58,7 +62,8 @@ func (c *config) flags() *pflag.FlagSet {
 	fs.IntVar(&c.watches, "watches", c.watches, "`number` of watches of clients")
 	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "as of cachenode")
 	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "as of cachenode")
-	fs.IntVar(&c.gossip, "gossip", c.gossip, "measure the gossip of that `number` of nodes instead, for two minutes")
+	fs.IntVar(&c.gossip, "gossip", c.gossip, "measure the gossip of that `number` of nodes instead, in memory and real time")
+	fs.DurationVar(&c.gossipFor, "gossip-for", c.gossipFor, "with --gossip: measure for so long at rest, and while the map changes")
 	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that the watches are spread by")
 	fs.DurationVar(&c.most, "most", c.most, "fail when one plan takes longer; 0: never")
 	return fs
@@ -77,6 +82,8 @@ func (c *config) validate() error {
 		{"--watches", c.watches, 0},
 		{"--max-moves", c.maxMoves, 0},
 		{"--max-node-moves", c.maxNodeMoves, 0},
+		{"--gossip", c.gossip, 0},
+		{"--gossip-for", int(c.gossipFor / time.Second), 1},
 	} {
 		if x.value < x.min {
 			errs = append(errs, fmt.Errorf("%s %d: at least %d", x.flag, x.value, x.min))
@@ -103,7 +110,7 @@ func run(args []string, out, complain io.Writer) int {
 	}
 	work := report
 	if c.gossip > 0 {
-		work = func(c config, out io.Writer) error { return reportGossip(c.gossip, out) }
+		work = reportGossip
 	}
 	if err := work(c, out); err != nil {
 		fmt.Fprintf(complain, "scale: %v\n", err)

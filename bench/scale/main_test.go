@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -40,8 +41,22 @@ func TestSmallCluster(t *testing.T) {
 	}
 }
 
+// A few nodes find each other, and what their gossip costs is printed for both states.
+func TestGossipOfAFewNodes(t *testing.T) {
+	var out, complaints bytes.Buffer
+	if code := run([]string{"--gossip", "5", "--gossip-for", "2s"}, &out, &complaints); code != 0 {
+		t.Fatalf("%d: %s", code, complaints.String())
+	}
+	for _, state := range []string{"at rest", "the map changes once a second"} {
+		row := regexp.MustCompile(`(?m)^\| ` + state + ` \| ([0-9]+) \| [0-9.]+ % \| [0-9.]+ \|$`).FindStringSubmatch(out.String())
+		if row == nil || row[1] == "0" {
+			t.Errorf("nothing was sent %s:\n%s", state, out.String())
+		}
+	}
+}
+
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"--nodes", "1"}, {"--shards", "none"}, {"--replicas", "0"}} {
+	for _, args := range [][]string{{"--nodes", "1"}, {"--shards", "none"}, {"--replicas", "0"}, {"--gossip", "-1"}, {"--gossip-for", "10ms"}} {
 		var out, complaints bytes.Buffer
 		if code := run(args, &out, &complaints); code != 2 || !strings.Contains(complaints.String(), args[0]) {
 			t.Errorf("%v: %d, %s", args, code, complaints.String())
