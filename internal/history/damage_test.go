@@ -334,6 +334,29 @@ func TestALowerBound(t *testing.T) {
 	}
 }
 
+// A bound that is one byte less than the file holds, too.
+func TestABoundJustBelowTheFile(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	w.run(300)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 8 << 20})
+	if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	most := size(t, dir) - 1
+	s = New(Config{Dir: dir, MaxBytes: most})
+	if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := size(t, dir); n > most {
+		t.Errorf("%d bytes, at most %d", n, most)
+	}
+	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil || h.Progress != w.now {
+		t.Errorf("loaded %+v", h)
+	}
+}
+
 // Shards that come and go leave no room: the file is written anew from memory,
 // within its bound.
 func TestFullFileIsWrittenAnew(t *testing.T) {

@@ -226,6 +226,10 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil {
 		t.Error("the parent's history is gone before all children were saved")
 	}
+	s.Keep([]Shard{{ID: 9, Range: right}})
+	if s.logs[7] == nil {
+		t.Error("the parent's history is gone, and of shard 9 another range was saved")
+	}
 	s.Keep([]Shard{w.shard(9)})
 	if s.logs[7] != nil || s.logs[9] == nil {
 		t.Error("the parent's history is there, or the child's is not")
