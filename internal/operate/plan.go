@@ -70,13 +70,21 @@ func (p *Plan) lay(c *Cluster, r Request) error {
 	if err != nil {
 		return err
 	}
+	without, err := settled(c.Map, c.Members) // what the planner does anyway
+	if err != nil {
+		return err
+	}
+	spread := func(to shard.Shard) bool { // so that nodes own equal numbers of shards after the change
+		s, ok := without.Shard(to.ID)
+		return ok && !slices.Equal(s.Replicas, to.Replicas)
+	}
 	for _, s := range diff(c.Map, end) {
 		for i := range s.To {
 			if s.To[i].ID >= m.NextID {
 				s.To[i].ID = 0
 			}
 		}
-		if slices.ContainsFunc(s.From, func(from shard.Shard) bool {
+		if slices.ContainsFunc(s.To, spread) || slices.ContainsFunc(s.From, func(from shard.Shard) bool {
 			return slices.ContainsFunc(s.To, func(to shard.Shard) bool { return r.touches(&from, &to) })
 		}) {
 			s.measure(c)

@@ -10,13 +10,14 @@ import (
 // Plan returns the moves that bring the map nearer to where its shards belong
 // on these members; none when they are there, or when nobody is left.
 //
-// Where a shard belongs is rendezvous hashing: as many nodes as the shard's home
-// or else the specification asks for, those with the highest scores, a node of a
-// zone that has fewer of them first. It depends on nothing but the home and the
-// members, so when a node goes only its shards move, and when it returns only
-// those come back. Members that are alive or suspect can have shards; those that
-// drain, by gossip or in the map, only when there are no others. Pinned nodes
-// that can have shards come before all others.
+// Rendezvous hashing says which nodes a shard belongs on: as many as the shard's
+// home or else the specification asks for, those with the highest scores, a node of
+// a zone that has fewer of them first. This depends on nothing but the home and the
+// members, so when a node goes only its copies move, and when it returns only those
+// come back. Members that are alive or suspect can have shards; those that drain, by
+// gossip or in the map, only when there are no others. Pinned nodes that can have
+// shards come before all others, and the first of them owns the shard. Otherwise
+// owners stay, except where nodes own unequal numbers of shards (see owners.go).
 //
 // One plan is one step, and a step is careful with what is warm: among the
 // replicas that result there is always one that has the shard and lives, and
@@ -43,8 +44,13 @@ func Place(f Found, members []Member) (Found, error) {
 	}
 	var p Planner
 	p.meet(members, nil)
-	for i := range m.Shards {
-		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], m.Shards[i].Wanted(f.Spec)))
+	units := p.units(m)
+	if len(units) == 0 { // no node can have a shard
+		f.Replicas = make([][]NodeID, len(m.Shards))
+		return f, nil
+	}
+	for i := range units {
+		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], &units[i])) // none has neighbours that join it
 	}
 	return f, nil
 }
@@ -78,6 +84,7 @@ type planNode struct {
 	lane uint64
 	zone int32 // below 0: none, which is a zone by itself
 	in   bool  // is a candidate
+	rank int   // among the candidates, while it is one
 }
 
 // candidate is what choose needs of a node, close together.
@@ -104,10 +111,14 @@ type pick struct {
 func (p *Planner) Plan(m *Map, members []Member) []Move {
 	p.meet(members, m.Drained)
 	var moves []Move
-	for i := range m.Shards {
-		s := &m.Shards[i]
-		if next := p.step(s, s.Wanted(m.Spec)); len(next) > 0 && !slices.Equal(next, s.Replicas) {
-			moves = append(moves, Move{Shard: s.ID, Replicas: next})
+	units := p.units(m)
+	for i := range units {
+		u := &units[i]
+		for j := range u.shards {
+			s := &u.shards[j]
+			if next := p.step(s, u); !slices.Equal(next, s.Replicas) {
+				moves = append(moves, Move{Shard: s.ID, Replicas: next})
+			}
 		}
 	}
 	if len(p.known) > 2*len(m.Shards)+64 { // mostly of shards that are gone
@@ -152,7 +163,7 @@ func (p *Planner) meet(members []Member, drained []NodeID) {
 			slot = int32(len(p.nodes)) //nolint:gosec // nodes are few
 			p.nodes = append(p.nodes, planNode{name: m.Name, lane: lane(xxhash.Sum64String(string(m.Name))), zone: zone})
 		}
-		p.nodes[slot].in = true
+		p.nodes[slot].in, p.nodes[slot].rank = true, len(p.candidates)
 		slots[m.Name] = slot
 		p.candidates = append(p.candidates, candidate{lane: p.nodes[slot].lane, slot: slot, zone: zone})
 	}
@@ -171,21 +182,28 @@ func (p *Planner) zone(name string) int32 {
 	return z
 }
 
-// step returns the shard's next replicas; empty when there is no candidate. It
-// may return those that the shard has.
-func (p *Planner) step(s *Shard, replicas int) []NodeID {
-	wanted := p.belongs(s, replicas)
-	if len(wanted) == 0 {
-		return nil
-	}
-	if slices.EqualFunc(wanted, s.Replicas, func(slot int32, n NodeID) bool { return p.nodes[slot].name == n }) {
+// step returns the next replicas of a shard of the unit. It may return those that the
+// shard has: the order of replicas that are neither owner nor pinned does not matter.
+func (p *Planner) step(s *Shard, u *unit) []NodeID {
+	if p.rests(s, u) {
 		return s.Replicas
 	}
-	have, fresh := make([]NodeID, 0, len(wanted)+1), make([]NodeID, 0, len(wanted))
-	for _, slot := range wanted {
-		if n := p.nodes[slot].name; slices.Contains(s.Replicas, n) {
+	order := make([]int32, 0, len(u.wanted)+3)
+	order = append(order, u.owner)
+	if !slices.Contains(s.Replicas, p.nodes[u.owner].name) { // until it is a replica
+		if now := p.current(s, u.wanted); now >= 0 {
+			order = append(order, now)
+		}
+		order = append(order, u.holder)
+	}
+	order = append(order, u.wanted...)
+	have, fresh := make([]NodeID, 0, len(u.wanted)+1), make([]NodeID, 0, len(u.wanted))
+	for _, slot := range order {
+		switch n := p.nodes[slot].name; {
+		case slices.Contains(have, n) || slices.Contains(fresh, n):
+		case slices.Contains(s.Replicas, n):
 			have = append(have, n)
-		} else {
+		default:
 			fresh = append(fresh, n)
 		}
 	}
@@ -195,6 +213,19 @@ func (p *Planner) step(s *Shard, replicas int) []NodeID {
 		}
 	}
 	return append(have, fresh...)
+}
+
+// rests reports whether the shard is where it belongs.
+func (p *Planner) rests(s *Shard, u *unit) bool {
+	if len(s.Replicas) != len(u.wanted) || s.Replicas[0] != p.nodes[u.owner].name {
+		return false
+	}
+	for i, slot := range u.wanted {
+		if n := p.nodes[slot].name; !slices.Contains(s.Replicas, n) || (u.pinned && s.Replicas[i] != n) {
+			return false
+		}
+	}
+	return true
 }
 
 // keep returns the live replica to keep when none of them is wanted: the first

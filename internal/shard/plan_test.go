@@ -81,7 +81,7 @@ func TestPlanStep(t *testing.T) {
 		{"owner drains", set(drain, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
 		{"two die", set(dead, r[0], r[1]), r, []shard.NodeID{r[2], rest}},
 		{"owner is back: behind the others first", ms, []shard.NodeID{r[1], r[2], rest}, []shard.NodeID{r[1], r[2], r[0]}},
-		{"then owner again", ms, []shard.NodeID{r[1], r[2], r[0]}, r},
+		{"then the owner stays: one shard is owned evenly by any node", ms, []shard.NodeID{r[1], r[2], r[0]}, nil},
 		{"the only live replica stays one step longer", ms, []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
 		{"so does a draining one", set(drain, rest), []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
 		{"all drain: all stay", set(drain, "node-00", "node-01", "node-02", "node-03"), r, nil},
@@ -131,7 +131,7 @@ func TestPlanKeepsZonesApart(t *testing.T) {
 
 // Nodes come and go at random. After each change, once settled: only shards
 // that had a node that went, or have one that came, are other than before;
-// the same members give the same map by any way; and the load is even.
+// the same members give the same copies by any way; and the load is even.
 func TestPlanMovesLittle(t *testing.T) {
 	rng := newRand(t)
 	const shards, replicas = 256, 3
@@ -159,10 +159,10 @@ func TestPlanMovesLittle(t *testing.T) {
 		load := map[shard.NodeID]int{}
 		for j := range after.Shards {
 			was, is := m.Shards[j].Replicas, after.Shards[j].Replicas
-			if !slices.Equal(was, is) && !slices.Contains(was, ms[i].Name) && !slices.Contains(is, ms[i].Name) {
+			if !sameSet(was, is) && !slices.Contains(was, ms[i].Name) && !slices.Contains(is, ms[i].Name) {
 				t.Fatalf("%s changed, and shard %d moved from %v to %v", ms[i].Name, after.Shards[j].ID, was, is)
 			}
-			if !slices.Equal(is, fresh.Shards[j].Replicas) {
+			if !sameSet(is, fresh.Shards[j].Replicas) {
 				t.Fatalf("shard %d: %v, from scratch %v", after.Shards[j].ID, is, fresh.Shards[j].Replicas)
 			}
 			for _, n := range is {
@@ -262,6 +262,10 @@ func TestPlace(t *testing.T) {
 	if moves := shard.Plan(m, ms); len(moves) > 0 {
 		t.Errorf("a fresh map wants moves: %+v", moves)
 	}
+}
+
+func sameSet(a, b []shard.NodeID) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 func shuffled(rng *rand.Rand, ms []shard.Member) []shard.Member {

@@ -1,0 +1,199 @@
+package shard
+
+import "slices"
+
+// Owners are spread evenly, with as few changes as that takes. Hashing alone says
+// which nodes have a shard, but not which of them owns it: of 16 shards on five nodes
+// it gives one node six and another one. The load is bounded as in consistent
+// hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), with the
+// tightest bound: no node owns more than ceil(shards/nodes), and none owns fewer than
+// floor(shards/nodes), where the replicas allow it. Only the choice among a shard's
+// replicas changes: no copy moves for it. This is an optimal semi-matching (Harvey,
+// Ladner, Lovász, Tamir, 2003): as long as there is a path of shards along which
+// ownership can pass from a node to one that owns at least two fewer, it is passed.
+//
+// It starts from the owners in the map, so a change of the members changes no more
+// owners than the bound asks for, and it depends on nothing but the map and the
+// members, so every leader plans the same.
+
+// unit is what has one owner: a shard, or neighbours that are about to become one.
+// They count as one shard.
+type unit struct {
+	shards []Shard
+	wanted []int32 // where they belong, as slots, in the order of the hash or of pins
+	pinned bool    // the owner is wanted[0]
+	holder int32   // owns it before owners are spread; one of wanted
+	owner  int32
+}
+
+// units returns the units of m that can be placed.
+func (p *Planner) units(m *Map) []unit {
+	units := make([]unit, 0, len(m.Shards))
+	for i := 0; i < len(m.Shards); {
+		run := 1
+		for i+run < len(m.Shards) && m.joins(i+run) {
+			run++
+		}
+		s := &m.Shards[i]
+		u := unit{shards: m.Shards[i : i+run], wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
+		if i += run; len(u.wanted) == 0 {
+			continue
+		}
+		if u.pinned = slices.Contains(s.Home.Pins, p.nodes[u.wanted[0]].name); u.pinned {
+			u.holder = u.wanted[0]
+		}
+		for j := range u.shards {
+			if slot := p.current(&u.shards[j], u.wanted); u.holder < 0 {
+				u.holder = slot
+			}
+		}
+		units = append(units, u)
+	}
+	p.spread(units)
+	return units
+}
+
+// current returns the slot of the shard's owner, below 0 when it is none of wanted.
+func (p *Planner) current(s *Shard, wanted []int32) int32 {
+	for _, slot := range wanted {
+		if p.nodes[slot].name == s.Owner() {
+			return slot
+		}
+	}
+	return -1
+}
+
+// spread sets the owner of each unit, and the holder of those that have none.
+func (p *Planner) spread(units []unit) {
+	o := owners{p: p, units: units, owned: make([][]int, len(p.candidates)), from: make([]hop, len(p.candidates)), closed: make([]bool, len(p.candidates))}
+	for i := range units {
+		if units[i].holder >= 0 {
+			o.give(i, units[i].holder)
+		}
+	}
+	for i := range units {
+		if u := &units[i]; u.holder < 0 {
+			u.holder = o.heir(u)
+			o.give(i, u.holder)
+		}
+	}
+	o.even()
+}
+
+// owners is who owns what. Nodes are named by their rank among the candidates, which
+// does not depend on what the planner remembers, unlike their slots.
+type owners struct {
+	p      *Planner
+	units  []unit
+	owned  [][]int // the units that each node owns
+	from   []hop   // of the latest search
+	search int     // numbers searches, from 1
+	closed []bool  // nodes that can pass nothing on, nor can those they reach
+}
+
+// hop is how a search reached a node: the owner of unit passes it on.
+type hop struct {
+	unit, search int
+}
+
+func (o *owners) rank(slot int32) int { return o.p.nodes[slot].rank }
+
+func (o *owners) load(slot int32) int { return len(o.owned[o.rank(slot)]) }
+
+func (o *owners) give(i int, slot int32) {
+	o.units[i].owner = slot
+	o.owned[o.rank(slot)] = append(o.owned[o.rank(slot)], i)
+}
+
+// heir returns the node that owns fewest of those that the unit belongs on, of those
+// that have a copy if there are any.
+func (o *owners) heir(u *unit) int32 {
+	best, warmest := int32(-1), false
+	for _, slot := range u.wanted {
+		warm := slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name)
+		if best < 0 || (warm && !warmest) || (warm == warmest && o.load(slot) < o.load(best)) {
+			best, warmest = slot, warm
+		}
+	}
+	return best
+}
+
+// even passes units on until no node can pass one to a node with at least two fewer.
+func (o *owners) even() {
+	for {
+		most, fewest := -1, -1
+		for r := range o.owned {
+			if o.closed[r] {
+				continue
+			}
+			if most < 0 || len(o.owned[r]) > len(o.owned[most]) {
+				most = r
+			}
+			if fewest < 0 || len(o.owned[r]) < len(o.owned[fewest]) {
+				fewest = r
+			}
+		}
+		if most < 0 || len(o.owned[most])-len(o.owned[fewest]) <= 1 {
+			return
+		}
+		to := o.path(most)
+		if to < 0 {
+			// What the node reaches owns at most one less, so no path through there
+			// helps any other node either.
+			for r := range o.from {
+				if o.from[r].search == o.search {
+					o.closed[r] = true
+				}
+			}
+			continue
+		}
+		o.pass(most, to)
+	}
+}
+
+// path returns the slot of the node that owns fewest among the nearest ones to which
+// the node can pass a unit, below 0 if there is none.
+func (o *owners) path(start int) int32 {
+	o.search++
+	o.from[start] = hop{unit: -1, search: o.search}
+	for level := []int{start}; len(level) > 0; {
+		var next []int
+		best := int32(-1)
+		for _, r := range level {
+			for _, i := range o.owned[r] {
+				u := &o.units[i]
+				if u.pinned {
+					continue
+				}
+				for _, slot := range u.wanted {
+					w := o.rank(slot)
+					if o.closed[w] || o.from[w].search == o.search {
+						continue
+					}
+					o.from[w] = hop{unit: i, search: o.search}
+					next = append(next, w)
+					if len(o.owned[w])+2 <= len(o.owned[start]) && (best < 0 || o.load(slot) < o.load(best)) {
+						best = slot
+					}
+				}
+			}
+		}
+		if best >= 0 {
+			return best
+		}
+		level = next
+	}
+	return -1
+}
+
+// pass moves one unit along each step of the path from start to the node.
+func (o *owners) pass(start int, to int32) {
+	for o.rank(to) != start {
+		i := o.from[o.rank(to)].unit
+		from := o.units[i].owner
+		at := slices.Index(o.owned[o.rank(from)], i)
+		o.owned[o.rank(from)] = slices.Delete(o.owned[o.rank(from)], at, at+1)
+		o.give(i, to)
+		to = from
+	}
+}
