@@ -12,7 +12,7 @@ type Known struct {
 // KnownDifferences are all that are tolerated. Besides them only the member in
 // the header differs: it is the node's.
 func KnownDifferences() []Known {
-	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty(), namelessFirst()}
+	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty(), namelessFirst(), cancelsLag()}
 }
 
 // olderReads: see run.older. The answer must be right for the revision that it
@@ -68,6 +68,15 @@ func emptyIsEmpty() Known {
 		Name: "a watch of an empty range is refused as that",
 		Doc:  "**An empty range is no matter of rights.**",
 		Why:  "there is nothing in it to be allowed to read; etcd looks for the right first, and finds one or not by where the range would be",
+	}
+}
+
+// cancelsLag: see run.await.
+func cancelsLag() Known {
+	return Known{
+		Name: "answers to cancels and refused creates carry an older revision",
+		Doc:  "**The answer to a cancel, or to a create that is refused,** carries the newest revision that the node knows",
+		Why:  "they are answered from memory: to ask etcd would let a progress answer pass them",
 	}
 }
 

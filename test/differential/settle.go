@@ -37,6 +37,10 @@ func (r *run) await(p *pair) {
 			r.tolerate(emptyIsEmpty())
 			g.CancelReason = w.GetCancelReason()
 		}
+		if h := g.GetHeader(); w.GetCanceled() && g.GetCanceled() && h.GetRevision() < w.GetHeader().GetRevision() {
+			r.tolerate(cancelsLag())
+			h.Revision = w.GetHeader().GetRevision()
+		}
 		if !proto.Equal(w, g) {
 			r.differ("answer %d on a watch stream of %s\nto one of %s\n%s", p.matched, t.who, r.lastRequests(p), unequal(w, g))
 		}
