@@ -100,8 +100,8 @@ func TestEtcdKeepsThePromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := answers.judge(truth.history())[Etcd]
-	// Under load etcd 3.7.3 answers about one in some thousand streamed reads with
-	// keys newer than the revision in the header.
+	// Streamed reads are left out: on a loaded machine one run of twelve had an answer
+	// whose keys did not fit the revision in its header. The cause is not known.
 	j.broken = slices.DeleteFunc(j.broken, func(v check.Violation) bool { return strings.HasSuffix(v.Watcher, ", streamed") })
 	if j.reads == 0 || len(j.refused) > 0 || len(j.broken) > 0 {
 		t.Errorf("%d reads, refused: %v, wrong: %v", j.reads, j.refused, j.broken)
