@@ -21,6 +21,11 @@ const (
 	// stopTimeout bounds each step of stopping raft: a disk that hangs must
 	// not keep the process.
 	stopTimeout = 5 * time.Second
+	// mapFilePause is the least time between two writes of the map file, each of the
+	// whole map: some 20 MB for 100,000 shards. A crash loses the changes of that time
+	// from this node's file. A node that starts needs the file only while it reaches no
+	// voter, and voters also have each change in the raft log.
+	mapFilePause = time.Second
 )
 
 // Placement is a node's part in agreeing on the shard map.
@@ -29,6 +34,7 @@ type Placement struct {
 	log     *slog.Logger
 	self    raft.ServerID
 	file    mapFile
+	saved   *shard.Map // what file has; owned by keepMapFile, then Run
 	board   *board
 	members *bell // rings when the members, or what they report, may have changed
 	votes   *bell // rings when raft's configuration may have changed
@@ -73,6 +79,7 @@ func New(cfg Config) (*Placement, error) {
 		if err := p.board.show(m); err != nil {
 			return nil, err
 		}
+		p.saved = m
 	}
 	return p, nil
 }
@@ -93,7 +100,13 @@ func (p *Placement) Run(ctx context.Context) error {
 			defer p.cfg.Listener.Close()
 		}
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err // perhaps the disk hangs
+	}
+	if _, err := p.saveMap(p.Map()); err != nil {
+		p.log.Error("could not write the map file", "err", err)
+	}
+	return nil
 }
 
 // Map returns the newest map this node knows; nil while it knows none. It must
@@ -258,24 +271,39 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 	}
 }
 
-// keepMapFile writes every map it sees to the map file. A disk that is full
-// or gone costs the file, not the node.
+// keepMapFile writes the newest map to the map file, at most once in mapFilePause. Run
+// writes the last one. A disk that is full or gone costs the file, not the node.
 func (p *Placement) keepMapFile(ctx context.Context) {
-	saved, _ := p.file.load()
 	told := false
 	for {
 		m, changed := p.board.watch()
-		var err error
-		if m != nil && (saved == nil || saved.Version != m.Version || saved.ClusterID != m.ClusterID) {
-			if err = p.file.save(m); err == nil {
-				saved = m
-			} else if !told {
-				p.log.Error("could not write the map file, trying again", "err", err)
+		wrote, err := p.saveMap(m)
+		if err != nil && !told {
+			p.log.Error("could not write the map file, trying again", "err", err)
+		}
+		told = err != nil
+		switch {
+		case err != nil:
+			changed = nil
+		case wrote: // what changes meanwhile is written as one
+			if !pause(ctx, mapFilePause, true) {
+				return
 			}
-			told = err != nil
 		}
 		if !pause(ctx, retryPause, err != nil, changed) {
 			return
 		}
 	}
+}
+
+// saveMap writes m to the map file, unless that has it. It reports whether it wrote.
+func (p *Placement) saveMap(m *shard.Map) (bool, error) {
+	if m == nil || p.saved != nil && p.saved.Version == m.Version && p.saved.ClusterID == m.ClusterID {
+		return false, nil
+	}
+	if err := p.file.save(m); err != nil {
+		return false, err
+	}
+	p.saved = m
+	return true, nil
 }
