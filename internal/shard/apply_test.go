@@ -62,6 +62,13 @@ func TestApplyRefuses(t *testing.T) {
 		{"rehome: too many replicas", m, 1, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Replicas: shard.MaxReplicas + 1}}}}, shard.ErrInvalid},
 		{"drain: nobody", m, 1, shard.Drain{}, shard.ErrInvalid},
 		{"drain: nameless", m, 1, shard.Drain{Nodes: []shard.NodeID{""}}, shard.ErrInvalid},
+		{"configure: no replicas", m, 1, shard.Configure{Ranges: s.Ranges}, shard.ErrInvalid},
+		{"configure: too many replicas", m, 1, shard.Configure{Replicas: shard.MaxReplicas + 1, Ranges: s.Ranges}, shard.ErrInvalid},
+		{"configure: nothing served", m, 1, shard.Configure{Replicas: 1}, shard.ErrInvalid},
+		{"configure: overlapping ranges", m, 1, shard.Configure{Replicas: 1, Ranges: []kv.Range{kv.Prefix("a"), kv.Prefix("ab")}}, shard.ErrInvalid},
+		{"configure: ranges out of order", m, 1, shard.Configure{Replicas: 1, Ranges: []kv.Range{kv.Prefix("c"), kv.Prefix("a")}}, shard.ErrInvalid},
+		{"configure: empty range", m, 1, shard.Configure{Replicas: 1, Ranges: []kv.Range{{Start: "b", End: "a"}}}, shard.ErrInvalid},
+		{"configure: too many ranges", m, 1, shard.Configure{Replicas: 1, Ranges: singles(shard.MaxRanges + 1)}, shard.ErrInvalid},
 		{"split: out of order", m, 1, shard.Split{Shard: 1, At: []string{"b", "a"}}, shard.ErrInvalid},
 	} {
 		got, err := shard.Apply(c.on, shard.Command{IfVersion: c.ifv, Change: c.change})

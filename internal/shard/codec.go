@@ -17,15 +17,16 @@ import (
 // miss. What is written has the lowest level that says it all, so that nodes of
 // different versions go on together while nothing new is said. It is the first
 // byte of every encoding; 0 is never used.
-const Level = LevelWatches
+const Level = LevelSettings
 
 // Feature levels. LevelHomes is what merges and drains need, LevelWatches what
 // changes for load need.
 const (
-	levelFirst   = 1
-	levelLineage = 2 // maps with an origin, and Renew
-	LevelHomes   = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
-	LevelWatches = 4 // homes that say whether a cut parts watches; a Split with Watches
+	levelFirst    = 1
+	levelLineage  = 2 // maps with an origin, and Renew
+	LevelHomes    = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
+	LevelWatches  = 4 // homes that say whether a cut parts watches; a Split with Watches
+	LevelSettings = 5 // Configure
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -84,15 +85,16 @@ type wireOrigin struct {
 }
 
 type wireCommand struct {
-	RequestID string      `json:"request_id"`
-	IfVersion uint64      `json:"if_version"`
-	Found     *wireFound  `json:"found,omitempty"`
-	Assign    *wireAssign `json:"assign,omitempty"`
-	Split     *wireSplit  `json:"split,omitempty"`
-	Merge     *wireMerge  `json:"merge,omitempty"`
-	Rehome    *wireRehome `json:"rehome,omitempty"`
-	Drain     *wireDrain  `json:"drain,omitempty"`
-	Renew     *wireRenew  `json:"renew,omitempty"`
+	RequestID string         `json:"request_id"`
+	IfVersion uint64         `json:"if_version"`
+	Found     *wireFound     `json:"found,omitempty"`
+	Assign    *wireAssign    `json:"assign,omitempty"`
+	Split     *wireSplit     `json:"split,omitempty"`
+	Merge     *wireMerge     `json:"merge,omitempty"`
+	Rehome    *wireRehome    `json:"rehome,omitempty"`
+	Drain     *wireDrain     `json:"drain,omitempty"`
+	Renew     *wireRenew     `json:"renew,omitempty"`
+	Configure *wireConfigure `json:"configure,omitempty"`
 }
 
 type wireFound struct {
@@ -142,6 +144,11 @@ type wireRenew struct {
 	Lineage       uint64     `json:"lineage"`
 	EtcdClusterID uint64     `json:"etcd_cluster_id"`
 	Origin        wireOrigin `json:"origin"`
+}
+
+type wireConfigure struct {
+	Replicas int         `json:"replicas"`
+	Ranges   []wireRange `json:"ranges"`
 }
 
 // EncodeMap returns the map in its stable form: what the map file, raft's
@@ -260,6 +267,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 	case Renew:
 		level = levelLineage
 		w.Renew = &wireRenew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: wireOrigin(x.Origin)}
+	case Configure:
+		level = LevelSettings
+		w.Configure = &wireConfigure{Replicas: x.Replicas, Ranges: toWireRanges(x.Ranges)}
 	default:
 		return nil, fmt.Errorf("encode command: %w: change %T", ErrMalformed, c.Change)
 	}
@@ -314,6 +324,10 @@ func DecodeCommand(b []byte) (Command, error) {
 		n++
 		c.Change = Renew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: Origin(x.Origin)}
 	}
+	if x := w.Configure; x != nil {
+		n++
+		c.Change = Configure{Replicas: x.Replicas, Ranges: fromWireRanges(x.Ranges)}
+	}
 	if n != 1 {
 		return Command{}, fmt.Errorf("decode command: %w: %d changes", ErrMalformed, n)
 	}
@@ -350,20 +364,28 @@ func toWireRange(r kv.Range) wireRange { return wireRange{Start: []byte(r.Start)
 
 func fromWireRange(w wireRange) kv.Range { return kv.Range{Start: string(w.Start), End: string(w.End)} }
 
-func toWireSpec(s Spec) wireSpec {
-	w := wireSpec{Shards: s.Shards, Replicas: s.Replicas}
-	for _, r := range s.Ranges {
-		w.Ranges = append(w.Ranges, toWireRange(r))
+func toWireRanges(ranges []kv.Range) []wireRange {
+	var out []wireRange
+	for _, r := range ranges {
+		out = append(out, toWireRange(r))
 	}
-	return w
+	return out
+}
+
+func fromWireRanges(ranges []wireRange) []kv.Range {
+	var out []kv.Range
+	for _, r := range ranges {
+		out = append(out, fromWireRange(r))
+	}
+	return out
+}
+
+func toWireSpec(s Spec) wireSpec {
+	return wireSpec{Ranges: toWireRanges(s.Ranges), Shards: s.Shards, Replicas: s.Replicas}
 }
 
 func fromWireSpec(w wireSpec) Spec {
-	s := Spec{Shards: w.Shards, Replicas: w.Replicas}
-	for _, r := range w.Ranges {
-		s.Ranges = append(s.Ranges, fromWireRange(r))
-	}
-	return s
+	return Spec{Ranges: fromWireRanges(w.Ranges), Shards: w.Shards, Replicas: w.Replicas}
 }
 
 func toBytes(ss []string) [][]byte {

@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/shardwatch/shardwatch/internal/kv"
+
 // Command is one change of the shard map, as the voters agree on it.
 //
 // It is compare-and-swap on the map's version, and it carries the name of the
@@ -16,7 +18,7 @@ type Command struct {
 }
 
 // Change is what a command does: [Found], [Assign], [Split], [Merge], [Rehome],
-// [Drain] or [Renew].
+// [Drain], [Renew] or [Configure].
 //
 // A change holds decisions, never the input of one. The planner may differ
 // between versions of the software, and what the voters replay must not.
@@ -110,4 +112,16 @@ type Renew struct {
 	// EtcdClusterID is the etcd cluster that is served from now on.
 	EtcdClusterID uint64
 	Origin        Origin
+}
+
+// Configure changes the settings of the cluster: how many replicas each shard has,
+// and which keys are served. A shard that lies in a served range as a whole stays as
+// it is. One that does so in part is cut: each part is a new shard with a new ID, on
+// the same replicas, where the old one belonged. Keys that no shard had yet become
+// new shards without replicas, one for each gap. All other shards end.
+type Configure struct {
+	// Replicas is Spec.Replicas from now on.
+	Replicas int
+	// Ranges are Spec.Ranges from now on.
+	Ranges []kv.Range
 }

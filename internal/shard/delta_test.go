@@ -17,7 +17,14 @@ func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
 	s := &m.Shards[i]
 	nodes := []shard.NodeID{"a", "b", "c", "d"}
 	r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	switch r.IntN(5) {
+	switch r.IntN(6) {
+	case 5:
+		from := string(rune('a' + r.IntN(13)))
+		ranges := []kv.Range{{Start: from, End: from + "m"}, {Start: string(rune('n' + r.IntN(12)))}}
+		if r.IntN(2) == 0 {
+			ranges = []kv.Range{{}}
+		}
+		return shard.Configure{Replicas: 1 + r.IntN(4), Ranges: ranges}
 	case 0:
 		return shard.Split{Shard: s.ID, At: []string{s.Range.Start + string(rune('a'+r.IntN(26)))}, Stay: r.IntN(2) == 0}
 	case 1:

@@ -64,6 +64,7 @@ func TestGoldenEncodings(t *testing.T) {
 		"level3-undrain":       shard.Drain{Nodes: []shard.NodeID{"a"}, Undo: true},
 		"level4-split-watches": shard.Split{Shard: 1, At: []string{"k"}, Stay: true, Watches: 9},
 		"level4-rehome":        shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Whole: 9}}}},
+		"level5-configure":     shard.Configure{Replicas: 3, Ranges: []kv.Range{{Start: "/\xff", End: "m"}, {Start: "n"}}},
 	} {
 		command := shard.Command{RequestID: "request", IfVersion: 3, Change: c}
 		b, err := shard.EncodeCommand(command)

@@ -88,7 +88,8 @@ func (s *Shard) Owner() NodeID {
 	return s.Replicas[0]
 }
 
-// Spec is what the operator asked for when the cluster was founded.
+// Spec is what the operator asks for: when the cluster is founded, and with
+// [Configure] later.
 type Spec struct {
 	// Ranges are the parts of the key space that are served, ordered and
 	// disjoint.
