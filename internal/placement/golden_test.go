@@ -7,32 +7,38 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // A raft snapshot that an earlier version wrote is read as it meant it, and the same
-// is written today. The golden file is never changed: another form needs another
-// level. UPDATE=1 writes it when it is missing.
+// is written today. A golden file is never changed: another form needs another level,
+// of the snapshot or of the map inside. UPDATE=1 writes files that are missing.
 func TestGoldenSnapshot(t *testing.T) {
-	m, entries := testMap(t, "a", "b"), []entry{{RequestID: "one", Version: 1}, {RequestID: "two", Version: 2}}
-	var b bytes.Buffer
-	if err := (&fsmSnapshot{m: m, entries: entries}).write(&b); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join("testdata", "golden", "level1-snapshot.json")
-	want, err := os.ReadFile(path)
-	if os.IsNotExist(err) && os.Getenv("UPDATE") != "" {
-		want = append(slices.Clone(b.Bytes()[1:]), '\n')
-		err = os.WriteFile(path, want, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = bytes.TrimSuffix(want, []byte("\n"))
-	if b.Bytes()[0] != 1 || !bytes.Equal(b.Bytes()[1:], want) {
-		t.Errorf("a snapshot of level %d is written as\n%s\nnot as\n%s", b.Bytes()[0], b.Bytes()[1:], want)
-	}
-	back, read, err := readSnapshot(bytes.NewReader(append([]byte{1}, want...)))
-	if err != nil || !reflect.DeepEqual(back, m) || !slices.Equal(read, entries) {
-		t.Errorf("it is read as %+v, %v, %v", back, read, err)
+	final := testMap(t, "a", "b")
+	final.Finalized = shard.LevelSettings
+	for name, m := range map[string]*shard.Map{"level1-snapshot": testMap(t, "a", "b"), "level1-snapshot-of-map5": final} {
+		entries := []entry{{RequestID: "one", Version: 1}, {RequestID: "two", Version: 2}}
+		var b bytes.Buffer
+		if err := (&fsmSnapshot{m: m, entries: entries}).write(&b); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", "golden", name+".json")
+		want, err := os.ReadFile(path)
+		if os.IsNotExist(err) && os.Getenv("UPDATE") != "" {
+			want = append(slices.Clone(b.Bytes()[1:]), '\n')
+			err = os.WriteFile(path, want, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = bytes.TrimSuffix(want, []byte("\n"))
+		if b.Bytes()[0] != 1 || !bytes.Equal(b.Bytes()[1:], want) {
+			t.Errorf("%s of level %d is written as\n%s\nnot as\n%s", name, b.Bytes()[0], b.Bytes()[1:], want)
+		}
+		back, read, err := readSnapshot(bytes.NewReader(append([]byte{1}, want...)))
+		if err != nil || !reflect.DeepEqual(back, m) || !slices.Equal(read, entries) {
+			t.Errorf("%s is read as %+v, %v, %v", name, back, read, err)
+		}
 	}
 }

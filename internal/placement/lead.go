@@ -169,7 +169,11 @@ func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, e
 	if id == "" {
 		id = toldCluster(members, r.GetConfiguration().Configuration().Servers)
 	}
-	f, err := shard.Place(shard.Found{ClusterID: id, EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}, here)
+	f := shard.Found{ClusterID: id, EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}
+	if level := shard.Common(members); level >= shard.LevelSettings {
+		f.Finalized = level
+	}
+	f, err = shard.Place(f, here)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -230,7 +234,7 @@ func (p *Placement) lay(ctx context.Context, r *raft.Raft, ifVersion uint64, c s
 	if err != nil {
 		return err
 	}
-	_, err = p.commit(ctx, r, b)
+	_, err = p.commit(ctx, r, c, b)
 	return err
 }
 

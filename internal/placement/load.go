@@ -79,7 +79,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 	var t Trend
 	for pause(ctx, reportEvery, true) {
 		m := p.Map()
-		if m == nil || shard.Understood(shard.LevelWatches, p.ourMembers()) != nil {
+		if m == nil || shard.Allows(m, nil, shard.LevelWatches, p.ourMembers()) != nil {
 			continue
 		}
 		var a Action

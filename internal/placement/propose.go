@@ -90,7 +90,8 @@ func (p *Placement) askInTurn(leader shard.NodeID) []shard.NodeID {
 // ApplyEncoded makes a change that another node forwarded, when this node
 // leads; else it fails with a NotLeaderError. The same command may come again.
 func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, error) {
-	if _, err := shard.DecodeCommand(command); err != nil {
+	c, err := shard.DecodeCommand(command)
+	if err != nil {
 		return 0, err // it must never reach the log
 	}
 	r := p.current()
@@ -98,27 +99,17 @@ func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, e
 		leader, _ := p.Leader()
 		return 0, &NotLeaderError{Leader: leader}
 	}
-	return p.commit(ctx, r, command)
+	return p.commit(ctx, r, c.Change, command)
 }
 
-// understood fails with a [shard.OldMembersError] when a member could not apply
-// the command, or read the map that it makes. Whatever the map says already they
-// all understand.
-func (p *Placement) understood(command []byte) error {
-	level := shard.CommandLevel(command)
-	if m := p.Map(); m != nil && m.Level() >= level {
-		return nil
-	}
-	return shard.Understood(level, p.ourMembers())
-}
-
-// commit applies a command through raft, once.
-func (p *Placement) commit(ctx context.Context, r *raft.Raft, b []byte) (uint64, error) {
-	if err := p.understood(b); err != nil {
+// commit applies an encoded command through raft, once.
+func (p *Placement) commit(ctx context.Context, r *raft.Raft, change shard.Change, b []byte) (uint64, error) {
+	err := shard.Allows(p.Map(), change, shard.CommandLevel(b), p.ourMembers())
+	if err != nil {
 		return 0, err
 	}
 	f := r.Apply(b, p.cfg.BarrierTimeout)
-	err := p.await(ctx, f)
+	err = p.await(ctx, f)
 	switch {
 	case err == nil:
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrRaftShutdown):

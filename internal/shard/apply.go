@@ -41,7 +41,7 @@ func Apply(m *Map, c Command) (*Map, error) {
 }
 
 func (f Found) apply(*Map) (*Map, error) {
-	m := &Map{ClusterID: f.ClusterID, EtcdClusterID: f.EtcdClusterID, Lineage: 1, NextID: 1, Spec: f.Spec}
+	m := &Map{ClusterID: f.ClusterID, EtcdClusterID: f.EtcdClusterID, Lineage: 1, NextID: 1, Spec: f.Spec, Finalized: f.Finalized}
 	cuts := f.Cuts
 	for _, r := range f.Spec.Ranges {
 		n := 0
@@ -198,6 +198,15 @@ func (c Drain) apply(m *Map) (*Map, error) {
 	if len(next.Drained) == 0 {
 		next.Drained = nil
 	}
+	return next, nil
+}
+
+func (c Finalize) apply(m *Map) (*Map, error) {
+	if c.Level <= m.Finalized {
+		return nil, fmt.Errorf("%w: feature level %d cannot be finalized, level %d is", ErrInvalid, c.Level, m.Finalized)
+	}
+	next := m.next()
+	next.Finalized = c.Level
 	return next, nil
 }
 

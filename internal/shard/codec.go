@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -20,13 +19,14 @@ import (
 const Level = LevelSettings
 
 // Feature levels. LevelHomes is what merges and drains need, LevelWatches what
-// changes for load need.
+// changes for load need. From LevelSettings on, a level is used once it is finalized:
+// see [Map.FinalLevel].
 const (
 	levelFirst    = 1
 	levelLineage  = 2 // maps with an origin, and Renew
 	LevelHomes    = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
 	LevelWatches  = 4 // homes that say whether a cut parts watches; a Split with Watches
-	LevelSettings = 5 // Configure
+	LevelSettings = 5 // Configure; maps with a finalized level, Finalize, and placement by the weights of nodes
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -73,6 +73,7 @@ type wireMap struct {
 	Spec          wireSpec    `json:"spec"`
 	Shards        []wireShard `json:"shards"`
 	Drained       []NodeID    `json:"drained,omitempty"`
+	Finalized     int         `json:"finalized,omitempty"`
 }
 
 type wireOrigin struct {
@@ -95,6 +96,7 @@ type wireCommand struct {
 	Drain     *wireDrain     `json:"drain,omitempty"`
 	Renew     *wireRenew     `json:"renew,omitempty"`
 	Configure *wireConfigure `json:"configure,omitempty"`
+	Finalize  *wireFinalize  `json:"finalize,omitempty"`
 }
 
 type wireFound struct {
@@ -103,6 +105,7 @@ type wireFound struct {
 	Spec          wireSpec   `json:"spec"`
 	Cuts          [][]byte   `json:"cuts,omitempty"`
 	Replicas      [][]NodeID `json:"replicas,omitempty"`
+	Finalized     int        `json:"finalized,omitempty"`
 }
 
 type wireAssign struct {
@@ -151,6 +154,10 @@ type wireConfigure struct {
 	Ranges   []wireRange `json:"ranges"`
 }
 
+type wireFinalize struct {
+	Level int `json:"level"`
+}
+
 // EncodeMap returns the map in its stable form: what the map file, raft's
 // snapshots and the peers' streams hold. Equal maps give equal bytes.
 func EncodeMap(m *Map) ([]byte, error) {
@@ -161,7 +168,7 @@ func toWireMap(m *Map) wireMap {
 	w := wireMap{
 		ClusterID: m.ClusterID, EtcdClusterID: m.EtcdClusterID, Lineage: m.Lineage,
 		Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
-		Drained: m.Drained,
+		Drained: m.Drained, Finalized: m.Finalized,
 	}
 	for i := range m.Shards {
 		s := &m.Shards[i]
@@ -172,29 +179,6 @@ func toWireMap(m *Map) wireMap {
 		w.Origin = &origin
 	}
 	return w
-}
-
-// Level returns the lowest feature level that says all of the map: what a node
-// must understand to have it.
-func (m *Map) Level() int {
-	switch {
-	case slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.Home.marked() }):
-		return LevelWatches
-	case len(m.Drained) > 0 || slices.ContainsFunc(m.Shards, func(s Shard) bool { return !s.Home.IsZero() }):
-		return LevelHomes
-	case m.Origin != nil:
-		return levelLineage
-	}
-	return levelFirst
-}
-
-// CommandLevel returns the feature level that an encoded command has, which is
-// what a node must understand to apply it; 0: none.
-func CommandLevel(command []byte) int {
-	if len(command) == 0 {
-		return 0
-	}
-	return int(command[0])
 }
 
 // DecodeMap reads what EncodeMap wrote, and validates it. It fails with
@@ -214,7 +198,7 @@ func DecodeMap(b []byte) (*Map, error) {
 func fromWireMap(w wireMap) *Map {
 	m := &Map{
 		ClusterID: w.ClusterID, EtcdClusterID: w.EtcdClusterID, Lineage: w.Lineage,
-		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained,
+		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained, Finalized: w.Finalized,
 	}
 	for _, s := range w.Shards {
 		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas, Home: Home(s.Home)})
@@ -234,8 +218,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 	case Found:
 		w.Found = &wireFound{
 			ClusterID: x.ClusterID, EtcdClusterID: x.EtcdClusterID, Spec: toWireSpec(x.Spec),
-			Cuts: toBytes(x.Cuts), Replicas: x.Replicas,
+			Cuts: toBytes(x.Cuts), Replicas: x.Replicas, Finalized: x.Finalized,
 		}
+		level = byte(max(levelFirst, x.Finalized)) //nolint:gosec // few
 	case Assign:
 		w.Assign = &wireAssign{}
 		for _, m := range x.Moves {
@@ -270,6 +255,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 	case Configure:
 		level = LevelSettings
 		w.Configure = &wireConfigure{Replicas: x.Replicas, Ranges: toWireRanges(x.Ranges)}
+	case Finalize:
+		level = byte(max(LevelSettings, x.Level)) //nolint:gosec // few
+		w.Finalize = new(wireFinalize(x))
 	default:
 		return nil, fmt.Errorf("encode command: %w: change %T", ErrMalformed, c.Change)
 	}
@@ -289,7 +277,7 @@ func DecodeCommand(b []byte) (Command, error) {
 		n++
 		c.Change = Found{
 			ClusterID: x.ClusterID, EtcdClusterID: x.EtcdClusterID, Spec: fromWireSpec(x.Spec),
-			Cuts: toStrings(x.Cuts), Replicas: x.Replicas,
+			Cuts: toStrings(x.Cuts), Replicas: x.Replicas, Finalized: x.Finalized,
 		}
 	}
 	if w.Assign != nil {
@@ -327,6 +315,10 @@ func DecodeCommand(b []byte) (Command, error) {
 	if x := w.Configure; x != nil {
 		n++
 		c.Change = Configure{Replicas: x.Replicas, Ranges: fromWireRanges(x.Ranges)}
+	}
+	if w.Finalize != nil {
+		n++
+		c.Change = Finalize(*w.Finalize)
 	}
 	if n != 1 {
 		return Command{}, fmt.Errorf("decode command: %w: %d changes", ErrMalformed, n)

@@ -18,7 +18,7 @@ type Command struct {
 }
 
 // Change is what a command does: [Found], [Assign], [Split], [Merge], [Rehome],
-// [Drain], [Renew] or [Configure].
+// [Drain], [Renew], [Configure] or [Finalize].
 //
 // A change holds decisions, never the input of one. The planner may differ
 // between versions of the software, and what the voters replay must not.
@@ -40,6 +40,9 @@ type Found struct {
 	// Replicas are those of the shards, in key order; or empty: nobody has
 	// any shard yet.
 	Replicas [][]NodeID
+	// Finalized is the feature level that all founders have; 0 when it is below
+	// LevelSettings.
+	Finalized int
 }
 
 // Assign gives shards new replicas, several at once.
@@ -124,4 +127,11 @@ type Configure struct {
 	Replicas int
 	// Ranges are Spec.Ranges from now on.
 	Ranges []kv.Range
+}
+
+// Finalize makes a feature level the cluster's own: nodes whose software does not
+// know it cannot come back.
+type Finalize struct {
+	// Level is above the level that is finalized.
+	Level int
 }

@@ -17,7 +17,7 @@ func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
 	s := &m.Shards[i]
 	nodes := []shard.NodeID{"a", "b", "c", "d"}
 	r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	switch r.IntN(6) {
+	switch r.IntN(7) {
 	case 5:
 		from := string(rune('a' + r.IntN(13)))
 		ranges := []kv.Range{{Start: from, End: from + "m"}, {Start: string(rune('n' + r.IntN(12)))}}
@@ -34,6 +34,8 @@ func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
 			return shard.Merge{Shards: []shard.ID{s.ID, m.Shards[i+1].ID}, Replicas: s.Replicas}
 		}
 		return shard.Drain{Nodes: nodes[:1], Undo: len(m.Drained) > 0}
+	case 3:
+		return shard.Finalize{Level: shard.Level} // once
 	default:
 		moves := []shard.Move{{Shard: s.ID, Replicas: nodes[:1+r.IntN(3)]}}
 		if o := m.Shards[r.IntN(len(m.Shards))]; o.ID != s.ID {

@@ -3,7 +3,6 @@ package shard
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // ErrRefused is wrapped by every error of [Apply] that is an answer: the
@@ -47,42 +46,6 @@ func (e *LineageError) Error() string {
 
 // Unwrap returns ErrRefused.
 func (e *LineageError) Unwrap() error { return ErrRefused }
-
-// OldMembersError says that a command needs a feature level that not every member
-// has. It wraps [ErrRefused].
-type OldMembersError struct {
-	Level int
-	// Members are those that are too old, in the order of their names.
-	Members []NodeID
-}
-
-func (e *OldMembersError) Error() string {
-	return fmt.Sprintf("%v: it needs feature level %d, and members %v run older software: upgrade them first", ErrRefused, e.Level, e.Members)
-}
-
-// Unwrap returns ErrRefused.
-func (e *OldMembersError) Unwrap() error { return ErrRefused }
-
-// Understood returns an [OldMembersError] when not all members have the feature
-// level. Those that have left do not count: what they were does not say what they
-// will be.
-func Understood(level int, members []Member) error {
-	var old []NodeID
-	for _, m := range members {
-		has := m.Level
-		if has == 0 {
-			has = levelLineage // the last that was not told
-		}
-		if m.State != Left && has < level {
-			old = append(old, m.Name)
-		}
-	}
-	if len(old) == 0 {
-		return nil
-	}
-	slices.Sort(old)
-	return &OldMembersError{Level: level, Members: old}
-}
 
 // Errors of decoding.
 var (

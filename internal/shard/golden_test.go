@@ -42,6 +42,7 @@ func TestGoldenEncodings(t *testing.T) {
 			m.Shards[1].Home = shard.Home{Seat: 1, Pins: []shard.NodeID{"b"}, Replicas: 3}
 		}),
 		"level4-map-parting": edit(func(m *shard.Map) { m.Shards[0].Home.Parting, m.Shards[1].Home.Whole = 5, 6 }),
+		"level5-map-final":   edit(func(m *shard.Map) { m.Finalized = 5 }),
 	} {
 		b, err := shard.EncodeMap(m)
 		if err != nil {
@@ -65,6 +66,10 @@ func TestGoldenEncodings(t *testing.T) {
 		"level4-split-watches": shard.Split{Shard: 1, At: []string{"k"}, Stay: true, Watches: 9},
 		"level4-rehome":        shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Whole: 9}}}},
 		"level5-configure":     shard.Configure{Replicas: 3, Ranges: []kv.Range{{Start: "/\xff", End: "m"}, {Start: "n"}}},
+		"level5-found": shard.Found{
+			ClusterID: "c", EtcdClusterID: 1, Spec: base.Spec, Cuts: []string{"m\xfe"}, Replicas: [][]shard.NodeID{{"a"}, {"b"}}, Finalized: 5,
+		},
+		"level5-finalize": shard.Finalize{Level: 5},
 	} {
 		command := shard.Command{RequestID: "request", IfVersion: 3, Change: c}
 		b, err := shard.EncodeCommand(command)

@@ -125,6 +125,9 @@ type Map struct {
 	// otherwise, in the order of their names: whether they run or not, and over
 	// restarts. A node that shuts down drains by gossip (Member.Draining).
 	Drained []NodeID
+	// Finalized is the feature level that an operator has finalized, or the founders'
+	// own; 0: from before LevelSettings. It only grows. See [Map.FinalLevel].
+	Finalized int
 }
 
 // IsDrained reports whether the node is one of Drained.

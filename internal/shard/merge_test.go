@@ -152,20 +152,3 @@ func TestPlanHomes(t *testing.T) {
 		t.Errorf("back: %v, %v", back.Shards[0].Replicas, back.Drained)
 	}
 }
-
-func TestUnderstood(t *testing.T) {
-	members := []shard.Member{
-		{Name: "c", Level: shard.Level, State: shard.Alive},
-		{Name: "b", State: shard.Dead},
-		{Name: "a", Level: 2, State: shard.Suspect},
-		{Name: "d", Level: 1, State: shard.Left},
-	}
-	if err := shard.Understood(2, members); err != nil {
-		t.Errorf("what was there before levels were told: %v", err)
-	}
-	err := shard.Understood(3, members)
-	old := new(shard.OldMembersError)
-	if !errors.As(err, &old) || !slices.Equal(old.Members, []shard.NodeID{"a", "b"}) || !errors.Is(err, shard.ErrRefused) {
-		t.Errorf("%v", err)
-	}
-}

@@ -46,6 +46,9 @@ func (m *Map) Validate() error {
 	if m.Version == 0 {
 		errs = append(errs, errors.New("map: version 0"))
 	}
+	if m.Finalized != 0 && (m.Finalized < LevelSettings || m.Finalized > Level) {
+		errs = append(errs, fmt.Errorf("map: finalized feature level %d is not in [%d, %d]", m.Finalized, LevelSettings, Level))
+	}
 	seen := make(map[ID]bool, len(m.Shards))
 	for i := range m.Shards {
 		s := &m.Shards[i]
