@@ -22,7 +22,8 @@ type Client struct {
 	endpoints []endpoint
 	conns     []*grpc.ClientConn
 
-	roster *roster
+	roster  *roster
+	inquiry *inquiry
 
 	watch etcdserverpb.WatchClient
 	lists etcdserverpb.KVClient
@@ -62,10 +63,11 @@ func New(cfg Config) (*Client, error) {
 		permits: NewLocalPermits(cfg.MaxConcurrentLists), historian: make(chan struct{}, 1),
 		situation: situation{log: cfg.Logger},
 	}
-	c.roster = newRoster(endpoints, c.readTimeout()*9/10)
+	c.inquiry = newInquiry(c.inquire)
+	c.roster = newRoster(endpoints, c.readTimeout()/2, c.inquiry.start)
 	for i, maxBytes := range []int{cfg.MaxResponseBytes, maxAnswer, maxAnswer, maxAnswer} {
 		var more []grpc.DialOption
-		if i == clockConn {
+		if i == clockConn && len(endpoints) > 1 {
 			more = append(more, grpc.WithUnaryInterceptor(c.roster.time))
 		}
 		conn, err := dial(&cfg, endpoints, c.roster, maxBytes, more...)
@@ -111,6 +113,7 @@ func (c *Client) Close() error {
 	for _, conn := range c.conns {
 		_ = conn.Close() // its only error: it is closed already
 	}
+	c.inquiry.close()
 	return nil
 }
 

@@ -80,5 +80,5 @@ func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...
 // dialOne returns a connection to one endpoint.
 func dialOne(cfg *Config, e endpoint) (*grpc.ClientConn, error) {
 	only := []endpoint{e}
-	return dial(cfg, only, newRoster(only, 0), maxAnswer)
+	return dial(cfg, only, newRoster(only, 0, nil), maxAnswer)
 }

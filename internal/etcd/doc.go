@@ -20,5 +20,6 @@
 // that a dead one costs at most one attempt and no call waits for a dial.
 //
 // A Client may be used from any number of goroutines. It starts none but those
-// of gRPC's connections; a Follow has one, which ends before the Follow does.
+// of gRPC's connections and, when a member may hang, one that asks all members,
+// which ends before Close returns; a Follow has one, which ends before the Follow does.
 package etcd

@@ -33,14 +33,15 @@ type watch struct {
 	began  time.Time
 
 	announced chan kv.Revision // etcd's revision when the watch was created, once
-	remote    net.Addr         // who announced it, set before; nil: not known
+	remote    net.Addr         // the member that has the stream; nil: not known
 	progress  atomic.Int64     // the assembly's done, for the asker
 	// receiving is when the current wait for a response began, as the time
 	// since began; 0 while the consumer is busy with the last one.
 	receiving atomic.Int64
 }
 
-// createPatience is how long one member of several has to announce a watch.
+// createPatience is how long one member of several that does not hang has to announce a
+// watch.
 const createPatience = 3 * time.Second
 
 // fragmentPatience is by how much longer a watch in fragments may be silent:
@@ -70,6 +71,9 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 	c.count.watchesOpen.Add(1)
 	defer c.count.watchesOpen.Add(-1)
 	w := &watch{c: c, lineage: req.Lineage, adopted: adopted, from: p.from, stream: stream, began: time.Now(), announced: make(chan kv.Revision, 1), limit: c.cfg.SilenceLimit}
+	if at, ok := peer.FromContext(stream.Context()); ok {
+		w.remote = at.Addr
+	}
 	if p.fragment {
 		w.limit *= fragmentPatience
 	}
@@ -131,9 +135,6 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 			if err := w.c.admit(w.stream.Context(), w.lineage); err != nil {
 				return err
 			}
-			if at, ok := peer.FromContext(w.stream.Context()); ok {
-				w.remote = at.Addr
-			}
 			w.announced <- r.revision
 		}
 		if a.announced && !was && w.c.farBehind(p, r.revision) {
@@ -182,12 +183,13 @@ func (w *watch) receive(p *position, emit func(kv.Update) bool) error {
 func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-chan kv.Revision) {
 	cfg := &w.c.cfg
 	d := demand{coalesce: cfg.ProgressCoalesce, every: cfg.ProgressEvery, idle: cfg.ProgressIdle, pause: cfg.ProgressCoalesce, since: w.began}
-	announced := false
+	announced, several := false, len(w.c.endpoints) > 1
 	limit := w.limit
-	if len(w.c.endpoints) > 1 {
+	if several {
 		limit = min(limit, createPatience)
 	}
-	var hung <-chan struct{}
+	roster := w.c.roster
+	hung, again := roster.hung(w.remote), (<-chan time.Time)(nil)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
@@ -216,6 +218,14 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 				return
 			}
 			wait = min(wait, limit-quiet)
+			switch {
+			case !several:
+			case quiet < roster.slow:
+				wait = min(wait, roster.slow-quiet)
+			default:
+				roster.inquire()
+				wait = min(wait, roster.slow)
+			}
 		}
 		timer.Reset(wait)
 		select {
@@ -223,16 +233,16 @@ func (w *watch) ask(ctx context.Context, cancel context.CancelCauseFunc, want <-
 			return
 		case <-timer.C:
 		case <-hung:
-			if w.waits(time.Now()) >= w.c.roster.slow/2 {
+			waits := w.waits(time.Now())
+			if !announced || waits >= roster.slow/2 {
 				cancel(fmt.Errorf("%w: %v does not answer", errSilent, w.remote))
 				return
 			}
-			hung = w.c.roster.hung(w.remote) // not to us: it has just brought something
+			hung, again = nil, time.After(roster.slow/2-waits) // it has just sent something
+		case <-again:
+			hung, again = roster.hung(w.remote), nil
 		case revision := <-w.announced:
 			announced, limit = true, w.limit
-			if w.remote != nil {
-				hung = w.c.roster.hung(w.remote)
-			}
 			d.asked = time.Now()
 			if revision >= w.from {
 				// There is something to catch up with. The answer tells that

@@ -1,0 +1,137 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+const (
+	// inquiryTimeout is how long a member has to answer an inquiry.
+	inquiryTimeout = 500 * time.Millisecond
+	// inquiryPause is the shortest time between two inquiries, longestInquiryPause the
+	// longest: an etcd that is slow as a whole must not be asked more for it.
+	inquiryPause        = time.Second
+	longestInquiryPause = 10 * time.Second
+)
+
+// inquiry asks every member of etcd, side by side, whether it hangs. A read or a watch
+// without an answer does not tell which member does: while etcd elects a leader, the
+// healthy ones do not answer either.
+type inquiry struct {
+	ask func(context.Context) // asks all members and notes which hang
+
+	ctx     context.Context //nolint:containedctx // of all inquiries; ends with close
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	next    time.Time      // before which there is none; guarded by mu
+	pause   time.Duration  // after the last one; guarded by mu
+	running bool           // guarded by mu
+	all     sync.WaitGroup // Add: guarded by mu, and not after cancel
+}
+
+func newInquiry(ask func(context.Context)) *inquiry {
+	i := &inquiry{ask: ask}
+	i.ctx, i.cancel = context.WithCancel(context.Background())
+	return i
+}
+
+// start begins an inquiry and returns at once. It does nothing while there is one, or
+// soon after one.
+func (i *inquiry) start() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if i.running || now.Before(i.next) || i.ctx.Err() != nil {
+		return
+	}
+	if i.pause = 2 * i.pause; now.Sub(i.next) > longestInquiryPause {
+		i.pause = 0
+	}
+	i.pause = min(max(i.pause, inquiryPause), longestInquiryPause)
+	i.running = true
+	i.all.Go(func() {
+		i.ask(i.ctx)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.running, i.next = false, time.Now().Add(i.pause)
+	})
+}
+
+// close ends the inquiry that goes on.
+func (i *inquiry) close() {
+	i.mu.Lock()
+	i.cancel()
+	i.mu.Unlock()
+	i.all.Wait()
+}
+
+// reaction is what a member does when it is asked.
+type reaction struct {
+	silent bool // it does not even answer from its own state
+	led    bool // it answers a read that etcd's leader must confirm
+}
+
+// hanging returns which members hang: those that are silent, if any. If none is, those
+// that do not reach the leader although others do.
+func hanging(members []reaction) []bool {
+	hangs, silent, led := make([]bool, len(members)), false, false
+	for i, m := range members {
+		hangs[i] = m.silent
+		silent, led = silent || m.silent, led || m.led
+	}
+	if silent || !led {
+		return hangs
+	}
+	for i, m := range members {
+		hangs[i] = !m.led
+	}
+	return hangs
+}
+
+// inquire asks all members, each by a connection of its own, and has those passed over
+// that hang.
+func (c *Client) inquire(ctx context.Context) {
+	members := make([]reaction, len(c.endpoints))
+	var all sync.WaitGroup
+	for i, e := range c.endpoints {
+		all.Go(func() { members[i] = c.react(ctx, e) })
+	}
+	all.Wait()
+	if ctx.Err() == nil {
+		for _, endpoint := range c.roster.judge(hanging(members)) {
+			c.cfg.Logger.Warn("etcd member does not answer: its watches and calls go to another member", "endpoint", endpoint, "for", hangFor)
+		}
+	}
+}
+
+// react asks one member for a read of its own state and for one that the leader
+// confirms. A member that refuses either, or the connection, is not silent.
+func (c *Client) react(ctx context.Context, e endpoint) (r reaction) {
+	conn, err := dialOne(&c.cfg, e)
+	if err != nil {
+		return reaction{}
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, inquiryTimeout)
+	defer cancel()
+	if token := c.login.current.Load(); token != nil { // a refusal is an answer, too
+		ctx = withToken(ctx, *token)
+	}
+	from := etcdserverpb.NewKVClient(conn)
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, err := from.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Serializable: true})
+		r.silent = wire.IsTimeout(err)
+	})
+	both.Go(func() {
+		_, err := c.readHeader(withLeader(ctx), from, 0)
+		r.led = err == nil || !wire.IsTimeout(err) && !isUnavailable(err)
+	})
+	both.Wait()
+	return r
+}
