@@ -7,8 +7,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
-// IsDeadly is isDeadly, for tests.
-func IsDeadly(txn []byte) bool { return isDeadly(txn) }
+// IsDeadly reports whether etcd would not survive an encoded transaction.
+func IsDeadly(txn []byte) bool {
+	s := scanTxn(txn)
+	return s.deadly && !s.malformed
+}
+
+// IsSplit reports whether an operation of an encoded transaction has several parts.
+func IsSplit(txn []byte) bool { return scanTxn(txn).split }
+
+// CountOperations returns how often the policy is asked about a transaction.
+func CountOperations(txn []byte) (n int) {
+	o := &operations{may: func(policy.Verb, kv.Range) error {
+		n++
+		return nil
+	}}
+	o.txn(txn)
+	return n
+}
 
 // Operations returns what an encoded transaction does, in its order, as the
 // policy is asked about it; false: it cannot be read.
@@ -18,5 +34,5 @@ func Operations(txn []byte) (did []string, ok bool) {
 		return nil
 	}}
 	o.txn(txn)
-	return did, !o.malformed
+	return did, !o.malformed && !o.split
 }

@@ -3,13 +3,13 @@ package etcdapi
 import (
 	"bytes"
 	"context"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -25,27 +25,35 @@ import (
 // with two lives in one revision; when that is compacted, etcd drops the second
 // one's value and keeps it in its index, and the next read of it is fatal
 // (mvcc/kvstore_txn.go, rangeKeys). So it is in 3.5.33 to 3.7.3, and we refuse
-// both as etcd means to.
+// both as etcd means to. An operation in several parts is refused, too; see txnScan.operation.
 func (d *Door) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
-		deadly := isDeadly(b.ReadOnlyData())
+		s := scanTxn(b.ReadOnlyData())
 		b.Free()
-		if deadly {
+		switch {
+		case s.split:
+			return nil, wire.Status(errSplit())
+		case s.deadly && !s.malformed:
 			return nil, rpctypes.ErrGRPCDuplicateKey
 		}
 		return d.pass(ctx, etcdserverpb.KV_Txn_FullMethodName, request)
 	})
 }
 
-// isDeadly reports whether an encoded TxnRequest is one that etcd does not
-// survive. It reads the encoding itself: decoded, a transaction of many small
-// operations takes forty times its size. What is no TxnRequest is not deadly:
-// etcd refuses it.
-func isDeadly(txn []byte) bool {
+// errSplit is for an operation with more than one request in its encoding.
+func errSplit() error {
+	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as an operation of its own"}
+}
+
+// scanTxn looks for what etcd does not survive in an encoded TxnRequest. It reads
+// the encoding itself: decoded, a transaction of many small operations takes forty
+// times its size. A request that is not a TxnRequest is left to etcd, which refuses
+// it.
+func scanTxn(txn []byte) txnScan {
 	var s txnScan
 	s.txn(txn, nil, 0)
-	return s.deadly && !s.malformed
+	return s
 }
 
 // Tags of the fields that are looked at: the number and the wire type. A test
@@ -61,12 +69,16 @@ const (
 
 // maxTxnDepth is more than etcd takes: messages within messages are 10,000 deep
 // at most, and each transaction within one is two of them.
-const maxTxnDepth = 10_000
+const maxTxnDepth = 5_000
 
 // txnScan is what was found in a transaction. Of the deletes with an open end
 // before an operation, what counts is the lowest of their keys; nil: none. (No
 // key is empty: etcd refuses that.)
-type txnScan struct{ deadly, malformed bool }
+type txnScan struct {
+	deadly    bool
+	malformed bool
+	split     bool // an operation has several parts
+}
 
 // txn looks at a TxnRequest behind deletes so far, and returns them with its
 // own: either branch may be taken.
@@ -88,19 +100,16 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 }
 
 // operation returns what a RequestOp is: the tag of the operation, and its
-// encoding. Of several operations in it the last one counts, and parts of the
-// same are merged: in proto, that is to join their encodings.
+// encoding. In proto an operation may come in several parts, which the receiver
+// joins. No client encodes it like that, and joining costs the size of the
+// operation on each level of nested transactions, so such an operation is only
+// noted as split.
 func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
-	joined := false
 	s.fields(b, func(tag uint64, value []byte) {
-		switch {
-		case tag != opRange && tag != opPut && tag != opDelete && tag != opTx:
-		case tag != kind:
-			kind, body, joined = tag, value, false
-		case !joined:
-			body, joined = slices.Concat(body, value), true
-		default:
-			body = append(body, value...)
+		switch tag {
+		case opRange, opPut, opDelete, opTx:
+			s.split = s.split || kind != 0
+			kind, body = tag, value
 		}
 	})
 	return kind, body

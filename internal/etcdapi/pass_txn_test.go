@@ -10,13 +10,16 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // ops are operations of a transaction, built in the order of its words.
@@ -192,7 +195,7 @@ func transactions(txn *etcdserverpb.TxnRequest) int {
 }
 
 // What the encoding says is what the decoded transaction says, however it is
-// encoded.
+// encoded, unless an operation has several parts.
 func FuzzDeadlyTransactions(f *testing.F) {
 	for _, all := range []map[string]ops{deadly(), deadlyOnceCompacted(), harmless()} {
 		for _, o := range all {
@@ -238,8 +241,15 @@ func FuzzDeadlyTransactions(f *testing.F) {
 			_, yes := kills(&r, choices, new([]string))
 			want = want || yes
 		}
-		if got := etcdapi.IsDeadly(b); got != want {
-			t.Errorf("%v: got %v, want %v", &r, got, want)
+		one, err := proto.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := etcdapi.IsDeadly(one); got != want || etcdapi.IsSplit(one) {
+			t.Errorf("%v: got %v, want %v; in parts: %v", &r, got, want, etcdapi.IsSplit(one))
+		}
+		if got := etcdapi.IsDeadly(b); got != want && !etcdapi.IsSplit(b) {
+			t.Errorf("%v, as it came: got %v, want %v", &r, got, want)
 		}
 	})
 }
@@ -249,31 +259,85 @@ func FuzzDeadlyTransactions(f *testing.F) {
 func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	many := bytes.Repeat([]byte{0x12, 0}, 1<<20) // empty operations
 	parts := append(protowire.AppendVarint([]byte{0x12}, 2<<20), bytes.Repeat([]byte{0x12, 2, 0x28, 1}, 1<<19)...)
-	for name, b := range map[string][]byte{"many": many, "parts": parts, "nested": nest(20_000)} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if etcdapi.IsDeadly(b) {
-			t.Errorf("%s: deadly", name)
-		}
-		runtime.ReadMemStats(&after)
-		if cost := after.TotalAlloc - before.TotalAlloc; cost > 8*uint64(len(b)) {
-			t.Errorf("%s: %d bytes for a transaction of %d", name, cost, len(b))
+	for name, b := range map[string][]byte{
+		"many": many, "parts": parts, "nested": nest(20_000, nil, nil), "nested in parts": nest(1000, split, bytes.Repeat([]byte{0x12, 0}, 1<<19)),
+	} {
+		for what, look := range map[string]func(){
+			"etcd's survival": func() {
+				if etcdapi.IsDeadly(b) {
+					t.Errorf("%s: deadly", name)
+				}
+			},
+			"the policy": func() { etcdapi.CountOperations(b) },
+		} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			look()
+			runtime.ReadMemStats(&after)
+			if cost := after.TotalAlloc - before.TotalAlloc; cost > 8*uint64(len(b)) {
+				t.Errorf("%s, for %s: %d bytes for a transaction of %d", name, what, cost, len(b))
+			}
 		}
 	}
 }
 
-// nest returns transactions within transactions.
-func nest(levels int) []byte {
-	var out []byte // from the inner end, reversed
-	for range levels {
-		for _, tag := range []byte{0x22, 0x12} { // within an operation, within the first branch
-			n := protowire.AppendVarint(nil, uint64(len(out)))
-			slices.Reverse(n)
-			out = append(append(out, n...), tag)
+// split is an empty transaction as part of an operation.
+var split = []byte{0x22, 0}
+
+// nest returns transactions within transactions, with inner in the innermost one.
+// Each operation begins with part.
+func nest(levels int, part, inner []byte) []byte {
+	out := slices.Clone(inner) // from the inner end, reversed
+	slices.Reverse(out)
+	prepend := func(b []byte) {
+		for _, c := range slices.Backward(b) {
+			out = append(out, c)
 		}
+	}
+	for range levels {
+		prepend(protowire.AppendVarint([]byte{0x22}, uint64(len(out)))) // within an operation
+		prepend(part)
+		prepend(protowire.AppendVarint([]byte{0x12}, uint64(len(out)))) // within the first branch
 	}
 	slices.Reverse(out)
 	return out
+}
+
+// Legal transactions within transactions come to what they come to at etcd, and too
+// many levels are refused as etcd does. An operation in several parts, which no client
+// encodes, is refused before it costs anything.
+func TestNestedTransactions(t *testing.T) {
+	e := etcdtest.Start(t)
+	direct, through := dialPlain(t, e.Endpoint()), startPass(t, e.Endpoint()).conn
+	do := func(conn *grpc.ClientConn, b []byte) (*etcdserverpb.TxnResponse, error) {
+		request, answer := &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}}, new(wire.Encoded)
+		if err := conn.Invoke(within(t), etcdserverpb.KV_Txn_FullMethodName, request, answer, grpc.ForceCodecV2(newCodec())); err != nil {
+			return nil, err
+		}
+		out := new(etcdserverpb.TxnResponse)
+		return out, newCodec().Unmarshal(answer.Buffers, out)
+	}
+	inner, err := proto.Marshal(&etcdserverpb.TxnRequest{Success: ops{}.get("none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, levels := range []int{0, 1, 2, 50, 126, 127, 128, 1000, 4998, 4999, 5000, 5001, 20_000} {
+		b := nest(levels, nil, inner)
+		r1, err1 := do(direct, b)
+		r2, err2 := do(through, b)
+		if want, got := outcome(r1, err1), outcome(r2, err2); want != got {
+			t.Errorf("%d levels\netcd:    %s\nthrough: %s", levels, want, got)
+		}
+		if (err1 == nil) != (levels < 128) {
+			t.Errorf("%d levels: etcd's limit is another one: %v", levels, err1)
+		}
+		if levels == 0 {
+			continue
+		}
+		if _, err := do(through, nest(levels, split, inner)); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%d levels in parts: %v", levels, err)
+		}
+	}
 }
 
 // The reason for refusing anything: an etcd that gets one of them is gone, and

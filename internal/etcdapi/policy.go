@@ -175,7 +175,10 @@ func weighed(ctx context.Context, c *access.Caller, request any, look func(*oper
 	b := e.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
 	look(o, b.ReadOnlyData())
-	if o.malformed {
+	switch {
+	case o.split:
+		return errSplit()
+	case o.malformed:
 		return errRequest
 	}
 	return o.err
