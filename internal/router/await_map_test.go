@@ -53,3 +53,23 @@ func TestAwaitMap(t *testing.T) {
 		}
 	})
 }
+
+// A stream is not held if the map is known, whether or not the router was told.
+func TestAwaitMapLooksAtTheMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := cachetest.NewNode("here", cachetest.New(), nil)
+		defer n.Stop()
+		r := router.New(router.Config{Shards: n, Self: "here"})
+		held := make(chan error)
+		go func() { held <- r.AwaitMap(t.Context()) }()
+		time.Sleep(time.Second)
+		n.Use(cachetest.Map(1, nil, "elsewhere"))
+		if err := <-held; err != nil {
+			t.Errorf("of a map that came meanwhile: %v", err)
+		}
+		began := time.Now()
+		if err := r.AwaitMap(t.Context()); err != nil || time.Since(began) != 0 {
+			t.Errorf("of a map that is known: %v, after %v", err, time.Since(began))
+		}
+	})
+}

@@ -6,6 +6,9 @@ func (r *Router) Waits() (revisions, watches, frontiers int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, list := range r.frontiers {
+		if len(list) == 0 {
+			frontiers++ // an empty list is held, too
+		}
 		for _, f := range list {
 			frontiers++
 			f.mu.Lock()

@@ -85,6 +85,10 @@ func TestWatchesOfTheSameShardsAreWokenTogether(t *testing.T) {
 	if held := r.HoldingBack(); len(held) > 0 {
 		t.Errorf("held back: %v", held)
 	}
+	opened[watches].Close()
+	if _, _, frontiers := r.Waits(); frontiers != 1 {
+		t.Errorf("%d frontiers when the only watch of one has left, want 1", frontiers)
+	}
 	for _, w := range opened {
 		w.Close()
 	}
@@ -119,6 +123,7 @@ func TestClosedWatchWaitsForNothing(t *testing.T) {
 			_, waiting, _ := r.Waits()
 			return waiting > 0
 		})
+		w.WakeAt(h.Now() + 10)
 		w.Close()
 		if revisions, waiting, frontiers := r.Waits(); revisions+waiting+frontiers != 0 {
 			t.Fatalf("%d wait for %d revisions at %d frontiers", waiting, revisions, frontiers)

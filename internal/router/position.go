@@ -29,7 +29,6 @@ func (w *Watch) Position() (cache.Position, bool) {
 			p.Since = earlier(p.Since, w.cursors[i].watcher.Received(taken))
 		}
 	}
-	p.Revision = min(p.Revision, p.Newest)
 	if p.Revision == p.Newest { // what a shard has ahead of the others is not late
 		p.Since = time.Time{}
 	}

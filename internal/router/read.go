@@ -113,8 +113,10 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 		}
 	}
 	switch {
-	case req.Revision > 0 && req.Exists:
 	case req.Revision > 0:
+		if req.Exists {
+			break
+		}
 		if err := r.notFuture(ctx, req.Revision, homes); err != nil {
 			return nil, err
 		}
@@ -155,7 +157,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 			}
 		case errors.Is(err, cache.ErrRetired):
 			return nil, fmt.Errorf("%w: %w", errReplaced, Soon(s, err))
-		case errors.As(err, new(*kv.CompactedError)) && req.Revision > 0 && !req.Local && len(s.Replicas) > 1:
+		case errors.As(err, new(*kv.CompactedError)) && !req.Local && len(s.Replicas) > 1:
 			p.home = nil // it came here lately: another node may have kept the state
 		default:
 			return nil, Soon(s, err)
@@ -259,12 +261,9 @@ func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) e
 	left := o.Limit
 	for i := range g.parts {
 		p := &g.parts[i]
-		rng := p.rng
-		if o.From != "" {
-			var some bool
-			if rng, some = rng.Intersect(kv.Range{Start: o.From}); !some {
-				continue
-			}
+		rng, some := p.rng.Intersect(kv.Range{Start: o.From})
+		if !some {
+			continue
 		}
 		count := func(chunk []*kv.KeyValue) error {
 			if o.Limit > 0 { // 0 stays 0: no limit for the next part either
@@ -309,14 +308,12 @@ func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*k
 		chunk = append(chunk, item)
 		size += len(item.Encoded())
 		n++
-		if limit > 0 && n == limit {
+		if n == limit {
 			return false
 		}
 		return size < o.ChunkBytes || flush()
 	})
-	if err == nil {
-		flush()
-	}
+	flush() // nothing is left after an error
 	return err
 }
 
@@ -405,18 +402,23 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 	for {
 		m, err := receive(stream)
 		switch {
-		case errors.Is(err, io.EOF):
-			return begun, nil
+		case errors.Is(err, io.EOF) && begun:
+			return true, nil
+		case errors.Is(err, io.EOF): // every answer has a last message
+			return false, fault(node, io.ErrUnexpectedEOF)
 		case err != nil:
 			return begun, fault(node, err)
 		}
 		if m.Lineage != g.Lineage {
 			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: m.Lineage})
 		}
-		begun = true
 		if g.Revision == 0 {
 			g.Revision = m.Revision
 		}
+		if m.Revision != g.Revision {
+			return begun, fmt.Errorf("node %s answered at revision %d, not %d", node, m.Revision, g.Revision)
+		}
+		begun = true
 		if chooses && m.Age >= 0 {
 			g.freshAt = began.Add(-m.Age)
 		}

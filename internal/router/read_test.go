@@ -32,31 +32,39 @@ type remote struct {
 	// or the end of the stream if that is nil.
 	asked  []*shardwatchv1.ListRequest
 	answer func(n int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error)
+	// refuses is the error of each new stream, sends that of each request.
+	refuses, sends error
 }
 
 func (r *remote) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	if r.refuses != nil {
+		return nil, r.refuses
+	}
 	return &answering{ctx: ctx, r: r}, nil
 }
 
 type answering struct {
 	grpc.ClientStream
-	ctx  context.Context
-	r    *remote
-	left []*wire.Encoded
-	err  error
+	ctx    context.Context
+	r      *remote
+	left   []*wire.Encoded
+	err    error
+	closed bool // the request is complete
 }
 
-func (a *answering) CloseSend() error { return nil }
+func (a *answering) CloseSend() error { a.closed = true; return nil }
 
 func (a *answering) SendMsg(m any) error {
 	req := proto.CloneOf(m.(*shardwatchv1.ListRequest))
 	a.r.asked = append(a.r.asked, req)
 	a.left, a.err = a.r.answer(len(a.r.asked), req)
-	return nil
+	return a.r.sends
 }
 
 func (a *answering) RecvMsg(m any) error {
 	switch {
+	case !a.closed:
+		return errors.New("the node waits for the rest of the request")
 	case len(a.left) > 0:
 		m.(*wire.Encoded).Buffers, a.left = a.left[0].Buffers, a.left[1:]
 		return nil
@@ -185,6 +193,9 @@ var (
 func keys(t *testing.T, g *router.Reading, o router.Options) (out string, err error) {
 	t.Helper()
 	err = g.Each(t.Context(), o, func(chunk []*kv.KeyValue) error {
+		if len(chunk) == 0 {
+			t.Error("a chunk without keys")
+		}
 		for _, item := range chunk {
 			out += string(item.Key())
 		}
@@ -421,7 +432,7 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 		counts("x is away", 1, 1)
-		if req := n.y.asked[0]; req.GetRevision() != int64(n.h.Now()) || req.GetConsistency() != 0 || req.GetMaxStaleness() != nil || req.GetClusterId() != "test" || req.GetLineage() != 1 {
+		if req := n.y.asked[0]; req.GetRevision() != int64(n.h.Now()) || req.GetConsistency() != 0 || req.GetMaxStaleness() != nil || req.GetClusterId() != "test" || req.GetLineage() != 1 || req.GetLimit() != 0 {
 			t.Errorf("y was asked for %v", req)
 		}
 		n.x.answer = n.lists(1, -1)
@@ -573,7 +584,7 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 			t.Errorf("%s at %d, %v", got, g.Revision, err)
 		}
 		req := n.y.asked[0]
-		if req.GetRevision() != 0 || req.GetConsistency() != shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE || req.GetMaxStaleness().AsDuration() != 5*time.Second {
+		if req.GetRevision() != 0 || req.GetConsistency() != shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE || req.GetMaxStaleness().AsDuration() != 5*time.Second || req.GetClusterId() != "" || req.GetLineage() != 0 {
 			t.Errorf("the first was asked for %v", req)
 		}
 		if req := n.x.asked[0]; req.GetRevision() != int64(chosen) || req.GetConsistency() != 0 {
@@ -771,6 +782,13 @@ func TestWhatARouterTells(t *testing.T) {
 		}
 		if got, err := n.r.Present(t.Context(), away); err != nil || got != now || n.clock.asked != 1 {
 			t.Errorf("present elsewhere: %d, %v", got, err)
+		}
+		n.Gate(1).Limit(0)
+		n.Gate(3).Limit(now)
+		ahead := n.h.Commit(cachetest.Put("a", "2"))
+		synctest.Wait()
+		if got, err := n.r.Present(t.Context(), kv.Range{}); err != nil || got != ahead || n.r.Newest() != ahead {
+			t.Errorf("present: %d, %v, newest %d; the first shard is at %d", got, err, n.r.Newest(), ahead)
 		}
 		if n.r.Here(away) || n.r.Here(kv.Range{}) || !n.r.Here(inFirst) {
 			t.Error("what is here")

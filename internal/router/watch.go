@@ -86,15 +86,6 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
-// reached is how far the shard is: what is taken and waits for other shards
-// counts.
-func (c *cursor) reached() kv.Revision {
-	if c.revision > 0 {
-		return c.revision
-	}
-	return c.watcher.Progress()
-}
-
 // WatchRequest says what to watch.
 type WatchRequest struct {
 	Range kv.Range
@@ -246,12 +237,12 @@ func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	} else {
 		revision, dst, err = w.merge(dst)
 	}
-	switch {
-	case err == nil && revision > 0:
-		w.delivered = revision
-	case err != nil && errors.Is(err, cache.ErrRetired):
+	if errors.Is(err, cache.ErrRetired) {
 		w.leave()
 		return 0, dst, nil
+	}
+	if revision > 0 {
+		w.delivered = revision
 	}
 	return revision, dst, err
 }
@@ -313,11 +304,11 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	for i := range w.cursors {
 		c := &w.cursors[i]
 		progress = min(progress, c.progress())
-		if reached := c.reached(); reached < lowest {
+		if reached := c.watcher.Progress(); reached < lowest { // what is taken counts
 			lowest, behind = reached, c.shard
 		}
 	}
-	return max(progress, w.delivered), behind
+	return progress, behind
 }
 
 // Age returns how old what the watch is sent may be: the age of the shard whose
@@ -345,7 +336,7 @@ func (w *Watch) Furthest() kv.Revision {
 		return furthest
 	}
 	for i := range w.cursors {
-		furthest = max(furthest, w.cursors[i].reached())
+		furthest = max(furthest, w.cursors[i].watcher.Progress())
 	}
 	return furthest
 }

@@ -1,0 +1,377 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// relaying is a node whose relays a test scripts.
+type relaying struct {
+	*cachetest.Node
+	relay func(ctx context.Context, id shard.ID) (*cache.Cache, func(), error)
+}
+
+func (r *relaying) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
+	return r.relay(ctx, id)
+}
+
+// A relay of another lineage, or of less than the shard, is not watched, and is given
+// back.
+func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		defer n.Stop()
+		other := cachetest.NewNode("there", h, nil)
+		defer other.Stop()
+		var back atomic.Int64
+		r := router.New(router.Config{Shards: &relaying{Node: n, relay: func(_ context.Context, id shard.ID) (*cache.Cache, func(), error) {
+			return other.Replica(id), func() { back.Add(1) }, nil
+		}}, Clock: h, Self: "here"})
+		n.Use(cachetest.Map(1, nil, "there"))
+		for what, change := range map[string]func(m *shard.Map){
+			"another lineage": func(m *shard.Map) { m.Lineage = 2 },
+			"another range":   func(m *shard.Map) { m.Shards[0].Range.End = "m" },
+		} {
+			m := cachetest.Map(1, nil, "there")
+			change(m)
+			other.Use(m)
+			<-other.Replica(1).Ready()
+			back.Store(0)
+			if _, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell()); !isNotReady(err) {
+				t.Errorf("a relay of %s: %v", what, err)
+			}
+			if back.Load() != 1 {
+				t.Errorf("a relay of %s was given back %d times", what, back.Load())
+			}
+		}
+		// The one that fits is given back once, however often the watch is closed.
+		other.Use(cachetest.Map(2, nil, "there"))
+		<-other.Replica(1).Ready()
+		back.Store(0)
+		w, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell())
+		if err != nil || w.Lineage() != 1 {
+			t.Fatal(err)
+		}
+		if back.Load() != 0 {
+			t.Error("the relay was given back while it is watched")
+		}
+		w.Close()
+		w.Close()
+		if back.Load() != 1 {
+			t.Errorf("the relay was given back %d times", back.Load())
+		}
+		back.Store(0)
+		var compacted *kv.CompactedError
+		if _, err := r.Watch(t.Context(), router.WatchRequest{From: 1}, newBell()); !errors.As(err, &compacted) || back.Load() != 1 {
+			t.Errorf("below the floor of a relay: %v, given back %d times", err, back.Load())
+		}
+	})
+}
+
+// A shard that is here is watched here, whatever lineage the client is at if it names
+// none.
+func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		n.RefuseRelays(errors.New("no relay"))
+		w, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell())
+		if err != nil || w.Lineage() != 1 {
+			t.Fatal(err)
+		}
+		w.Close()
+	})
+}
+
+// More watches than may look for a relay at a time lose their home: the others get
+// their turn, though nothing else happens.
+func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
+	const watches, looking = 300, 256
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		open := make(chan struct{})
+		var busy, most atomic.Int64
+		shards := &relaying{Node: n, relay: func(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
+			most.Store(max(most.Load(), busy.Add(1)))
+			defer busy.Add(-1)
+			select {
+			case <-open:
+				return n.Relay(ctx, id)
+			case <-ctx.Done():
+				return nil, nil, ctx.Err()
+			}
+		}}
+		r := router.New(router.Config{Shards: shards, Clock: h, Self: "here"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			n.Stop()
+		}()
+		n.Use(cachetest.Map(1, nil, "here"))
+		<-n.Replica(1).Ready()
+		type moving struct {
+			w *router.Watch
+			b *bell
+		}
+		var all []moving
+		for i := range watches {
+			b := &bell{}
+			w, err := r.Watch(t.Context(), router.WatchRequest{Range: kv.Single(fmt.Sprint(i)), From: h.Now() + 1}, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			if _, _, err := w.Next(nil); err != nil { // it waits from here on
+				t.Fatal(err)
+			}
+			all = append(all, moving{w, b})
+		}
+		n.Use(cachetest.Map(2, nil, "there"))
+		synctest.Wait()
+		for i, m := range all {
+			if !m.b.heard() {
+				t.Fatalf("watch %d is not woken when its shard leaves", i)
+			}
+			if _, _, err := m.w.Next(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if busy.Load() != looking {
+			t.Errorf("%d watches look for a relay, want %d", busy.Load(), looking)
+		}
+		close(open)
+		time.Sleep(time.Second)
+		for i, m := range all {
+			if !m.b.heard() {
+				t.Errorf("watch %d has found no home", i)
+			}
+		}
+	})
+}
+
+// A watch over two shards that waits for one of them is woken when that one is
+// retired, and moves.
+func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		b := newBell()
+		w := watch(t, r, kv.Range{}, h.Now()+1, b)
+		defer w.Close()
+		n.Gate(2).Limit(h.Now())
+		at := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		b.heard()
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatal(revision, err)
+		}
+		m := cachetest.Map(2, []string{"h"}, "here")
+		m.Shards[1].ID = 3
+		n.Use(m)
+		synctest.Wait()
+		if !b.heard() {
+			t.Fatal("not woken when the shard that it waits for is retired")
+		}
+		for range 3 {
+			if revision, _, err := w.Next(nil); err != nil {
+				t.Fatal(err)
+			} else if revision == at {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		t.Error("the event never came")
+	})
+}
+
+// A watch whose two shards become one waits for progress in that one alone.
+func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		b := newBell()
+		w := watch(t, r, kv.Range{Start: "a", End: "c"}, h.Now()+1, b)
+		w.Close()
+		w = watch(t, r, kv.Range{}, h.Now()+1, b)
+		defer w.Close()
+		n.Gate(2).Limit(h.Now())
+		held := h.Commit(cachetest.Put("a", "0"))
+		synctest.Wait()
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatal(revision, err)
+		}
+		n.Use(cachetest.Map(2, nil, "here"))
+		<-n.Replica(1).Ready()
+		if _, _, err := w.Next(nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if revision, _, err := w.Next(nil); revision != held || err != nil {
+			t.Fatalf("got %d, %v, want %d", revision, err, held)
+		}
+		if p, _ := w.Position(); p.Revision != held || p.Newest != held || !p.Since.IsZero() {
+			t.Errorf("all is delivered: %+v", p)
+		}
+		if revisions, waiting, frontiers := r.Waits(); revisions+waiting+frontiers != 0 {
+			t.Errorf("%d wait for %d revisions at %d frontiers", waiting, revisions, frontiers)
+		}
+		n.Gate(1).Limit(h.Now())
+		at := h.Commit(cachetest.Put("a", "1"))
+		for range 2 {
+			if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+				t.Fatal(revision, err)
+			}
+		}
+		b.heard()
+		w.WakeAt(at)
+		n.Gate(1).Limit(0)
+		synctest.Wait()
+		if revision, _, err := w.Next(nil); !b.heard() || revision != at || err != nil {
+			t.Errorf("got %d, %v, want %d", revision, err, at)
+		}
+	})
+}
+
+// A watch that waits for a revision keeps waiting for it when a later one is wished
+// for.
+func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		b := newBell()
+		w := watch(t, r, kv.Range{Start: "x"}, h.Now()+1, b)
+		w.Close()
+		w = watch(t, r, kv.Range{}, h.Now()+1, b)
+		defer w.Close()
+		n.Gate(1).Limit(h.Now())
+		n.Gate(2).Limit(h.Now())
+		first := h.Commit()
+		second := h.Commit()
+		if _, _, err := w.Next(nil); err != nil {
+			t.Fatal(err)
+		}
+		w.WakeAt(first)
+		w.WakeAt(second)
+		synctest.Wait()
+		b.heard()
+		n.Gate(1).Limit(first)
+		synctest.Wait()
+		if b.heard() {
+			t.Error("woken by the first of two shards")
+		}
+		n.Gate(2).Limit(first)
+		synctest.Wait()
+		if !b.heard() {
+			t.Error("not woken at the revision that it waits for")
+		}
+		w.WakeAt(second)
+		w.WakeAt(second + 5)
+		w.WakeAt(second)
+		n.Gate(1).Limit(0)
+		n.Gate(2).Limit(0)
+		synctest.Wait()
+		if !b.heard() {
+			t.Error("not woken at the second")
+		}
+	})
+}
+
+// A watch below the window ends with the floor, and says how far it was after it is
+// closed.
+func TestAWatchThatFallsBelowTheWindowIsToldTheFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, func(c *cache.Config) { c.WindowBytes = 1 })
+		r := start(t, h, n)
+		n.Use(cachetest.Map(1, nil, "here"))
+		<-n.Replica(1).Ready()
+		w := watch(t, r, kv.Range{}, h.Now()+1, newBell())
+		at := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		if revision, _, err := w.Next(nil); revision != at || err != nil {
+			t.Fatal(revision, err)
+		}
+		for range 5 {
+			h.Commit(cachetest.Put("a", "2"))
+			synctest.Wait()
+		}
+		var compacted *kv.CompactedError
+		if _, _, err := w.Next(nil); !errors.As(err, &compacted) || compacted.Floor <= at+1 || compacted.Requested != at+1 {
+			t.Errorf("got %v", err)
+		}
+		w.Close()
+		if progress, _ := w.Progress(); progress != at {
+			t.Errorf("after it is closed: progress %d, want %d", progress, at)
+		}
+	})
+}
+
+// HoldingBack reports the longest wait for a shard.
+func TestHoldingBackReportsTheLongestWait(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		n.Gate(2).Limit(h.Now())
+		const waits = 8
+		for range waits {
+			w := watch(t, r, kv.Range{}, h.Now()+1, newBell())
+			defer w.Close()
+			h.Commit(cachetest.Put("a", "1"))
+			synctest.Wait()
+			if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+				t.Fatal(revision, err)
+			}
+			time.Sleep(time.Second)
+		}
+		held := r.HoldingBack()
+		if len(held) != 1 || held[n.Replica(2)] != waits*time.Second {
+			t.Errorf("held back: %v", held)
+		}
+	})
+}
+
+// Position counts the oldest batch that can be delivered, not one that a shard has
+// taken and that waits for another shard.
+func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		w := watch(t, r, kv.Range{}, h.Now()+1, newBell())
+		defer w.Close()
+		n.Gate(2).Limit(h.Now())
+		since := time.Now()
+		first := h.Commit(cachetest.Put("p", "1"))
+		time.Sleep(time.Second)
+		second := h.Commit(cachetest.Put("a", "1"))
+		synctest.Wait()
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatal(revision, err)
+		}
+		if progress, behind := w.Progress(); progress != first-1 || behind != 2 {
+			t.Errorf("progress %d, shard %d is behind", progress, behind)
+		}
+		n.Gate(2).Limit(first)
+		synctest.Wait()
+		if p, _ := w.Position(); p.Revision != first-1 || p.Newest != first || !p.Since.Equal(since) {
+			t.Errorf("with %d taken and %d pending: %+v", second, first, p)
+		}
+		n.Gate(2).Limit(0)
+		n.Replica(2).Demand(second)
+		synctest.Wait()
+		if p, _ := w.Position(); p.Revision != first-1 || p.Newest != second || !p.Since.Equal(since) {
+			t.Errorf("with both: %+v", p)
+		}
+		for _, want := range []kv.Revision{first, second} {
+			if revision, _, err := w.Next(nil); revision != want || err != nil {
+				t.Errorf("%d, %v, want %d", revision, err, want)
+			}
+		}
+	})
+}
