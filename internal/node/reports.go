@@ -53,7 +53,7 @@ func (n *Node) reportOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.S
 }
 
 func report(node shard.NodeID, s *shardwatchv1.StatusResponse) placement.Report {
-	r := placement.Report{Node: node, RaftIndex: s.GetRaftIndex()}
+	r := placement.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion()}
 	for _, c := range s.GetReplicas() {
 		r.Shards = append(r.Shards, placement.ShardReport{
 			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),

@@ -54,10 +54,11 @@ func TestWipedVoterDoesNotAnswerForItsOldSelf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Listener: l, Address: l.Addr().String(), Members: func() []shard.Member { return members }}
-		tr := openTransport(&cfg, func(raft.ServerID) raft.ServerAddress { return "" }, log)
+		cfg := Config{Address: l.Addr().String(), Members: func() []shard.Member { return members }}
+		p := openPort(l)
+		tr := openTransport(&cfg, p, 0, func(raft.ServerID) raft.ServerAddress { return "" }, log)
 		t.Cleanup(func() {
-			if err := tr.close(); err != nil {
+			if err := errors.Join(tr.close(), p.close()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -105,6 +105,9 @@ func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placeme
 			continue
 		}
 		r := placement.Report{Node: n.name, RaftIndex: n.p.RaftIndex()}
+		if of := n.p.Map(); of != nil {
+			r.MapVersion = of.Version
+		}
 		for _, s := range m.Shards {
 			if slices.Contains(s.Replicas, n.name) {
 				r.Shards = append(r.Shards, placement.ShardReport{Shard: s.ID, Ready: true, Bytes: c.load()})

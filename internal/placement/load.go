@@ -44,7 +44,7 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 		}
 		if len(asked) > 0 {
 			index := r.AppliedIndex()
-			reports := p.cfg.Reports(ctx, asked)
+			reports := p.askNodes(ctx, asked)
 			p.mu.Lock()
 			p.reports = p.reports.Add(time.Now(), index, reports)
 			p.mu.Unlock()

@@ -13,13 +13,20 @@ import (
 // time. Nodes are known by their Config.Address.
 type MemNetwork struct {
 	mu    sync.Mutex
-	nodes map[string]*raft.InmemTransport // guarded by mu
-	cuts  map[[2]string]bool              // guarded by mu
+	nodes map[string]memNode // guarded by mu
+	cuts  map[[2]string]bool // guarded by mu
+}
+
+// memNode is a node's end of the network. As on the raft port, only nodes of one
+// generation are connected.
+type memNode struct {
+	*raft.InmemTransport
+	generation uint64
 }
 
 // NewMemNetwork returns a network without nodes.
 func NewMemNetwork() *MemNetwork {
-	return &MemNetwork{nodes: make(map[string]*raft.InmemTransport), cuts: make(map[[2]string]bool)}
+	return &MemNetwork{nodes: make(map[string]memNode), cuts: make(map[[2]string]bool)}
 }
 
 // Cut drops everything between two addresses, both ways, until Heal.
@@ -32,41 +39,42 @@ func (n *MemNetwork) set(a, b string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cuts[pair(a, b)] = cut
-	ta, tb := n.nodes[a], n.nodes[b]
-	if ta == nil || tb == nil {
+	ta, okA := n.nodes[a]
+	tb, okB := n.nodes[b]
+	if !okA || !okB {
 		return
 	}
-	if cut {
+	if cut || ta.generation != tb.generation {
 		ta.Disconnect(raft.ServerAddress(b))
 		tb.Disconnect(raft.ServerAddress(a))
 	} else {
-		ta.Connect(raft.ServerAddress(b), tb)
-		tb.Connect(raft.ServerAddress(a), ta)
+		ta.Connect(raft.ServerAddress(b), tb.InmemTransport)
+		tb.Connect(raft.ServerAddress(a), ta.InmemTransport)
 	}
 }
 
 func pair(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
-func (n *MemNetwork) join(addr string) *raft.InmemTransport {
+func (n *MemNetwork) join(addr string, generation uint64) *raft.InmemTransport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, t := raft.NewInmemTransport(raft.ServerAddress(addr))
 	t.Connect(raft.ServerAddress(addr), t)
 	for a, o := range n.nodes {
-		if !n.cuts[pair(a, addr)] {
-			t.Connect(raft.ServerAddress(a), o)
+		if !n.cuts[pair(a, addr)] && o.generation == generation {
+			t.Connect(raft.ServerAddress(a), o.InmemTransport)
 			o.Connect(raft.ServerAddress(addr), t)
 		}
 	}
-	n.nodes[addr] = t
+	n.nodes[addr] = memNode{t, generation}
 	return t
 }
 
 func (n *MemNetwork) leave(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.nodes[addr]
-	if t == nil {
+	t, ok := n.nodes[addr]
+	if !ok {
 		return
 	}
 	delete(n.nodes, addr)
@@ -79,18 +87,17 @@ func (n *MemNetwork) leave(addr string) {
 // MemDisk is a data directory in memory. It outlives its node, so that one can
 // be restarted on it; a new one is an empty disk.
 type MemDisk struct {
-	uuid  string
-	logs  *raft.InmemStore
-	snaps *raft.InmemSnapshotStore
+	uuid string
 
 	mu   sync.Mutex
-	m    []byte        // the map file; guarded by mu
-	hung chan struct{} // not nil: raft's writes wait for its end; guarded by mu
+	logs map[uint64]*storage // by generation; guarded by mu
+	m    []byte              // the map file; guarded by mu
+	hung chan struct{}       // not nil: raft's writes wait for its end; guarded by mu
 }
 
 // NewMemDisk returns an empty disk with an identity of its own.
 func NewMemDisk() *MemDisk {
-	return &MemDisk{uuid: uuid.NewString(), logs: raft.NewInmemStore(), snaps: raft.NewInmemSnapshotStore()}
+	return &MemDisk{uuid: uuid.NewString(), logs: make(map[uint64]*storage)}
 }
 
 // Identity is [Identity] of this disk.
@@ -133,8 +140,44 @@ func (l memLog) StoreLogs(es []*raft.Log) error {
 	return l.InmemStore.StoreLogs(es)
 }
 
+func (d *MemDisk) newest() (generation uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for g := range d.logs {
+		generation = max(generation, g)
+	}
+	return generation, nil
+}
+
+func (d *MemDisk) open(generation uint64, _ raftLogger) (*storage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.logs[generation] == nil {
+		d.logs[generation] = d.storage()
+	}
+	s := *d.logs[generation]
+	s.logs = &timedLog{LogStore: s.logs.LogStore}
+	return &s, nil
+}
+
+func (d *MemDisk) create(generation uint64, _ raftLogger, fill func(*storage) error) error {
+	s := d.storage()
+	if err := fill(s); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.logs[generation] = s
+	return nil
+}
+
+// storage returns an empty log.
 func (d *MemDisk) storage() *storage {
-	return &storage{logs: &timedLog{LogStore: memLog{InmemStore: d.logs, disk: d}}, stable: d.logs, snaps: d.snaps, close: func() error { return nil }}
+	log := raft.NewInmemStore()
+	return &storage{
+		logs: &timedLog{LogStore: memLog{InmemStore: log, disk: d}}, stable: log, snaps: raft.NewInmemSnapshotStore(),
+		close: func() error { return nil },
+	}
 }
 
 func (d *MemDisk) load() (*shard.Map, error) {

@@ -39,14 +39,17 @@ type Placement struct {
 	members *bell // rings when the members, or what they report, may have changed
 	votes   *bell // rings when raft's configuration may have changed
 	figures figures
-	futures sync.WaitGroup
+	logs    raftLogs
 	opened  chan struct{} // closed once the disk was read
 
-	mu       sync.Mutex
-	raft     *raft.Raft // guarded by mu; nil: not running, or never votes
-	cluster  string     // guarded by mu; the cluster of the raft log, "" while there is none
-	isOpen   bool       // guarded by mu; opened is closed
-	refusing bool       // guarded by mu; nobody may wait for raft any more
+	recovering sync.Mutex // held by Recover
+
+	mu         sync.Mutex
+	raft       *raft.Raft      // guarded by mu; nil: not running, or never votes
+	generation uint64          // guarded by mu; of the raft log
+	futures    *sync.WaitGroup // guarded by mu; callers that wait for raft; nil: none may
+	cluster    string          // guarded by mu; the cluster of the raft log, "" while there is none
+	isOpen     bool            // guarded by mu; opened is closed
 
 	// Of the leader.
 	reports *Reports       // guarded by mu
@@ -64,9 +67,9 @@ func New(cfg Config) (*Placement, error) {
 		board: newBoard(), members: newBell(), votes: newBell(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
-		p.file = cfg.Disk
+		p.file, p.logs = cfg.Disk, cfg.Disk
 	} else {
-		p.file = newDiskMapFile(cfg.DataDir)
+		p.file, p.logs = newDiskMapFile(cfg.DataDir), diskLogs{raftDir(cfg.DataDir)}
 	}
 	m, err := p.file.load()
 	switch {
@@ -211,16 +214,25 @@ func (p *Placement) RaftIndex() uint64 {
 // IsVoter reports whether name is one of Voters.
 func (p *Placement) IsVoter(name shard.NodeID) bool { return slices.Contains(p.Voters(), name) }
 
+// current returns raft; nil when it does not run, or when its log is of an older
+// generation than the map: it says nothing of the present voters.
 func (p *Placement) current() *raft.Raft {
+	m := p.Map()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if m != nil && m.Generation > p.generation {
+		return nil
+	}
 	return p.raft
 }
 
-func (p *Placement) setCurrent(r *raft.Raft) {
+func (p *Placement) setCurrent(r *raft.Raft, generation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.raft = r
+	p.raft, p.generation = r, generation
+	if r != nil {
+		p.futures = new(sync.WaitGroup)
+	}
 	p.votes.ring()
 }
 

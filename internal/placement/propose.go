@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,15 +137,16 @@ func (p *Placement) commit(ctx context.Context, r *raft.Raft, change shard.Chang
 // await waits for the future, or for ctx.
 func (p *Placement) await(ctx context.Context, f raft.Future) error {
 	p.mu.Lock()
-	if p.refusing {
+	futures := p.futures
+	if futures == nil {
 		p.mu.Unlock()
 		return raft.ErrRaftShutdown
 	}
-	p.futures.Add(1)
+	futures.Add(1)
 	p.mu.Unlock()
 	done := make(chan error, 1)
 	go func() {
-		defer p.futures.Done()
+		defer futures.Done()
 		done <- f.Error()
 	}()
 	select {
@@ -155,9 +157,11 @@ func (p *Placement) await(ctx context.Context, f raft.Future) error {
 	}
 }
 
-// refuseFutures lets nobody wait for raft any more.
-func (p *Placement) refuseFutures() {
+// refuseFutures lets no caller wait for raft any more, and returns those that do.
+func (p *Placement) refuseFutures() *sync.WaitGroup {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refusing = true
+	futures := p.futures
+	p.futures = nil
+	return futures
 }

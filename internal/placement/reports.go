@@ -14,6 +14,9 @@ type Report struct {
 	Shards []ShardReport
 	// RaftIndex is the newest entry of the node's raft log; 0: it has none.
 	RaftIndex uint64
+	// MapVersion is that of the node's map. If it is below the leader's generation, the
+	// raft log is of an older generation.
+	MapVersion uint64
 }
 
 // ShardReport is one copy of a shard.

@@ -62,7 +62,7 @@ func TestLeaderWithoutMajorityStays(t *testing.T) {
 			if name == "n1" {
 				m.UUID = disk.Identity()
 			} else {
-				go others.run(ctx, network.join(m.RaftAddress))
+				go others.run(ctx, network.join(m.RaftAddress, 0))
 			}
 			members = append(members, m)
 		}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,27 +33,100 @@ type storage struct {
 	close  func() error
 }
 
-func raftDir(dataDir string) string { return filepath.Join(dataDir, "raft") }
-func logPath(dataDir string) string { return filepath.Join(raftDir(dataDir), "raft.db") }
+// raftLogs are the raft logs of a data directory, one of each generation that the node
+// has had a part in (see [shard.Map.Recover]). A log of another generation is never
+// read again, so to change to another one is to open another log.
+type raftLogs interface {
+	// newest returns the newest generation that has a log; 0: the first, or none.
+	newest() (generation uint64, err error)
+	// open opens the log of a generation. A log that does not exist is created.
+	open(generation uint64, log raftLogger) (*storage, error)
+	// create makes the log of a generation and has it filled. After a crash the log
+	// is complete, or there is none.
+	create(generation uint64, log raftLogger, fill func(*storage) error) error
+}
 
-func openStorage(dataDir string, log raftLogger) (*storage, error) {
-	if err := durable.MakeDir(raftDir(dataDir)); err != nil {
+// diskLogs has the log of generation 0 in the directory itself, and each later one in
+// a directory named after the generation.
+type diskLogs struct{ dir string }
+
+func raftDir(dataDir string) string { return filepath.Join(dataDir, "raft") }
+
+func (d diskLogs) path(generation uint64) string {
+	if generation == 0 {
+		return d.dir
+	}
+	return filepath.Join(d.dir, strconv.FormatUint(generation, 10))
+}
+
+func (d diskLogs) newest() (generation uint64, err error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("look for raft logs: %w", err)
+	}
+	for _, e := range entries {
+		if g, err := strconv.ParseUint(e.Name(), 10, 64); err == nil && e.IsDir() {
+			generation = max(generation, g)
+		}
+	}
+	return generation, nil
+}
+
+func (d diskLogs) open(generation uint64, log raftLogger) (*storage, error) {
+	return openStorage(d.path(generation), log)
+}
+
+// unfinished ends the name of a log that is being created.
+const unfinished = ".new"
+
+func (d diskLogs) create(generation uint64, log raftLogger, fill func(*storage) error) error {
+	if err := d.removeUnfinished(); err != nil {
+		return err
+	}
+	to := d.path(generation)
+	s, err := openStorage(to+unfinished, log)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(s), s.close()); err != nil {
+		return err
+	}
+	if err := durable.Rename(to+unfinished, to); err != nil {
+		return fmt.Errorf("create raft log: %w", err)
+	}
+	return nil
+}
+
+// removeUnfinished removes what a crash during create has left.
+func (d diskLogs) removeUnfinished() error {
+	left, err := filepath.Glob(filepath.Join(d.dir, "*"+unfinished))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("remove an unfinished raft log: %w", err)
+	}
+	return nil
+}
+
+func openStorage(dir string, log raftLogger) (*storage, error) {
+	if err := durable.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("open raft storage: %w", err)
 	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path:        logPath(dataDir),
+		Path:        filepath.Join(dir, "raft.db"),
 		BoltOptions: &bbolt.Options{Timeout: lockTimeout},
 	})
 	if err != nil {
 		if errors.Is(err, bolterrors.ErrTimeout) {
-			err = fmt.Errorf("another process uses the data directory %s: %w", dataDir, err)
+			err = fmt.Errorf("another process uses the data directory of %s: %w", dir, err)
 		}
 		return nil, fmt.Errorf("open raft log: %w", err)
 	}
-	if err := durable.SyncDir(raftDir(dataDir)); err != nil { // bbolt syncs the file, not its name
+	if err := durable.SyncDir(dir); err != nil { // bbolt syncs the file, not its name
 		return nil, errors.Join(fmt.Errorf("open raft log: %w", err), bolt.Close())
 	}
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(raftDir(dataDir), snapshotsKept, log)
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open raft snapshots: %w", err), bolt.Close())
 	}
@@ -68,7 +142,11 @@ func Identity(dataDir string) (string, error) {
 	b, err := os.ReadFile(path) //nolint:gosec // the operator names the data directory
 	if err == nil {
 		id, perr := uuid.Parse(strings.TrimSpace(string(b)))
-		if perr == nil && !lostLog(dataDir) {
+		lost, lerr := diskLogs{raftDir(dataDir)}.lost()
+		if lerr != nil {
+			return "", lerr
+		}
+		if perr == nil && !lost {
 			return id.String(), nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -84,12 +162,16 @@ func Identity(dataDir string) (string, error) {
 	return id, nil
 }
 
-// lostLog reports whether raft ran here (it made its directory of snapshots)
-// and its log is gone.
-func lostLog(dataDir string) bool {
-	_, ran := os.Stat(filepath.Join(raftDir(dataDir), "snapshots"))
-	_, log := os.Stat(logPath(dataDir))
-	return ran == nil && errors.Is(log, fs.ErrNotExist)
+// lost reports whether raft ran here in the newest generation (it made its directory of
+// snapshots) and its log is gone.
+func (d diskLogs) lost() (bool, error) {
+	generation, err := d.newest()
+	if err != nil {
+		return false, err
+	}
+	_, ran := os.Stat(filepath.Join(d.path(generation), "snapshots"))
+	_, log := os.Stat(filepath.Join(d.path(generation), "raft.db"))
+	return ran == nil && errors.Is(log, fs.ErrNotExist), nil
 }
 
 // keyCluster is where the stable store keeps the cluster's ID.

@@ -1,11 +1,14 @@
 package placement
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -19,64 +22,153 @@ const (
 	handshakeTimeout   = 10 * time.Second
 )
 
-// stream is the raft port. It owns every connection that it made or took, and
-// closes them all at the end: raft leaves those it took open until the other
-// side goes.
-type stream struct {
+// port is the raft port. It outlives the streams that take its connections, one after
+// the other: raft starts anew when the voters are recovered.
+type port struct {
 	listener net.Listener
-	address  string
-	server   *tls.Config
-	client   func() *tls.Config
-	failed   func(net.Addr, error)
+	accepted chan accepted
+	done     chan struct{} // closed by close
+	ended    chan struct{} // closed when listen has ended
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// openPort listens until close.
+func openPort(l net.Listener) *port {
+	p := &port{listener: l, accepted: make(chan accepted), done: make(chan struct{}), ended: make(chan struct{})}
+	go p.listen()
+	return p
+}
+
+func (p *port) listen() {
+	defer close(p.ended)
+	for {
+		c, err := p.listener.Accept()
+		select {
+		case p.accepted <- accepted{c, err}: // raft waits after an error
+		case <-p.done:
+			if err == nil {
+				_ = c.Close()
+			}
+			return
+		}
+	}
+}
+
+func (p *port) close() error {
+	close(p.done)
+	err := p.listener.Close()
+	<-p.ended
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// stream is what raft has of the port in one generation. It owns every connection
+// that it made or took, and closes them all at the end: raft leaves those it took open
+// until the other side goes.
+type stream struct {
+	port    *port
+	preface []byte
+	address string
+	server  *tls.Config
+	client  func() *tls.Config
+	failed  func(net.Addr, error)
+	log     *slog.Logger
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // guarded by mu; nil once closed
 	once   sync.Once
-	closed error
+	closed chan struct{}
 }
 
-func newStream(cfg *Config) *stream {
+func newStream(cfg *Config, p *port, generation uint64) *stream {
 	return &stream{
-		listener: cfg.Listener, address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS, failed: cfg.Failed,
-		conns: make(map[net.Conn]struct{}),
+		port: p, preface: prefaceOf(generation), address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS, failed: cfg.Failed,
+		log: cfg.Logger, conns: make(map[net.Conn]struct{}), closed: make(chan struct{}),
 	}
 }
+
+// prefaceMagic begins with a byte that no message of raft begins with.
+const prefaceMagic = "shardwatch raft\n"
+
+// prefaceOf returns the first bytes of every connection in a generation: a voter of an
+// older one must neither elect a leader with voters of a newer one nor write to their
+// logs. There are none in the first generation, which older software can have a part
+// in.
+func prefaceOf(generation uint64) []byte {
+	if generation == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint64([]byte(prefaceMagic), generation)
+}
+
+// errOtherGeneration says that the voters were recovered, and one side does not know.
+var errOtherGeneration = errors.New("the other voter has a raft log of another generation")
 
 // Accept takes the next connection. A TLS handshake happens with its first
 // read, so that nobody can stop others by not making one. Until something was
 // read it has a deadline: raft itself waits for ever.
 func (s *stream) Accept() (net.Conn, error) {
-	c, err := s.listener.Accept()
-	if err != nil {
-		return nil, err
+	var c net.Conn
+	select {
+	case a := <-s.port.accepted:
+		if a.err != nil {
+			return nil, a.err
+		}
+		c = a.conn
+	case <-s.closed:
+		return nil, net.ErrClosed
 	}
 	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // of a closed one: the first read tells
 	if s.server != nil {
 		c = tls.Server(c, s.server)
 	}
-	return s.own(&firstRead{Conn: c, failed: s.failed})
+	return s.own(&firstRead{Conn: c, stream: s})
 }
 
-// firstRead is a connection whose deadline ends with its first read. Only one
-// goroutine reads it, as raft does.
+// firstRead is a connection whose deadline ends with its first read, which takes the
+// preface. Only one goroutine reads it, as raft does.
 type firstRead struct {
 	net.Conn
-	failed func(net.Addr, error)
+	stream *stream
 	done   bool
 }
 
 // Read implements net.Conn.
 func (c *firstRead) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
 	if c.done {
-		return n, err
+		return c.Conn.Read(p)
 	}
 	c.done = true
-	if err == nil {
-		return n, c.Conn.SetDeadline(time.Time{})
+	n, err := c.first(p)
+	switch failed := c.stream.failed; {
+	case err == nil:
+		return n, c.SetDeadline(time.Time{})
+	case errors.Is(err, errOtherGeneration):
+		c.stream.log.Debug("raft connection refused", "from", c.RemoteAddr().String(), "error", err)
+	case failed != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
+		failed(c.RemoteAddr(), err)
 	}
-	if c.failed != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.failed(c.RemoteAddr(), err)
+	return 0, err
+}
+
+func (c *firstRead) first(p []byte) (int, error) {
+	want := c.stream.preface
+	preface := make([]byte, len(want))
+	if _, err := io.ReadFull(c.Conn, preface); err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(preface, want) {
+		return 0, errOtherGeneration
+	}
+	n, err := c.Conn.Read(p)
+	if err == nil && n > 0 && len(want) == 0 && p[0] == prefaceMagic[0] {
+		return 0, errOtherGeneration
 	}
 	return n, err
 }
@@ -93,13 +185,28 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 		if err != nil {
 			return nil, err
 		}
-		return s.own(c)
+		return s.introduce(c, timeout)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	c, err := (&tls.Dialer{NetDialer: d, Config: s.client()}).DialContext(ctx, "tcp", string(to))
 	if err != nil {
 		return nil, err
+	}
+	return s.introduce(c, timeout)
+}
+
+// introduce sends the preface.
+func (s *stream) introduce(c net.Conn, timeout time.Duration) (net.Conn, error) {
+	err := c.SetDeadline(time.Now().Add(timeout))
+	if err == nil && len(s.preface) > 0 {
+		_, err = c.Write(s.preface)
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return s.own(c)
 }
@@ -115,10 +222,10 @@ func (s *stream) own(c net.Conn) (net.Conn, error) {
 	return o, nil
 }
 
-// Close closes the port and all its connections. It may be called twice.
+// Close closes all connections. It may be called twice.
 func (s *stream) Close() error {
 	s.once.Do(func() {
-		s.closed = s.listener.Close()
+		close(s.closed)
 		s.mu.Lock()
 		conns := s.conns
 		s.conns = nil
@@ -127,7 +234,7 @@ func (s *stream) Close() error {
 			_ = c.Close()
 		}
 	})
-	return s.closed
+	return nil
 }
 
 // Addr is the address as others reach it.
@@ -157,24 +264,21 @@ type transport struct {
 	close func() error
 }
 
-func openTransport(cfg *Config, configured func(raft.ServerID) raft.ServerAddress, log raftLogger) transport {
+// openTransport returns the transport of one generation.
+func openTransport(cfg *Config, p *port, generation uint64, configured func(raft.ServerID) raft.ServerAddress, log raftLogger) transport {
 	if cfg.Network != nil {
-		return transport{Transport: cfg.Network.join(cfg.Address), close: func() error {
+		return transport{Transport: cfg.Network.join(cfg.Address, generation), close: func() error {
 			cfg.Network.leave(cfg.Address)
 			return nil
 		}}
 	}
-	s := newStream(cfg)
+	s := newStream(cfg, p, generation)
 	t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: addresses{cfg.Members, configured},
 		Logger:                log, Stream: s, MaxPool: connectionsPerPeer, Timeout: ioTimeout,
 	})
 	return transport{Transport: t, close: func() error {
 		t.CloseStreams()
-		err := t.Close()
-		if cerr := s.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
-			err = errors.Join(err, cerr)
-		}
-		return err
+		return errors.Join(t.Close(), s.Close())
 	}}
 }

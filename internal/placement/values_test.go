@@ -1188,7 +1188,7 @@ func TestIdentity(t *testing.T) {
 	if id() != first {
 		t.Error("it changes by itself")
 	}
-	for _, p := range []string{filepath.Join(raftDir(dir), "snapshots"), logPath(dir)} {
+	for _, p := range []string{filepath.Join(raftDir(dir), "snapshots"), filepath.Join(raftDir(dir), "raft.db")} {
 		if err := os.MkdirAll(p, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -1196,7 +1196,7 @@ func TestIdentity(t *testing.T) {
 	if id() != first {
 		t.Error("it changes though the log is there")
 	}
-	if err := os.Remove(logPath(dir)); err != nil {
+	if err := os.Remove(filepath.Join(raftDir(dir), "raft.db")); err != nil {
 		t.Fatal(err)
 	}
 	if id() == first {

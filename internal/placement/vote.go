@@ -9,17 +9,33 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// vote runs raft until ctx ends.
+// vote runs raft until ctx ends: in one generation after the other, as the map says.
 func (p *Placement) vote(ctx context.Context) (err error) {
-	log := newRaftLogger(p.log)
-	disk, err := p.open(log)
-	if err != nil {
-		if p.cfg.Listener != nil {
-			err = errors.Join(err, p.cfg.Listener.Close())
-		}
-		return err
+	var raftPort *port
+	if p.cfg.Network == nil {
+		raftPort = openPort(p.cfg.Listener)
+		defer func() { err = errors.Join(err, raftPort.close()) }()
 	}
-	trans := openTransport(&p.cfg, p.configured, log)
+	for {
+		outdated, err := p.voteOnce(ctx, raftPort)
+		if err != nil || !outdated {
+			return err
+		}
+		p.log.Warn("the voters were recovered: this node sets its raft log aside and follows the new voters", "generation", p.Map().Generation)
+	}
+}
+
+// errOutdated ends raft: the map is of a newer generation than its log.
+var errOutdated = errors.New("the shard map is of a newer generation than the raft log")
+
+// voteOnce runs raft until ctx ends, or until its log is outdated.
+func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool, err error) {
+	log := newRaftLogger(p.log)
+	disk, generation, err := p.open(log)
+	if err != nil {
+		return false, err
+	}
+	trans := openTransport(&p.cfg, raftPort, generation, p.configured, log)
 	f := newFSM(p.board.show, p.votes.ring)
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
@@ -28,40 +44,61 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 			err = errors.Join(why, err)
 		default:
 		}
-		return errors.Join(fmt.Errorf("start raft: %w", err), trans.close(), disk.close())
+		return false, errors.Join(fmt.Errorf("start raft: %w", err), trans.close(), disk.close())
 	}
-	p.setCurrent(r)
+	p.setCurrent(r, generation)
 	defer func() {
-		p.setCurrent(nil)
-		err = errors.Join(err, p.stop(r, trans, disk, errors.Is(err, ErrStuck)))
+		p.setCurrent(nil, generation)
+		stuck := errors.Is(err, ErrStuck)
+		if !stuck && !outdated {
+			p.handOn(r)
+		}
+		err = errors.Join(err, p.stop(r, trans, disk, stuck))
 	}()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	voting := make(chan struct{})
-	go func() { // the log may hold what this version cannot follow
+	go func() {
 		defer close(voting)
-		select {
-		case err := <-f.broken:
-			cancel(err)
-		case <-ctx.Done():
-		}
+		cancel(p.endOf(ctx, generation, f))
 	}()
 	defer func() {
 		cancel(nil)
 		<-voting
 	}()
 
-	if err := p.bootstrap(ctx, r, disk); err != nil {
-		return err
+	if err := p.bootstrap(ctx, r, disk, generation); err != nil {
+		return false, err
 	}
 	if err := p.followLeadership(ctx, r, disk.logs); err != nil {
-		return err
+		return false, err
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errOutdated):
+		return true, nil
+	case !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded):
+		return false, cause
 	}
-	return nil
+	return false, nil
+}
+
+// endOf waits for the reason to end raft: the log holds what this version cannot
+// follow, or the map is of a newer generation. It returns nil when ctx has ended.
+func (p *Placement) endOf(ctx context.Context, generation uint64, f *fsm) error {
+	for {
+		m, changed := p.board.watch()
+		if m != nil && m.Generation > generation {
+			return errOutdated
+		}
+		select {
+		case err := <-f.broken:
+			return err
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // configured returns where raft's configuration has a voter, or "".
@@ -78,25 +115,27 @@ func (p *Placement) configured(id raft.ServerID) raft.ServerAddress {
 	return ""
 }
 
-func (p *Placement) open(log raftLogger) (*storage, error) {
-	var disk *storage
-	if p.cfg.Disk != nil {
-		disk = p.cfg.Disk.storage()
-	} else {
-		var err error
-		if disk, err = openStorage(p.cfg.DataDir, log); err != nil {
-			return nil, err
-		}
+// open opens the log of the newest generation that this node knows: from its map, or
+// because it has had a part in it.
+func (p *Placement) open(log raftLogger) (disk *storage, generation uint64, err error) {
+	if generation, err = p.logs.newest(); err != nil {
+		return nil, 0, err
+	}
+	if m := p.Map(); m != nil {
+		generation = max(generation, m.Generation)
+	}
+	if disk, err = p.logs.open(generation, log); err != nil {
+		return nil, 0, err
 	}
 	id, err := disk.clusterID()
 	if err != nil {
-		return nil, errors.Join(err, disk.close())
+		return nil, 0, errors.Join(err, disk.close())
 	}
 	if m := p.Map(); m != nil && id != "" && m.ClusterID != id {
-		return nil, errors.Join(fmt.Errorf("the map file belongs to cluster %s, the raft log beside it to cluster %s: remove the one that is wrong: %w", m.ClusterID, id, ErrForeign), disk.close())
+		return nil, 0, errors.Join(fmt.Errorf("the map file belongs to cluster %s, the raft log beside it to cluster %s: remove the one that is wrong: %w", m.ClusterID, id, ErrForeign), disk.close())
 	}
 	p.setCluster(id)
-	return disk, nil
+	return disk, generation, nil
 }
 
 func (p *Placement) raftConfig(log raftLogger) *raft.Config {
@@ -115,13 +154,13 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 
 // bootstrap waits until the node has a part in a cluster: by its log, by
 // bootstrapping with the others, or by being told that there is one.
-func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage) error {
+func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, generation uint64) error {
 	has, err := raft.HasExistingState(disk.logs, disk.stable, disk.snaps)
 	if err != nil {
 		return fmt.Errorf("look at the raft log: %w", err)
 	}
-	if has {
-		return nil
+	if has || generation > 0 {
+		return nil // later generations begin with Recover: the leader adds the other voters
 	}
 	p.setCluster("") // it may have been written, and the log not
 	if id := p.ClusterID(); id != "" {
@@ -211,24 +250,29 @@ func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, log *timedLo
 	}
 }
 
-// stop hands leadership on and ends raft, each step bounded. The node stays in
-// raft's configuration; a node that drains has handed its vote over before (see
-// HandOverVote). A node that is stuck cuts itself off first: its heartbeats keep
+// handOn lets another voter lead, if this one does.
+func (p *Placement) handOn(r *raft.Raft) {
+	if r.State() != raft.Leader || len(r.GetConfiguration().Configuration().Servers) == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*p.cfg.Election))
+	defer cancel()
+	if err := p.await(ctx, r.LeadershipTransfer()); err != nil {
+		p.log.Info("could not hand leadership on; the others will elect", "err", err)
+	}
+}
+
+// stop ends raft, each step bounded. The node stays in raft's configuration; a node
+// that drains has handed its vote over before (see HandOverVote). A node that is stuck cuts itself off first: its heartbeats keep
 // others from leading.
 func (p *Placement) stop(r *raft.Raft, trans transport, disk *storage, stuck bool) error {
 	var errs []error
 	if stuck {
 		errs = append(errs, trans.close())
-	} else if r.State() == raft.Leader && len(r.GetConfiguration().Configuration().Servers) > 1 {
-		ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*p.cfg.Election))
-		if err := p.await(ctx, r.LeadershipTransfer()); err != nil {
-			p.log.Info("could not hand leadership on; the others will elect", "err", err)
-		}
-		cancel()
 	}
-	p.refuseFutures()
+	futures := p.refuseFutures()
 	if !stuck {
-		bounded(p.futures.Wait) // before the shutdown, which does not answer all of them
+		bounded(futures.Wait) // before the shutdown, which does not answer all of them
 	}
 	ended := bounded(func() { _ = r.Shutdown().Error() })
 	if !stuck {

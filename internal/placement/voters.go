@@ -367,10 +367,22 @@ func (p *Placement) keepVoters(ctx context.Context, r *raft.Raft) {
 	}
 }
 
+// askNodes asks nodes for their reports. A raft log of an older generation counts as
+// none.
+func (p *Placement) askNodes(ctx context.Context, nodes []shard.NodeID) []Report {
+	reports, m := p.cfg.Reports(ctx, nodes), p.Map()
+	for i := range reports {
+		if m != nil && reports[i].MapVersion < m.Generation {
+			reports[i].RaftIndex = 0
+		}
+	}
+	return reports
+}
+
 // askReport asks one node for its report.
 func (p *Placement) askReport(ctx context.Context, r *raft.Raft, n shard.NodeID) {
 	index := r.AppliedIndex()
-	reports := p.cfg.Reports(ctx, []shard.NodeID{n})
+	reports := p.askNodes(ctx, []shard.NodeID{n})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reports = p.reports.Add(time.Now(), index, reports)

@@ -26,7 +26,7 @@ const (
 	levelLineage  = 2 // maps with an origin, and Renew
 	LevelHomes    = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
 	LevelWatches  = 4 // homes that say whether a cut parts watches; a Split with Watches
-	LevelSettings = 5 // Configure; maps with a finalized level, Finalize, and placement by the weights of nodes
+	LevelSettings = 5 // Configure; maps with a finalized level or a generation, Finalize, and placement by the weights of nodes
 )
 
 // What follows the level is JSON, with keys as bytes: etcd's need not be
@@ -68,6 +68,7 @@ type wireMap struct {
 	EtcdClusterID uint64      `json:"etcd_cluster_id"`
 	Lineage       uint64      `json:"lineage"`
 	Origin        *wireOrigin `json:"origin,omitempty"`
+	Generation    uint64      `json:"generation,omitempty"`
 	Version       uint64      `json:"version"`
 	NextID        ID          `json:"next_id"`
 	Spec          wireSpec    `json:"spec"`
@@ -167,7 +168,7 @@ func EncodeMap(m *Map) ([]byte, error) {
 func toWireMap(m *Map) wireMap {
 	w := wireMap{
 		ClusterID: m.ClusterID, EtcdClusterID: m.EtcdClusterID, Lineage: m.Lineage,
-		Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
+		Generation: m.Generation, Version: m.Version, NextID: m.NextID, Spec: toWireSpec(m.Spec), Shards: make([]wireShard, 0, len(m.Shards)),
 		Drained: m.Drained, Finalized: m.Finalized,
 	}
 	for i := range m.Shards {
@@ -198,7 +199,7 @@ func DecodeMap(b []byte) (*Map, error) {
 func fromWireMap(w wireMap) *Map {
 	m := &Map{
 		ClusterID: w.ClusterID, EtcdClusterID: w.EtcdClusterID, Lineage: w.Lineage,
-		Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained, Finalized: w.Finalized,
+		Generation: w.Generation, Version: w.Version, NextID: w.NextID, Spec: fromWireSpec(w.Spec), Drained: w.Drained, Finalized: w.Finalized,
 	}
 	for _, s := range w.Shards {
 		m.Shards = append(m.Shards, Shard{ID: s.ID, Range: fromWireRange(s.Range), Epoch: s.Epoch, Replicas: s.Replicas, Home: Home(s.Home)})

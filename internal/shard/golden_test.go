@@ -41,8 +41,9 @@ func TestGoldenEncodings(t *testing.T) {
 		"level3-map-homes": edit(func(m *shard.Map) {
 			m.Shards[1].Home = shard.Home{Seat: 1, Pins: []shard.NodeID{"b"}, Replicas: 3}
 		}),
-		"level4-map-parting": edit(func(m *shard.Map) { m.Shards[0].Home.Parting, m.Shards[1].Home.Whole = 5, 6 }),
-		"level5-map-final":   edit(func(m *shard.Map) { m.Finalized = 5 }),
+		"level4-map-parting":    edit(func(m *shard.Map) { m.Shards[0].Home.Parting, m.Shards[1].Home.Whole = 5, 6 }),
+		"level5-map-generation": edit(func(m *shard.Map) { m.Generation, m.Version = 9, 10 }),
+		"level5-map-final":      edit(func(m *shard.Map) { m.Finalized = 5 }),
 	} {
 		b, err := shard.EncodeMap(m)
 		if err != nil {

@@ -11,6 +11,8 @@ func (m *Map) Level() int {
 	switch {
 	case m.Finalized != 0:
 		return m.Finalized
+	case m.Generation != 0:
+		return LevelSettings
 	case slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.Home.marked() }):
 		return LevelWatches
 	case len(m.Drained) > 0 || slices.ContainsFunc(m.Shards, func(s Shard) bool { return !s.Home.IsZero() }):

@@ -115,7 +115,11 @@ type Map struct {
 	Lineage uint64
 	// Origin is how the lineage came about; nil for the first.
 	Origin *Origin
-	// Version grows by one with every change.
+	// Generation names the raft group that changes the map: it is the version that
+	// the group began with. It is 0 for the group that founded the cluster, and greater
+	// after each recovery of the voters; see [Map.Recover].
+	Generation uint64
+	// Version grows with every change: by one, and more when the voters are recovered.
 	Version uint64
 	// NextID is the ID of the next new shard.
 	NextID ID

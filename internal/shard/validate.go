@@ -49,6 +49,9 @@ func (m *Map) Validate() error {
 	if m.Finalized != 0 && (m.Finalized < LevelSettings || m.Finalized > Level) {
 		errs = append(errs, fmt.Errorf("map: finalized feature level %d is not in [%d, %d]", m.Finalized, LevelSettings, Level))
 	}
+	if m.Generation > m.Version {
+		errs = append(errs, fmt.Errorf("map: version %d of generation %d, which begins later", m.Version, m.Generation))
+	}
 	seen := make(map[ID]bool, len(m.Shards))
 	for i := range m.Shards {
 		s := &m.Shards[i]

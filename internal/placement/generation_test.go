@@ -1,0 +1,147 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// A voter grants no vote to a voter of another generation, be it older or newer: not
+// over its raft port, and not in memory.
+func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
+	opened := 0
+	granted := func(network *MemNetwork, ours, theirs uint64) bool {
+		open := func(generation uint64) (transport, raft.ServerAddress) {
+			opened++
+			cfg := Config{
+				Address: fmt.Sprint(opened), Network: network, Logger: slog.New(slog.DiscardHandler),
+				Members: func() []shard.Member { return nil },
+			}
+			var p *port
+			if network == nil {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Address = l.Addr().String()
+				p = openPort(l)
+				t.Cleanup(func() {
+					if err := p.close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			tr := openTransport(&cfg, p, generation, func(raft.ServerID) raft.ServerAddress { return "" }, newRaftLogger(cfg.Logger))
+			t.Cleanup(func() {
+				if err := tr.close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return tr, raft.ServerAddress(cfg.Address)
+		}
+		us, at := open(ours)
+		them, _ := open(theirs)
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		defer func() { close(stop); <-stopped }()
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case rpc := <-us.Consumer():
+					rpc.Respond(&raft.RequestVoteResponse{Granted: true}, nil)
+				case <-stop:
+					return
+				}
+			}
+		}()
+		var resp raft.RequestVoteResponse
+		err := them.RequestVote("n1/us", at, &raft.RequestVoteRequest{Term: 9}, &resp)
+		return err == nil && resp.Granted
+	}
+	for name, network := range map[string]*MemNetwork{"raft port": nil, "memory": NewMemNetwork()} {
+		for _, c := range []struct{ ours, theirs uint64 }{{0, 0}, {7, 7}, {0, 7}, {7, 0}, {7, 8}, {8, 7}} {
+			if got, want := granted(network, c.ours, c.theirs), c.ours == c.theirs; got != want {
+				t.Errorf("%s: generation %d asks generation %d: granted %v", name, c.theirs, c.ours, got)
+			}
+		}
+	}
+	network := NewMemNetwork()
+	network.join("a", 0)
+	network.join("b", 7)
+	network.Heal("a", "b")
+	if err := network.nodes["a"].RequestVote("b", "b", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}); err == nil {
+		t.Error("the end of a partition connects generations")
+	}
+}
+
+// A crash while the log of a new generation is made leaves the old one, and the next
+// attempt starts anew.
+func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	id, err := Identity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, logs := newRaftLogger(slog.New(slog.DiscardHandler)), diskLogs{raftDir(dir)}
+	use := func(generation uint64) error {
+		s, err := logs.open(generation, log)
+		if err != nil {
+			return err
+		}
+		return s.close()
+	}
+	if err := use(0); err != nil {
+		t.Fatal(err)
+	}
+	crash := errors.New("crash")
+	if err := logs.create(7, log, func(s *storage) error { return errors.Join(s.setClusterID("c"), crash) }); !errors.Is(err, crash) {
+		t.Fatal(err)
+	}
+	if g, err := logs.newest(); g != 0 || err != nil {
+		t.Errorf("the newest generation is %d, %v", g, err)
+	}
+	if err := logs.create(8, log, func(s *storage) error { return s.setClusterID("c") }); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := logs.newest(); g != 8 || err != nil {
+		t.Errorf("the newest generation is %d, %v", g, err)
+	}
+	var names []string
+	entries, err := os.ReadDir(raftDir(dir))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"8", "identity", "raft.db", "snapshots"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("there are %v, want %v; %v", names, want, err)
+	}
+	s, err := logs.open(8, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cluster, err := s.clusterID(); cluster != "c" || err != nil {
+		t.Errorf("the log is of cluster %q, %v", cluster, err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// The identity stays, and goes with the log that counts.
+	if again, err := Identity(dir); again != id || err != nil {
+		t.Errorf("identity %s, was %s; %v", again, id, err)
+	}
+	if err := os.Remove(filepath.Join(raftDir(dir), "8", "raft.db")); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Identity(dir); again == id || err != nil {
+		t.Errorf("without its log the identity is still %s, %v", again, err)
+	}
+}
