@@ -194,6 +194,7 @@ func TestWhoACallerIs(t *testing.T) {
 		"small letters":        {[]string{"authorization", "bearer " + ann}, "sub:ann"},
 		"where etcd's is":      {[]string{"token", ann}, "sub:ann"},
 		"beside etcd's":        {[]string{"token", "abc.12", "authorization", "Bearer " + ann}, "sub:ann"},
+		"no bearer":            {[]string{"authorization", "Basic " + ann}, "anonymous"},
 		"etcd's":               {[]string{"token", "abc.12"}, "anonymous"},
 		"expired":              {[]string{"authorization", "Bearer " + r.token("ann", -time.Hour)}, "!has expired"},
 		"expired beside other": {[]string{"authorization", "Bearer " + r.token("ann", -time.Hour), "token", ann}, "!has expired"},
