@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -121,17 +122,17 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return out, nil
 }
 
-// ShardMap returns the newest shard map that the client has seen. It waits for
-// the first one.
+// ShardMap returns the newest shard map that the client has seen. If it follows a
+// part of the map only, because there are many shards, it asks a node for all of it.
 func (c *Client) ShardMap(ctx context.Context) (ShardMap, error) {
-	if t := c.topology.Load(); t != nil {
+	if t := c.topology.Load(); t != nil && t.all {
 		return t.shards, nil
 	}
 	var out ShardMap
 	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := pb.NewClusterServiceClient(n.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+		stream, err := pb.NewClusterServiceClient(n.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{}, grpc.MaxCallRecvMsgSize(maxMap))
 		if err != nil {
 			return err //nolint:wrapcheck // judged and wrapped by read
 		}

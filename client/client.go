@@ -26,6 +26,8 @@ type Client struct {
 
 	topology atomic.Pointer[topology]
 	first    chan struct{} // closed by follow: the map is known, or the first try failed
+	grown    chan struct{} // capacity 1: a watch needs shards that are not known
+	unmapped atomic.Int64  // watches that wait for the shards of their ranges
 
 	// The order of locks: Watcher.mu, then mu, then stream.mu. Nothing is locked
 	// while unitsMu is held.
@@ -58,7 +60,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, login: newLogin(cfg), files: files, seed: strconv.FormatUint(rand.Uint64(), 36), pulse: newPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
-		first: make(chan struct{}),
+		first: make(chan struct{}), grown: make(chan struct{}, 1),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too

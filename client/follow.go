@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -114,17 +115,13 @@ func (c *Client) followAt(addr string, got func()) error {
 		}
 	})
 
-	stream, err := cluster.WatchShardMap(ctx, c.topology.Load().request(addr))
 	for err == nil {
-		var r *pb.WatchShardMapResponse
-		if r, err = stream.Recv(); err == nil {
+		err = c.followPart(ctx, cluster, addr, func() {
 			heard.Store(int64(c.ran()))
-			if err = c.learn(addr, r); err == nil {
-				c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
-				c.praise(addr)
-				got()
-			}
-		}
+			c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
+			c.praise(addr)
+			got()
+		})
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errSilent):
@@ -136,14 +133,52 @@ func (c *Client) followAt(addr string, got func()) error {
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
 }
 
+// followPart keeps that part of the topology that the client needs from one node, until
+// it needs another part. got is called for every answer.
+func (c *Client) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
+	in := c.interest()
+	t := c.topology.Load().narrowed(in)
+	if t != nil {
+		c.topology.Store(t)
+	}
+	part, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	stream, err := cluster.WatchShardMap(part, t.request(addr, in), grpc.MaxCallRecvMsgSize(maxMap))
+	for first := true; err == nil; first = false {
+		var r *pb.WatchShardMapResponse
+		if r, err = stream.Recv(); err == nil {
+			if err = c.learn(addr, in, r); err == nil {
+				got()
+			}
+		}
+		if first && err == nil {
+			watching.Go(func() {
+				c.outgrown(part, in)
+				cancel()
+			})
+		}
+	}
+	if part.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err //nolint:wrapcheck // wrapped by followAt
+}
+
 // learn takes over what a node has sent.
-func (c *Client) learn(addr string, r *pb.WatchShardMapResponse) error {
+func (c *Client) learn(addr string, in interest, r *pb.WatchShardMapResponse) error {
 	old := c.topology.Load()
-	t, err := old.with(addr, r)
+	t, err := old.with(addr, in, r)
 	if err != nil {
 		return err
 	}
 	c.topology.Store(t)
+	if c.unmapped.Load() > 0 {
+		for _, w := range c.living() {
+			w.mapped(t)
+		}
+	}
 	c.forget(t)
 	if old == nil || old.shards.ClusterID != t.shards.ClusterID {
 		c.regroup(t.shards.ClusterID)

@@ -123,11 +123,12 @@ func (c *Client) ready(addr string) int {
 }
 
 // home returns the address of the node that should serve the watch, if another
-// one does. Empty: the watch is at home, or nowhere, or its home is about to go.
+// one does. Empty: the watch is at home, or nowhere, or its home is about to go or not
+// known.
 func (w *Watcher) home(t *topology) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.on == nil || !w.asm.created {
+	if w.on == nil || !w.asm.created || !t.covers(w.asm.rng) {
 		return ""
 	}
 	home := t.home(w.asm.rng, w.c.seed)

@@ -19,6 +19,8 @@ const (
 	// maxMessage bounds a message from a node. An event with its previous
 	// value is up to twice etcd's request limit (1.5 MiB).
 	maxMessage = 16 << 20
+	// maxMap bounds a shard map: 100,000 shards take some 21 MB.
+	maxMap = 64 << 20
 	// maxWatches bounds the watches of one stream; more open another one.
 	maxWatches = 1000
 )

@@ -87,8 +87,13 @@ type ShardMap struct {
 
 // topology is a map and the members at one time. It is immutable.
 type topology struct {
-	shards  ShardMap
+	shards  ShardMap // without shards that the client does not follow
 	members []Member
+
+	// all: shards has all shards. Else it has those with keys of the known ranges, and
+	// perhaps others.
+	all   bool
+	known []Range // ordered, disjoint
 
 	// from is the address of the node that has sent the members, of that version.
 	from           string
@@ -96,7 +101,7 @@ type topology struct {
 }
 
 // request asks a node for what t does not have.
-func (t *topology) request(addr string) *pb.WatchShardMapRequest {
+func (t *topology) request(addr string, in interest) *pb.WatchShardMapRequest {
 	r := new(pb.WatchShardMapRequest)
 	if t != nil {
 		r.KnownVersion, r.ClusterId = t.shards.Version, t.shards.ClusterID
@@ -104,12 +109,19 @@ func (t *topology) request(addr string) *pb.WatchShardMapRequest {
 			r.KnownMembers = t.membersVersion
 		}
 	}
+	if !in.all {
+		r.OnlyRanges, r.Ranges = true, keyRanges(in.ranges)
+		if r.GetKnownVersion() > 0 {
+			r.NewRanges = keyRanges(in.fresh)
+		}
+	}
 	return r
 }
 
-// with returns the topology with what the node at addr has sent. A map that is older
-// than the one known is passed over: a node that was asleep may still have it.
-func (t *topology) with(addr string, r *pb.WatchShardMapResponse) (*topology, error) {
+// with returns the topology with what the node at addr has sent of an interest. A map
+// that is older than the one known is passed over: a node that was asleep may still
+// have it.
+func (t *topology) with(addr string, in interest, r *pb.WatchShardMapResponse) (*topology, error) {
 	next := new(topology)
 	if t != nil {
 		*next = *t
@@ -123,9 +135,10 @@ func (t *topology) with(addr string, r *pb.WatchShardMapResponse) (*topology, er
 	}
 	m := r.GetMap()
 	switch {
-	case m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion() <= next.shards.Version:
+	case m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion() < next.shards.Version:
+		return next, nil
 	case r.GetFromVersion() == 0:
-		next.shards = shardMapFrom(m)
+		next.shards, next.all = shardMapFrom(m), r.GetAllShards()
 	case m.GetClusterId() != next.shards.ClusterID || r.GetFromVersion() != next.shards.Version:
 		return nil, errProtocol
 	default:
@@ -133,6 +146,7 @@ func (t *topology) with(addr string, r *pb.WatchShardMapResponse) (*topology, er
 		next.shards = shardMapFrom(m)
 		next.shards.Shards = shards
 	}
+	next.known = in.ranges
 	return next, nil
 }
 

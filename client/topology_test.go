@@ -25,7 +25,7 @@ func TestATopologyTakesChanges(t *testing.T) {
 	var top *topology
 	take := func(addr string, r *pb.WatchShardMapResponse) {
 		t.Helper()
-		next, err := top.with(addr, r)
+		next, err := top.with(addr, interest{all: true}, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,10 +53,10 @@ func TestATopologyTakesChanges(t *testing.T) {
 	if len(top.shards.Shards) != 3 || len(top.members) != 2 {
 		t.Errorf("an older map is taken: %+v", top)
 	}
-	if r := top.request("a"); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {
+	if r := top.request("a", interest{all: true}); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {
 		t.Errorf("asks the same node for %v", r)
 	}
-	if r := top.request("b"); r.GetKnownVersion() != 7 || r.GetKnownMembers() != 0 {
+	if r := top.request("b", interest{all: true}); r.GetKnownVersion() != 7 || r.GetKnownMembers() != 0 {
 		t.Errorf("asks another node for %v", r)
 	}
 	for what, r := range map[string]*pb.WatchShardMapResponse{
@@ -65,10 +65,10 @@ func TestATopologyTakesChanges(t *testing.T) {
 		"another node's members":   {Members: []*pb.Member{{Name: "n9"}}},
 	} {
 		if r.GetMembers() == nil {
-			if _, err := top.with("a", r); !errors.Is(err, errProtocol) {
+			if _, err := top.with("a", interest{all: true}, r); !errors.Is(err, errProtocol) {
 				t.Errorf("%s: %v", what, err)
 			}
-		} else if _, err := top.with("b", r); !errors.Is(err, errProtocol) {
+		} else if _, err := top.with("b", interest{all: true}, r); !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

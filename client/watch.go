@@ -30,6 +30,8 @@ type Watcher struct {
 	id       int64   // of the watch on the stream
 	paused   bool    // the queue was full; placed again when it is empty
 	timer    *time.Timer
+	awaited  bool      // it has waited for the shards of its range
+	unmapped bool      // it does, until timer
 	failures int       // attempts in a row that failed
 	since    time.Time // when the node started the watch
 	tried    tried
@@ -293,6 +295,7 @@ func (w *Watcher) endLocked(err error) {
 		w.c.wg.Done()
 	}
 	w.timer = nil
+	w.stopAwaitingLocked()
 	w.stop()
 	w.c.mu.Lock()
 	delete(w.c.watchers, w)

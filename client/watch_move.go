@@ -25,6 +25,9 @@ func (w *Watcher) placeLocked() {
 	if w.err != nil || w.on != nil || w.paused || w.timer != nil {
 		return
 	}
+	if w.awaitMapLocked() {
+		return
+	}
 	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
 	w.hints = nil
 	s, id, err := w.c.join(w, addr)
@@ -51,6 +54,11 @@ func (w *Watcher) retryLocked(after, spread time.Duration) {
 		w.placeLocked()
 		return
 	}
+	w.placeLaterLocked(d)
+}
+
+// placeLaterLocked places the watch after d.
+func (w *Watcher) placeLaterLocked(d time.Duration) {
 	// The client's Close ends every watcher before it waits: until then the
 	// group may grow.
 	w.c.wg.Add(1)
@@ -61,6 +69,42 @@ func (w *Watcher) retryLocked(after, spread time.Duration) {
 		w.timer = nil
 		w.placeLocked()
 	})
+}
+
+// awaitMapLocked has the watch placed once the shards of its range are known, or after
+// mapWait, if they are not. A watch waits for that once.
+func (w *Watcher) awaitMapLocked() bool {
+	w.stopAwaitingLocked()
+	if w.awaited || w.c.topology.Load() == nil || len(w.hints) > 0 {
+		return false
+	}
+	w.awaited, w.unmapped = true, true
+	w.c.unmapped.Add(1) // before the look: learn looks here after it has stored a topology
+	if w.c.topology.Load().covers(w.asm.rng) {
+		w.stopAwaitingLocked()
+		return false
+	}
+	w.c.grow()
+	w.placeLaterLocked(mapWait)
+	return true
+}
+
+func (w *Watcher) stopAwaitingLocked() {
+	if w.unmapped {
+		w.unmapped = false
+		w.c.unmapped.Add(-1)
+	}
+}
+
+// mapped places a watch that waits for shards that t has.
+func (w *Watcher) mapped(t *topology) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unmapped && w.timer != nil && t.covers(w.asm.rng) && w.timer.Stop() {
+		w.c.wg.Done()
+		w.timer = nil
+		w.placeLocked()
+	}
 }
 
 // detachLocked takes the watch off its stream.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +19,6 @@ const (
 	// mapPace is the least time between two messages on a stream: changes that come
 	// in between are sent as one.
 	mapPace = 200 * time.Millisecond
-	// maxMapRanges bounds the ranges of a request.
-	maxMapRanges = 1024
 	// wholeMap is how many shards a map may have to be sent whole, whatever the
 	// ranges: it takes some 20 KB.
 	wholeMap = 128
@@ -150,34 +147,29 @@ func (p *mapParts) get(m *shard.Map, d *shard.Delta) *shardwatchv1.ShardMap {
 // mapFollower is a client that follows the map.
 type mapFollower struct {
 	srv     *Server
-	ranges  []kv.Range // only shards of these; with only
 	only    bool
+	ranges  keyRanges // with only: those of the shards to be sent
+	fresh   keyRanges // those of ranges of which the client has no shards
 	cluster string
-	version uint64 // of the map that the client has
+	version uint64                 // of the map that the client has
+	seen    uint64                 // since version nothing has changed for the client up to this one
+	head    *shardwatchv1.ShardMap // what the map that the client has says beside shards; nil: not known
 	members uint64
 }
 
 func newMapFollower(s *Server, r *shardwatchv1.WatchShardMapRequest) (*mapFollower, error) {
 	f := &mapFollower{
 		srv: s, only: r.GetOnlyRanges() || len(r.GetRanges()) > 0,
-		cluster: r.GetClusterId(), version: r.GetKnownVersion(), members: r.GetKnownMembers(),
+		cluster: r.GetClusterId(), version: r.GetKnownVersion(), seen: r.GetKnownVersion(), members: r.GetKnownMembers(),
 	}
-	if n := len(r.GetRanges()); n > maxMapRanges {
-		return nil, &kv.InvalidError{Field: "ranges", Reason: fmt.Sprintf("%d ranges; at most %d, or none to follow all shards", n, maxMapRanges)}
+	var err error
+	if f.ranges, err = newKeyRanges("ranges", r.GetRanges()); err == nil {
+		f.fresh, err = newKeyRanges("new_ranges", r.GetNewRanges())
 	}
-	for _, asked := range r.GetRanges() {
-		one, err := kv.RangeFromEtcd(asked.GetKey(), asked.GetRangeEnd())
-		if err != nil {
-			return nil, err
-		}
-		f.ranges = append(f.ranges, one)
+	if err != nil {
+		return nil, err
 	}
 	return f, nil
-}
-
-// wants reports whether the client follows a shard of that range.
-func (f *mapFollower) wants(r kv.Range) bool {
-	return !f.only || slices.ContainsFunc(f.ranges, r.Overlaps)
 }
 
 // next returns what the client does not have; nil: nothing.
@@ -188,46 +180,84 @@ func (f *mapFollower) next(changed <-chan struct{}) *shardwatchv1.WatchShardMapR
 	if some {
 		f.members = out.GetMembersVersion()
 	}
-	m, d := f.srv.cfg.Node.MapSince(f.cluster, f.version)
-	if m == nil || m.ClusterID == f.cluster && m.Version <= f.version {
-		if !some {
-			return nil
-		}
+	if f.nextMap(out) || some {
 		return out
 	}
-	f.cluster = m.ClusterID
-	all := f.srv.mapParts.get(m, d)
-	if d == nil {
-		f.version = m.Version
-		out.AllShards = !f.only || len(m.Shards) <= wholeMap
-		if out.Map = all; !out.GetAllShards() {
-			out.Map = f.part(m, all)
-		}
-		f.only = !out.GetAllShards()
-		return out
-	}
-	out.FromVersion, f.version = f.version, m.Version
-	out.Map = f.part(m, all)
-	for i := range d.Removed {
-		if f.wants(d.Removed[i].Range) {
-			out.RemovedShards = append(out.RemovedShards, uint64(d.Removed[i].ID))
-		}
-	}
-	return out
+	return nil
 }
 
-// part returns those shards of a message about m that the client follows.
-func (f *mapFollower) part(m *shard.Map, all *shardwatchv1.ShardMap) *shardwatchv1.ShardMap {
-	if !f.only {
-		return all
+// nextMap puts what the client does not have of the map into out, and reports whether
+// there is anything. A change of shards that the client does not follow is nothing.
+func (f *mapFollower) nextMap(out *shardwatchv1.WatchShardMapResponse) bool {
+	m, d := f.srv.cfg.Node.MapSince(f.cluster, f.seen)
+	if m == nil {
+		return false
 	}
-	out := wire.MapPart(m, func(int) bool { return false })
-	for _, s := range all.GetShards() {
-		if r, err := kv.RangeFromEtcd(s.GetKey(), s.GetRangeEnd()); err == nil && f.wants(r) {
-			out.Shards = append(out.Shards, s)
+	if m.ClusterID == f.cluster && (m.Version < f.seen || m.Version == f.seen && len(f.fresh) == 0) {
+		return false
+	}
+	head := wire.MapHeader(m)
+	switch {
+	case m.ClusterID == f.cluster && m.Version == f.seen:
+		out.FromVersion, out.Map = f.version, head
+		f.addFresh(m, head)
+	case d == nil:
+		out.AllShards = !f.only || len(m.Shards) <= wholeMap
+		f.only = !out.GetAllShards()
+		if out.Map = head; f.only {
+			head.Shards = wire.MapPart(m, f.ranges.in(m)).GetShards()
+		} else {
+			out.Map = f.srv.mapParts.get(m, nil)
+		}
+	case !f.only:
+		out.FromVersion, out.Map = f.version, f.srv.mapParts.get(m, d)
+		for i := range d.Removed {
+			out.RemovedShards = append(out.RemovedShards, uint64(d.Removed[i].ID))
+		}
+	default:
+		shards, removed := f.changed(m, d)
+		if len(shards)+len(removed)+len(f.fresh) == 0 && sameHead(f.head, head) {
+			f.seen = m.Version
+			return false
+		}
+		head.Shards = shards
+		f.addFresh(m, head)
+		out.FromVersion, out.Map, out.RemovedShards = f.version, head, removed
+	}
+	f.cluster, f.version, f.seen, f.fresh, f.head = m.ClusterID, m.Version, m.Version, nil, head
+	return true
+}
+
+// changed returns what a delta to m says of the shards that the client follows.
+func (f *mapFollower) changed(m *shard.Map, d *shard.Delta) (shards []*shardwatchv1.Shard, removed []uint64) {
+	for _, s := range f.srv.mapParts.get(m, d).GetShards() {
+		if r, err := kv.RangeFromEtcd(s.GetKey(), s.GetRangeEnd()); err == nil && f.ranges.want(r) {
+			shards = append(shards, s)
 		}
 	}
-	return out
+	for i := range d.Removed {
+		if f.ranges.want(d.Removed[i].Range) {
+			removed = append(removed, uint64(d.Removed[i].ID))
+		}
+	}
+	return shards, removed
+}
+
+// addFresh adds the shards of m that the client does not have yet to a message that
+// may have some of them.
+func (f *mapFollower) addFresh(m *shard.Map, to *shardwatchv1.ShardMap) {
+	has := make(map[uint64]bool, len(to.GetShards()))
+	for _, s := range to.GetShards() {
+		has[s.GetId()] = true
+	}
+	wanted := f.fresh.in(m)
+	to.Shards = append(to.Shards, wire.MapPart(m, func(i int) bool { return wanted(i) && !has[uint64(m.Shards[i].ID)] }).GetShards()...)
+}
+
+// sameHead reports whether two maps say the same beside their shards and versions.
+func sameHead(a, b *shardwatchv1.ShardMap) bool {
+	return a != nil && a.GetLineage() == b.GetLineage() && a.GetReplicas() == b.GetReplicas() &&
+		slices.Equal(a.GetDrained(), b.GetDrained()) && proto.Equal(a.GetOrigin(), b.GetOrigin())
 }
 
 // WatchShardMap implements shardwatchv1.ClusterServiceServer.

@@ -21,7 +21,8 @@ type changing struct {
 
 	mu      sync.Mutex
 	changed chan struct{}
-	m, last *shard.Map
+	m       *shard.Map
+	before  []*shard.Map // older maps of which changes are known
 	members []*pb.Member
 }
 
@@ -35,10 +36,12 @@ func (c *changing) Members() []*pb.Member {
 func (c *changing) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil || c.last.ClusterID != cluster || c.last.Version != version {
-		return c.m, nil
+	for _, old := range c.before {
+		if old.ClusterID == cluster && old.Version == version {
+			return c.m, shard.Diff(old, c.m)
+		}
 	}
-	return c.m, shard.Diff(c.last, c.m)
+	return c.m, nil
 }
 
 func (c *changing) change(f func()) {
@@ -114,7 +117,7 @@ func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	moved.Spec.Shards, moved.Spec.Replicas = 1, 1
 	moved.Shards[701].Epoch++
 	moved.Shards[701].Replicas = []shard.NodeID{"elsewhere"}
-	node.change(func() { node.last, node.m = node.m, moved })
+	node.change(func() { node.before, node.m = append(node.before, node.m), moved })
 	m = next(all)
 	expect("a shard moves, told with its neighbours", m, 3, 0, 0)
 	if m.GetFromVersion() != 7 || m.GetMap().GetVersion() != 8 {
@@ -126,7 +129,7 @@ func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.change(func() { node.last, node.m, node.members = moved, split, node.members[:999] })
+	node.change(func() { node.before, node.m, node.members = append(node.before, moved), split, node.members[:999] })
 	m = next(all)
 	expect("a split", m, 4, 1, 0)
 	if len(m.GetRemovedMembers()) != 1 {
@@ -140,5 +143,79 @@ func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	_, err = follow(&pb.WatchShardMapRequest{Ranges: make([]*pb.KeyRange, 1025)}).Recv()
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("1025 ranges: %v", err)
+	}
+}
+
+// A client of one key among a thousand shards is sent nothing while other shards
+// change, then the shards of a new range, and one that comes back what it has missed.
+func TestClientsAreSentTheShardsOfTheirRanges(t *testing.T) {
+	var cuts []string
+	for i := 1; i < 1000; i++ {
+		cuts = append(cuts, fmt.Sprintf("%04d", i))
+	}
+	node := &changing{changed: make(chan struct{}), m: cachetest.Map(7, cuts, "other"), members: []*pb.Member{member(1, pb.MemberState_MEMBER_STATE_ALIVE)}}
+	r := start(t, cachetest.New(), options{server: func(c *server.Config) { node.Node, c.Node = c.Node, node }})
+	follow := func(req *pb.WatchShardMapRequest) pb.ClusterService_WatchShardMapClient {
+		t.Helper()
+		s, err := pb.NewClusterServiceClient(r.conn).WatchShardMap(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	next := func(s pb.ClusterService_WatchShardMapClient, from, version uint64, shards, removed int) *pb.WatchShardMapResponse {
+		t.Helper()
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetFromVersion() != from || m.GetMap().GetVersion() != version || len(m.GetMap().GetShards()) != shards || len(m.GetRemovedShards()) != removed {
+			t.Fatalf("from version %d to %d, %d shards, %d removed; want %d to %d, %d, %d",
+				m.GetFromVersion(), m.GetMap().GetVersion(), len(m.GetMap().GetShards()), len(m.GetRemovedShards()), from, version, shards, removed)
+		}
+		return m
+	}
+	move := func(i int) {
+		moved := node.m.Clone()
+		moved.Version++
+		moved.Shards[i].Epoch++
+		moved.Shards[i].Replicas = []shard.NodeID{shard.NodeID(fmt.Sprint("n", moved.Version))}
+		node.change(func() { node.before, node.m = append(node.before, node.m), moved })
+	}
+	key := func(k string) []*pb.KeyRange { return []*pb.KeyRange{{Key: []byte(k)}} }
+
+	all, some, none := follow(&pb.WatchShardMapRequest{}), follow(&pb.WatchShardMapRequest{Ranges: key("0500x")}), follow(&pb.WatchShardMapRequest{OnlyRanges: true})
+	next(all, 0, 7, 1000, 0)
+	next(some, 0, 7, 1, 0)
+	next(none, 0, 7, 0, 0)
+	for i := range 3 {
+		move(700 + 10*i)
+		next(all, uint64(7+i), uint64(8+i), 3, 0)
+	}
+	move(500)
+	next(all, 10, 11, 3, 0)
+	next(some, 7, 11, 1, 0) // the versions before were not sent
+	node.change(func() { node.members = append(node.members, member(2, pb.MemberState_MEMBER_STATE_ALIVE)) })
+	if m, err := none.Recv(); err != nil || m.GetMap() != nil || len(m.GetMembers()) != 1 {
+		t.Errorf("a client without ranges is sent %v, %v", m, err)
+	}
+	drained := node.m.Clone()
+	drained.Version++
+	drained.Drained = []shard.NodeID{"other"}
+	node.change(func() { node.before, node.m = append(node.before, node.m), drained })
+	next(none, 7, 12, 0, 0)
+
+	req := &pb.WatchShardMapRequest{KnownVersion: 12, ClusterId: "test", Ranges: []*pb.KeyRange{{Key: []byte("0500x")}, {Key: []byte("0800"), RangeEnd: []byte("0802")}}}
+	req.NewRanges = req.GetRanges()[1:]
+	more := follow(req)
+	next(more, 12, 12, 2, 0)
+	move(801)
+	next(more, 12, 13, 2, 0)
+	late := follow(req) // with a version that is not the newest, and a change of a shard that is new to it
+	next(late, 12, 13, 2, 0)
+	req.KnownVersion, req.NewRanges = 13, nil
+	same := follow(req)
+	if m, err := same.Recv(); err != nil || m.GetMap() != nil {
+		t.Errorf("a client that has all is sent %v, %v", m, err)
 	}
 }

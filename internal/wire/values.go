@@ -33,7 +33,7 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 
 // MapPart returns the map with those shards alone whose index in it ok accepts.
 func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
-	out := mapHeader(m)
+	out := MapHeader(m)
 	for i := range m.Shards {
 		if ok(i) {
 			one := shardMessage(&m.Shards[i])
@@ -44,7 +44,8 @@ func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
 	return out
 }
 
-func mapHeader(m *shard.Map) *shardwatchv1.ShardMap {
+// MapHeader returns the map without its shards.
+func MapHeader(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
 		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
 		Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few

@@ -644,7 +644,10 @@ type WatchShardMapRequest struct {
 	// Send only shards that have keys of these ranges. None, and not only_ranges: all.
 	Ranges []*KeyRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
 	// Send only shards of ranges, also if there are none.
-	OnlyRanges    bool `protobuf:"varint,5,opt,name=only_ranges,json=onlyRanges,proto3" json:"only_ranges,omitempty"`
+	OnlyRanges bool `protobuf:"varint,5,opt,name=only_ranges,json=onlyRanges,proto3" json:"only_ranges,omitempty"`
+	// Those of ranges whose shards the caller does not have: send all of them, and of
+	// the other ranges what has changed since known_version.
+	NewRanges     []*KeyRange `protobuf:"bytes,6,rep,name=new_ranges,json=newRanges,proto3" json:"new_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -714,6 +717,13 @@ func (x *WatchShardMapRequest) GetOnlyRanges() bool {
 	return false
 }
 
+func (x *WatchShardMapRequest) GetNewRanges() []*KeyRange {
+	if x != nil {
+		return x.NewRanges
+	}
+	return nil
+}
+
 // WatchShardMapResponse is the shard map or the members, or both, at one time.
 type WatchShardMapResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -722,7 +732,7 @@ type WatchShardMapResponse struct {
 	// The members that are new or have changed, ordered by name.
 	Members []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
 	// 0: map is whole. Else its shards are those that are new or have changed since
-	// this version, which the caller has.
+	// this version, which the caller has, and those of new_ranges.
 	FromVersion uint64 `protobuf:"varint,3,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
 	// IDs of shards that the map does not have any more. An unknown ID is nothing to
 	// worry about.
@@ -1420,7 +1430,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\v \x01(\tR\aversion\"9\n" +
 	"\bKeyRange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
-	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"\xd1\x01\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"\x89\x02\n" +
 	"\x14WatchShardMapRequest\x12#\n" +
 	"\rknown_version\x18\x01 \x01(\x04R\fknownVersion\x12\x1d\n" +
 	"\n" +
@@ -1428,7 +1438,9 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\rknown_members\x18\x03 \x01(\x04R\fknownMembers\x12/\n" +
 	"\x06ranges\x18\x04 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06ranges\x12\x1f\n" +
 	"\vonly_ranges\x18\x05 \x01(\bR\n" +
-	"onlyRanges\"\xcf\x02\n" +
+	"onlyRanges\x126\n" +
+	"\n" +
+	"new_ranges\x18\x06 \x03(\v2\x17.shardwatch.v1.KeyRangeR\tnewRanges\"\xcf\x02\n" +
 	"\x15WatchShardMapResponse\x12)\n" +
 	"\x03map\x18\x01 \x01(\v2\x17.shardwatch.v1.ShardMapR\x03map\x12/\n" +
 	"\amembers\x18\x02 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\x12!\n" +
@@ -1551,28 +1563,29 @@ var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
 	14, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
 	0,  // 3: shardwatch.v1.Member.state:type_name -> shardwatch.v1.MemberState
 	6,  // 4: shardwatch.v1.WatchShardMapRequest.ranges:type_name -> shardwatch.v1.KeyRange
-	2,  // 5: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
-	5,  // 6: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
-	5,  // 7: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
-	5,  // 8: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
-	15, // 9: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
-	15, // 10: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	13, // 11: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
-	1,  // 12: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
-	15, // 13: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
-	15, // 14: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
-	15, // 15: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
-	7,  // 16: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
-	9,  // 17: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
-	11, // 18: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
-	8,  // 19: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
-	10, // 20: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
-	12, // 21: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
-	19, // [19:22] is the sub-list for method output_type
-	16, // [16:19] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 5: shardwatch.v1.WatchShardMapRequest.new_ranges:type_name -> shardwatch.v1.KeyRange
+	2,  // 6: shardwatch.v1.WatchShardMapResponse.map:type_name -> shardwatch.v1.ShardMap
+	5,  // 7: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 8: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
+	5,  // 9: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
+	15, // 10: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
+	15, // 11: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	13, // 12: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
+	1,  // 13: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
+	15, // 14: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
+	15, // 15: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
+	15, // 16: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
+	7,  // 17: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
+	9,  // 18: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
+	11, // 19: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
+	8,  // 20: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
+	10, // 21: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
+	12, // 22: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
+	20, // [20:23] is the sub-list for method output_type
+	17, // [17:20] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cluster_proto_init() }
