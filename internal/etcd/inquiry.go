@@ -16,7 +16,7 @@ const (
 	// inquiryPause is the shortest time between two inquiries, longestInquiryPause the
 	// longest: an etcd that is slow as a whole must not be asked more for it.
 	inquiryPause        = time.Second
-	longestInquiryPause = 10 * time.Second
+	longestInquiryPause = 5 * time.Second
 )
 
 // inquiry asks every member of etcd, side by side, whether it hangs. A read or a watch

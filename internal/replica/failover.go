@@ -45,6 +45,8 @@ type Failover struct {
 	Noticed func(Notice)
 	Logger  *slog.Logger
 
+	hung hung
+
 	mu      sync.Mutex
 	current string                  // guarded by mu; "" while none
 	direct  bool                    // guarded by mu
@@ -68,12 +70,19 @@ const (
 	// rescuePatience is how long a node that cannot be reached is waited for when
 	// it may have what all candidates have compacted: one that was cut off reaches
 	// etcd and the others again at different moments, and a list of etcd is dear.
+	// A node that reaches any other one was not cut off, and does not wait.
 	rescuePatience = 2 * time.Second
+	// rescueWithin is how long a node that has begun may take to send something
+	// that is missing: one that has everything in its window does so at once.
+	rescueWithin = 500 * time.Millisecond
 )
 
 // ErrStale is a cause for [Failover.Change]: the source lives but brings
 // nothing, though etcd has moved on. It is passed over for a while.
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
+
+// errNoFurther says that a node has not more than the one that it should rescue.
+var errNoFurther = errors.New("the node has nothing that is missing")
 
 var errRejected = errors.New("what the source has is wrong")
 
@@ -187,7 +196,7 @@ func (f *Failover) called() <-chan struct{} {
 // kv.ErrOtherHistory.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		r := &run{f: f, req: req, yield: yield, began: time.Now(), hung: make(map[string]time.Time), stale: make(map[string]time.Time)}
+		r := &run{f: f, req: req, yield: yield, began: time.Now(), stale: make(map[string]time.Time)}
 		r.from.Store(int64(req.From))
 		var listening sync.WaitGroup
 		defer listening.Wait()

@@ -452,6 +452,38 @@ func TestFailover(t *testing.T) {
 				t.Errorf("the silent node was asked %d times, the one that is away %d times", silent, away)
 			}
 		},
+		"etcd has compacted it, and no other node is further": func(t *testing.T) {
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
+				other := &script{name: "third", world: b.etcd.world, change: make(chan struct{}), mute: true}
+				b.warm = []Candidate{{Name: "third", Source: other}}
+			})
+			defer b.stop()
+			time.Sleep(2 * rescueWithin)
+			var gone *kv.CompactedError
+			if b.check(t, ""); !errors.As(b.ended, &gone) {
+				t.Errorf("ended with %v", b.ended)
+			}
+		},
+		"etcd has compacted it while the owner fell silent: the owner is not waited for when another node answers": func(t *testing.T) {
+			b := newBench(50, func(b *bench) {
+				b.owner.err, b.second.floor, b.etcd.floor = ErrSilent, 90, 90
+				b.warm = []Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}}
+			})
+			defer b.stop()
+			time.Sleep(rescuePatience / 2)
+			var gone *kv.CompactedError
+			if b.check(t, ""); !errors.As(b.ended, &gone) {
+				t.Errorf("ended with %v", b.ended)
+			}
+			asked := b.owner.asked()
+			for range b.f.Follow(t.Context(), kv.FollowRequest{Held: func(func(*kv.KeyValue) bool) {}, HeldAt: 49}) {
+				break
+			}
+			if b.owner.asked() != asked {
+				t.Error("the silent owner was asked for what has changed")
+			}
+		},
 		"but it is not waited for for ever": func(t *testing.T) {
 			b := newBench(50, func(b *bench) {
 				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90

@@ -116,7 +116,7 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 	r.f.asks(s.Name)
 	r.turnTo(s)
 	if s.begun {
-		delete(r.hung, s.Name)
+		r.f.hung.remove(s.Name)
 		begin()
 		begin = nil
 	}
@@ -130,6 +130,12 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 // wants more. It calls begin with the first update.
 func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 	resuming, state := r.from.Load() > 0, kv.Revision(0)
+	at, idle := r.position(), (*time.Timer)(nil) // runs while a node is to rescue, and has sent nothing new
+	defer func() {
+		if idle != nil {
+			idle.Stop()
+		}
+	}()
 	for {
 		u, err, ok := s.next()
 		if err != nil {
@@ -150,6 +156,9 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 		switch u.Kind {
 		case kv.UpdateBegin:
 			if resuming = resuming && !u.Leap; resuming {
+				if r.rescuing {
+					idle = time.AfterFunc(rescueWithin, func() { s.cancel(errNoFurther) })
+				}
 				continue // the consumer has all before it: nothing begins for it
 			}
 			state = u.Revision
@@ -162,6 +171,9 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 			r.advance(u.Batch.Revision)
 		case kv.UpdateProgress:
 			r.advance(u.Revision)
+		}
+		if idle != nil && r.position() > at {
+			idle.Stop()
 		}
 		if !r.yield(u, nil) {
 			return false, nil

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -12,8 +13,8 @@ import (
 type outcome uint8
 
 const (
-	lost       outcome = iota // no node has what is missing
-	unanswered                // none that answers has it
+	lost       outcome = iota // no node that answers has what is missing
+	unanswered                // no node answers
 	rescued                   // we are further
 	ended                     // the consumer wants no more
 )
@@ -21,13 +22,18 @@ const (
 // rescue takes what the candidates no longer have from the window of any other
 // node, or else what has changed.
 func (r *run) rescue(ctx context.Context) outcome {
-	defer func() { r.req.AllowLeap = false }()
-	out := lost
+	r.rescuing = true
+	defer func() { r.req.AllowLeap, r.rescuing = false, false }()
+	silent, heard := false, false
+	var level []string // nodes that are not further than we are, which no difference changes
 	for _, what := range []What{GapFilled, Leapt} {
 		r.req.AllowLeap = what == Leapt
 		for _, c := range r.f.Warm() {
-			if time.Now().Before(r.hung[c.Name]) || r.f.rejects(c.Name) {
-				out = unanswered
+			if r.f.hung.has(c.Name) || r.f.rejects(c.Name) {
+				silent = true
+				continue
+			}
+			if slices.Contains(level, c.Name) {
 				continue
 			}
 			from := r.from.Load()
@@ -40,16 +46,24 @@ func (r *run) rescue(ctx context.Context) outcome {
 				r.gone = time.Time{}
 				return rescued
 			}
-			if !answered(last.err) {
-				out = unanswered
+			if answered(last.err) {
+				heard = true
+			} else {
+				silent = true
 			}
-			if errors.Is(last.err, ErrSilent) {
-				r.hung[c.Name] = time.Now().Add(hungFor)
+			switch {
+			case errors.Is(last.err, errNoFurther):
+				level = append(level, c.Name)
+			case errors.Is(last.err, ErrSilent):
+				r.f.hung.add(c.Name)
 			}
 			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", last.err)
 		}
 	}
-	return out
+	if silent && !heard {
+		return unanswered
+	}
+	return lost
 }
 
 // answered reports whether err is what a peer said, not that it could not be
@@ -58,7 +72,7 @@ func answered(err error) bool {
 	var compacted *kv.CompactedError
 	var elsewhere *kv.NotHereError
 	var unavailable *kv.UnavailableError
-	return errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
+	return errors.Is(err, errNoFurther) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
 // verdict is what the candidates of one round say of history that is missing.

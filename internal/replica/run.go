@@ -25,12 +25,11 @@ type run struct {
 	mu     sync.Mutex
 	wanted kv.Revision // guarded by mu; the highest that the consumer wished for
 	asked  *stream     // guarded by mu; who is told the consumer's wishes; nil: nobody
-	// hung are candidates that fell silent without closing the stream, until
-	// when: to ask one again at once would cost as long as noticing it did.
-	hung map[string]time.Time
 	// stale are candidates that brought nothing though etcd had moved on, until
 	// when. How old their data is they tell too late: it was fresh a moment ago.
 	stale map[string]time.Time
+	// rescuing: a node is followed for what the candidates do not have.
+	rescuing bool
 	// gone is when the candidates first said that what is missing is compacted;
 	// zero when they have not.
 	gone time.Time
@@ -88,13 +87,48 @@ func (r *run) turnTo(s *stream) {
 // hears from it before.
 const hungFor = 3 * time.Second
 
+// hung are candidates that fell silent without closing the stream, until
+// when: to ask one again at once would cost as long as noticing it did. They are
+// known from one Follow to the next.
+type hung struct {
+	mu    sync.Mutex
+	until map[string]time.Time // guarded by mu
+}
+
+func (h *hung) has(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Before(h.until[name])
+}
+
+func (h *hung) add(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.until == nil {
+		h.until = make(map[string]time.Time)
+	}
+	h.until[name] = time.Now().Add(hungFor)
+}
+
+func (h *hung) remove(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.until, name)
+}
+
+func (h *hung) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.until)
+}
+
 // warm tries to take state and window from a node that has them. It reports
 // false when the consumer does not want more.
 func (r *run) warm(ctx context.Context) bool {
 	req := r.req
 	req.Want = nil // nobody waits for a progress that does not follow
 	for _, c := range r.f.Warm() {
-		if r.avoids(c) {
+		if r.avoids(c) || r.f.hung.has(c.Name) {
 			continue
 		}
 		more, ready := true, false
@@ -141,7 +175,7 @@ func (r *run) round(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if now := time.Now(); now.Before(r.hung[c.Name]) || now.Before(r.stale[c.Name]) || r.avoids(c) {
+		if r.f.hung.has(c.Name) || time.Now().Before(r.stale[c.Name]) || r.avoids(c) {
 			gone.open = true
 			continue
 		}
@@ -151,11 +185,11 @@ func (r *run) round(ctx context.Context) bool {
 		case !last.more:
 			return false
 		case errors.Is(err, ErrSilent):
-			r.hung[last.Name] = time.Now().Add(hungFor)
+			r.f.hung.add(last.Name)
 		case errors.Is(err, ErrStale):
 			r.stale[last.Name] = time.Now().Add(hungFor)
 		case errors.Is(err, errBetter):
-			clear(r.hung)
+			r.f.hung.clear()
 			return true
 		}
 		if last.got && r.updates > before {
