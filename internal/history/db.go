@@ -37,8 +37,8 @@ func (s *Store) path() string { return filepath.Join(s.cfg.Dir, fileName(format)
 
 // guard calls fn, which uses the database, and returns errDamaged when bbolt
 // cannot follow what is in the file: it panics then, or reads memory that the
-// file does not back. The database must not be used any more in that case, nor
-// be closed: it may hold its own locks.
+// file does not back. The database must not be used any more in that case; see
+// abandon.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -81,10 +81,11 @@ func (s *Store) openFile(readOnly bool) error {
 		if err != nil {
 			return sortOpen(s.path(), err)
 		}
-		if err := checkFormat(db); err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", s.path(), err), db.Close())
-		}
 		s.db = db
+		if err := guard(func() error { return checkFormat(db) }); err != nil {
+			s.abandon()
+			return fmt.Errorf("%s: %w", s.path(), err)
+		}
 		return nil
 	})
 }
@@ -147,7 +148,7 @@ func checkFormat(db *bbolt.DB) error {
 // setAside renames the file, so that a new one can be written: why says what is
 // wrong with it. What is known from it stays known to the caches.
 func (s *Store) setAside(why error) error {
-	s.forget()
+	s.abandon()
 	aside := s.path() + damagedSuffix
 	if err := os.Rename(s.path(), aside); err != nil {
 		return errors.Join(why, err)
@@ -158,6 +159,26 @@ func (s *Store) setAside(why error) error {
 
 // forget forgets the database and what was known of its content.
 func (s *Store) forget() { s.db, s.logs = nil, nil }
+
+// abandon closes a database that is not used any more because it is damaged.
+// bbolt may have panicked while it held its own locks. Close blocks forever then:
+// it is left behind after lockTimeout, with the file.
+func (s *Store) abandon() {
+	db := s.db
+	s.forget()
+	if db == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = guard(db.Close) // nothing in it is needed
+	}()
+	select {
+	case <-closed:
+	case <-time.After(lockTimeout):
+	}
+}
 
 // renew removes the file: it has no room, and what matters is in memory.
 func (s *Store) renew() error {

@@ -40,6 +40,10 @@ const (
 	leastShare = 64
 )
 
+// relaxAfter is the number of Saves without a full file after which records may
+// take twice as much of the bound again. A try that fails costs one file.
+const relaxAfter = 100
+
 // Shard is one that is saved.
 type Shard struct {
 	ID    shard.ID
@@ -64,7 +68,8 @@ type Store struct {
 	db   *bbolt.DB          // nil: not open
 	logs map[shard.ID]*logs // what the file has; nil: not known
 	// share is which part of the bound is for records: one share-th.
-	share int64
+	share  int64
+	fitted int // Saves since the file was full, or since share was lowered
 
 	mu     sync.Mutex
 	status Status // guarded by mu
@@ -99,7 +104,8 @@ func (s *Store) note(change func(*Status)) {
 // saved before it are of use nevertheless. ctx ends it between two writes.
 func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 	saved, err := s.saveAll(ctx, o, shards)
-	for again := false; errors.Is(err, bolterrors.ErrMaxSizeReached) && s.share < leastShare; again = true {
+	for again := false; errors.Is(err, bolterrors.ErrMaxSizeReached) && (!again || s.share < leastShare); again = true {
+		s.fitted = 0
 		if again { // large records beside a small bound
 			s.share *= 2
 		}
@@ -107,6 +113,9 @@ func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 		if err = s.renew(); err == nil {
 			saved, err = s.saveAll(ctx, o, shards)
 		}
+	}
+	if s.fitted++; err == nil && s.fitted >= relaxAfter { // the large records may be gone
+		s.share, s.fitted = max(mostShare, s.share/2), 0
 	}
 	if errors.Is(err, errDamaged) {
 		err = errors.Join(err, s.setAside(err))
@@ -187,7 +196,7 @@ func (s *Store) Keep(shards []Shard) {
 		if err := s.remove(id); err != nil {
 			s.cfg.Logger.Warn("history of a shard that is not here any more is left", "shard", id, "error", err)
 			if errors.Is(err, errDamaged) {
-				s.forget() // the next Save sets the file aside
+				s.abandon() // the next Save sets the file aside
 			}
 			return
 		}
