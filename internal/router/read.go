@@ -409,6 +409,12 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		case err != nil:
 			return begun, fault(node, err)
 		}
+		if m.Cluster != g.cluster { // its lineages and revisions mean nothing here
+			return begun, &kv.UnavailableError{
+				Why: kv.NotReady, RetryAfter: time.Second,
+				Detail: fmt.Sprintf("node %s answers for cluster %q, this is cluster %q: ask again, the shard map will name other nodes", node, m.Cluster, g.cluster),
+			}
+		}
 		if m.Lineage != g.Lineage {
 			return begun, fmt.Errorf("node %s: %w", node, &kv.LineageError{Requested: g.Lineage, Current: m.Lineage})
 		}

@@ -558,6 +558,42 @@ func TestAnAnswerOfAnotherLineageIsRefused(t *testing.T) {
 	})
 }
 
+// An answer of another cluster is refused, though its lineage has the same number:
+// a tier that was rebuilt at the same addresses counts from 1 again. A further
+// node of the shard is asked instead.
+func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
+	reading(t, func(t *testing.T, n *reads) {
+		foreign := kv.History{Cluster: "rebuilt", Lineage: 1}
+		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
+			at := kv.Revision(req.GetRevision())
+			return []*wire.Encoded{
+				wire.ListChunk(at, foreign, []*kv.KeyValue{kv.NewKeyValue(kv.Fields{Key: []byte("e"), CreateRevision: 1, ModRevision: 1, Version: 1})}),
+				wire.ListEnd(at, foreign, nil, 1, -1),
+			}, nil
+		}
+		n.x.answer = n.lists(1, -1)
+		for _, c := range []struct {
+			replicas []shard.NodeID
+			want     string
+			fails    bool
+		}{{[]shard.NodeID{"y"}, "", true}, {[]shard.NodeID{"y", "x"}, "defg", false}} {
+			n.pretend.Shards[1].Replicas = c.replicas
+			g, err := n.r.Read(t.Context(), router.ReadRequest{Range: away})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := keys(t, g, nothing)
+			var refused *kv.UnavailableError
+			if got != c.want || errors.As(err, &refused) != c.fails {
+				t.Errorf("from %v: took %q, %v, want %q", c.replicas, got, err, c.want)
+			}
+			if c.fails && !strings.Contains(fmt.Sprint(err), `cluster "rebuilt"`) {
+				t.Errorf("from %v: %v", c.replicas, err)
+			}
+		}
+	})
+}
+
 // Where all shards are elsewhere, the first node chooses the revision, and says
 // how old that is; the others answer at the same one.
 func TestANodeElsewhereChoosesTheRevision(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 type ListMessage struct {
 	Revision kv.Revision
 	Lineage  uint64
+	Cluster  string
 	Count    int64         // below 0: not told
 	Age      time.Duration // below 0: not told
 	KVs      []*kv.KeyValue
@@ -50,6 +51,13 @@ func DecodeListMessage(b []byte) (ListMessage, error) {
 			}
 			at += n
 			m.Deleted = append(m.Deleted, string(v))
+		case num == listCluster && typ == protowire.BytesType:
+			v, n := protowire.ConsumeBytes(b[at:])
+			if n < 0 {
+				return m, fmt.Errorf("%w: list: cluster ID at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
+			}
+			at += n
+			m.Cluster = string(v)
 		case num == listAge && typ == protowire.BytesType:
 			v, n := protowire.ConsumeBytes(b[at:])
 			if n < 0 {

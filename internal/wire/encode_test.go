@@ -74,7 +74,7 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 		}
 		var d shardwatchv1.ListResponse
 		gone := wire.ListDeleted(11, kv.History{Cluster: "c", Lineage: 2}, []string{"/gone", "/too"})
-		if m, err := wire.DecodeListMessage(bytesOf(t, gone)); err != nil || m.Revision != 11 || m.Lineage != 2 || len(m.Deleted) != 2 || m.Deleted[1] != "/too" {
+		if m, err := wire.DecodeListMessage(bytesOf(t, gone)); err != nil || m.Revision != 11 || m.Lineage != 2 || m.Cluster != "c" || len(m.Deleted) != 2 || m.Deleted[1] != "/too" {
 			t.Fatalf("deleted %v, %v", m, err)
 		}
 		if err := proto.Unmarshal(bytesOf(t, wire.ListDeleted(11, kv.History{Cluster: "c", Lineage: 2}, []string{"/gone"})), &d); err != nil || len(d.GetDeleted()) != 1 || string(d.GetDeleted()[0]) != "/gone" {
