@@ -25,7 +25,7 @@ func TestRandomFaults(t *testing.T) {
 	cluster := start(t, clienttest.Config{FragmentEvents: 2, ChunkKeys: 3, Cuts: []string{"/k3", "/k6"}, Replicas: 2})
 	silent := func(c *client.Config) { c.Silence = 400 * time.Millisecond }
 	clients := []*client.Client{connect(t, cluster, silent), connect(t, cluster, silent)}
-	ctx, stop := context.WithTimeout(t.Context(), 2*patience)
+	ctx, stop := context.WithTimeout(t.Context(), 4*patience) // some 2,000 resumes, under the race detector
 	defer stop()
 
 	write := func() int64 {
@@ -75,7 +75,7 @@ func TestRandomFaults(t *testing.T) {
 		opts = append(opts, client.WithProgress())
 		lazy := rng.IntN(3) == 0
 		if lazy {
-			opts = append(opts, client.WithBuffer(2000))
+			opts = append(opts, client.WithBuffer(5000))
 		}
 		f.w = c.Watch(ctx, r, opts...)
 		pause := time.Duration(rng.IntN(5)) * time.Millisecond

@@ -75,6 +75,15 @@ func TestWatchFromAFutureRevisionDeliversNothingBelowIt(t *testing.T) {
 	follow(t, cluster, w, &seen{rng: demo}, 7, 4)
 }
 
+// etcd's first revision has no events: a watch from there on is sent all of them.
+func TestWatchFromTheFirstRevision(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	cluster.Put("/demo/a", "1")
+	rev := cluster.Put("/demo/b", "2")
+	c := connect(t, cluster)
+	follow(t, cluster, c.Watch(t.Context(), demo, client.FromRevision(1)), &seen{rng: demo}, rev, 0)
+}
+
 // A watch goes on when its node goes away in any manner: nothing twice,
 // nothing left out, no list.
 func TestWatchSurvives(t *testing.T) {

@@ -65,6 +65,9 @@ func (h *history) apply(ops []Op) int64 {
 
 // events returns the events of a revision in [start, end).
 func (h *history) events(revision int64, start, end string, prev bool) []*pb.Event {
+	if revision < 2 {
+		return nil // etcd's revision 1 has no events
+	}
 	var out []*pb.Event
 	for _, e := range h.batches[revision-2].Events {
 		if !contains(start, end, string(e.GetKv().GetKey())) {

@@ -35,7 +35,21 @@ type watchStream struct {
 	later     <-chan time.Time // something is to be delivered then
 	lists     bool             // the client understands lists of watches
 	cancelled int64            // the watch that was cancelled last; 0: none
+	left      int              // revisions that may be sent before requests are read
+	from      int64            // where deliverTogether goes on, so that no watch waits for one that is further behind
+	behind    bool             // deliver has left something
 }
+
+// turn is how many revisions are sent before requests are read: else a watch that
+// was cancelled would be sent all that there is, again and again.
+const turn = 16
+
+// atOnce is closed.
+var atOnce = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
 	w := &watchStream{n: s.n, c: s.n.c, rpc: rpc}
@@ -158,10 +172,14 @@ func (w *watchStream) progress() error {
 func (w *watchStream) request(r *pb.WatchRequest) error {
 	switch {
 	case r.GetProgress() != nil:
-		if _, err := w.deliver(); err != nil {
-			return err
+		for {
+			if _, err := w.deliver(); err != nil {
+				return err
+			}
+			if !w.behind {
+				return w.progress()
+			}
 		}
-		return w.progress()
 	case r.GetCancel() != nil:
 		for i, x := range w.watches {
 			if x.id == r.GetCancel().GetWatchId() {
@@ -322,7 +340,7 @@ func (w *watchStream) deliver() (<-chan struct{}, error) {
 			}
 		}
 	}
-	w.later = nil
+	w.later, w.left, w.behind = nil, turn, false
 	var together []*watch
 	for _, x := range w.watches {
 		if w.lists && x.conflate == 0 && (!x.sync || x.next >= floor) {
@@ -331,7 +349,11 @@ func (w *watchStream) deliver() (<-chan struct{}, error) {
 			return nil, err
 		}
 	}
-	return changed, w.deliverTogether(together, visible)
+	err := w.deliverTogether(together, visible)
+	if w.behind {
+		changed = atOnce
+	}
+	return changed, err
 }
 
 // deliverTogether sends what several watches get once, with the list of them. It
@@ -342,7 +364,15 @@ func (w *watchStream) deliverTogether(watches []*watch, visible int64) error {
 	for _, x := range watches {
 		next = min(next, x.next)
 	}
-	for ; next <= visible; next++ {
+	if next <= w.from && w.from <= visible {
+		next = w.from
+	}
+	defer func() {
+		w.from = next
+		w.behind = w.behind || slices.ContainsFunc(watches, func(x *watch) bool { return x.next <= visible })
+	}()
+	for ; next <= visible && w.left > 0; next++ {
+		w.left--
 		for _, r := range w.responses(watches, next) {
 			switch {
 			case w.cancelled > 0:
@@ -408,6 +438,10 @@ func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
 		return w.changes(x, pb.SyncKind_SYNC_KIND_CONFLATED, visible)
 	}
 	for ; x.next <= visible; x.next++ {
+		if w.left--; w.left < 0 {
+			w.left, w.behind = 0, true
+			break
+		}
 		w.c.mu.Lock()
 		events := w.c.historyLocked(x.lineage).events(x.next, x.start, x.end, x.prev)
 		w.c.mu.Unlock()
