@@ -1,12 +1,20 @@
 package placement_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -53,4 +61,41 @@ func TestAnUpgradeCanGoBackUntilItIsFinalized(t *testing.T) {
 	if m := fresh.founded(fresh.add("n1", 1)); m.Finalized != shard.Level {
 		t.Errorf("a new cluster begins with level %d", m.Finalized)
 	}
+}
+
+// A node that goes back after its cluster's level was finalized does not start, says
+// why, and leaves its map file to the newer software.
+func TestAMapFileOfANewerVersionIsKept(t *testing.T) {
+	c := newCluster(t, false)
+	n := c.add("n1", 1)
+	c.founded(n)
+	file := filepath.Join(n.dir, "shardmap")
+	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	n.stop()
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const magic = "shardwatch map 1\n"
+	body := bytes.Clone(whole[len(magic)+8:])
+	body[0] = shard.Level + 1
+	newer := append(binary.BigEndian.AppendUint64([]byte(magic), xxhash.Sum64(body)), body...)
+	if err := os.WriteFile(file, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := placement.Defaults()
+	cfg.Name, cfg.DataDir, cfg.UUID = n.name, n.dir, "uuid"
+	cfg.Spec, cfg.Members = shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}, c.members
+	_, err = placement.New(cfg)
+	if !errors.Is(err, shard.ErrNewer) || !strings.Contains(err.Error(), fmt.Sprintf("feature level %d, this version knows %d", shard.Level+1, shard.Level)) {
+		t.Errorf("the older software starts: %v", err)
+	}
+	if kept, err := os.ReadFile(file); err != nil || !bytes.Equal(kept, newer) {
+		t.Errorf("the map file was changed: %v", err)
+	}
+	if err := os.WriteFile(file, whole, 0o600); err != nil { // the newer software reads it
+		t.Fatal(err)
+	}
+	n.start()
+	c.founded(n)
 }

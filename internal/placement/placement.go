@@ -73,6 +73,8 @@ func New(cfg Config) (*Placement, error) {
 	}
 	m, err := p.file.load()
 	switch {
+	case errors.Is(err, shard.ErrNewer): // the newer software needs it
+		return nil, err
 	case errors.Is(err, ErrMapFile):
 		to, rerr := p.file.refuse()
 		p.log.Error("the map file is put aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
