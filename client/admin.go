@@ -90,6 +90,16 @@ type NodeStatus struct {
 	Voters     []string
 	RaftIndex  uint64
 	RaftLeader string
+	// NewLevels are feature levels that the node's software understands and that are
+	// not finalized.
+	NewLevels []FeatureLevel
+}
+
+// FeatureLevel is what can be used once a level is finalized.
+type FeatureLevel struct {
+	Level int
+	// Adds is what it adds, for people.
+	Adds string
 }
 
 // MemberStatus is a member and its answer.
@@ -211,6 +221,9 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 		EtcdClusterID: r.GetEtcdClusterId(), EtcdRevision: r.GetEtcdRevision(), EtcdAge: r.GetEtcdAge().AsDuration(),
 		NotReady: r.GetNotReady(), Refusal: r.GetRefusal(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
 		Voters: r.GetVoters(), RaftIndex: r.GetRaftIndex(), RaftLeader: r.GetRaftLeader(),
+	}
+	for _, l := range r.GetNewLevels() {
+		out.NewLevels = append(out.NewLevels, FeatureLevel{Level: int(l.GetLevel()), Adds: l.GetAdds()})
 	}
 	for _, p := range r.GetReplicas() {
 		out.Replicas = append(out.Replicas, ReplicaStatus{

@@ -12,7 +12,8 @@ import (
 )
 
 // PlacementChange is what an operator wants of the shard map: [SplitShard],
-// [MergeShards], [MoveShard], [DrainNodes], [UndrainNodes] or [Rebalance].
+// [MergeShards], [MoveShard], [DrainNodes], [UndrainNodes], [Rebalance] or
+// [FinalizeUpgrade].
 type PlacementChange interface {
 	put(r *pb.ChangePlacementRequest)
 }
@@ -49,6 +50,14 @@ type UndrainNodes struct{ Nodes []string }
 // moved by hand.
 type Rebalance struct{}
 
+// FinalizeUpgrade makes a feature level the cluster's own: its features can be used,
+// and nodes of software that does not know it cannot come back. It is refused while a
+// member that has not left does not understand the level.
+type FinalizeUpgrade struct {
+	// Level; 0: the newest that a member understands.
+	Level int
+}
+
 func (c SplitShard) put(r *pb.ChangePlacementRequest) {
 	split := &pb.SplitShard{Shard: c.Shard}
 	for _, key := range c.At {
@@ -75,6 +84,10 @@ func (c UndrainNodes) put(r *pb.ChangePlacementRequest) {
 
 func (Rebalance) put(r *pb.ChangePlacementRequest) {
 	r.Change = &pb.ChangePlacementRequest_Rebalance{Rebalance: &pb.Rebalance{}}
+}
+
+func (c FinalizeUpgrade) put(r *pb.ChangePlacementRequest) {
+	r.Change = &pb.ChangePlacementRequest_Finalize{Finalize: &pb.FinalizeUpgrade{Level: int32(c.Level)}} //nolint:gosec // few
 }
 
 // ChangeOptions say how a change is meant. The zero ChangeOptions is fine.

@@ -43,6 +43,9 @@ type Member struct {
 	State                                   MemberState
 	Voter, Leader, Draining                 bool
 	Zone, Version                           string
+	// FeatureLevel is the newest feature level that the node's software understands;
+	// 0: not known.
+	FeatureLevel int
 }
 
 // Shard is one range of keys and the nodes that serve it.
@@ -83,6 +86,9 @@ type ShardMap struct {
 	// Drained are the names of nodes that an operator has drained: they are given
 	// no shards.
 	Drained []string
+	// FeatureLevel is the one that is finalized: features of newer levels are not used
+	// yet. 0: the node's software is from before levels were finalized.
+	FeatureLevel int
 }
 
 // topology is a map and the members at one time. It is immutable.
@@ -260,6 +266,7 @@ func shardMapFrom(m *pb.ShardMap) ShardMap {
 	return ShardMap{
 		Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin()),
 		Shards: shardsFrom(m.GetShards()), Replicas: int(m.GetReplicas()), Drained: m.GetDrained(),
+		FeatureLevel: int(m.GetFeatureLevel()),
 	}
 }
 
@@ -288,6 +295,6 @@ func memberFrom(m *pb.Member) Member {
 		ClientAddress: m.GetClientAddress(), PeerAddress: m.GetPeerAddress(), HTTPAddress: m.GetHttpAddress(),
 		State: MemberState(m.GetState()),
 		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(),
-		Zone: m.GetZone(), Version: m.GetVersion(),
+		Zone: m.GetZone(), Version: m.GetVersion(), FeatureLevel: int(m.GetFeatureLevel()),
 	}
 }

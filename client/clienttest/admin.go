@@ -2,6 +2,7 @@ package clienttest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -61,6 +62,9 @@ func (n *Node) status() *pb.StatusResponse {
 		Self: self, ClusterId: n.c.shardMap.GetClusterId(), Lineage: n.c.lineage, MapVersion: n.c.shardMap.GetVersion(),
 		EtcdClusterId: "cdf818194e3a8c32", EtcdRevision: head, EtcdAge: durationpb.New(40 * time.Millisecond),
 		Watches: n.waiting.Load(), Connections: 1, Uptime: durationpb.New(90 * time.Minute),
+	}
+	for level := n.c.shardMap.GetFeatureLevel() + 1; level <= self.GetFeatureLevel(); level++ {
+		out.NewLevels = append(out.NewLevels, &pb.FeatureLevel{Level: level, Adds: fmt.Sprintf("the features of level %d", level)})
 	}
 	leader := n.c.leader()
 	self.Leader = n == leader

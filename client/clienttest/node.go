@@ -28,6 +28,7 @@ type Node struct {
 	served   chan struct{}
 	gate     *gate         // of the running server; guarded by mu
 	draining bool          // guarded by mu
+	level    int32         // the feature level that its software understands; guarded by mu
 	held     int64         // the newest revision it has; 0: all; guarded by mu
 	refusal  *pb.Ended     // answer to new watches; nil: start them; guarded by mu
 	readonly error         // answer to writes; nil: do them; guarded by mu
@@ -222,7 +223,7 @@ func (n *Node) member() *pb.Member {
 	defer n.mu.Unlock()
 	return &pb.Member{
 		Name: n.Name, Uuid: "uuid-" + n.Name, ClientAddress: n.addr, State: pb.MemberState_MEMBER_STATE_ALIVE,
-		Voter: true, Draining: n.draining, Version: "test",
+		Voter: true, Draining: n.draining, Version: "test", FeatureLevel: n.level,
 	}
 }
 

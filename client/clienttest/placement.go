@@ -225,6 +225,13 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 		for i, s := range m.GetShards() {
 			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas()}
 		}
+	case *pb.ChangePlacementRequest_Finalize:
+		for _, n := range c.nodes {
+			if level := n.member().GetFeatureLevel(); level < change.Finalize.GetLevel() {
+				return "", refusal("level", false, "not all members are known to understand feature level %d: %s runs test, which understands level %d: upgrade it", change.Finalize.GetLevel(), n.Name, level)
+			}
+		}
+		m.FeatureLevel = max(m.GetFeatureLevel(), change.Finalize.GetLevel())
 	default:
 		return "", invalid("change", "say what is wanted")
 	}

@@ -126,18 +126,22 @@ func (s *session) printStatus(cs client.ClusterStatus) error {
 	}
 	if s.json() {
 		if err := writeJSON(s.p.stdout, struct {
-			ClusterID  string     `json:"cluster_id"`
-			Lineage    uint64     `json:"lineage"`
-			MapVersion uint64     `json:"map_version"`
-			RaftLeader string     `json:"raft_leader,omitempty"`
-			Nodes      []nodeJSON `json:"nodes"`
-		}{cs.Map.ClusterID, cs.Map.Lineage, cs.Map.Version, cs.Quorum().Leader, nodes}); err != nil {
+			ClusterID    string     `json:"cluster_id"`
+			Lineage      uint64     `json:"lineage"`
+			MapVersion   uint64     `json:"map_version"`
+			FeatureLevel int        `json:"feature_level,omitempty"`
+			RaftLeader   string     `json:"raft_leader,omitempty"`
+			Nodes        []nodeJSON `json:"nodes"`
+		}{cs.Map.ClusterID, cs.Map.Lineage, cs.Map.Version, cs.Map.FeatureLevel, cs.Quorum().Leader, nodes}); err != nil {
 			return err
 		}
 		return noLeader(cs)
 	}
 	if err := t.write(s.p.stdout); err != nil {
 		return err
+	}
+	if upgrade := levelsOf(cs).note(); upgrade != "" {
+		notes = append(notes, upgrade)
 	}
 	if err := s.printNotes(append(notes, placementNotes(cs)...)); err != nil {
 		return err

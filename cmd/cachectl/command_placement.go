@@ -31,6 +31,7 @@ type changing struct {
 	options   client.ChangeOptions
 	wait      bool
 	spellings map[string]string // of the API's fields that are flags
+	done      string            // what to print at the end; "": what fits the plan
 
 	// What was told last of the progress, and when.
 	left int
@@ -485,6 +486,8 @@ func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error
 	switch {
 	case cmd.Name() == "drain":
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": no shards left"
+	case c.done != "":
+		text = c.done
 	case len(run.Plan.Steps) > 0:
 	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // it is not there, or is to have none
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": drained no more"

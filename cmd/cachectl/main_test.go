@@ -88,6 +88,17 @@ func TestScripts(t *testing.T) {
 			"release-filling": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(false) },
 			// lose-change has the answer to the next change get lost.
 			"lose-change": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).LoseChanges(1) },
+			// levels sets the finalized feature level, then those that n1, n2 and n3
+			// understand.
+			"levels": func(ts *testscript.TestScript, _ bool, args []string) {
+				var levels []int32
+				for _, a := range args {
+					level, err := strconv.ParseInt(a, 10, 32)
+					ts.Check(err)
+					levels = append(levels, int32(level))
+				}
+				clusterOf(ts).SetLevels(levels[0], levels[1:]...)
+			},
 			// restore takes etcd back to a revision.
 			"restore": func(ts *testscript.TestScript, _ bool, args []string) {
 				revision, err := strconv.ParseInt(args[0], 10, 64)

@@ -37,6 +37,8 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
 		short    = in.gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
 		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
+		level    = in.gauge("shardwatch.cluster.feature_level", "{level}", "Feature level that is finalized, in the map that this node acts on.")
+		common   = in.gauge("shardwatch.cluster.feature_level_common", "{level}", "Newest feature level that all members understand which have not left, as far as this node's software knows it. Above shardwatch_cluster_feature_level, an upgrade is not finalized.")
 		voters   = in.gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
 		alive    = in.gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
 		spare    = in.gauge("shardwatch.raft.voters_spare", "{voter}", "Voters that may be lost yet before there is no majority of living ones; below 0, so many are missing. Absent on nodes that do not vote.")
@@ -69,6 +71,8 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(shards, int64(len(m.Shards)))
 			o.ObserveInt64(short, few)
 			o.ObserveInt64(lost, none)
+			o.ObserveInt64(level, int64(m.FinalLevel()))
+			o.ObserveInt64(common, int64(shard.Common(all)))
 		}
 		leader, led := n.placement.Leader()
 		o.ObserveInt64(leads, oneIf(led && leader == n.self))
@@ -90,7 +94,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
 		return nil
-	}, ready, draining, alone, members, zoneless, shards, short, lost, voters, alive, spare, changed, known, leads, sources)
+	}, ready, draining, alone, members, zoneless, shards, short, lost, level, common, voters, alive, spare, changed, known, leads, sources)
 	return err
 }
 

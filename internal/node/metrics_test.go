@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // What becomes of watches, shards and lineages is in the metrics, with labels of
@@ -62,6 +63,8 @@ func TestMetrics(t *testing.T) {
 		"shardwatch.placement.changes what=load_split":             0,
 		"shardwatch.placement.waiting for=split":                   0,
 		"shardwatch.raft.voters_spare ":                            0,
+		"shardwatch.cluster.feature_level ":                        shard.Level,
+		"shardwatch.cluster.feature_level_common ":                 shard.Level,
 		"shardwatch.raft.voter_changes change=step_down":           0,
 		"shardwatch.server.lists ":                                 0,
 	} {

@@ -131,7 +131,7 @@ func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*opera
 			r.At = []string{at}
 			o.Request = r
 		}
-	case operate.Drain:
+	case operate.Drain, operate.Finalize:
 		c.Voters = n.voters(ctx)
 	}
 	c.Copies = n.survey(ctx, operate.Ask(m, o.Request))

@@ -59,6 +59,9 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	if m := n.placement.Map(); m != nil {
 		out.ClusterId, out.Lineage, out.MapVersion = m.ClusterID, m.Lineage, m.Version
 		out.RaftIndex = n.placement.RaftIndex()
+		for level := m.FinalLevel() + 1; level <= shard.Level; level++ {
+			out.NewLevels = append(out.NewLevels, &shardwatchv1.FeatureLevel{Level: int32(level), Adds: shard.Adds(level)}) //nolint:gosec // few
+		}
 	}
 	for _, v := range n.placement.Voters() {
 		out.Voters = append(out.Voters, string(v))

@@ -158,6 +158,7 @@ func (r Move) about(s *shard.Shard) bool  { return s.ID == r.Shard }
 func (r Drain) about(s *shard.Shard) bool { return has(s, r.Nodes) }
 func (Undrain) about(*shard.Shard) bool   { return true }
 func (Rebalance) about(*shard.Shard) bool { return true }
+func (Finalize) about(*shard.Shard) bool  { return true } // shards move to nodes of greater weight
 
 func (r Split) touches(from, _ *shard.Shard) bool { return r.about(from) }
 func (r Merge) touches(from, _ *shard.Shard) bool { return r.about(from) }
@@ -165,6 +166,7 @@ func (r Move) touches(from, _ *shard.Shard) bool  { return r.about(from) }
 func (r Drain) touches(from, _ *shard.Shard) bool { return r.about(from) }
 func (r Undrain) touches(_, to *shard.Shard) bool { return has(to, r.Nodes) }
 func (Rebalance) touches(_, _ *shard.Shard) bool  { return true }
+func (Finalize) touches(_, _ *shard.Shard) bool   { return false }
 
 func has(s *shard.Shard, nodes []shard.NodeID) bool {
 	return slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return slices.Contains(nodes, n) })

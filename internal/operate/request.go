@@ -23,7 +23,7 @@ type Order struct {
 }
 
 // Request is what an operator wants: [Split], [Merge], [Move], [Drain], [Undrain]
-// or [Rebalance]. Its String is for logs.
+// [Rebalance] or [Finalize]. Its String is for logs.
 type Request interface {
 	fmt.Stringer
 	// change returns the change to propose, nil when it is made already, and what
@@ -64,6 +64,12 @@ type (
 // Rebalance forgets what was moved by hand.
 type Rebalance struct{}
 
+// Finalize makes a feature level the cluster's own.
+type Finalize struct {
+	// Level; 0: the newest that a member understands.
+	Level int
+}
+
 func (r Split) String() string {
 	if len(r.At) == 0 {
 		return fmt.Sprintf("split shard %d", r.Shard)
@@ -83,6 +89,8 @@ func (r Move) String() string {
 func (r Drain) String() string   { return "drain " + names(r.Nodes) }
 func (r Undrain) String() string { return "undrain " + names(r.Nodes) }
 func (Rebalance) String() string { return "rebalance" }
+
+func (r Finalize) String() string { return fmt.Sprintf("finalize feature level %d", r.Level) }
 
 // names is a list of nodes for people.
 func names[T ~string](nodes []T) string {

@@ -32,8 +32,10 @@ func Order(m *shardwatchv1.ChangePlacementRequest) (operate.Order, error) {
 		out.Request = operate.Undrain{Nodes: nodes(c.Undrain.GetNodes())}
 	case *shardwatchv1.ChangePlacementRequest_Rebalance:
 		out.Request = operate.Rebalance{}
+	case *shardwatchv1.ChangePlacementRequest_Finalize:
+		out.Request = operate.Finalize{Level: int(c.Finalize.GetLevel())}
 	default:
-		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain or rebalance"}
+		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain, rebalance or finalize"}
 	}
 	return out, nil
 }

@@ -49,6 +49,7 @@ func MapHeader(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
 		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
 		Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few
+		FeatureLevel: int32(m.FinalLevel()), //nolint:gosec // few
 	}
 	if o := m.Origin; o != nil {
 		out.Origin = &shardwatchv1.LineageOrigin{
@@ -87,5 +88,6 @@ func MemberMessage(m *shard.Member, voter, leader bool) *shardwatchv1.Member {
 		Name: string(m.Name), Uuid: m.UUID,
 		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HttpAddress: m.HTTPAddress,
 		State: state, Voter: voter, Leader: leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version,
+		FeatureLevel: int32(m.Level), //nolint:gosec // bounded by gossip
 	}
 }

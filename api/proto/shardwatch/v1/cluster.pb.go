@@ -155,7 +155,11 @@ type ShardMap struct {
 	// shards.
 	Drained []string `protobuf:"bytes,6,rep,name=drained,proto3" json:"drained,omitempty"`
 	// How many nodes should have each shard that says nothing else.
-	Replicas      int32 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas int32 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// The feature level that is finalized: features of newer levels are not used yet, and
+	// nodes that do not understand it cannot take part. 0: the node's software is from
+	// before levels were finalized.
+	FeatureLevel  int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +239,13 @@ func (x *ShardMap) GetDrained() []string {
 func (x *ShardMap) GetReplicas() int32 {
 	if x != nil {
 		return x.Replicas
+	}
+	return 0
+}
+
+func (x *ShardMap) GetFeatureLevel() int32 {
+	if x != nil {
+		return x.FeatureLevel
 	}
 	return 0
 }
@@ -465,7 +476,9 @@ type Member struct {
 	// Its failure domain.
 	Zone string `protobuf:"bytes,10,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Its version.
-	Version       string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
+	// The newest feature level that its software understands; 0: not known.
+	FeatureLevel  int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -575,6 +588,13 @@ func (x *Member) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *Member) GetFeatureLevel() int32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 // KeyRange is a range of keys.
@@ -990,7 +1010,9 @@ type StatusResponse struct {
 	// The voters, as its raft log has them; empty on nodes that do not vote.
 	Voters []string `protobuf:"bytes,15,rep,name=voters,proto3" json:"voters,omitempty"`
 	// The node that leads the voters; empty: it knows none, or does not vote.
-	RaftLeader    string `protobuf:"bytes,16,opt,name=raft_leader,json=raftLeader,proto3" json:"raft_leader,omitempty"`
+	RaftLeader string `protobuf:"bytes,16,opt,name=raft_leader,json=raftLeader,proto3" json:"raft_leader,omitempty"`
+	// Feature levels that its software understands and that are not finalized.
+	NewLevels     []*FeatureLevel `protobuf:"bytes,19,rep,name=new_levels,json=newLevels,proto3" json:"new_levels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1137,6 +1159,68 @@ func (x *StatusResponse) GetRaftLeader() string {
 	return ""
 }
 
+func (x *StatusResponse) GetNewLevels() []*FeatureLevel {
+	if x != nil {
+		return x.NewLevels
+	}
+	return nil
+}
+
+// FeatureLevel is what can be used once a level is finalized.
+type FeatureLevel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level.
+	Level int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// What it adds, for people.
+	Adds          string `protobuf:"bytes,2,opt,name=adds,proto3" json:"adds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeatureLevel) Reset() {
+	*x = FeatureLevel{}
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeatureLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeatureLevel) ProtoMessage() {}
+
+func (x *FeatureLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeatureLevel.ProtoReflect.Descriptor instead.
+func (*FeatureLevel) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *FeatureLevel) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *FeatureLevel) GetAdds() string {
+	if x != nil {
+		return x.Adds
+	}
+	return ""
+}
+
 // ReplicaStatus is a node's copy of one shard.
 type ReplicaStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1196,7 +1280,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1292,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_cluster_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1305,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaStatus) GetShardId() uint64 {
@@ -1389,7 +1473,7 @@ var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
+	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
 	"\bShardMap\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1d\n" +
@@ -1398,7 +1482,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x06shards\x18\x04 \x03(\v2\x14.shardwatch.v1.ShardR\x06shards\x124\n" +
 	"\x06origin\x18\x05 \x01(\v2\x1c.shardwatch.v1.LineageOriginR\x06origin\x12\x18\n" +
 	"\adrained\x18\x06 \x03(\tR\adrained\x12\x1a\n" +
-	"\breplicas\x18\a \x01(\x05R\breplicas\"\xc2\x01\n" +
+	"\breplicas\x18\a \x01(\x05R\breplicas\x12#\n" +
+	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\"\xc2\x01\n" +
 	"\rLineageOrigin\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
@@ -1414,7 +1499,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\x05 \x03(\tR\breplicas\x12\x12\n" +
 	"\x04pins\x18\x06 \x03(\tR\x04pins\x12'\n" +
 	"\x0fwanted_replicas\x18\a \x01(\x05R\x0ewantedReplicas\x12\x14\n" +
-	"\x05joins\x18\b \x01(\bR\x05joins\"\xc7\x02\n" +
+	"\x05joins\x18\b \x01(\bR\x05joins\"\xec\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12%\n" +
@@ -1427,7 +1512,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\bdraining\x18\t \x01(\bR\bdraining\x12\x12\n" +
 	"\x04zone\x18\n" +
 	" \x01(\tR\x04zone\x12\x18\n" +
-	"\aversion\x18\v \x01(\tR\aversion\"9\n" +
+	"\aversion\x18\v \x01(\tR\aversion\x12#\n" +
+	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\"9\n" +
 	"\bKeyRange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"\x89\x02\n" +
@@ -1455,7 +1541,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
-	"\rStatusRequest\"\xd0\x04\n" +
+	"\rStatusRequest\"\x8c\x05\n" +
 	"\x0eStatusResponse\x12)\n" +
 	"\x04self\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x04self\x12\x1d\n" +
 	"\n" +
@@ -1477,7 +1563,12 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"raft_index\x18\x0e \x01(\x04R\traftIndex\x12\x16\n" +
 	"\x06voters\x18\x0f \x03(\tR\x06voters\x12\x1f\n" +
 	"\vraft_leader\x18\x10 \x01(\tR\n" +
-	"raftLeader\"\x90\x06\n" +
+	"raftLeader\x12:\n" +
+	"\n" +
+	"new_levels\x18\x13 \x03(\v2\x1b.shardwatch.v1.FeatureLevelR\tnewLevels\"8\n" +
+	"\fFeatureLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x05R\x05level\x12\x12\n" +
+	"\x04adds\x18\x02 \x01(\tR\x04adds\"\x90\x06\n" +
 	"\rReplicaStatus\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
@@ -1538,7 +1629,7 @@ func file_shardwatch_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_shardwatch_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_shardwatch_v1_cluster_proto_goTypes = []any{
 	(MemberState)(0),              // 0: shardwatch.v1.MemberState
 	(ReplicaSource)(0),            // 1: shardwatch.v1.ReplicaSource
@@ -1553,14 +1644,15 @@ var file_shardwatch_v1_cluster_proto_goTypes = []any{
 	(*ListMembersResponse)(nil),   // 10: shardwatch.v1.ListMembersResponse
 	(*StatusRequest)(nil),         // 11: shardwatch.v1.StatusRequest
 	(*StatusResponse)(nil),        // 12: shardwatch.v1.StatusResponse
-	(*ReplicaStatus)(nil),         // 13: shardwatch.v1.ReplicaStatus
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*FeatureLevel)(nil),          // 13: shardwatch.v1.FeatureLevel
+	(*ReplicaStatus)(nil),         // 14: shardwatch.v1.ReplicaStatus
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: shardwatch.v1.ShardMap.shards:type_name -> shardwatch.v1.Shard
 	3,  // 1: shardwatch.v1.ShardMap.origin:type_name -> shardwatch.v1.LineageOrigin
-	14, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
+	15, // 2: shardwatch.v1.LineageOrigin.at:type_name -> google.protobuf.Timestamp
 	0,  // 3: shardwatch.v1.Member.state:type_name -> shardwatch.v1.MemberState
 	6,  // 4: shardwatch.v1.WatchShardMapRequest.ranges:type_name -> shardwatch.v1.KeyRange
 	6,  // 5: shardwatch.v1.WatchShardMapRequest.new_ranges:type_name -> shardwatch.v1.KeyRange
@@ -1568,24 +1660,25 @@ var file_shardwatch_v1_cluster_proto_depIdxs = []int32{
 	5,  // 7: shardwatch.v1.WatchShardMapResponse.members:type_name -> shardwatch.v1.Member
 	5,  // 8: shardwatch.v1.ListMembersResponse.members:type_name -> shardwatch.v1.Member
 	5,  // 9: shardwatch.v1.StatusResponse.self:type_name -> shardwatch.v1.Member
-	15, // 10: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
-	15, // 11: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	13, // 12: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
-	1,  // 13: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
-	15, // 14: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
-	15, // 15: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
-	15, // 16: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
-	7,  // 17: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
-	9,  // 18: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
-	11, // 19: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
-	8,  // 20: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
-	10, // 21: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
-	12, // 22: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
-	20, // [20:23] is the sub-list for method output_type
-	17, // [17:20] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	16, // 10: shardwatch.v1.StatusResponse.etcd_age:type_name -> google.protobuf.Duration
+	16, // 11: shardwatch.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	14, // 12: shardwatch.v1.StatusResponse.replicas:type_name -> shardwatch.v1.ReplicaStatus
+	13, // 13: shardwatch.v1.StatusResponse.new_levels:type_name -> shardwatch.v1.FeatureLevel
+	1,  // 14: shardwatch.v1.ReplicaStatus.source:type_name -> shardwatch.v1.ReplicaSource
+	16, // 15: shardwatch.v1.ReplicaStatus.age:type_name -> google.protobuf.Duration
+	16, // 16: shardwatch.v1.ReplicaStatus.window_span:type_name -> google.protobuf.Duration
+	16, // 17: shardwatch.v1.ReplicaStatus.verified_age:type_name -> google.protobuf.Duration
+	7,  // 18: shardwatch.v1.ClusterService.WatchShardMap:input_type -> shardwatch.v1.WatchShardMapRequest
+	9,  // 19: shardwatch.v1.ClusterService.ListMembers:input_type -> shardwatch.v1.ListMembersRequest
+	11, // 20: shardwatch.v1.ClusterService.Status:input_type -> shardwatch.v1.StatusRequest
+	8,  // 21: shardwatch.v1.ClusterService.WatchShardMap:output_type -> shardwatch.v1.WatchShardMapResponse
+	10, // 22: shardwatch.v1.ClusterService.ListMembers:output_type -> shardwatch.v1.ListMembersResponse
+	12, // 23: shardwatch.v1.ClusterService.Status:output_type -> shardwatch.v1.StatusResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_cluster_proto_init() }
@@ -1599,7 +1692,7 @@ func file_shardwatch_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_cluster_proto_rawDesc), len(file_shardwatch_v1_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

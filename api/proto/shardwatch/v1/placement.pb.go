@@ -45,6 +45,7 @@ type ChangePlacementRequest struct {
 	//	*ChangePlacementRequest_Drain
 	//	*ChangePlacementRequest_Undrain
 	//	*ChangePlacementRequest_Rebalance
+	//	*ChangePlacementRequest_Finalize
 	Change        isChangePlacementRequest_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -176,6 +177,15 @@ func (x *ChangePlacementRequest) GetRebalance() *Rebalance {
 	return nil
 }
 
+func (x *ChangePlacementRequest) GetFinalize() *FinalizeUpgrade {
+	if x != nil {
+		if x, ok := x.Change.(*ChangePlacementRequest_Finalize); ok {
+			return x.Finalize
+		}
+	}
+	return nil
+}
+
 type isChangePlacementRequest_Change interface {
 	isChangePlacementRequest_Change()
 }
@@ -210,6 +220,11 @@ type ChangePlacementRequest_Rebalance struct {
 	Rebalance *Rebalance `protobuf:"bytes,11,opt,name=rebalance,proto3,oneof"`
 }
 
+type ChangePlacementRequest_Finalize struct {
+	// Make a feature level the cluster's own.
+	Finalize *FinalizeUpgrade `protobuf:"bytes,13,opt,name=finalize,proto3,oneof"`
+}
+
 func (*ChangePlacementRequest_Split) isChangePlacementRequest_Change() {}
 
 func (*ChangePlacementRequest_Merge) isChangePlacementRequest_Change() {}
@@ -221,6 +236,8 @@ func (*ChangePlacementRequest_Drain) isChangePlacementRequest_Change() {}
 func (*ChangePlacementRequest_Undrain) isChangePlacementRequest_Change() {}
 
 func (*ChangePlacementRequest_Rebalance) isChangePlacementRequest_Change() {}
+
+func (*ChangePlacementRequest_Finalize) isChangePlacementRequest_Change() {}
 
 // SplitShard cuts a shard in parts: new shards on the same nodes. Nothing is
 // copied.
@@ -533,6 +550,54 @@ func (*Rebalance) Descriptor() ([]byte, []int) {
 	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{6}
 }
 
+// FinalizeUpgrade makes a feature level the cluster's own: its features can be used,
+// and nodes of software that does not know it cannot come back. It is refused while a
+// member that has not left does not understand the level.
+type FinalizeUpgrade struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level; 0: the newest that a member understands.
+	Level         int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeUpgrade) Reset() {
+	*x = FinalizeUpgrade{}
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeUpgrade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeUpgrade) ProtoMessage() {}
+
+func (x *FinalizeUpgrade) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeUpgrade.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgrade) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FinalizeUpgrade) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // ChangePlacementResponse is one part of the answer.
 type ChangePlacementResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -549,7 +614,7 @@ type ChangePlacementResponse struct {
 
 func (x *ChangePlacementResponse) Reset() {
 	*x = ChangePlacementResponse{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +626,7 @@ func (x *ChangePlacementResponse) String() string {
 func (*ChangePlacementResponse) ProtoMessage() {}
 
 func (x *ChangePlacementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +639,7 @@ func (x *ChangePlacementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePlacementResponse.ProtoReflect.Descriptor instead.
 func (*ChangePlacementResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChangePlacementResponse) GetPart() isChangePlacementResponse_Part {
@@ -636,7 +701,7 @@ type PlacementPlan struct {
 
 func (x *PlacementPlan) Reset() {
 	*x = PlacementPlan{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +713,7 @@ func (x *PlacementPlan) String() string {
 func (*PlacementPlan) ProtoMessage() {}
 
 func (x *PlacementPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +726,7 @@ func (x *PlacementPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementPlan.ProtoReflect.Descriptor instead.
 func (*PlacementPlan) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlacementPlan) GetMapVersion() uint64 {
@@ -703,7 +768,7 @@ type PlacementStep struct {
 
 func (x *PlacementStep) Reset() {
 	*x = PlacementStep{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +780,7 @@ func (x *PlacementStep) String() string {
 func (*PlacementStep) ProtoMessage() {}
 
 func (x *PlacementStep) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +793,7 @@ func (x *PlacementStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStep.ProtoReflect.Descriptor instead.
 func (*PlacementStep) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlacementStep) GetFrom() []*Shard {
@@ -777,7 +842,7 @@ type PlacementProgress struct {
 
 func (x *PlacementProgress) Reset() {
 	*x = PlacementProgress{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +854,7 @@ func (x *PlacementProgress) String() string {
 func (*PlacementProgress) ProtoMessage() {}
 
 func (x *PlacementProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +867,7 @@ func (x *PlacementProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementProgress.ProtoReflect.Descriptor instead.
 func (*PlacementProgress) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlacementProgress) GetMapVersion() uint64 {
@@ -850,7 +915,7 @@ type ReplicaFilling struct {
 
 func (x *ReplicaFilling) Reset() {
 	*x = ReplicaFilling{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +927,7 @@ func (x *ReplicaFilling) String() string {
 func (*ReplicaFilling) ProtoMessage() {}
 
 func (x *ReplicaFilling) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +940,7 @@ func (x *ReplicaFilling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaFilling.ProtoReflect.Descriptor instead.
 func (*ReplicaFilling) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaFilling) GetShard() uint64 {
@@ -910,7 +975,7 @@ var File_shardwatch_v1_placement_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/v1/placement.proto\x12\rshardwatch.v1\x1a\x1bshardwatch/v1/cluster.proto\"\xe8\x03\n" +
+	"\x1dshardwatch/v1/placement.proto\x12\rshardwatch.v1\x1a\x1bshardwatch/v1/cluster.proto\"\xa6\x04\n" +
 	"\x16ChangePlacementRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
@@ -925,7 +990,8 @@ const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\x05drain\x18\t \x01(\v2\x19.shardwatch.v1.DrainNodesH\x00R\x05drain\x127\n" +
 	"\aundrain\x18\n" +
 	" \x01(\v2\x1b.shardwatch.v1.UndrainNodesH\x00R\aundrain\x128\n" +
-	"\trebalance\x18\v \x01(\v2\x18.shardwatch.v1.RebalanceH\x00R\trebalanceB\b\n" +
+	"\trebalance\x18\v \x01(\v2\x18.shardwatch.v1.RebalanceH\x00R\trebalance\x12<\n" +
+	"\bfinalize\x18\r \x01(\v2\x1e.shardwatch.v1.FinalizeUpgradeH\x00R\bfinalizeB\b\n" +
 	"\x06change\"2\n" +
 	"\n" +
 	"SplitShard\x12\x14\n" +
@@ -943,7 +1009,9 @@ const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"$\n" +
 	"\fUndrainNodes\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"\v\n" +
-	"\tRebalance\"\x95\x01\n" +
+	"\tRebalance\"'\n" +
+	"\x0fFinalizeUpgrade\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x05R\x05level\"\x95\x01\n" +
 	"\x17ChangePlacementResponse\x122\n" +
 	"\x04plan\x18\x01 \x01(\v2\x1c.shardwatch.v1.PlacementPlanH\x00R\x04plan\x12>\n" +
 	"\bprogress\x18\x02 \x01(\v2 .shardwatch.v1.PlacementProgressH\x00R\bprogressB\x06\n" +
@@ -983,7 +1051,7 @@ func file_shardwatch_v1_placement_proto_rawDescGZIP() []byte {
 	return file_shardwatch_v1_placement_proto_rawDescData
 }
 
-var file_shardwatch_v1_placement_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_shardwatch_v1_placement_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_shardwatch_v1_placement_proto_goTypes = []any{
 	(*ChangePlacementRequest)(nil),  // 0: shardwatch.v1.ChangePlacementRequest
 	(*SplitShard)(nil),              // 1: shardwatch.v1.SplitShard
@@ -992,12 +1060,13 @@ var file_shardwatch_v1_placement_proto_goTypes = []any{
 	(*DrainNodes)(nil),              // 4: shardwatch.v1.DrainNodes
 	(*UndrainNodes)(nil),            // 5: shardwatch.v1.UndrainNodes
 	(*Rebalance)(nil),               // 6: shardwatch.v1.Rebalance
-	(*ChangePlacementResponse)(nil), // 7: shardwatch.v1.ChangePlacementResponse
-	(*PlacementPlan)(nil),           // 8: shardwatch.v1.PlacementPlan
-	(*PlacementStep)(nil),           // 9: shardwatch.v1.PlacementStep
-	(*PlacementProgress)(nil),       // 10: shardwatch.v1.PlacementProgress
-	(*ReplicaFilling)(nil),          // 11: shardwatch.v1.ReplicaFilling
-	(*Shard)(nil),                   // 12: shardwatch.v1.Shard
+	(*FinalizeUpgrade)(nil),         // 7: shardwatch.v1.FinalizeUpgrade
+	(*ChangePlacementResponse)(nil), // 8: shardwatch.v1.ChangePlacementResponse
+	(*PlacementPlan)(nil),           // 9: shardwatch.v1.PlacementPlan
+	(*PlacementStep)(nil),           // 10: shardwatch.v1.PlacementStep
+	(*PlacementProgress)(nil),       // 11: shardwatch.v1.PlacementProgress
+	(*ReplicaFilling)(nil),          // 12: shardwatch.v1.ReplicaFilling
+	(*Shard)(nil),                   // 13: shardwatch.v1.Shard
 }
 var file_shardwatch_v1_placement_proto_depIdxs = []int32{
 	1,  // 0: shardwatch.v1.ChangePlacementRequest.split:type_name -> shardwatch.v1.SplitShard
@@ -1006,17 +1075,18 @@ var file_shardwatch_v1_placement_proto_depIdxs = []int32{
 	4,  // 3: shardwatch.v1.ChangePlacementRequest.drain:type_name -> shardwatch.v1.DrainNodes
 	5,  // 4: shardwatch.v1.ChangePlacementRequest.undrain:type_name -> shardwatch.v1.UndrainNodes
 	6,  // 5: shardwatch.v1.ChangePlacementRequest.rebalance:type_name -> shardwatch.v1.Rebalance
-	8,  // 6: shardwatch.v1.ChangePlacementResponse.plan:type_name -> shardwatch.v1.PlacementPlan
-	10, // 7: shardwatch.v1.ChangePlacementResponse.progress:type_name -> shardwatch.v1.PlacementProgress
-	9,  // 8: shardwatch.v1.PlacementPlan.steps:type_name -> shardwatch.v1.PlacementStep
-	12, // 9: shardwatch.v1.PlacementStep.from:type_name -> shardwatch.v1.Shard
-	12, // 10: shardwatch.v1.PlacementStep.to:type_name -> shardwatch.v1.Shard
-	11, // 11: shardwatch.v1.PlacementProgress.filling:type_name -> shardwatch.v1.ReplicaFilling
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 6: shardwatch.v1.ChangePlacementRequest.finalize:type_name -> shardwatch.v1.FinalizeUpgrade
+	9,  // 7: shardwatch.v1.ChangePlacementResponse.plan:type_name -> shardwatch.v1.PlacementPlan
+	11, // 8: shardwatch.v1.ChangePlacementResponse.progress:type_name -> shardwatch.v1.PlacementProgress
+	10, // 9: shardwatch.v1.PlacementPlan.steps:type_name -> shardwatch.v1.PlacementStep
+	13, // 10: shardwatch.v1.PlacementStep.from:type_name -> shardwatch.v1.Shard
+	13, // 11: shardwatch.v1.PlacementStep.to:type_name -> shardwatch.v1.Shard
+	12, // 12: shardwatch.v1.PlacementProgress.filling:type_name -> shardwatch.v1.ReplicaFilling
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_placement_proto_init() }
@@ -1032,8 +1102,9 @@ func file_shardwatch_v1_placement_proto_init() {
 		(*ChangePlacementRequest_Drain)(nil),
 		(*ChangePlacementRequest_Undrain)(nil),
 		(*ChangePlacementRequest_Rebalance)(nil),
+		(*ChangePlacementRequest_Finalize)(nil),
 	}
-	file_shardwatch_v1_placement_proto_msgTypes[7].OneofWrappers = []any{
+	file_shardwatch_v1_placement_proto_msgTypes[8].OneofWrappers = []any{
 		(*ChangePlacementResponse_Plan)(nil),
 		(*ChangePlacementResponse_Progress)(nil),
 	}
@@ -1043,7 +1114,7 @@ func file_shardwatch_v1_placement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_placement_proto_rawDesc), len(file_shardwatch_v1_placement_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

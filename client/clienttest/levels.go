@@ -1,0 +1,18 @@
+package clienttest
+
+// SetLevels sets the feature level that is finalized, and those that the nodes
+// understand, in the order of the nodes. At first nodes tell none.
+func (c *Cluster) SetLevels(final int32, understood ...int32) {
+	for i, level := range understood {
+		n := c.nodes[i]
+		n.mu.Lock()
+		n.level = level
+		n.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.cloneMapLocked()
+	m.FeatureLevel = final
+	c.shardMap = m
+	c.broadcastLocked()
+}
