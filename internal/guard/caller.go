@@ -37,7 +37,7 @@ const (
 func (g *Guard) need(h holder, revision uint64) need {
 	age := time.Since(h.taken)
 	switch {
-	case h.taken.IsZero(), h.revision < revision, age > g.cfg.Confirm*3/2:
+	case h.revision < revision, age > g.cfg.Confirm*3/2: // also of a token that etcd has not taken yet
 		return must
 	case age > g.cfg.Confirm:
 		return due
@@ -77,18 +77,19 @@ type inquiry struct {
 func (g *Guard) identify(ctx context.Context, token string, revision uint64) (string, error) {
 	id := idOf(token)
 	for {
-		h, ok := g.tokens.get(id)
+		h, _ := g.tokens.get(id)
 		need := g.need(h, revision)
-		if ok && need == fresh {
+		if need == fresh { // and so known
 			return h.user, nil
 		}
-		if r, ok := g.refused.get(id); ok && time.Now().Before(r.until) {
+		if r, _ := g.refused.get(id); time.Now().Before(r.until) {
 			return "", r.err
 		}
 		q, mine := g.inquire(id)
 		if mine {
 			// Whoever asked before us may have had the answer since we looked.
-			if h, ok = g.tokens.get(id); ok && g.need(h, revision) == fresh {
+			h, ok := g.tokens.get(id)
+			if g.need(h, revision) == fresh {
 				q.user = h.user
 			} else {
 				q.user, q.err = g.find(ctx, token, id, h, ok, revision)
@@ -97,7 +98,7 @@ func (g *Guard) identify(ctx context.Context, token string, revision uint64) (st
 			g.answer(id, q)
 			return q.user, q.err
 		}
-		if ok && need == due {
+		if need == due {
 			return h.user, nil
 		}
 		select {

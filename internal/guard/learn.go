@@ -61,7 +61,10 @@ func (g *Guard) Identify(tokenSHA256 []byte) (user string) {
 }
 
 func sharedID(b []byte) (id tokenID, ok bool) {
-	return id, copy(id[:], b) == len(id) && len(b) == len(id)
+	if len(b) != len(id) {
+		return id, false
+	}
+	return tokenID(b), true
 }
 
 // askUser asks the other nodes to whom etcd gave a token.

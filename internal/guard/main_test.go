@@ -188,6 +188,7 @@ type fake struct {
 	confirm  func(ctx context.Context, token string) error
 	owner    func(ctx context.Context, token, user string) error
 	calls    map[string]int
+	away     error // the answer to questions about all users; nil: it answers
 }
 
 func (f *fake) called(what string) {
@@ -209,14 +210,14 @@ func (f *fake) Authenticated(context.Context) (bool, error) {
 	f.called("authenticated")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.on, nil
+	return f.on, f.away
 }
 
 func (f *fake) AuthStatus(context.Context) (bool, uint64, error) {
 	f.called("status")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.on, f.revision, nil
+	return f.on, f.revision, f.away
 }
 
 func (f *fake) Grants(context.Context) (rights.Grants, error) {

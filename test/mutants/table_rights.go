@@ -16,7 +16,7 @@ func guardGroup() Group {
 		},
 		{
 			Name: "refusal-for-ever", Bug: "a token that was refused once is refused for ever", File: "caller.go",
-			Old: `ok && time.Now().Before(r.until)`, New: `ok`, Tests: "TestRefusalIsShort",
+			Old: `time.Now().Before(r.until)`, New: `r.err != nil`, Tests: "TestRefusalIsShort",
 		},
 		{
 			Name: "stranger-token-shared", Bug: "shares what a stranger claims with other nodes", File: "learn.go",
