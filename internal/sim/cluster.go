@@ -23,6 +23,9 @@ import (
 // Etcd is the name of etcd's host.
 const Etcd = "etcd"
 
+// The ports of every node.
+const clientPort, peerPort = "7400", "7401"
+
 // Config is what a cluster is built from. The zero value of a field stands for
 // its default.
 type Config struct {
@@ -280,6 +283,26 @@ func (c *Cluster) Leader() string {
 	return best
 }
 
+// Traffic is how many bytes were sent.
+type Traffic struct {
+	Gossip  int64 // between nodes: members, and the version of the map
+	Peers   int64 // between nodes: the map, data, heartbeats and status; not raft
+	Clients int64 // between nodes and clients
+}
+
+// Traffic returns how many bytes were sent so far.
+func (c *Cluster) Traffic() Traffic {
+	return Traffic{Gossip: c.gossip.Bytes(), Peers: c.Net.Bytes(peerPort), Clients: c.Net.Bytes(clientPort)}
+}
+
+// Since returns what was sent after before.
+func (t Traffic) Since(before Traffic) Traffic {
+	return Traffic{Gossip: t.Gossip - before.Gossip, Peers: t.Peers - before.Peers, Clients: t.Clients - before.Clients}
+}
+
+// All returns the bytes of all kinds.
+func (t Traffic) All() int64 { return t.Gossip + t.Peers + t.Clients }
+
 // Put writes a key to etcd, as somebody else's client would: at once.
 func (c *Cluster) Put(key, value string) kv.Revision {
 	c.t.Helper()
@@ -375,8 +398,8 @@ type host struct {
 }
 
 func (h *host) running() bool         { return !h.down }
-func (h *host) clientAddress() string { return h.name + ":7400" }
-func (h *host) peerAddress() string   { return h.name + ":7401" }
+func (h *host) clientAddress() string { return h.name + ":" + clientPort }
+func (h *host) peerAddress() string   { return h.name + ":" + peerPort }
 func (h *host) gossipAddress() string { return gossipAddress(h.number) }
 
 // raftAddress is another one for every disk. Raft's network in memory knows

@@ -17,9 +17,10 @@ const pipeBytes = 256 << 10
 type conn struct {
 	net           *Network
 	local, remote Addr
-	out           link  // the direction of what this end writes
-	in, to        *pipe // what this end reads, what it writes
-	dead          error // the end is closed or reset: every call fails with it
+	out           link   // the direction of what this end writes
+	port          string // that was dialled
+	in, to        *pipe  // what this end reads, what it writes
+	dead          error  // the end is closed or reset: every call fails with it
 	readBy        time.Time
 	writeBy       time.Time
 	changed       signal // wakes calls of this end
@@ -41,10 +42,10 @@ type chunk struct {
 }
 
 // pairLocked returns the two ends of a new connection.
-func (n *Network) pairLocked(local, remote Addr, out link) (near, far *conn) {
+func (n *Network) pairLocked(local, remote Addr, out link, port string) (near, far *conn) {
 	there, back := &pipe{}, &pipe{}
-	near = &conn{net: n, local: local, remote: remote, out: out, in: back, to: there, changed: make(signal)}
-	far = &conn{net: n, local: remote, remote: local, out: link{out.to, out.from}, in: there, to: back, changed: make(signal)}
+	near = &conn{net: n, port: port, local: local, remote: remote, out: out, in: back, to: there, changed: make(signal)}
+	far = &conn{net: n, port: port, local: remote, remote: local, out: link{out.to, out.from}, in: there, to: back, changed: make(signal)}
 	there.end, back.end = far, near
 	n.conns[near], n.conns[far] = struct{}{}, struct{}{}
 	return near, far
@@ -154,6 +155,7 @@ func (c *conn) writeLocked(b []byte) (int, error) {
 	}
 	c.to.chunks = append(c.to.chunks, chunk{at: now.Add(c.net.latency), data: append([]byte(nil), b[:k]...)})
 	c.to.size += k
+	c.net.sent[c.port] += int64(k)
 	c.to.end.changed = c.to.end.changed.fire()
 	return k, nil
 }

@@ -6,10 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/sim"
 )
 
@@ -17,20 +14,7 @@ import (
 // node that has the shard all the same, within the time of some messages.
 func TestWatchesOfNewRangesBeginAtTheNodesThatHaveThem(t *testing.T) {
 	run(t, sim.Config{Nodes: 4, Shards: 1, Replicas: 1}, func(t *testing.T, c *sim.Cluster) {
-		const many = 200
-		split := shard.Split{Shard: c.Map().Shards[0].ID}
-		for i := 1; i < many; i++ {
-			split.At = append(split.At, fmt.Sprintf("/%03d", i))
-		}
-		b, err := shard.EncodeCommand(shard.Command{RequestID: uuid.NewString(), IfVersion: c.Map().Version, Change: split})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Node(c.Leader()).Propose(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Minute) // the shards have spread over the nodes
-		c.AwaitReady()
+		cut(t, c, 200)
 		cl := c.Client("client")
 		if _, err := cl.Members(context.Background()); err != nil {
 			t.Fatal(err)

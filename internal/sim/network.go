@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -32,6 +33,7 @@ type Network struct {
 	killed    map[string]bool      // hosts; guarded by mu
 	changed   signal               // any of the above; guarded by mu
 	nextPort  int                  // guarded by mu
+	sent      map[string]int64     // bytes, by the port that was dialled; guarded by mu
 }
 
 // link is one direction between two hosts.
@@ -47,6 +49,7 @@ func NewNetwork() *Network {
 		killed:    map[string]bool{},
 		changed:   make(signal),
 		nextPort:  49152,
+		sent:      map[string]int64{},
 	}
 }
 
@@ -106,6 +109,14 @@ func (n *Network) Dialer(from string) func(ctx context.Context, addr string) (ne
 	return func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, from, addr) }
 }
 
+// Bytes returns how many bytes were sent so far over connections to a port, whatever the
+// host, in both directions.
+func (n *Network) Bytes(port string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent[port]
+}
+
 // connect makes one attempt: a connection, an error, or what to wait for.
 func (n *Network) connect(from, to, addr string) (*conn, signal, error) {
 	n.mu.Lock()
@@ -119,7 +130,7 @@ func (n *Network) connect(from, to, addr string) (*conn, signal, error) {
 		return nil, nil, syscall.ECONNREFUSED
 	default:
 		n.nextPort++
-		near, far := n.pairLocked(Addr(fmt.Sprintf("%s:%d", from, n.nextPort)), Addr(addr), link{from, to})
+		near, far := n.pairLocked(Addr(fmt.Sprintf("%s:%d", from, n.nextPort)), Addr(addr), link{from, to}, strings.TrimPrefix(addr, to+":"))
 		l.backlog = append(l.backlog, far)
 		n.notifyLocked()
 		return near, nil, nil
