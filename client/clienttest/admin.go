@@ -66,14 +66,9 @@ func (n *Node) status() *pb.StatusResponse {
 	for level := n.c.shardMap.GetFeatureLevel() + 1; level <= self.GetFeatureLevel(); level++ {
 		out.NewLevels = append(out.NewLevels, &pb.FeatureLevel{Level: level, Adds: fmt.Sprintf("the features of level %d", level)})
 	}
-	leader := n.c.leader()
-	self.Leader = n == leader
-	for _, v := range n.c.nodes {
-		out.Voters = append(out.Voters, v.Name)
-	}
-	if leader != nil {
-		out.RaftLeader = leader.Name
-	}
+	out.RaftLeader = n.c.leaderLocked()
+	self.Leader, self.Voter = n.Name == out.GetRaftLeader(), n.c.votesLocked(n.Name)
+	out.Voters, _ = n.c.votersLocked()
 	self.Draining = self.GetDraining() || slices.Contains(n.c.shardMap.GetDrained(), n.Name)
 	for _, s := range n.c.shardMap.GetShards() {
 		for i, name := range s.GetReplicas() {

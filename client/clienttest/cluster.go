@@ -56,6 +56,8 @@ type Cluster struct {
 	placing  placing           // guarded by mu
 	corrupt  map[string]string // keys that nodes have wrong; guarded by mu
 
+	recovered string // the only voter since the voters were recovered; "": they were not; guarded by mu
+
 	users  map[string]string // passwords; nil: authentication is off; guarded by mu
 	denied map[string]bool   // users without rights; guarded by mu
 	tokens map[string]string // whose they are; guarded by mu

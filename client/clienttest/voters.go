@@ -1,21 +1,73 @@
 package clienttest
 
-// leader returns the first node that runs, when a majority of the nodes does.
-func (c *Cluster) leader() (first *Node) {
-	run := 0
+import (
+	"context"
+	"slices"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// votersLocked returns the voters, and those of them that run. All nodes vote until
+// the voters are recovered.
+func (c *Cluster) votersLocked() (voters, run []string) {
 	for _, n := range c.nodes {
-		n.mu.Lock()
-		up := n.server != nil
-		n.mu.Unlock()
-		if !up {
+		if c.recovered != "" && n.Name != c.recovered {
 			continue
 		}
-		if run++; first == nil {
-			first = n
+		voters = append(voters, n.Name)
+		n.mu.Lock()
+		if n.server != nil {
+			run = append(run, n.Name)
 		}
+		n.mu.Unlock()
 	}
-	if 2*run <= len(c.nodes) {
-		return nil
+	return voters, run
+}
+
+// leaderLocked returns the first voter that runs, when a majority of the voters does,
+// or "".
+func (c *Cluster) leaderLocked() string {
+	if voters, run := c.votersLocked(); 2*len(run) > len(voters) {
+		return run[0]
 	}
-	return first
+	return ""
+}
+
+// recoveredStep is by how much the version of the map grows when the voters are
+// recovered.
+const recoveredStep = 1 << 32
+
+// RecoverVoters makes the first node that runs the only voter, once most voters do not
+// run.
+func (s *adminServer) RecoverVoters(_ context.Context, r *pb.RecoverVotersRequest) (*pb.RecoverVotersResponse, error) {
+	c := s.n.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if leader := c.leaderLocked(); leader != "" {
+		return nil, refusal("voters", false, "%s reports that %s leads the voters: there is nothing to recover", leader, leader)
+	}
+	voters, run := c.votersLocked()
+	version := c.shardMap.GetVersion()
+	out := &pb.RecoverVotersResponse{Node: s.n.Name, MapVersion: version, AnnouncedVersion: version, Voters: voters, Reachable: run}
+	if len(run) > 0 {
+		out.Node = run[0]
+	}
+	switch {
+	case r.GetDryRun():
+		return out, nil
+	case r.GetNode() != out.GetNode() || r.GetMapVersion() != version:
+		return nil, refusal("node", false, "look at the plan again")
+	}
+	c.recovered = out.GetNode()
+	m := c.cloneMapLocked()
+	m.Version += recoveredStep
+	c.shardMap, out.NewVersion = m, m.GetVersion()
+	c.broadcastLocked()
+	return out, nil
+}
+
+// votesLocked reports whether a node votes.
+func (c *Cluster) votesLocked(node string) bool {
+	voters, _ := c.votersLocked()
+	return slices.Contains(voters, node)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func newVotersCommand(s *session) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "voters",
 		Short: "Show the nodes that agree on the shard map, and how many may be lost",
 		Long: `voters shows the nodes that vote on the shard map, the one that leads them, and the
@@ -30,6 +30,8 @@ for its load, and not from a node that dies. The exit code is 4 then.
 			return s.clusterStatus(cmd, s.printVoters)
 		},
 	}
+	cmd.AddCommand(newVotersRecoverCommand(s))
+	return cmd
 }
 
 type votersJSON struct {
@@ -121,7 +123,7 @@ func (e *noLeaderError) Error() string {
 	text := "the voters have no leader: every shard is served as it is, and none can be moved"
 	switch q := e.quorum; {
 	case len(q.Voters) == 0:
-		text += "; no voter answers: start the nodes with --bootstrap-expect, with their data directories"
+		text += "; no voter answers: start the nodes with --bootstrap-expect, with their data directories, or if these are lost: cachectl voters recover --help"
 	case q.Spare() < 0:
 		var gone []string
 		for _, v := range q.Voters {
@@ -129,7 +131,7 @@ func (e *noLeaderError) Error() string {
 				gone = append(gone, v)
 			}
 		}
-		text += fmt.Sprintf("; %d of %d voters are alive and %d are needed: start %s, with their data directories",
+		text += fmt.Sprintf("; %d of %d voters are alive and %d are needed: start %s, with their data directories, or if these are lost: cachectl voters recover --help",
 			len(q.Alive), len(q.Voters), q.Needed(), strings.Join(gone, ", "))
 	default:
 		text += fmt.Sprintf("; %d of %d voters are alive, which is enough: they elect a leader within seconds, or cannot reach each other's raft port", len(q.Alive), len(q.Voters))

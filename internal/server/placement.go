@@ -21,6 +21,14 @@ type Operator interface {
 	// *kv.UnavailableError, with what planned and progress return, and when ctx
 	// ends. What was agreed goes on all the same.
 	Operate(ctx context.Context, o operate.Order, planned func(*operate.Plan) error, progress func(*operate.Progress) error) error
+	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
+	// run, carries it out: version is that of the map that the only voter begins with.
+	// It fails with a *operate.RefusedError or a *kv.UnavailableError.
+	RecoverVoters(ctx context.Context, o operate.RecoverOrder) (plan *operate.Recovery, version uint64, err error)
+	// BeginVoting makes this node the only voter, with its map of that version, if it
+	// comes to the same plan as the node that asks. A dry run reports only whether it
+	// does.
+	BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error)
 }
 
 // Bounds of ChangePlacement.

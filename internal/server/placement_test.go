@@ -14,10 +14,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // obedient does what it is told.
@@ -25,6 +27,21 @@ type obedient struct{}
 
 func (obedient) Operate(_ context.Context, _ operate.Order, planned func(*operate.Plan) error, _ func(*operate.Progress) error) error {
 	return planned(&operate.Plan{})
+}
+
+func (obedient) RecoverVoters(_ context.Context, o operate.RecoverOrder) (*operate.Recovery, uint64, error) {
+	plan := &operate.Recovery{Node: "n3", MapVersion: 7, Announced: 9, Voters: []shard.NodeID{"n1", "n3"}, Reachable: []shard.NodeID{"n3"}}
+	if o.DryRun {
+		return plan, 0, nil
+	}
+	return plan, 100, plan.Confirms(o)
+}
+
+func (obedient) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (uint64, error) {
+	if dryRun {
+		return 0, nil
+	}
+	return mapVersion + 100, nil
 }
 
 // Without a policy the log names an operator as the certificate does.
@@ -46,5 +63,42 @@ func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), `change="drain node-3"`) || !strings.Contains(out.String(), " identity=cn:ops ") {
 		t.Error(out.String())
+	}
+}
+
+// What an operator asks for is passed on, with what the plan was; the audit log names
+// the recovery, not the look at its plan.
+func TestRecoverVoters(t *testing.T) {
+	var out bytes.Buffer
+	cfg := Defaults()
+	h := cachetest.New()
+	cfg.Router = router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})
+	cfg.Operator, cfg.Logger = obedient{}, slog.New(slog.NewTextHandler(&out, nil))
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := &adminService{srv: srv}
+	plan, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{DryRun: true})
+	if err != nil || plan.GetNode() != "n3" || plan.GetMapVersion() != 7 || plan.GetAnnouncedVersion() != 9 || plan.GetNewVersion() != 0 ||
+		len(plan.GetVoters()) != 2 || len(plan.GetReachable()) != 1 || out.Len() > 0 {
+		t.Errorf("the plan is %v, %v; logged %s", plan, err, &out)
+	}
+	if _, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{MapVersion: 7}); err == nil || !strings.Contains(err.Error(), "dry_run") {
+		t.Errorf("without a node: %v", err)
+	}
+	if _, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{Node: "n3", MapVersion: 6}); err == nil || !strings.Contains(out.String(), "recovery of the voters failed") {
+		t.Errorf("for another plan: %v; logged %s", err, &out)
+	}
+	done, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{Node: "n3", MapVersion: 7})
+	if err != nil || done.GetNewVersion() != 100 || !strings.Contains(out.String(), "voters recovered by an operator") {
+		t.Errorf("recovered: %v, %v; logged %s", done, err, &out)
+	}
+	// A node that asks another one for its plan must not have it carried out.
+	for dryRun, want := range map[bool]uint64{true: 0, false: 107} {
+		got, err := (&peerService{srv: srv}).RecoverVoters(t.Context(), &peerv1.RecoverVotersRequest{MapVersion: 7, DryRun: dryRun})
+		if err != nil || got.GetMapVersion() != want {
+			t.Errorf("dry run %v: version %d, %v; want %d", dryRun, got.GetMapVersion(), err, want)
+		}
 	}
 }

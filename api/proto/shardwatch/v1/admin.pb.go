@@ -1343,6 +1343,162 @@ func (x *KeyDifference) GetModRevision() int64 {
 	return 0
 }
 
+// RecoverVotersRequest asks for a recovery of the voters, or for its plan.
+type RecoverVotersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Answer with the plan, and change nothing.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Without dry_run: the node of the plan that the operator has seen.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Without dry_run: the map version of that plan.
+	MapVersion    uint64 `protobuf:"varint,3,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverVotersRequest) Reset() {
+	*x = RecoverVotersRequest{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverVotersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverVotersRequest) ProtoMessage() {}
+
+func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverVotersRequest.ProtoReflect.Descriptor instead.
+func (*RecoverVotersRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RecoverVotersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *RecoverVotersRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RecoverVotersRequest) GetMapVersion() uint64 {
+	if x != nil {
+		return x.MapVersion
+	}
+	return 0
+}
+
+// RecoverVotersResponse is the plan of a recovery, and what came of it.
+type RecoverVotersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that becomes the only voter.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The version of the map that it has. Later changes of the map are lost.
+	MapVersion uint64 `protobuf:"varint,2,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	// The newest version that any node has announced; above map_version: so many
+	// changes are known to be lost.
+	AnnouncedVersion uint64 `protobuf:"varint,3,opt,name=announced_version,json=announcedVersion,proto3" json:"announced_version,omitempty"`
+	// The voters, as far as they are known.
+	Voters []string `protobuf:"bytes,4,rep,name=voters,proto3" json:"voters,omitempty"`
+	// Those of them that are reachable.
+	Reachable []string `protobuf:"bytes,5,rep,name=reachable,proto3" json:"reachable,omitempty"`
+	// Without dry_run: the version of the map that the new voter began with.
+	NewVersion    uint64 `protobuf:"varint,6,opt,name=new_version,json=newVersion,proto3" json:"new_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverVotersResponse) Reset() {
+	*x = RecoverVotersResponse{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverVotersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverVotersResponse) ProtoMessage() {}
+
+func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverVotersResponse.ProtoReflect.Descriptor instead.
+func (*RecoverVotersResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RecoverVotersResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RecoverVotersResponse) GetMapVersion() uint64 {
+	if x != nil {
+		return x.MapVersion
+	}
+	return 0
+}
+
+func (x *RecoverVotersResponse) GetAnnouncedVersion() uint64 {
+	if x != nil {
+		return x.AnnouncedVersion
+	}
+	return 0
+}
+
+func (x *RecoverVotersResponse) GetVoters() []string {
+	if x != nil {
+		return x.Voters
+	}
+	return nil
+}
+
+func (x *RecoverVotersResponse) GetReachable() []string {
+	if x != nil {
+		return x.Reachable
+	}
+	return nil
+}
+
+func (x *RecoverVotersResponse) GetNewVersion() uint64 {
+	if x != nil {
+		return x.NewVersion
+	}
+	return 0
+}
+
 var File_shardwatch_v1_admin_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_admin_proto_rawDesc = "" +
@@ -1433,7 +1589,21 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\rKeyDifference\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12!\n" +
-	"\fmod_revision\x18\x03 \x01(\x03R\vmodRevision*\xa7\x01\n" +
+	"\fmod_revision\x18\x03 \x01(\x03R\vmodRevision\"d\n" +
+	"\x14RecoverVotersRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1f\n" +
+	"\vmap_version\x18\x03 \x01(\x04R\n" +
+	"mapVersion\"\xd0\x01\n" +
+	"\x15RecoverVotersResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1f\n" +
+	"\vmap_version\x18\x02 \x01(\x04R\n" +
+	"mapVersion\x12+\n" +
+	"\x11announced_version\x18\x03 \x01(\x04R\x10announcedVersion\x12\x16\n" +
+	"\x06voters\x18\x04 \x03(\tR\x06voters\x12\x1c\n" +
+	"\treachable\x18\x05 \x03(\tR\treachable\x12\x1f\n" +
+	"\vnew_version\x18\x06 \x01(\x04R\n" +
+	"newVersion*\xa7\x01\n" +
 	"\vWatcherRung\x12\x1c\n" +
 	"\x18WATCHER_RUNG_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13WATCHER_RUNG_WINDOW\x10\x01\x12\x16\n" +
@@ -1445,14 +1615,15 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"WatcherAPI\x12\x1b\n" +
 	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12WATCHER_API_NATIVE\x10\x01\x12\x14\n" +
-	"\x10WATCHER_API_ETCD\x10\x022\xa4\x04\n" +
+	"\x10WATCHER_API_ETCD\x10\x022\x80\x05\n" +
 	"\fAdminService\x12Z\n" +
 	"\rClusterStatus\x12#.shardwatch.v1.ClusterStatusRequest\x1a$.shardwatch.v1.ClusterStatusResponse\x12Y\n" +
 	"\fListWatchers\x12\".shardwatch.v1.ListWatchersRequest\x1a#.shardwatch.v1.ListWatchersResponse0\x01\x12Z\n" +
 	"\rTraceRevision\x12#.shardwatch.v1.TraceRevisionRequest\x1a$.shardwatch.v1.TraceRevisionResponse\x12G\n" +
 	"\x06Verify\x12\x1c.shardwatch.v1.VerifyRequest\x1a\x1d.shardwatch.v1.VerifyResponse0\x01\x12T\n" +
 	"\vBumpLineage\x12!.shardwatch.v1.BumpLineageRequest\x1a\".shardwatch.v1.BumpLineageResponse\x12b\n" +
-	"\x0fChangePlacement\x12%.shardwatch.v1.ChangePlacementRequest\x1a&.shardwatch.v1.ChangePlacementResponse0\x01BGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
+	"\x0fChangePlacement\x12%.shardwatch.v1.ChangePlacementRequest\x1a&.shardwatch.v1.ChangePlacementResponse0\x01\x12Z\n" +
+	"\rRecoverVoters\x12#.shardwatch.v1.RecoverVotersRequest\x1a$.shardwatch.v1.RecoverVotersResponseBGZEgithub.com/shardwatch/shardwatch/api/proto/shardwatch/v1;shardwatchv1b\x06proto3"
 
 var (
 	file_shardwatch_v1_admin_proto_rawDescOnce sync.Once
@@ -1467,7 +1638,7 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
 	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
@@ -1487,35 +1658,37 @@ var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(*VerifyResponse)(nil),          // 15: shardwatch.v1.VerifyResponse
 	(*VerifiedCopy)(nil),            // 16: shardwatch.v1.VerifiedCopy
 	(*KeyDifference)(nil),           // 17: shardwatch.v1.KeyDifference
-	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
-	(*ShardMap)(nil),                // 19: shardwatch.v1.ShardMap
-	(*Member)(nil),                  // 20: shardwatch.v1.Member
-	(*StatusResponse)(nil),          // 21: shardwatch.v1.StatusResponse
-	(*timestamppb.Timestamp)(nil),   // 22: google.protobuf.Timestamp
-	(ReplicaSource)(0),              // 23: shardwatch.v1.ReplicaSource
-	(*ChangePlacementRequest)(nil),  // 24: shardwatch.v1.ChangePlacementRequest
-	(*ChangePlacementResponse)(nil), // 25: shardwatch.v1.ChangePlacementResponse
+	(*RecoverVotersRequest)(nil),    // 18: shardwatch.v1.RecoverVotersRequest
+	(*RecoverVotersResponse)(nil),   // 19: shardwatch.v1.RecoverVotersResponse
+	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
+	(*ShardMap)(nil),                // 21: shardwatch.v1.ShardMap
+	(*Member)(nil),                  // 22: shardwatch.v1.Member
+	(*StatusResponse)(nil),          // 23: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	(ReplicaSource)(0),              // 25: shardwatch.v1.ReplicaSource
+	(*ChangePlacementRequest)(nil),  // 26: shardwatch.v1.ChangePlacementRequest
+	(*ChangePlacementResponse)(nil), // 27: shardwatch.v1.ChangePlacementResponse
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
-	18, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
-	19, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
+	20, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
+	21, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
 	4,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
-	20, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
-	21, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
+	22, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
+	23, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
 	7,  // 5: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
 	1,  // 6: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
-	18, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
+	20, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
 	0,  // 8: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
-	22, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
-	22, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
+	24, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
+	24, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
 	10, // 11: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
 	11, // 12: shardwatch.v1.TraceRevisionResponse.nodes:type_name -> shardwatch.v1.RevisionSent
 	11, // 13: shardwatch.v1.TraceRevisionResponse.watches:type_name -> shardwatch.v1.RevisionSent
-	23, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
-	18, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
-	18, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
-	18, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
-	18, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
+	25, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
+	20, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
+	20, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
+	20, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
+	20, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
 	16, // 19: shardwatch.v1.VerifyResponse.copies:type_name -> shardwatch.v1.VerifiedCopy
 	17, // 20: shardwatch.v1.VerifyResponse.differences:type_name -> shardwatch.v1.KeyDifference
 	2,  // 21: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
@@ -1523,15 +1696,17 @@ var file_shardwatch_v1_admin_proto_depIdxs = []int32{
 	8,  // 23: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
 	14, // 24: shardwatch.v1.AdminService.Verify:input_type -> shardwatch.v1.VerifyRequest
 	12, // 25: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
-	24, // 26: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
-	3,  // 27: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6,  // 28: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
-	9,  // 29: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
-	15, // 30: shardwatch.v1.AdminService.Verify:output_type -> shardwatch.v1.VerifyResponse
-	13, // 31: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
-	25, // 32: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
-	27, // [27:33] is the sub-list for method output_type
-	21, // [21:27] is the sub-list for method input_type
+	26, // 26: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
+	18, // 27: shardwatch.v1.AdminService.RecoverVoters:input_type -> shardwatch.v1.RecoverVotersRequest
+	3,  // 28: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	6,  // 29: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	9,  // 30: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
+	15, // 31: shardwatch.v1.AdminService.Verify:output_type -> shardwatch.v1.VerifyResponse
+	13, // 32: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	27, // 33: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
+	19, // 34: shardwatch.v1.AdminService.RecoverVoters:output_type -> shardwatch.v1.RecoverVotersResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1550,7 +1725,7 @@ func file_shardwatch_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_admin_proto_rawDesc), len(file_shardwatch_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	AdminService_Verify_FullMethodName          = "/shardwatch.v1.AdminService/Verify"
 	AdminService_BumpLineage_FullMethodName     = "/shardwatch.v1.AdminService/BumpLineage"
 	AdminService_ChangePlacement_FullMethodName = "/shardwatch.v1.AdminService/ChangePlacement"
+	AdminService_RecoverVoters_FullMethodName   = "/shardwatch.v1.AdminService/RecoverVoters"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -62,6 +63,14 @@ type AdminServiceClient interface {
 	// overrides it. That the map has changed meanwhile is no reason, unless
 	// if_version is set: the request is judged anew.
 	ChangePlacement(ctx context.Context, in *ChangePlacementRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangePlacementResponse], error)
+	// RecoverVoters makes one node the only voter, with the shard map that it has, after
+	// a majority of the voters was lost for good. The new voter adds others. Any node
+	// may be asked.
+	//
+	// FAILED_PRECONDITION with reason REFUSED says why it is not done: a node has a
+	// leader, a majority of the voters is reachable, or the plan is not the one that
+	// was named.
+	RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error)
 }
 
 type adminServiceClient struct {
@@ -159,6 +168,16 @@ func (c *adminServiceClient) ChangePlacement(ctx context.Context, in *ChangePlac
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ChangePlacementClient = grpc.ServerStreamingClient[ChangePlacementResponse]
 
+func (c *adminServiceClient) RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverVotersResponse)
+	err := c.cc.Invoke(ctx, AdminService_RecoverVoters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -194,6 +213,14 @@ type AdminServiceServer interface {
 	// overrides it. That the map has changed meanwhile is no reason, unless
 	// if_version is set: the request is judged anew.
 	ChangePlacement(*ChangePlacementRequest, grpc.ServerStreamingServer[ChangePlacementResponse]) error
+	// RecoverVoters makes one node the only voter, with the shard map that it has, after
+	// a majority of the voters was lost for good. The new voter adds others. Any node
+	// may be asked.
+	//
+	// FAILED_PRECONDITION with reason REFUSED says why it is not done: a node has a
+	// leader, a majority of the voters is reachable, or the plan is not the one that
+	// was named.
+	RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -221,6 +248,9 @@ func (UnimplementedAdminServiceServer) BumpLineage(context.Context, *BumpLineage
 }
 func (UnimplementedAdminServiceServer) ChangePlacement(*ChangePlacementRequest, grpc.ServerStreamingServer[ChangePlacementResponse]) error {
 	return status.Error(codes.Unimplemented, "method ChangePlacement not implemented")
+}
+func (UnimplementedAdminServiceServer) RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverVoters not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -330,6 +360,24 @@ func _AdminService_ChangePlacement_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ChangePlacementServer = grpc.ServerStreamingServer[ChangePlacementResponse]
 
+func _AdminService_RecoverVoters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverVotersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RecoverVoters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RecoverVoters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RecoverVoters(ctx, req.(*RecoverVotersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -348,6 +396,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BumpLineage",
 			Handler:    _AdminService_BumpLineage_Handler,
+		},
+		{
+			MethodName: "RecoverVoters",
+			Handler:    _AdminService_RecoverVoters_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

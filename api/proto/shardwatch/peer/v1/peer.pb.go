@@ -910,6 +910,107 @@ func (x *ProposeResponse) GetMapVersion() uint64 {
 	return 0
 }
 
+// RecoverVotersRequest tells a node to become the only voter.
+type RecoverVotersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the map that it must have.
+	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	// Change nothing: whether it comes to the same plan is wanted alone.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverVotersRequest) Reset() {
+	*x = RecoverVotersRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverVotersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverVotersRequest) ProtoMessage() {}
+
+func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverVotersRequest.ProtoReflect.Descriptor instead.
+func (*RecoverVotersRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RecoverVotersRequest) GetMapVersion() uint64 {
+	if x != nil {
+		return x.MapVersion
+	}
+	return 0
+}
+
+func (x *RecoverVotersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// RecoverVotersResponse says that the node leads the voters.
+type RecoverVotersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the map that it began with; 0 in a dry run.
+	MapVersion    uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverVotersResponse) Reset() {
+	*x = RecoverVotersResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverVotersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverVotersResponse) ProtoMessage() {}
+
+func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverVotersResponse.ProtoReflect.Descriptor instead.
+func (*RecoverVotersResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RecoverVotersResponse) GetMapVersion() uint64 {
+	if x != nil {
+		return x.MapVersion
+	}
+	return 0
+}
+
 // FollowMapRequest asks for the shard map and its changes.
 type FollowMapRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -925,7 +1026,7 @@ type FollowMapRequest struct {
 
 func (x *FollowMapRequest) Reset() {
 	*x = FollowMapRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1038,7 @@ func (x *FollowMapRequest) String() string {
 func (*FollowMapRequest) ProtoMessage() {}
 
 func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1051,7 @@ func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapRequest.ProtoReflect.Descriptor instead.
 func (*FollowMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FollowMapRequest) GetKnownVersion() uint64 {
@@ -987,7 +1088,7 @@ type FollowMapResponse struct {
 
 func (x *FollowMapResponse) Reset() {
 	*x = FollowMapResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1100,7 @@ func (x *FollowMapResponse) String() string {
 func (*FollowMapResponse) ProtoMessage() {}
 
 func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1113,7 @@ func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapResponse.ProtoReflect.Descriptor instead.
 func (*FollowMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FollowMapResponse) GetMap() []byte {
@@ -1042,7 +1143,7 @@ type ShareTokenRequest struct {
 
 func (x *ShareTokenRequest) Reset() {
 	*x = ShareTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1155,7 @@ func (x *ShareTokenRequest) String() string {
 func (*ShareTokenRequest) ProtoMessage() {}
 
 func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1168,7 @@ func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenRequest.ProtoReflect.Descriptor instead.
 func (*ShareTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ShareTokenRequest) GetTokenSha256() []byte {
@@ -1093,7 +1194,7 @@ type ShareTokenResponse struct {
 
 func (x *ShareTokenResponse) Reset() {
 	*x = ShareTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1206,7 @@ func (x *ShareTokenResponse) String() string {
 func (*ShareTokenResponse) ProtoMessage() {}
 
 func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1219,7 @@ func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenResponse.ProtoReflect.Descriptor instead.
 func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 // IdentifyTokenRequest asks to whom etcd has given a token.
@@ -1132,7 +1233,7 @@ type IdentifyTokenRequest struct {
 
 func (x *IdentifyTokenRequest) Reset() {
 	*x = IdentifyTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1245,7 @@ func (x *IdentifyTokenRequest) String() string {
 func (*IdentifyTokenRequest) ProtoMessage() {}
 
 func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1258,7 @@ func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
@@ -1178,7 +1279,7 @@ type IdentifyTokenResponse struct {
 
 func (x *IdentifyTokenResponse) Reset() {
 	*x = IdentifyTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1291,7 @@ func (x *IdentifyTokenResponse) String() string {
 func (*IdentifyTokenResponse) ProtoMessage() {}
 
 func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1304,7 @@ func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IdentifyTokenResponse) GetUser() string {
@@ -1222,7 +1323,7 @@ type RereadRightsRequest struct {
 
 func (x *RereadRightsRequest) Reset() {
 	*x = RereadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1335,7 @@ func (x *RereadRightsRequest) String() string {
 func (*RereadRightsRequest) ProtoMessage() {}
 
 func (x *RereadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1348,7 @@ func (x *RereadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RereadRightsRequest.ProtoReflect.Descriptor instead.
 func (*RereadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 // RereadRightsResponse tells that they were read again, or that etcd did not answer.
@@ -1259,7 +1360,7 @@ type RereadRightsResponse struct {
 
 func (x *RereadRightsResponse) Reset() {
 	*x = RereadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1372,7 @@ func (x *RereadRightsResponse) String() string {
 func (*RereadRightsResponse) ProtoMessage() {}
 
 func (x *RereadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1385,7 @@ func (x *RereadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RereadRightsResponse.ProtoReflect.Descriptor instead.
 func (*RereadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 // ReadRightsRequest asks what etcd's users may read.
@@ -1296,7 +1397,7 @@ type ReadRightsRequest struct {
 
 func (x *ReadRightsRequest) Reset() {
 	*x = ReadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1409,7 @@ func (x *ReadRightsRequest) String() string {
 func (*ReadRightsRequest) ProtoMessage() {}
 
 func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1422,7 @@ func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 // ReadRightsResponse tells what etcd's users may read.
@@ -1343,7 +1444,7 @@ type ReadRightsResponse struct {
 
 func (x *ReadRightsResponse) Reset() {
 	*x = ReadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1456,7 @@ func (x *ReadRightsResponse) String() string {
 func (*ReadRightsResponse) ProtoMessage() {}
 
 func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1469,7 @@ func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadRightsResponse) GetKnown() bool {
@@ -1419,7 +1520,7 @@ type UserRights struct {
 
 func (x *UserRights) Reset() {
 	*x = UserRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1532,7 @@ func (x *UserRights) String() string {
 func (*UserRights) ProtoMessage() {}
 
 func (x *UserRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1545,7 @@ func (x *UserRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
 func (*UserRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UserRights) GetName() string {
@@ -1474,7 +1575,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1587,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1600,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RoleRights) GetName() string {
@@ -1530,7 +1631,7 @@ type ReadPermission struct {
 
 func (x *ReadPermission) Reset() {
 	*x = ReadPermission{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1643,7 @@ func (x *ReadPermission) String() string {
 func (*ReadPermission) ProtoMessage() {}
 
 func (x *ReadPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1656,7 @@ func (x *ReadPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
 func (*ReadPermission) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadPermission) GetKey() []byte {
@@ -1585,7 +1686,7 @@ type PermitRequest struct {
 
 func (x *PermitRequest) Reset() {
 	*x = PermitRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1698,7 @@ func (x *PermitRequest) String() string {
 func (*PermitRequest) ProtoMessage() {}
 
 func (x *PermitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1711,7 @@ func (x *PermitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
 func (*PermitRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PermitRequest) GetNode() string {
@@ -1636,7 +1737,7 @@ type PermitResponse struct {
 
 func (x *PermitResponse) Reset() {
 	*x = PermitResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1749,7 @@ func (x *PermitResponse) String() string {
 func (*PermitResponse) ProtoMessage() {}
 
 func (x *PermitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1762,7 @@ func (x *PermitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitResponse.ProtoReflect.Descriptor instead.
 func (*PermitResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 // DigestRequest asks for the digest of a shard's state.
@@ -1688,7 +1789,7 @@ type DigestRequest struct {
 
 func (x *DigestRequest) Reset() {
 	*x = DigestRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1801,7 @@ func (x *DigestRequest) String() string {
 func (*DigestRequest) ProtoMessage() {}
 
 func (x *DigestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1814,7 @@ func (x *DigestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
 func (*DigestRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DigestRequest) GetShardId() uint64 {
@@ -1788,7 +1889,7 @@ type DigestResponse struct {
 
 func (x *DigestResponse) Reset() {
 	*x = DigestResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1901,7 @@ func (x *DigestResponse) String() string {
 func (*DigestResponse) ProtoMessage() {}
 
 func (x *DigestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1914,7 @@ func (x *DigestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
 func (*DigestResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DigestResponse) GetRevision() int64 {
@@ -1873,7 +1974,7 @@ type KeyDigest struct {
 
 func (x *KeyDigest) Reset() {
 	*x = KeyDigest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1986,7 @@ func (x *KeyDigest) String() string {
 func (*KeyDigest) ProtoMessage() {}
 
 func (x *KeyDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1999,7 @@ func (x *KeyDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDigest.ProtoReflect.Descriptor instead.
 func (*KeyDigest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *KeyDigest) GetKey() []byte {
@@ -1937,7 +2038,7 @@ type RecheckRequest struct {
 
 func (x *RecheckRequest) Reset() {
 	*x = RecheckRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2050,7 @@ func (x *RecheckRequest) String() string {
 func (*RecheckRequest) ProtoMessage() {}
 
 func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2063,7 @@ func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckRequest.ProtoReflect.Descriptor instead.
 func (*RecheckRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RecheckRequest) GetShardId() uint64 {
@@ -1995,7 +2096,7 @@ type RecheckResponse struct {
 
 func (x *RecheckResponse) Reset() {
 	*x = RecheckResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2108,7 @@ func (x *RecheckResponse) String() string {
 func (*RecheckResponse) ProtoMessage() {}
 
 func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2121,7 @@ func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckResponse.ProtoReflect.Descriptor instead.
 func (*RecheckResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
@@ -2097,6 +2198,13 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
 	"\vmap_version\x18\x01 \x01(\x04R\n" +
+	"mapVersion\"P\n" +
+	"\x14RecoverVotersRequest\x12\x1f\n" +
+	"\vmap_version\x18\x01 \x01(\x04R\n" +
+	"mapVersion\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"8\n" +
+	"\x15RecoverVotersResponse\x12\x1f\n" +
+	"\vmap_version\x18\x01 \x01(\x04R\n" +
 	"mapVersion\"j\n" +
 	"\x10FollowMapRequest\x12#\n" +
 	"\rknown_version\x18\x01 \x01(\x04R\fknownVersion\x12\x1d\n" +
@@ -2162,12 +2270,13 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
 	"\x04etcd\x18\x03 \x01(\bR\x04etcd\"\x11\n" +
-	"\x0fRecheckResponse2\xdc\a\n" +
+	"\x0fRecheckResponse2\xc2\b\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
 	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
-	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponse\x12[\n" +
+	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponse\x12d\n" +
+	"\rRecoverVoters\x12(.shardwatch.peer.v1.RecoverVotersRequest\x1a).shardwatch.peer.v1.RecoverVotersResponse\x12[\n" +
 	"\n" +
 	"ShareToken\x12%.shardwatch.peer.v1.ShareTokenRequest\x1a&.shardwatch.peer.v1.ShareTokenResponse\x12d\n" +
 	"\rIdentifyToken\x12(.shardwatch.peer.v1.IdentifyTokenRequest\x1a).shardwatch.peer.v1.IdentifyTokenResponse\x12[\n" +
@@ -2190,7 +2299,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -2204,29 +2313,31 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*BeatResponse)(nil),          // 9: shardwatch.peer.v1.BeatResponse
 	(*ProposeRequest)(nil),        // 10: shardwatch.peer.v1.ProposeRequest
 	(*ProposeResponse)(nil),       // 11: shardwatch.peer.v1.ProposeResponse
-	(*FollowMapRequest)(nil),      // 12: shardwatch.peer.v1.FollowMapRequest
-	(*FollowMapResponse)(nil),     // 13: shardwatch.peer.v1.FollowMapResponse
-	(*ShareTokenRequest)(nil),     // 14: shardwatch.peer.v1.ShareTokenRequest
-	(*ShareTokenResponse)(nil),    // 15: shardwatch.peer.v1.ShareTokenResponse
-	(*IdentifyTokenRequest)(nil),  // 16: shardwatch.peer.v1.IdentifyTokenRequest
-	(*IdentifyTokenResponse)(nil), // 17: shardwatch.peer.v1.IdentifyTokenResponse
-	(*RereadRightsRequest)(nil),   // 18: shardwatch.peer.v1.RereadRightsRequest
-	(*RereadRightsResponse)(nil),  // 19: shardwatch.peer.v1.RereadRightsResponse
-	(*ReadRightsRequest)(nil),     // 20: shardwatch.peer.v1.ReadRightsRequest
-	(*ReadRightsResponse)(nil),    // 21: shardwatch.peer.v1.ReadRightsResponse
-	(*UserRights)(nil),            // 22: shardwatch.peer.v1.UserRights
-	(*RoleRights)(nil),            // 23: shardwatch.peer.v1.RoleRights
-	(*ReadPermission)(nil),        // 24: shardwatch.peer.v1.ReadPermission
-	(*PermitRequest)(nil),         // 25: shardwatch.peer.v1.PermitRequest
-	(*PermitResponse)(nil),        // 26: shardwatch.peer.v1.PermitResponse
-	(*DigestRequest)(nil),         // 27: shardwatch.peer.v1.DigestRequest
-	(*DigestResponse)(nil),        // 28: shardwatch.peer.v1.DigestResponse
-	(*KeyDigest)(nil),             // 29: shardwatch.peer.v1.KeyDigest
-	(*RecheckRequest)(nil),        // 30: shardwatch.peer.v1.RecheckRequest
-	(*RecheckResponse)(nil),       // 31: shardwatch.peer.v1.RecheckResponse
-	(*v1.Event)(nil),              // 32: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 33: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*RecoverVotersRequest)(nil),  // 12: shardwatch.peer.v1.RecoverVotersRequest
+	(*RecoverVotersResponse)(nil), // 13: shardwatch.peer.v1.RecoverVotersResponse
+	(*FollowMapRequest)(nil),      // 14: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),     // 15: shardwatch.peer.v1.FollowMapResponse
+	(*ShareTokenRequest)(nil),     // 16: shardwatch.peer.v1.ShareTokenRequest
+	(*ShareTokenResponse)(nil),    // 17: shardwatch.peer.v1.ShareTokenResponse
+	(*IdentifyTokenRequest)(nil),  // 18: shardwatch.peer.v1.IdentifyTokenRequest
+	(*IdentifyTokenResponse)(nil), // 19: shardwatch.peer.v1.IdentifyTokenResponse
+	(*RereadRightsRequest)(nil),   // 20: shardwatch.peer.v1.RereadRightsRequest
+	(*RereadRightsResponse)(nil),  // 21: shardwatch.peer.v1.RereadRightsResponse
+	(*ReadRightsRequest)(nil),     // 22: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 23: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 24: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 25: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 26: shardwatch.peer.v1.ReadPermission
+	(*PermitRequest)(nil),         // 27: shardwatch.peer.v1.PermitRequest
+	(*PermitResponse)(nil),        // 28: shardwatch.peer.v1.PermitResponse
+	(*DigestRequest)(nil),         // 29: shardwatch.peer.v1.DigestRequest
+	(*DigestResponse)(nil),        // 30: shardwatch.peer.v1.DigestResponse
+	(*KeyDigest)(nil),             // 31: shardwatch.peer.v1.KeyDigest
+	(*RecheckRequest)(nil),        // 32: shardwatch.peer.v1.RecheckRequest
+	(*RecheckResponse)(nil),       // 33: shardwatch.peer.v1.RecheckResponse
+	(*v1.Event)(nil),              // 34: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 35: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
@@ -2234,39 +2345,41 @@ var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
 	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	32, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	33, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	34, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	35, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	34, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	34, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
-	22, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
-	23, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
-	24, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	29, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
+	36, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	36, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	24, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	25, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	26, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	31, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
 	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
 	8,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
-	12, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	14, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
 	10, // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	14, // 18: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	16, // 19: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	20, // 20: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	18, // 21: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
-	25, // 22: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	27, // 23: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
-	30, // 24: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
-	1,  // 25: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 26: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	13, // 27: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	11, // 28: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	15, // 29: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	17, // 30: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	21, // 31: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	19, // 32: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
-	26, // 33: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	28, // 34: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
-	31, // 35: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
-	25, // [25:36] is the sub-list for method output_type
-	14, // [14:25] is the sub-list for method input_type
+	12, // 18: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
+	16, // 19: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	18, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	22, // 21: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	20, // 22: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
+	27, // 23: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	29, // 24: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	32, // 25: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	1,  // 26: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 27: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	15, // 28: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	11, // 29: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	13, // 30: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
+	17, // 31: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	19, // 32: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	23, // 33: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	21, // 34: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
+	28, // 35: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	30, // 36: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	33, // 37: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	26, // [26:38] is the sub-list for method output_type
+	14, // [14:26] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -2290,7 +2403,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	PeerService_Beat_FullMethodName          = "/shardwatch.peer.v1.PeerService/Beat"
 	PeerService_FollowMap_FullMethodName     = "/shardwatch.peer.v1.PeerService/FollowMap"
 	PeerService_Propose_FullMethodName       = "/shardwatch.peer.v1.PeerService/Propose"
+	PeerService_RecoverVoters_FullMethodName = "/shardwatch.peer.v1.PeerService/RecoverVoters"
 	PeerService_ShareToken_FullMethodName    = "/shardwatch.peer.v1.PeerService/ShareToken"
 	PeerService_IdentifyToken_FullMethodName = "/shardwatch.peer.v1.PeerService/IdentifyToken"
 	PeerService_ReadRights_FullMethodName    = "/shardwatch.peer.v1.PeerService/ReadRights"
@@ -52,6 +53,9 @@ type PeerServiceClient interface {
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*ProposeResponse, error)
+	// RecoverVoters makes the node the only voter, if it comes to the same plan as the
+	// caller. The answer comes when it leads.
+	RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error)
 	// ShareToken tells to whom etcd has given a token, so that its holder may
 	// read at every node.
 	ShareToken(ctx context.Context, in *ShareTokenRequest, opts ...grpc.CallOption) (*ShareTokenResponse, error)
@@ -132,6 +136,16 @@ func (c *peerServiceClient) Propose(ctx context.Context, in *ProposeRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ProposeResponse)
 	err := c.cc.Invoke(ctx, PeerService_Propose_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerServiceClient) RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverVotersResponse)
+	err := c.cc.Invoke(ctx, PeerService_RecoverVoters_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +251,9 @@ type PeerServiceServer interface {
 	// Propose hands a change of the shard map to the raft leader. The answer
 	// comes when it is committed and applied there.
 	Propose(context.Context, *ProposeRequest) (*ProposeResponse, error)
+	// RecoverVoters makes the node the only voter, if it comes to the same plan as the
+	// caller. The answer comes when it leads.
+	RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error)
 	// ShareToken tells to whom etcd has given a token, so that its holder may
 	// read at every node.
 	ShareToken(context.Context, *ShareTokenRequest) (*ShareTokenResponse, error)
@@ -279,6 +296,9 @@ func (UnimplementedPeerServiceServer) FollowMap(*FollowMapRequest, grpc.ServerSt
 }
 func (UnimplementedPeerServiceServer) Propose(context.Context, *ProposeRequest) (*ProposeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Propose not implemented")
+}
+func (UnimplementedPeerServiceServer) RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverVoters not implemented")
 }
 func (UnimplementedPeerServiceServer) ShareToken(context.Context, *ShareTokenRequest) (*ShareTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ShareToken not implemented")
@@ -361,6 +381,24 @@ func _PeerService_Propose_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PeerServiceServer).Propose(ctx, req.(*ProposeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PeerService_RecoverVoters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverVotersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).RecoverVoters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_RecoverVoters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).RecoverVoters(ctx, req.(*RecoverVotersRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -494,6 +532,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Propose",
 			Handler:    _PeerService_Propose_Handler,
+		},
+		{
+			MethodName: "RecoverVoters",
+			Handler:    _PeerService_RecoverVoters_Handler,
 		},
 		{
 			MethodName: "ShareToken",

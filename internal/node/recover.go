@@ -1,0 +1,105 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// RecoverVoters implements server.Operator.
+func (n *Node) RecoverVoters(ctx context.Context, o operate.RecoverOrder) (plan *operate.Recovery, version uint64, err error) {
+	if plan, err = n.judgeRecovery(ctx); err != nil {
+		return nil, 0, err
+	}
+	if !o.DryRun {
+		if err := plan.Confirms(o); err != nil {
+			return nil, 0, err
+		}
+	}
+	if plan.Node == n.self {
+		version, err = n.BeginVoting(ctx, plan.MapVersion, o.DryRun)
+		return plan, version, err
+	}
+	conn, err := n.peers.conn(plan.Node)
+	if err != nil {
+		return nil, 0, err
+	}
+	r, err := peerv1.NewPeerServiceClient(conn).RecoverVoters(ctx, &peerv1.RecoverVotersRequest{MapVersion: plan.MapVersion, DryRun: o.DryRun})
+	if err != nil {
+		return nil, 0, fmt.Errorf("recover the voters at %s: %w", plan.Node, wire.Error(err))
+	}
+	return plan, r.GetMapVersion(), nil
+}
+
+// BeginVoting implements server.Operator. The node judges by what it sees itself: the
+// node that was asked may see less.
+func (n *Node) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error) {
+	plan, err := n.judgeRecovery(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := plan.Confirms(operate.RecoverOrder{Node: n.self, MapVersion: mapVersion}); err != nil || dryRun {
+		return 0, err
+	}
+	if version, err = n.placement.Recover(mapVersion); err != nil {
+		if !errors.Is(err, shard.ErrRefused) {
+			err = &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: err.Error()}
+		}
+		return 0, err
+	}
+	return version, n.awaitLead(ctx)
+}
+
+// leadPoll is how often it is looked whether the node leads.
+const leadPoll = 20 * time.Millisecond
+
+// awaitLead waits until this node leads the voters.
+func (n *Node) awaitLead(ctx context.Context) error {
+	tick := time.NewTicker(leadPoll)
+	defer tick.Stop()
+	for {
+		if leader, _ := n.placement.Leader(); leader == n.self {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the voters are recovered, and this node does not lead them yet"}
+		}
+	}
+}
+
+// judgeRecovery asks all nodes that gossip sees, and judges.
+func (n *Node) judgeRecovery(ctx context.Context) (*operate.Recovery, error) {
+	members := n.members.Members()
+	var ask []shard.NodeID
+	witnesses := make([]operate.Witness, 0, len(members))
+	for _, m := range members {
+		witnesses = append(witnesses, operate.Witness{Member: m})
+		if m.State == shard.Alive || m.State == shard.Suspect {
+			ask = append(ask, m.Name)
+		}
+	}
+	var mu sync.Mutex
+	n.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+		mu.Lock()
+		defer mu.Unlock()
+		w := &witnesses[slices.IndexFunc(witnesses, func(w operate.Witness) bool { return w.Member.Name == node })]
+		w.Answered, w.MapVersion, w.RaftIndex, w.Leader = true, s.GetMapVersion(), s.GetRaftIndex(), shard.NodeID(s.GetRaftLeader())
+		for _, v := range s.GetVoters() {
+			w.Voters = append(w.Voters, shard.NodeID(v))
+		}
+	})
+	news, _ := n.members.MapNews()
+	return operate.JudgeRecovery(witnesses, news.Version)
+}

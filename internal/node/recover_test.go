@@ -1,0 +1,210 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+// lostQuorum is five processes as shipped, whose voters are lost, and watches that
+// must go on.
+type lostQuorum struct {
+	t       *testing.T
+	etcd    *etcdtest.Server
+	tier    *nodetest.Cluster
+	c       *client.Client
+	voters  []*nodetest.Node // that were killed, one of them last
+	rest    []*nodetest.Node // that run
+	native  *client.Watcher
+	through clientv3.WatchChan // etcd's API, at a node that runs
+}
+
+// loseQuorum kills all but one of the voters.
+func loseQuorum(t *testing.T) *lostQuorum {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
+	bin, err := nodetest.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lostQuorum{t: t, etcd: etcdtest.Start(t)}
+	l.tier, err = nodetest.Start(within(t), nodetest.Config{
+		Binary: bin, Dir: t.TempDir(), Etcd: "http://" + l.etcd.Endpoint(), Nodes: 5, Args: []string{"--shards", "4"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.tier.Stop()
+		if t.Failed() {
+			t.Log(l.tier.Logs(10_000))
+		}
+	})
+	if l.c, err = client.New(client.Config{Endpoints: l.tier.Endpoints(), RetryFor: patience}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.c.Close() })
+	var q client.Quorum
+	eventually(t, "three voters", func() error {
+		status, err := l.c.ClusterStatus(within(t), 0)
+		if q = status.Quorum(); err != nil || len(q.Voters) != 3 || q.Leader == "" {
+			return fmt.Errorf("%+v, %w", q, err)
+		}
+		return nil
+	})
+	for _, n := range l.tier.Nodes {
+		if slices.Contains(q.Voters, n.Name) && len(l.voters) < 2 {
+			l.voters = append(l.voters, n)
+		} else {
+			l.rest = append(l.rest, n)
+		}
+	}
+	l.native = l.c.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	t.Cleanup(l.native.Close)
+	l.through = etcdClient(t, l.rest[0].Client).Watch(within(t), "/k/", clientv3.WithPrefix(), clientv3.WithRev(2))
+	l.sees()
+	for _, n := range l.voters {
+		n.Kill()
+	}
+	l.sees()
+	return l
+}
+
+// sees writes to etcd, and waits until the watches have it.
+func (l *lostQuorum) sees() {
+	l.t.Helper()
+	var want []string
+	for i := range 20 {
+		key := fmt.Sprintf("/k/%02d", i)
+		r, err := l.etcd.Client().Put(within(l.t), key, fmt.Sprint(i))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		want = append(want, fmt.Sprintf("%d PUT %s=%d", r.Header.Revision, key, i))
+	}
+	events(l.t, l.native, want)
+	mustSee(l.t, l.through, want)
+	if n := l.c.Stats(); n.Lists+n.Resyncs+n.Deltas != 0 {
+		l.t.Errorf("%d lists, %d resyncs, %d deltas", n.Lists, n.Resyncs, n.Deltas)
+	}
+}
+
+// plan waits until gossip has noticed the loss, and returns what is to be done.
+func (l *lostQuorum) plan() (plan client.VoterRecovery) {
+	l.t.Helper()
+	eventually(l.t, "a plan", func() (err error) {
+		plan, err = l.c.PlanVoterRecovery(within(l.t))
+		if refused := new(client.RefusedError); err != nil && !errors.As(err, &refused) {
+			l.t.Fatal(err)
+		}
+		return err
+	})
+	return plan
+}
+
+// recovered waits until three nodes vote, all nodes that run have one map, and that
+// can be changed.
+func (l *lostQuorum) recovered(from client.VoterRecovery) {
+	l.t.Helper()
+	eventually(l.t, "three voters and one map", func() error {
+		status, err := l.c.ClusterStatus(within(l.t), 0)
+		if err != nil {
+			return err
+		}
+		if q := status.Quorum(); len(q.Voters) != 3 || len(q.Alive) != 3 || q.Leader == "" {
+			return fmt.Errorf("%+v", q)
+		}
+		for _, m := range status.Members {
+			if m.Status != nil && (m.Status.MapVersion < from.NewVersion || m.Status.Lineage != 1) {
+				return fmt.Errorf("%s has map %d of lineage %d", m.Member.Name, m.Status.MapVersion, m.Status.Lineage)
+			}
+		}
+		return nil
+	})
+	m, err := l.c.ShardMap(within(l.t))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	o := operator{l.t, l.c}
+	o.does(client.MoveShard{Shard: m.Shards[0].ID, Owner: l.rest[len(l.rest)-1].Name})
+}
+
+// Two of three voters are lost with their disks. The others have a leader again, and
+// the nodes that replace the lost ones, with empty disks, join them.
+func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
+	l := loseQuorum(t)
+	for _, n := range l.voters {
+		if err := n.Wipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan := l.plan()
+	// Two operators do it at once.
+	done := make(chan client.VoterRecovery, 2)
+	for range cap(done) {
+		go func() {
+			r, err := l.c.RecoverVoters(within(t), plan)
+			if refused := new(client.RefusedError); err != nil && !errors.As(err, &refused) {
+				t.Error(err)
+			}
+			done <- r
+		}()
+	}
+	a, b := <-done, <-done
+	if (a.NewVersion == 0) == (b.NewVersion == 0) {
+		t.Fatalf("recovered to versions %d and %d, want one of them", a.NewVersion, b.NewVersion)
+	}
+	if a.NewVersion == 0 {
+		a = b
+	}
+	if a.NewVersion <= plan.AnnouncedVersion {
+		t.Errorf("the map went from version %d to %d", plan.AnnouncedVersion, a.NewVersion)
+	}
+	l.recovered(a)
+	l.sees()
+	for _, n := range l.voters {
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.tier.WaitReady(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	l.recovered(a)
+	l.sees()
+}
+
+// The lost voters come back with their disks after the recovery: they are a majority
+// of the old voters. One of them has run with the first new voter away.
+func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
+	l := loseQuorum(t)
+	done, err := l.c.RecoverVoters(within(t), l.plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := l.tier.Nodes[slices.IndexFunc(l.tier.Nodes, func(n *nodetest.Node) bool { return n.Name == done.Node })]
+	if first != l.rest[0] { // else it has the watch of etcd's API, which would end
+		first.Kill()
+		if err := first.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range l.voters {
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.tier.WaitReady(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	l.recovered(done)
+	l.sees()
+}

@@ -1,0 +1,133 @@
+package operate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Witness is what is known of a node when a recovery of the voters is judged.
+type Witness struct {
+	// Member is the node as gossip sees it.
+	Member shard.Member
+	// Answered: it has reported what follows.
+	Answered   bool
+	MapVersion uint64
+	// Voters are the voters as its raft log has them, RaftIndex is its newest entry,
+	// and Leader the node that leads them. Nodes that do not vote know nothing of that.
+	Voters    []shard.NodeID
+	RaftIndex uint64
+	Leader    shard.NodeID
+}
+
+// reachable reports whether gossip sees the node.
+func (w *Witness) reachable() bool {
+	return w.Member.State == shard.Alive || w.Member.State == shard.Suspect
+}
+
+// Recovery is the plan of a recovery of the voters: after a majority of them was lost
+// for good, one node becomes the only voter, with the map that it has.
+type Recovery struct {
+	// Node is the node, and MapVersion the version of its map.
+	Node       shard.NodeID
+	MapVersion uint64
+	// Announced is the newest version of the map that any node has announced.
+	Announced uint64
+	// Voters are the voters as far as they are known, Reachable those that vote yet.
+	Voters, Reachable []shard.NodeID
+}
+
+// JudgeRecovery returns the plan of a recovery. It fails with a *RefusedError while the
+// voters may elect a leader by themselves, and while no reachable node can be the
+// first voter.
+func JudgeRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
+	r := &Recovery{Announced: announced}
+	var newest, index uint64
+	for i := range witnesses {
+		w := &witnesses[i]
+		if !w.Answered {
+			continue
+		}
+		if w.Leader != "" {
+			return nil, refused("voters", "%s reports that %s leads the voters: there is nothing to recover", w.Member.Name, w.Leader)
+		}
+		if len(w.Voters) > 0 && (r.Voters == nil || w.RaftIndex > index) {
+			r.Voters, index = slices.Sorted(slices.Values(w.Voters)), w.RaftIndex
+		}
+		newest = max(newest, w.MapVersion)
+	}
+	r.judgeVoters(witnesses)
+	if need := len(r.Voters)/2 + 1; len(r.Reachable) >= need {
+		return nil, refused("voters", "%d of %d voters are reachable (%s), and %d are a majority: they elect a leader once they reach each other's raft port", len(r.Reachable), len(r.Voters), names(r.Reachable), need)
+	}
+	if newest == 0 {
+		return nil, refused("voters", "no reachable node has a shard map: there is nothing to recover from")
+	}
+	r.MapVersion = newest
+	return r, r.choose(witnesses)
+}
+
+// judgeVoters finds the voters that can still vote. A node that lost its disk is back
+// under its name and has no vote, which it announces by gossip.
+func (r *Recovery) judgeVoters(witnesses []Witness) {
+	known := r.Voters != nil
+	for i := range witnesses {
+		w := &witnesses[i]
+		if !known && w.Member.Voter && w.Member.State != shard.Left {
+			r.Voters = append(r.Voters, w.Member.Name)
+		}
+		if w.reachable() && w.Member.Voter && slices.Contains(r.Voters, w.Member.Name) {
+			r.Reachable = append(r.Reachable, w.Member.Name)
+		}
+	}
+	slices.Sort(r.Voters)
+	slices.Sort(r.Reachable)
+}
+
+// choose chooses the first voter: of the nodes that have the newest map, the first by
+// name.
+func (r *Recovery) choose(witnesses []Witness) error {
+	var old []string
+	for i := range witnesses {
+		w := &witnesses[i]
+		if w.reachable() && shard.Understood(shard.LevelSettings, []shard.Member{w.Member}) != nil {
+			old = append(old, string(w.Member.Name))
+		}
+		if w.Answered && w.MapVersion == r.MapVersion && w.Member.State == shard.Alive && w.Member.BootstrapExpect > 0 && !w.Member.Draining &&
+			(r.Node == "" || w.Member.Name < r.Node) {
+			r.Node = w.Member.Name
+		}
+	}
+	switch {
+	case len(old) > 0:
+		slices.Sort(old)
+		return refused("node", "%s run older software, which cannot read the recovered map: upgrade them first", strings.Join(old, ", "))
+	case r.Node == "":
+		return refused("node", "no node that may vote has the newest shard map, version %d: wait until it has reached one, or start a node with --bootstrap-expect", r.MapVersion)
+	}
+	return nil
+}
+
+// RecoverOrder asks for a recovery of the voters.
+type RecoverOrder struct {
+	// DryRun wants the plan alone.
+	DryRun bool
+	// Node and MapVersion are those of the plan that the operator has seen.
+	Node       shard.NodeID
+	MapVersion uint64
+}
+
+// Confirms fails with a *RefusedError when the order was made for another plan.
+func (r *Recovery) Confirms(o RecoverOrder) error {
+	if o.Node == r.Node && o.MapVersion == r.MapVersion {
+		return nil
+	}
+	return refused("node", "the order is for node %q with map version %d, and now it would be %s with version %d: look at the plan again", o.Node, o.MapVersion, r.Node, r.MapVersion)
+}
+
+// String is for logs.
+func (r *Recovery) String() string {
+	return fmt.Sprintf("recover the voters at %s from map version %d", r.Node, r.MapVersion)
+}
