@@ -46,6 +46,9 @@ type Member struct {
 	// FeatureLevel is the newest feature level that the node's software understands;
 	// 0: not known.
 	FeatureLevel int
+	// Weight is how many shards the node is to have beside others: with 2, twice as
+	// many as with 1. 0: its software does not know weights.
+	Weight int
 }
 
 // Shard is one range of keys and the nodes that serve it.
@@ -295,6 +298,6 @@ func memberFrom(m *pb.Member) Member {
 		ClientAddress: m.GetClientAddress(), PeerAddress: m.GetPeerAddress(), HTTPAddress: m.GetHttpAddress(),
 		State: MemberState(m.GetState()),
 		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(),
-		Zone: m.GetZone(), Version: m.GetVersion(), FeatureLevel: int(m.GetFeatureLevel()),
+		Zone: m.GetZone(), Version: m.GetVersion(), FeatureLevel: int(m.GetFeatureLevel()), Weight: int(m.GetWeight()),
 	}
 }

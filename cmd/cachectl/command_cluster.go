@@ -33,10 +33,10 @@ func newMembersCommand(s *session) *cobra.Command {
 					}{out})
 				}
 				t := &table{}
-				t.row("NAME", "STATE", "CLIENT", "PEER", "HTTP", "VOTER", "LEADER", "ZONE", "VERSION")
+				t.row("NAME", "STATE", "CLIENT", "PEER", "HTTP", "VOTER", "LEADER", "ZONE", "WEIGHT", "VERSION")
 				for _, m := range members {
 					t.row(m.Name, stateOf(m), orDash(m.ClientAddress), orDash(m.PeerAddress), orDash(m.HTTPAddress),
-						yes(m.Voter), yes(m.Leader), orDash(m.Zone), orDash(m.Version))
+						yes(m.Voter), yes(m.Leader), orDash(m.Zone), number(int64(max(m.Weight, 1))), orDash(m.Version))
 				}
 				return t.write(s.p.stdout)
 			})

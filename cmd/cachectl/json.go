@@ -89,13 +89,14 @@ type memberJSON struct {
 	Zone          string `json:"zone,omitempty"`
 	Version       string `json:"version,omitempty"`
 	FeatureLevel  int    `json:"feature_level,omitempty"`
+	Weight        int    `json:"weight,omitempty"`
 }
 
 func memberOf(m client.Member) memberJSON {
 	return memberJSON{
 		Name: m.Name, UUID: m.UUID, State: m.State.String(),
 		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HTTPAddress: m.HTTPAddress,
-		Voter: m.Voter, Leader: m.Leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version, FeatureLevel: m.FeatureLevel,
+		Voter: m.Voter, Leader: m.Leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version, FeatureLevel: m.FeatureLevel, Weight: m.Weight,
 	}
 }
 

@@ -180,7 +180,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	}
 	nc := node.Defaults()
 	nc.Self = shard.Member{
-		Name: shard.NodeID(cfg.Name), Zone: cfg.Zone, Version: version.String(), BootstrapExpect: cfg.BootstrapExpect,
+		Name: shard.NodeID(cfg.Name), Zone: cfg.Zone, Weight: cfg.Weight, Version: version.String(), BootstrapExpect: cfg.BootstrapExpect,
 		ClientAddress: at.Client, PeerAddress: at.Peer, RaftAddress: at.Raft, GossipAddress: at.Gossip, HTTPAddress: at.HTTP,
 	}
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log

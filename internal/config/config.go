@@ -7,6 +7,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
+// MaxWeight is the greatest Config.Weight; that of package shard.
+const MaxWeight = 100
+
 // Config is everything that can be set about one node.
 type Config struct {
 	// Name is unique in the cluster and stays with the data directory.
@@ -15,6 +18,9 @@ type Config struct {
 	DataDir string
 	// Zone is the node's failure domain; empty: none.
 	Zone string
+	// Weight is how many shards the node is to have beside others, from 1 to 100: with
+	// 2, twice as many as a node of weight 1.
+	Weight int
 	// Etcd is the store that is served.
 	Etcd Etcd
 
@@ -210,6 +216,7 @@ func Defaults() Config {
 			Gossip: ":7946",
 			HTTP:   ":7480",
 		},
+		Weight:   1,
 		Shards:   16,
 		Replicas: 3,
 		Elastic: Elastic{

@@ -14,6 +14,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "name", c.Name, "the node's `name`, unique in the cluster (default: the hostname)")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` for identity, raft log and shard map; required")
 	fs.StringVar(&c.Zone, "zone", c.Zone, "failure `domain`; replicas of a shard are kept apart by it")
+	fs.IntVar(&c.Weight, "weight", c.Weight, "`number` from 1 to 100 that says how many shards the node is to have beside others: with 2, twice as many as a node of weight 1")
 
 	fs.StringSliceVar(&c.Etcd.Endpoints, "etcd", c.Etcd.Endpoints, "etcd `endpoints`, comma separated or repeated")
 	fs.StringVar(&c.Etcd.TLS.CA, "etcd-ca", "", "CA `file` that verifies etcd")

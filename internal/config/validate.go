@@ -73,6 +73,9 @@ func (c Config) validateIdentity(m *mistakes) {
 	case err == nil && !info.IsDir():
 		m.addf("--data-dir %s is not a directory", c.DataDir)
 	}
+	if c.Weight < 1 || c.Weight > MaxWeight {
+		m.addf("--weight %d: use a number from 1 to %d; to take all shards from a node, run cachectl drain", c.Weight, MaxWeight)
+	}
 	switch c.BootstrapExpect {
 	case 0:
 		if len(c.Join) == 0 {

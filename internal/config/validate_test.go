@@ -62,6 +62,9 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			[]string{"--name has 64 bytes: at most 63"},
 		},
 		"data dir is a file": {func(c *config.Config) { c.DataDir = file }, []string{"--data-dir " + file + " is not a directory"}},
+		"no weight":          {func(c *config.Config) { c.Weight = 0 }, []string{"--weight 0: use a number from 1 to 100; to take all shards from a node, run cachectl drain"}},
+		"a weight below 0":   {func(c *config.Config) { c.Weight = -1 }, []string{"--weight -1: use a number from 1 to 100"}},
+		"too much weight":    {func(c *config.Config) { c.Weight = 101 }, []string{"--weight 101: use a number from 1 to 100"}},
 		"an even number of voters": {
 			func(c *config.Config) { c.BootstrapExpect = 2 },
 			[]string{"--bootstrap-expect 2: use 1, 3 or 5"},

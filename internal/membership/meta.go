@@ -38,6 +38,7 @@ const (
 	metaStarted   = 12 // varint: when the process started, ms since 1970
 	metaLevel     = 13 // varint: the feature level
 	metaVoter     = 14
+	metaWeight    = 15 // varint; left out for 1
 )
 
 // meta is what a node says about itself.
@@ -95,6 +96,9 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	intField(metaLevel, uint64(max(m.Level, 0)))
 	if m.Voter {
 		intField(metaVoter, 1)
+	}
+	if m.Weight > 1 {
+		intField(metaWeight, uint64(m.Weight))
 	}
 	if ms := m.started.UnixMilli(); !m.started.IsZero() && ms > 0 {
 		intField(metaStarted, uint64(ms))
@@ -171,6 +175,8 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 				m.Draining = v != 0
 			case metaVoter:
 				m.Voter = v != 0
+			case metaWeight:
+				m.Weight = int(min(v, shard.MaxWeight))
 			case metaStarted:
 				m.started = time.UnixMilli(int64(min(v, 1<<48)))
 			}

@@ -24,7 +24,7 @@ func TestMetaThereAndBack(t *testing.T) {
 		"nothing": {},
 		"all": {Member: shard.Member{
 			UUID: uuidA, ClientAddress: "a.example:7400", PeerAddress: "10.0.0.1:7401", RaftAddress: "b.example:7402",
-			HTTPAddress: "a.example:7480", Zone: "z1", Version: "v1.2.3", ClusterID: uuidB, BootstrapExpect: 3, Draining: true, Voter: true, Level: 7,
+			HTTPAddress: "a.example:7480", Zone: "z1", Version: "v1.2.3", ClusterID: uuidB, BootstrapExpect: 3, Draining: true, Voter: true, Level: 7, Weight: 9,
 		}, started: started},
 		"odd IDs": {Member: shard.Member{UUID: "sixteen-bytes-id", ClusterID: strings.ToUpper(uuidB)}},
 		"IPv6":    {Member: shard.Member{UUID: uuidA, ClientAddress: "[fd00::1]:7400"}},
@@ -112,7 +112,7 @@ func TestMetaRefusesNonsense(t *testing.T) {
 
 func FuzzMeta(f *testing.F) {
 	full, err := encodeMeta(meta{Member: shard.Member{
-		UUID: uuidA, ClientAddress: "a:1", PeerAddress: "b:2", RaftAddress: ":3", HTTPAddress: "a:4", Zone: "z", ClusterID: "c", BootstrapExpect: 3, Draining: true, Voter: true, Level: 7,
+		UUID: uuidA, ClientAddress: "a:1", PeerAddress: "b:2", RaftAddress: ":3", HTTPAddress: "a:4", Zone: "z", ClusterID: "c", BootstrapExpect: 3, Draining: true, Voter: true, Level: 7, Weight: 9,
 	}, started: time.UnixMilli(5)}, "")
 	if err != nil {
 		f.Fatal(err)

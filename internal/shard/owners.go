@@ -7,10 +7,12 @@ import "slices"
 // it gives one node six and another one. The load is bounded as in consistent
 // hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), with the
 // tightest bound: no node owns more than ceil(shards/nodes), and none owns fewer than
-// floor(shards/nodes), where the replicas allow it. Only the choice among a shard's
-// replicas changes: no copy moves for it. This is an optimal semi-matching (Harvey,
-// Ladner, Lovász, Tamir, 2003): as long as there is a path of shards along which
-// ownership can pass from a node to one that owns at least two fewer, it is passed.
+// floor(shards/nodes), where the replicas allow it. Nodes of different weights own
+// shares in proportion, rounded as Webster's method rounds: the sum of owned²/weight is
+// least. Only the choice among a shard's replicas changes: no copy moves for it. This is
+// an optimal semi-matching (Harvey, Ladner, Lovász, Tamir, 2003): as long as there is a
+// path of shards along which ownership can pass from a node to one that owns at least
+// two fewer, or less of its share, it is passed.
 //
 // It starts from the owners in the map, so a change of the members changes no more
 // owners than the bound asks for, and it depends on nothing but the map and the
@@ -98,27 +100,40 @@ type hop struct {
 
 func (o *owners) rank(slot int32) int { return o.p.nodes[slot].rank }
 
-func (o *owners) load(slot int32) int { return len(o.owned[o.rank(slot)]) }
+// cost returns what the n-th shard of a node costs, as a fraction: n-1/2 times 2, by
+// the node's weight. Where all weights are equal, costs are in the order of n.
+func (o *owners) cost(rank, n int) fraction {
+	return fraction{2*n - 1, o.p.candidates[rank].weight}
+}
+
+// next returns what one more shard costs the node, last what its last one does.
+func (o *owners) next(rank int) fraction { return o.cost(rank, len(o.owned[rank])+1) }
+func (o *owners) last(rank int) fraction { return o.cost(rank, len(o.owned[rank])) }
+
+// fraction is a number; by is above 0.
+type fraction struct{ of, by int }
+
+func (f fraction) less(g fraction) bool { return f.of*g.by < g.of*f.by }
 
 func (o *owners) give(i int, slot int32) {
 	o.units[i].owner = slot
 	o.owned[o.rank(slot)] = append(o.owned[o.rank(slot)], i)
 }
 
-// heir returns the node that owns fewest of those that the unit belongs on, of those
+// heir returns the node that owns least of its share of those that the unit belongs on, of those
 // that have a copy if there are any.
 func (o *owners) heir(u *unit) int32 {
 	best, warmest := int32(-1), false
 	for _, slot := range u.wanted {
 		warm := slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name)
-		if best < 0 || (warm && !warmest) || (warm == warmest && o.load(slot) < o.load(best)) {
+		if best < 0 || (warm && !warmest) || (warm == warmest && o.next(o.rank(slot)).less(o.next(o.rank(best)))) {
 			best, warmest = slot, warm
 		}
 	}
 	return best
 }
 
-// even passes units on until no node can pass one to a node with at least two fewer.
+// even passes units on until no node can pass one to a node that it costs less.
 func (o *owners) even() {
 	for {
 		most, fewest := -1, -1
@@ -126,20 +141,20 @@ func (o *owners) even() {
 			if o.closed[r] {
 				continue
 			}
-			if most < 0 || len(o.owned[r]) > len(o.owned[most]) {
+			if most < 0 || o.last(most).less(o.last(r)) {
 				most = r
 			}
-			if fewest < 0 || len(o.owned[r]) < len(o.owned[fewest]) {
+			if fewest < 0 || o.next(r).less(o.next(fewest)) {
 				fewest = r
 			}
 		}
-		if most < 0 || len(o.owned[most])-len(o.owned[fewest]) <= 1 {
+		if most < 0 || !o.next(fewest).less(o.last(most)) {
 			return
 		}
 		to := o.path(most)
 		if to < 0 {
-			// What the node reaches owns at most one less, so no path through there
-			// helps any other node either.
+			// One more costs each node that this one reaches as much as this one's last
+			// does, which costs most, so no path through there helps any other node either.
 			for r := range o.from {
 				if o.from[r].search == o.search {
 					o.closed[r] = true
@@ -151,8 +166,8 @@ func (o *owners) even() {
 	}
 }
 
-// path returns the slot of the node that owns fewest among the nearest ones to which
-// the node can pass a unit, below 0 if there is none.
+// path returns the slot of the node that owns least of its share among the nearest ones
+// to which the node can pass a unit at a gain, below 0 if there is none.
 func (o *owners) path(start int) int32 {
 	o.search++
 	o.from[start] = hop{unit: -1, search: o.search}
@@ -172,7 +187,7 @@ func (o *owners) path(start int) int32 {
 					}
 					o.from[w] = hop{unit: i, search: o.search}
 					next = append(next, w)
-					if len(o.owned[w])+2 <= len(o.owned[start]) && (best < 0 || o.load(slot) < o.load(best)) {
+					if o.next(w).less(o.last(start)) && (best < 0 || o.next(w).less(o.next(o.rank(best)))) {
 						best = slot
 					}
 				}

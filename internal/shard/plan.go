@@ -14,7 +14,8 @@ import (
 // home or else the specification asks for, those with the highest scores, a node of
 // a zone that has fewer of them first. This depends on nothing but the home and the
 // members, so when a node goes only its copies move, and when it returns only those
-// come back. Members that are alive or suspect can have shards; those that drain, by
+// come back. Nodes of greater weight come first more often, once LevelSettings is
+// finalized. Members that are alive or suspect can have shards; those that drain, by
 // gossip or in the map, only when there are no others. Pinned nodes that can have
 // shards come before all others, and the first of them owns the shard. Otherwise
 // owners stay, except where nodes own unequal numbers of shards (see owners.go).
@@ -43,7 +44,7 @@ func Place(f Found, members []Member) (Found, error) {
 		return Found{}, err
 	}
 	var p Planner
-	p.meet(members, nil)
+	p.meet(m, members)
 	units := p.units(m)
 	if len(units) == 0 { // no node can have a shard
 		f.Replicas = make([][]NodeID, len(m.Shards))
@@ -66,6 +67,7 @@ type Planner struct {
 	zones      map[string]int32
 	known      map[ID]*belonging
 
+	weighted    bool // the candidates have different weights
 	live, drain map[NodeID]bool
 	scratch     []zoneScratch
 }
@@ -78,20 +80,23 @@ type zoneScratch struct {
 }
 
 // planNode is a node that can have shards, or could. One that comes back is a new
-// one, as is one in another zone.
+// one, as is one in another zone or of another weight.
 type planNode struct {
 	name NodeID
 	lane uint64
 	zone int32 // below 0: none, which is a zone by itself
-	in   bool  // is a candidate
-	rank int   // among the candidates, while it is one
+
+	weight int
+	in     bool // is a candidate
+	rank   int  // among the candidates, while it is one
 }
 
 // candidate is what choose needs of a node, close together.
 type candidate struct {
-	lane uint64
-	slot int32
-	zone int32
+	lane   uint64
+	slot   int32
+	zone   int32
+	weight int
 }
 
 // belonging is where a shard without pins belongs.
@@ -109,7 +114,7 @@ type pick struct {
 
 // Plan is the function [Plan].
 func (p *Planner) Plan(m *Map, members []Member) []Move {
-	p.meet(members, m.Drained)
+	p.meet(m, members)
 	var moves []Move
 	units := p.units(m)
 	for i := range units {
@@ -128,21 +133,24 @@ func (p *Planner) Plan(m *Map, members []Member) []Move {
 }
 
 // meet takes the members into account.
-func (p *Planner) meet(members []Member, drained []NodeID) {
+func (p *Planner) meet(m *Map, members []Member) {
+	members = slices.DeleteFunc(slices.Clone(members), func(n Member) bool { return n.State != Alive && n.State != Suspect })
+	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	weighted := m.FinalLevel() >= LevelSettings && slices.ContainsFunc(members, func(n Member) bool { return n.weight() != members[0].weight() })
+	if weighted != p.weighted {
+		*p = Planner{weighted: weighted}
+	}
 	if len(p.nodes) > 2*len(p.candidates)+64 { // mostly nodes that are gone
-		*p = Planner{}
+		*p = Planner{weighted: weighted}
 	}
 	if p.zones == nil {
 		p.zones = make(map[string]int32)
 	}
-	members = slices.Clone(members)
-	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
 	p.live, p.drain = make(map[NodeID]bool, len(members)), make(map[NodeID]bool)
-	members = slices.DeleteFunc(members, func(m Member) bool { return m.State != Alive && m.State != Suspect })
-	for _, m := range members {
-		p.live[m.Name] = true
-		if _, found := slices.BinarySearch(drained, m.Name); found || m.Draining {
-			p.drain[m.Name] = true
+	for _, n := range members {
+		p.live[n.Name] = true
+		if n.Draining || m.IsDrained(n.Name) {
+			p.drain[n.Name] = true
 		}
 	}
 	if len(p.drain) == len(members) { // only draining ones are left: better than nobody
@@ -153,21 +161,34 @@ func (p *Planner) meet(members []Member, drained []NodeID) {
 	}
 	slots := make(map[NodeID]int32, len(members))
 	p.candidates = p.candidates[:0]
-	for _, m := range members {
-		if p.drain[m.Name] {
+	for i := range members {
+		n := &members[i]
+		if p.drain[n.Name] {
 			continue
 		}
-		zone := p.zone(m.Zone)
-		slot, ok := p.slots[m.Name]
-		if !ok || p.nodes[slot].zone != zone {
+		zone, weight := p.zone(n.Zone), 1
+		if weighted {
+			weight = n.weight()
+		}
+		slot, ok := p.slots[n.Name]
+		if !ok || p.nodes[slot].zone != zone || p.nodes[slot].weight != weight {
 			slot = int32(len(p.nodes)) //nolint:gosec // nodes are few
-			p.nodes = append(p.nodes, planNode{name: m.Name, lane: lane(xxhash.Sum64String(string(m.Name))), zone: zone})
+			p.nodes = append(p.nodes, planNode{name: n.Name, lane: lane(xxhash.Sum64String(string(n.Name))), zone: zone, weight: weight})
 		}
 		p.nodes[slot].in, p.nodes[slot].rank = true, len(p.candidates)
-		slots[m.Name] = slot
-		p.candidates = append(p.candidates, candidate{lane: p.nodes[slot].lane, slot: slot, zone: zone})
+		slots[n.Name] = slot
+		p.candidates = append(p.candidates, candidate{lane: p.nodes[slot].lane, slot: slot, zone: zone, weight: weight})
 	}
 	p.slots = slots
+}
+
+// score returns how much the seat, at its start, wants to be on a node.
+func (p *Planner) score(start, lane uint64, weight int) uint64 {
+	s := score(start, lane)
+	if p.weighted {
+		return weigh(s, weight)
+	}
+	return s
 }
 
 func (p *Planner) zone(name string) int32 {
@@ -283,7 +304,7 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 		return true
 	}
 	start := start(b.seat)
-	mine := score(start, n.lane)
+	mine := p.score(start, n.lane, n.weight)
 	for i, slot := range b.nodes {
 		other := &p.nodes[slot]
 		crowd, crowded := 0, 0 // of n's zone, and of the other's
@@ -297,7 +318,7 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 				}
 			}
 		}
-		if theirs := score(start, other.lane); crowd < crowded ||
+		if theirs := p.score(start, other.lane, other.weight); crowd < crowded ||
 			(crowd == crowded && (mine > theirs || (mine == theirs && n.name < other.name))) {
 			return true
 		}
@@ -332,7 +353,7 @@ func (p *Planner) choose(seat ID, count int, pins []NodeID) []int32 {
 		if z < 0 {
 			z = alone
 		}
-		best, s := zones[z].best, score(start, c.lane)
+		best, s := zones[z].best, p.score(start, c.lane, c.weight)
 		if full := len(best) == count; full && s <= best[count-1].score {
 			continue // most end here
 		} else if slices.Contains(out[:pinned], c.slot) {

@@ -218,7 +218,12 @@ func TestPlannerRemembersNothingWrong(t *testing.T) {
 	var p shard.Planner
 	for step := range 150 {
 		n := &ms[rng.IntN(len(ms))]
-		switch rng.IntN(8) {
+		if step == 40 { // weights count from here on
+			m = change(t, m, shard.Finalize{Level: shard.Level})
+		}
+		switch rng.IntN(9) {
+		case 8:
+			n.Weight = rng.IntN(4)
 		case 0:
 			n.State = shard.Dead
 		case 1:

@@ -1,6 +1,9 @@
 package shard
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // How much a shard wants to be on a node is the xxhash64 of its seat and of the
 // hash of the node's name, 8 bytes each, little-endian. A plan of a large cluster
@@ -33,3 +36,18 @@ func score(start, lane uint64) uint64 {
 }
 
 func mix(h, lane uint64) uint64 { return bits.RotateLeft64(h^lane, 27)*prime1 + prime4 }
+
+// MaxWeight is the greatest weight of a node.
+const MaxWeight = 100
+
+// weight returns the member's weight, from 1 to MaxWeight.
+func (m *Member) weight() int { return min(max(m.Weight, 1), MaxWeight) }
+
+// weigh returns the order that weighted rendezvous hashing gives a node of the weight,
+// greater is better: weight / -ln(score / 2^64). A node of weight 2 comes first twice
+// as often as one of weight 1, and when a weight changes, only shards of that node
+// move. Among nodes of one weight the order is that of their scores.
+func weigh(score uint64, weight int) uint64 {
+	gap := (float64(^score) + 0.5) / (1 << 64) // 1 - score/2^64, exact where it counts
+	return math.Float64bits(float64(weight) / -math.Log1p(-min(gap, 1)))
+}

@@ -88,6 +88,6 @@ func MemberMessage(m *shard.Member, voter, leader bool) *shardwatchv1.Member {
 		Name: string(m.Name), Uuid: m.UUID,
 		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HttpAddress: m.HTTPAddress,
 		State: state, Voter: voter, Leader: leader, Draining: m.Draining, Zone: m.Zone, Version: m.Version,
-		FeatureLevel: int32(m.Level), //nolint:gosec // bounded by gossip
+		FeatureLevel: int32(m.Level), Weight: int32(max(m.Weight, 1)), //nolint:gosec // bounded by gossip
 	}
 }

@@ -478,7 +478,9 @@ type Member struct {
 	// Its version.
 	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
 	// The newest feature level that its software understands; 0: not known.
-	FeatureLevel  int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// How many shards it is to have beside others: with 2, twice as many as with 1.
+	Weight        int32 `protobuf:"varint,13,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +595,13 @@ func (x *Member) GetVersion() string {
 func (x *Member) GetFeatureLevel() int32 {
 	if x != nil {
 		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *Member) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
 	}
 	return 0
 }
@@ -1499,7 +1508,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\x05 \x03(\tR\breplicas\x12\x12\n" +
 	"\x04pins\x18\x06 \x03(\tR\x04pins\x12'\n" +
 	"\x0fwanted_replicas\x18\a \x01(\x05R\x0ewantedReplicas\x12\x14\n" +
-	"\x05joins\x18\b \x01(\bR\x05joins\"\xec\x02\n" +
+	"\x05joins\x18\b \x01(\bR\x05joins\"\x84\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12%\n" +
@@ -1513,7 +1522,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x04zone\x18\n" +
 	" \x01(\tR\x04zone\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12#\n" +
-	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\"9\n" +
+	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\x12\x16\n" +
+	"\x06weight\x18\r \x01(\x05R\x06weight\"9\n" +
 	"\bKeyRange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"\x89\x02\n" +
