@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -37,7 +38,7 @@ func RangeFromEtcd(key, rangeEnd []byte) (Range, error) {
 	}
 	r := Range{Start: string(key), End: string(rangeEnd)}
 	if r.End <= r.Start {
-		return Range{}, fmt.Errorf("range_end %q does not lie behind key %q", rangeEnd, key)
+		return Range{}, fmt.Errorf("range_end %s is not after key %s", Quote(rangeEnd), Quote(key))
 	}
 	if r.Start == "\x00" {
 		r.Start = ""
@@ -116,13 +117,26 @@ func (r Range) Intersect(o Range) (Range, bool) {
 	return out, true
 }
 
-// String returns the range for people: a quoted key, or [start, end).
+// String returns the range for people: a quoted key, or [start, end). Long keys are
+// clipped; see Quote.
 func (r Range) String() string {
 	switch {
 	case r.IsSingle():
-		return fmt.Sprintf("%q", r.Start)
+		return Quote(r.Start)
 	case r.End == "":
-		return fmt.Sprintf("[%q, ∞)", r.Start)
+		return fmt.Sprintf("[%s, ∞)", Quote(r.Start))
 	}
-	return fmt.Sprintf("[%q, %q)", r.Start, r.End)
+	return fmt.Sprintf("[%s, %s)", Quote(r.Start), Quote(r.End))
+}
+
+// maxQuoted is how many bytes of a key are shown to people.
+const maxQuoted = 256
+
+// Quote returns a key for logs and errors: quoted, and not more than its first 256
+// bytes. Clients choose keys of megabytes.
+func Quote[K ~string | ~[]byte](key K) string {
+	if len(key) <= maxQuoted {
+		return strconv.Quote(string(key))
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(string(key[:maxQuoted])), len(key))
 }

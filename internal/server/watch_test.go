@@ -48,8 +48,8 @@ func TestWatchRefused(t *testing.T) {
 		says   string
 	}{
 		{"no key", &pb.CreateWatch{}, pb.EndReason_END_REASON_INVALID, "name a key"},
-		{"end before key", &pb.CreateWatch{Key: []byte("d"), RangeEnd: []byte("c")}, pb.EndReason_END_REASON_INVALID, "does not lie behind"},
-		{"end is key", &pb.CreateWatch{Key: []byte("d"), RangeEnd: []byte("d")}, pb.EndReason_END_REASON_INVALID, "does not lie behind"},
+		{"end before key", &pb.CreateWatch{Key: []byte("d"), RangeEnd: []byte("c")}, pb.EndReason_END_REASON_INVALID, "is not after"},
+		{"end is key", &pb.CreateWatch{Key: []byte("d"), RangeEnd: []byte("d")}, pb.EndReason_END_REASON_INVALID, "is not after"},
 		{"negative revision", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_StartRevision{StartRevision: -1}}, pb.EndReason_END_REASON_INVALID, "leave it out"},
 		{"below the floor", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_StartRevision{StartRevision: 1}}, pb.EndReason_END_REASON_COMPACTED, "list, then watch"},
 		{"not served", &pb.CreateWatch{Key: []byte("a"), RangeEnd: []byte("d"), Start: now}, pb.EndReason_END_REASON_INVALID, "--prefix"},
