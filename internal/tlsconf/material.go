@@ -215,6 +215,17 @@ func (p *Peer) names(now *contents) SANs {
 	return namesOf(now.cert.Leaf)
 }
 
+// verify refuses a certificate without a node's name. A star is a wildcard in a name
+// that the operator has given. In a name of our own certificate it is not: every
+// holder of a certificate of that domain would be a node.
+func (p *Peer) verify(now *contents, state tls.ConnectionState) error {
+	like := same
+	if len(p.allowed) > 0 {
+		like = matches
+	}
+	return p.names(now).verify(state, like)
+}
+
 // Server returns the configuration of a listener for other nodes.
 func (p *Peer) Server() *tls.Config {
 	return renewed(func() *tls.Config {
@@ -222,7 +233,7 @@ func (p *Peer) Server() *tls.Config {
 		return &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*now.cert},
 			ClientCAs: now.ca, ClientAuth: tls.RequireAndVerifyClientCert,
-			VerifyConnection:       p.names(now).verify,
+			VerifyConnection:       func(state tls.ConnectionState) error { return p.verify(now, state) },
 			SessionTicketsDisabled: true,
 		}
 	})
@@ -239,7 +250,7 @@ func (p *Peer) Client() *tls.Config {
 			if err := verifyChain(state, now.ca); err != nil {
 				return err
 			}
-			return p.names(now).verify(state)
+			return p.verify(now, state)
 		},
 	}
 }

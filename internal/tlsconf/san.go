@@ -41,9 +41,19 @@ func (s SANs) Validate(flag string) error {
 
 // Match reports whether cert carries one of the names.
 func (s SANs) Match(cert *x509.Certificate) bool {
+	return s.carriedBy(cert, matches)
+}
+
+// carriedBy reports whether cert carries a name that is like one of s.
+func (s SANs) carriedBy(cert *x509.Certificate, like func(want, name string) bool) bool {
 	return slices.ContainsFunc(namesOf(cert), func(name string) bool {
-		return slices.ContainsFunc(s, func(want string) bool { return matches(want, name) })
+		return slices.ContainsFunc(s, func(want string) bool { return like(want, name) })
 	})
+}
+
+// same compares names without wildcards: URIs byte by byte.
+func same(want, name string) bool {
+	return want == name || !strings.Contains(want, "://") && strings.EqualFold(want, name)
 }
 
 // matches compares DNS names as DNS does, and URIs byte by byte.
@@ -74,13 +84,13 @@ func namesOf(cert *x509.Certificate) []string {
 	return out
 }
 
-// verify refuses the other side of a connection whose certificate carries none
-// of the names.
-func (s SANs) verify(state tls.ConnectionState) error {
+// verify refuses the other side of a connection whose certificate carries no name
+// that is like one of s.
+func (s SANs) verify(state tls.ConnectionState, like func(want, name string) bool) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("no certificate was shown")
 	}
-	if cert := state.PeerCertificates[0]; !s.Match(cert) {
+	if cert := state.PeerCertificates[0]; !s.carriedBy(cert, like) {
 		return fmt.Errorf("the certificate of %s is none of a node's: it carries %s and must carry %s (--peer-tls-allowed-san)",
 			cert.Subject, list(namesOf(cert)), list(s))
 	}

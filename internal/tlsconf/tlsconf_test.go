@@ -110,6 +110,25 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 			}
 		})
 	}
+	for name, ok := range map[string]bool{
+		"web-1.example.org": false, "*.EXAMPLE.org": true,
+		"spiffe://example.org/peers/web": false, "spiffe://example.org/peers/*": true,
+	} {
+		t.Run("our wildcard and "+name, func(t *testing.T) {
+			wild := ca.Issue(t, "node", "*.example.org", "spiffe://example.org/peers/*")
+			peer, err := load(t, certtest.NewFiles(t, wild, ca)).Peer(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := load(t, certtest.NewFiles(t, ca.Issue(t, "other", name), ca))
+			if _, err := handshake(t, peer.Server(), local(other.Client(tls.VersionTLS13))); (err == nil) != ok {
+				t.Errorf("as a client: %v, want success: %t", err, ok)
+			}
+			if _, err := handshake(t, server(t, other), peer.Client()); (err == nil) != ok {
+				t.Errorf("as a server: %v, want success: %t", err, ok)
+			}
+		})
+	}
 	others := certtest.NewCA(t, "another")
 	peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer(nil)
 	if err != nil {
