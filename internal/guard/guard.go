@@ -94,6 +94,23 @@ func (g *Guard) MayRead(caller string, r kv.Range) error {
 	return nil
 }
 
+// MayAdminister fails, with etcd's error, unless the caller has etcd's root role.
+func (g *Guard) MayAdminister(caller string) error {
+	now := g.rights.Load()
+	switch {
+	case now.denied != nil:
+		return now.denied
+	case !now.on:
+		return nil
+	case caller == "": // of before it was on
+		return rpctypes.ErrGRPCUserEmpty
+	case !now.table.Root(caller):
+		g.count.denied.Add(1)
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
 // Trouble says for people why nobody may read; "": that is not so.
 func (g *Guard) Trouble() string {
 	if denied := g.rights.Load().denied; denied != nil {

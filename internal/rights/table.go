@@ -12,6 +12,12 @@ type Table struct {
 	users map[string]*set
 }
 
+// Root reports whether user has etcd's root role.
+func (t *Table) Root(user string) bool {
+	s := t.users[user]
+	return s != nil && s.root
+}
+
 // set is what some users may read.
 type set struct {
 	root bool // everything

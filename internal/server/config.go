@@ -57,6 +57,9 @@ type Node interface {
 // any goroutine.
 type Guard interface {
 	etcdapi.Guard
+	// MayAdminister fails when the caller does not have etcd's root role, while
+	// etcd's authentication is on.
+	MayAdminister(caller string) error
 	// Share is told by another node to whom etcd has given a token, Identify
 	// tells one; "": not known.
 	Share(tokenSHA256 []byte, user string)

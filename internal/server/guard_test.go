@@ -89,6 +89,15 @@ func (g *warden) MayRead(caller string, r kv.Range) error {
 	return nil
 }
 
+func (g *warden) MayAdminister(caller string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.table != nil && !g.table.Root(caller) {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
 func (g *warden) Changed() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

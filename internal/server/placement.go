@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -103,8 +104,9 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	return err
 }
 
-// mayOperate returns who the caller of ctx is, for logs. What operators do
-// concerns all who read anything: only who may read everything may do it.
+// mayOperate returns who the caller of ctx is, for logs. While etcd's authentication
+// is on, operators need etcd's root role: a right to keys gives none to change the
+// cluster.
 func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {
 	caller, err := s.srv.cfg.Access.Caller(ctx)
 	if err != nil {
@@ -113,9 +115,14 @@ func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {
 	if g := s.srv.cfg.Guard; g != nil {
 		user, err := s.srv.user(ctx)
 		if err == nil {
-			err = g.MayRead(user, kv.Range{})
+			err = g.MayAdminister(user)
 		}
 		if err != nil {
+			err = native(err)
+			if errors.As(err, new(*kv.DeniedError)) {
+				err = &kv.DeniedError{Detail: fmt.Sprintf("etcd's user %q may not administer: log in as a user with etcd's root role", user)}
+			}
+			s.srv.cfg.Audit.Refused(ctx, user, err)
 			return "", err
 		}
 	}
