@@ -164,8 +164,8 @@ func lower(a, b []byte) []byte {
 	return a
 }
 
-// fields calls fn with the fields of an encoded message: their tags, and the
-// bytes that they hold, if that is what they hold.
+// fields calls fn with the fields of an encoded message: their tags, and the bytes
+// that they hold, or the encoding of a value that is not bytes.
 func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte)) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -179,6 +179,7 @@ func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte)) {
 			value, n = protowire.ConsumeBytes(b)
 		} else {
 			n = protowire.ConsumeFieldValue(field, kind, b)
+			value = b[:max(n, 0)]
 		}
 		if n < 0 {
 			s.malformed = true

@@ -31,20 +31,31 @@ func (d *Door) judge(ctx context.Context, c *access.Caller, method string, reque
 
 func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, request any) error {
 	on := func(v policy.Verb, r kv.Range) error { return c.May(ctx, v, r) }
+	// etcd attaches the key to the lease, and keeps the lease alive meanwhile.
+	leased := func(r kv.Range, lease int64) error {
+		if err := on(policy.Write, r); err != nil || lease == 0 {
+			return err
+		}
+		return d.weighLease(ctx, c, policy.Write, lease)
+	}
 	switch method {
 	case etcdserverpb.KV_Put_FullMethodName:
-		return weighed(ctx, c, request, (*operations).put)
+		return d.weighed(ctx, c, request, (*operations).put)
 	case etcdserverpb.KV_DeleteRange_FullMethodName:
-		return weighed(ctx, c, request, (*operations).del)
+		return d.weighed(ctx, c, request, (*operations).del)
 	case etcdserverpb.KV_Txn_FullMethodName:
-		return weighed(ctx, c, request, (*operations).txn)
+		return d.weighed(ctx, c, request, (*operations).txn)
 	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName:
 		return read(request, func(m *etcdserverpb.RangeRequest) error {
 			return on(policy.Read, spanned(m.GetKey(), m.GetRangeEnd()))
 		})
 
-	case etcdserverpb.Lease_LeaseGrant_FullMethodName, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:
+	case etcdserverpb.Lease_LeaseGrant_FullMethodName:
 		return c.MaySome(ctx, policy.Write)
+	case etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:
+		return read(request, func(m *etcdserverpb.LeaseKeepAliveRequest) error {
+			return d.weighLease(ctx, c, policy.Write, m.GetID())
+		})
 	case etcdserverpb.Lease_LeaseRevoke_FullMethodName:
 		// It deletes the keys of the lease.
 		return read(request, func(m *etcdserverpb.LeaseRevokeRequest) error {
@@ -59,18 +70,18 @@ func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, reque
 		})
 
 	case v3lockpb.Lock_Lock_FullMethodName:
-		return read(request, func(m *v3lockpb.LockRequest) error { return on(policy.Write, within(m.GetName())) })
+		return read(request, func(m *v3lockpb.LockRequest) error { return leased(within(m.GetName()), m.GetLease()) })
 	case v3lockpb.Lock_Unlock_FullMethodName:
 		return read(request, func(m *v3lockpb.UnlockRequest) error { return on(policy.Write, kv.Single(string(m.GetKey()))) })
 	case v3electionpb.Election_Campaign_FullMethodName:
-		return read(request, func(m *v3electionpb.CampaignRequest) error { return on(policy.Write, within(m.GetName())) })
+		return read(request, func(m *v3electionpb.CampaignRequest) error { return leased(within(m.GetName()), m.GetLease()) })
 	case v3electionpb.Election_Proclaim_FullMethodName:
 		return read(request, func(m *v3electionpb.ProclaimRequest) error {
-			return on(policy.Write, kv.Single(string(m.GetLeader().GetKey())))
+			return leased(kv.Single(string(m.GetLeader().GetKey())), m.GetLeader().GetLease())
 		})
 	case v3electionpb.Election_Resign_FullMethodName:
 		return read(request, func(m *v3electionpb.ResignRequest) error {
-			return on(policy.Write, kv.Single(string(m.GetLeader().GetKey())))
+			return leased(kv.Single(string(m.GetLeader().GetKey())), m.GetLeader().GetLease())
 		})
 	case v3electionpb.Election_Leader_FullMethodName:
 		return read(request, func(m *v3electionpb.LeaderRequest) error { return on(policy.Read, within(m.GetName())) })
@@ -115,10 +126,16 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 	}()
 }
 
-// weighLease fails unless the caller may use the verb on all keys of a lease.
-// etcd tells them; what it does not tell, because the lease is not there or the
-// caller has no right to know, it will say again.
+// weighLease fails unless the caller may use the verb on all keys of a lease, as etcd
+// does by its own rights (apply/auth.go, checkLeasePutsKeys): a lease that is kept
+// alive by others, or has keys of theirs, could not be ended by its holder. etcd
+// reports the keys. If it does not, because there is no such lease or the caller has
+// no right to know, it does not serve the call either. A caller who may use the verb on
+// all keys costs etcd nothing.
 func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, lease int64) error {
+	if c.Allows(v, kv.Range{}) {
+		return nil
+	}
 	if err := c.MaySome(ctx, v); err != nil {
 		return err
 	}
@@ -165,8 +182,12 @@ func read[M any](request any, weigh func(*M) error) error {
 	return weigh(m)
 }
 
+// maxLeases bounds the leases of one request: each costs a call to etcd. It is as many
+// as etcd allows operations (--max-txn-ops) by default.
+const maxLeases = 128
+
 // weighed fails unless the caller may do all that an encoded request does.
-func weighed(ctx context.Context, c *access.Caller, request any, look func(*operations, []byte)) error {
+func (d *Door) weighed(ctx context.Context, c *access.Caller, request any, look func(*operations, []byte)) error {
 	e, ok := request.(*wire.Encoded)
 	if !ok {
 		return errRequest
@@ -180,8 +201,17 @@ func weighed(ctx context.Context, c *access.Caller, request any, look func(*oper
 		return errSplit()
 	case o.malformed:
 		return errRequest
+	case o.err != nil:
+		return o.err
+	case len(o.leases) > maxLeases:
+		return &kv.InvalidError{Field: "request", Reason: fmt.Sprintf("a transaction that attaches keys to more than %d leases: split it", maxLeases)}
 	}
-	return o.err
+	for lease := range o.leases {
+		if err := d.weighLease(ctx, c, policy.Write, lease); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // operations looks at what a request does, in its encoding, as txnScan does:
@@ -189,7 +219,8 @@ func weighed(ctx context.Context, c *access.Caller, request any, look func(*oper
 type operations struct {
 	txnScan // for its reading
 	may     func(policy.Verb, kv.Range) error
-	err     error // the first
+	err     error              // the first
+	leases  map[int64]struct{} // that keys are attached to; one more than maxLeases at most
 }
 
 // Tags of more fields; see txnSuccess.
@@ -197,6 +228,7 @@ const (
 	txnCompare             = 1<<3 | length
 	compareKey, compareEnd = 3<<3 | length, 64<<3 | length
 	rangeKey, rangeEnd     = 1<<3 | length, 2<<3 | length
+	putLease               = 3<<3 | uint64(protowire.VarintType)
 	putPrev, deletePrev    = 4<<3 | uint64(protowire.VarintType), 3<<3 | uint64(protowire.VarintType)
 )
 
@@ -219,15 +251,23 @@ func spanned(key, end []byte) kv.Range {
 
 func (o *operations) put(b []byte) {
 	var key []byte
-	prev := false
+	prev, lease := false, uint64(0)
 	o.fields(b, func(tag uint64, value []byte) {
 		switch tag {
 		case putKey:
 			key = value
+		case putLease:
+			lease, _ = protowire.ConsumeVarint(value)
 		case putPrev:
 			prev = true
 		}
 	})
+	if lease != 0 && len(o.leases) <= maxLeases {
+		if o.leases == nil {
+			o.leases = make(map[int64]struct{})
+		}
+		o.leases[int64(lease)] = struct{}{}
+	}
 	o.on(policy.Write, key, nil)
 	if prev { // it shows what was there
 		o.on(policy.Read, key, nil)

@@ -24,6 +24,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -340,6 +342,55 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	}
 	if _, err := web.TimeToLive(within(t), lease.ID); err != nil {
 		t.Error(err)
+	}
+	// Nor is it kept alive, nor given keys that its holder cannot delete.
+	key, raw := []byte("/web/1"), web.ActiveConnection()
+	for what, err := range map[string]error{
+		"put": func() error {
+			_, err := web.Put(within(t), "/web/1", "x", clientv3.WithLease(lease.ID))
+			return err
+		}(),
+		"nested txn": func() error {
+			_, err := web.Txn(within(t)).Then(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpPut("/web/1", "x", clientv3.WithLease(lease.ID))})).Commit()
+			return err
+		}(),
+		"keep-alive": func() error {
+			_, err := web.KeepAliveOnce(within(t), lease.ID)
+			return err
+		}(),
+		"lock": func() error {
+			_, err := v3lockpb.NewLockClient(raw).Lock(within(t), &v3lockpb.LockRequest{Name: []byte("/web/l"), Lease: int64(lease.ID)})
+			return err
+		}(),
+		"campaign": func() error {
+			_, err := v3electionpb.NewElectionClient(raw).Campaign(within(t), &v3electionpb.CampaignRequest{Name: []byte("/web/e"), Lease: int64(lease.ID)})
+			return err
+		}(),
+		"proclaim": func() error {
+			_, err := v3electionpb.NewElectionClient(raw).Proclaim(within(t), &v3electionpb.ProclaimRequest{Leader: &v3electionpb.LeaderKey{Name: []byte("/web/e"), Key: key, Lease: int64(lease.ID)}})
+			return err
+		}(),
+		"resign": func() error {
+			_, err := v3electionpb.NewElectionClient(raw).Resign(within(t), &v3electionpb.ResignRequest{Leader: &v3electionpb.LeaderKey{Name: []byte("/web/e"), Key: key, Lease: int64(lease.ID)}})
+			return err
+		}(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(denied, "write")) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if left, err := etcd.TimeToLive(within(t), lease.ID, clientv3.WithAttachedKeys()); err != nil || len(left.Keys) != 1 {
+		t.Errorf("the lease has keys %q: %v", left.Keys, err)
+	}
+	mine, err := web.Grant(within(t), 600)
+	if err == nil {
+		_, err = web.Txn(within(t)).Then(clientv3.OpPut("/web/1", "x", clientv3.WithLease(mine.ID)), clientv3.OpPut("/web/2", "x", clientv3.WithLease(mine.ID))).Commit()
+	}
+	if err == nil {
+		_, err = web.KeepAliveOnce(within(t), mine.ID)
+	}
+	if err != nil {
+		t.Errorf("a lease of one's own: %v", err)
 	}
 	// What stands on leases works within what is allowed.
 	session, err := concurrency.NewSession(web)
