@@ -18,10 +18,10 @@ import (
 // etcd's own. Nothing is tried twice, because nobody could tell whether the
 // first attempt was applied; while no endpoint is there, calls fail at once.
 //
-// What goes with a call is the token of the incoming call of its context, and
-// not ours: a caller without one has no more rights at etcd than it would have
-// there, whatever ours are. (With client certificates as identities, etcd sees
-// ours.)
+// A call carries the token of the incoming call of its context, never ours. A call
+// without a token gets one that etcd never issues: an etcd that takes the names in
+// certificates for users would else serve the caller with the rights of our own
+// certificate. While its authentication is off, etcd ignores tokens.
 //
 // Messages may be *wire.Encoded, which are passed as they are.
 func (c *Client) Passage() grpc.ClientConnInterface {
@@ -36,16 +36,40 @@ type passage struct {
 // Invoke implements grpc.ClientConnInterface.
 func (p passage) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	floor := compaction(method, args)
-	err := p.conn.Invoke(asCaller(ctx), method, args, reply, asTheyAre(opts)...)
+	ctx, named := asCaller(ctx, method)
+	err := p.conn.Invoke(ctx, method, args, reply, asTheyAre(opts)...)
 	if err == nil {
 		p.past.compacted(floor)
 	}
-	return err
+	return judged(err, named)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (p passage) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return p.conn.NewStream(asCaller(ctx), desc, method, asTheyAre(opts)...)
+	ctx, named := asCaller(ctx, method)
+	s, err := p.conn.NewStream(ctx, desc, method, asTheyAre(opts)...)
+	if err != nil {
+		return nil, judged(err, named)
+	}
+	if named {
+		return s, nil
+	}
+	return nameless{s}, nil
+}
+
+// nameless is a stream of a caller without a token.
+type nameless struct{ grpc.ClientStream }
+
+// RecvMsg implements grpc.ClientStream.
+func (s nameless) RecvMsg(m any) error { return judged(s.ClientStream.RecvMsg(m), false) }
+
+// judged returns an error of etcd's as the caller would get it there: a caller without
+// a token knows nothing of the one that was sent.
+func judged(err error, named bool) error {
+	if !named && is(err, rpctypes.ErrGRPCInvalidAuthToken) {
+		return rpctypes.ErrGRPCUserEmpty
+	}
+	return err
 }
 
 // asTheyAre adds the codec that knows encoded messages.
@@ -72,11 +96,13 @@ func compaction(method string, args any) kv.Revision {
 
 // asCaller copies from the incoming call what etcd looks at: the token, in
 // both of its spellings (auth/store.go), the wish for a leader, and the
-// client's version (v3rpc/interceptor.go).
-func asCaller(ctx context.Context) context.Context {
-	in, ok := metadata.FromIncomingContext(ctx)
-	if !ok {
-		return ctx
+// client's version (v3rpc/interceptor.go). It reports whether the caller has a token, or
+// needs none.
+func asCaller(ctx context.Context, method string) (_ context.Context, named bool) {
+	in, _ := metadata.FromIncomingContext(ctx)
+	named = open(method) || len(in.Get(rpctypes.TokenFieldNameGRPC)) > 0 || len(in.Get(rpctypes.TokenFieldNameSwagger)) > 0
+	if !named {
+		ctx = withToken(ctx, nobody)
 	}
 	for _, key := range []string{
 		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
@@ -86,5 +112,11 @@ func asCaller(ctx context.Context) context.Context {
 			ctx = metadata.AppendToOutgoingContext(ctx, key, value)
 		}
 	}
-	return ctx
+	return ctx, named
+}
+
+// open reports whether etcd serves a method to anyone. AuthStatus, which fails with a
+// token that is none, grants nothing.
+func open(method string) bool {
+	return method == etcdserverpb.Auth_Authenticate_FullMethodName || method == etcdserverpb.Auth_AuthStatus_FullMethodName
 }

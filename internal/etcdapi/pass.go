@@ -108,14 +108,14 @@ func (m method) unary(name string) grpc.MethodHandler {
 // pass sends a request to etcd and returns its answer.
 func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	caller, err := d.caller(ctx)
+	forward := d.cfg.Access.Forward(ctx)
+	if err == nil {
+		err = d.nameless(forward, name)
+	}
 	if err == nil {
 		err = d.judge(ctx, caller, name, request)
 	}
-	if err == nil {
-		ctx = d.cfg.Access.Forward(ctx)
-		err = d.nameless(ctx, name)
-	}
-	if err != nil {
+	if ctx = forward; err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {

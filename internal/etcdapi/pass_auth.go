@@ -2,13 +2,9 @@ package etcdapi
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -69,12 +65,10 @@ func (d *Door) auth() methods {
 // worked.
 func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }
 
-// nameless refuses a call without a token, of a method for which etcd looks at
-// the caller's rights, while etcd's authentication is on. It would be refused
-// there, too, unless etcd takes the names in certificates for users: then the
-// rights would be those of ours.
+// nameless refuses a call without a token while etcd's authentication is on, unless
+// etcd serves it to anyone. etcd would refuse it, too; the error is etcd's own.
 func (d *Door) nameless(ctx context.Context, name string) error {
-	if d.cfg.Guard == nil || !judged(name) {
+	if d.cfg.Guard == nil || name == etcdserverpb.Auth_Authenticate_FullMethodName || name == etcdserverpb.Auth_AuthStatus_FullMethodName {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -83,18 +77,4 @@ func (d *Door) nameless(ctx context.Context, name string) error {
 	}
 	_, err := d.cfg.Guard.Caller(ctx)
 	return err
-}
-
-// judged reports whether etcd looks at the caller's rights.
-func judged(name string) bool {
-	switch name {
-	case etcdserverpb.Auth_Authenticate_FullMethodName, etcdserverpb.Auth_AuthStatus_FullMethodName:
-		return false
-	case etcdserverpb.Lease_LeaseRevoke_FullMethodName, etcdserverpb.Lease_LeaseTimeToLive_FullMethodName:
-		return true
-	}
-	return slices.ContainsFunc([]string{
-		etcdserverpb.KV_ServiceDesc.ServiceName, etcdserverpb.Auth_ServiceDesc.ServiceName,
-		v3lockpb.Lock_ServiceDesc.ServiceName, v3electionpb.Election_ServiceDesc.ServiceName,
-	}, func(service string) bool { return strings.HasPrefix(name, "/"+service+"/") })
 }

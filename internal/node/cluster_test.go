@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,6 +65,9 @@ type cluster struct {
 	voters  int
 	// account is etcd's user that the nodes come as; "": none.
 	account string
+	// etcdURL and etcdTLS lead to an etcd that is not etcd above.
+	etcdURL string
+	etcdTLS *tls.Config
 	// change changes the configuration of every node.
 	change func(*node.Config)
 	log    *logs
@@ -201,9 +205,13 @@ func (m *machine) config() node.Config {
 func (m *machine) dialEtcd() *etcd.Client {
 	m.c.t.Helper()
 	ec := etcd.Defaults()
-	ec.Endpoints = []string{"http://" + m.c.etcd.Endpoint()}
-	if m.c.through != nil {
+	switch {
+	case m.c.etcdURL != "":
+		ec.Endpoints, ec.TLS = []string{m.c.etcdURL}, func() *tls.Config { return m.c.etcdTLS }
+	case m.c.through != nil:
 		ec.Endpoints = []string{"http://" + m.c.through.Endpoint()}
+	default:
+		ec.Endpoints = []string{"http://" + m.c.etcd.Endpoint()}
 	}
 	ec.Logger = slog.New(slog.NewTextHandler(m.c.log, nil)).With("node", m.name)
 	if m.c.account != "" {

@@ -2,16 +2,25 @@ package node_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"errors"
+	"net"
 	"runtime"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/certtest"
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -61,5 +70,169 @@ func TestNestedTransactionsCostTheirSize(t *testing.T) { // not parallel: it mea
 		if cost := after.TotalAlloc - before.TotalAlloc; cost > 64<<20 {
 			t.Errorf("%s: a transaction of %d bytes costs %d: %v", name, len(txn), cost, err)
 		}
+	}
+}
+
+// startCertified runs a node in front of an etcd with authentication on that takes the
+// names in certificates for users. The node's certificate is that of etcd's user root.
+func startCertified(t *testing.T) *cluster {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := "https://" + l.Addr().String()
+	_ = l.Close()
+	ca := certtest.NewCA(t, "test")
+	files := certtest.NewFiles(t, ca.Issue(t, "etcd"), ca)
+	dir := t.TempDir()
+	p, err := etcdtest.NewProcess(within(t), etcdtest.ProcessConfig{Dir: dir, ClientAddr: freePort(t), PeerAddr: freePort(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := "http://" + p.Endpoint()
+	p, err = etcdtest.NewProcess(within(t), etcdtest.ProcessConfig{Dir: dir, ClientAddr: p.Endpoint(), PeerAddr: freePort(t), Args: []string{
+		"--listen-client-urls=" + plain + "," + secure, "--client-cert-auth",
+		"--trusted-ca-file=" + files.CA, "--cert-file=" + files.Cert, "--key-file=" + files.Key,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	if err := p.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{plain}, DialTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	etcdtest.Permit(t, cli, "root")
+	etcdtest.Permit(t, cli, "ann", "/a/", "/a0")
+	if _, err := cli.AuthEnable(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, 1, shards(1, 1))
+	c.account, c.etcdURL = "root", secure
+	c.etcdTLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: certtest.Pool(ca), Certificates: []tls.Certificate{ca.Issue(t, "root").Pair}}
+	c.nodes[0].start()
+	c.ready()
+	return c
+}
+
+// askEverything makes calls of etcd's API that are passed on, and returns what became of
+// each.
+func askEverything(t *testing.T, conn grpc.ClientConnInterface) map[string]error {
+	out := make(map[string]error)
+	kv, lease, maintenance := etcdserverpb.NewKVClient(conn), etcdserverpb.NewLeaseClient(conn), etcdserverpb.NewMaintenanceClient(conn)
+	_, out["put"] = kv.Put(within(t), &etcdserverpb.PutRequest{Key: []byte("/a/1")})
+	_, out["compact"] = kv.Compact(within(t), &etcdserverpb.CompactionRequest{Revision: 2})
+	_, out["grant"] = lease.LeaseGrant(within(t), &etcdserverpb.LeaseGrantRequest{TTL: 600})
+	_, out["leases"] = lease.LeaseLeases(within(t), &etcdserverpb.LeaseLeasesRequest{})
+	_, out["time to live"] = lease.LeaseTimeToLive(within(t), &etcdserverpb.LeaseTimeToLiveRequest{ID: 7})
+	_, out["status"] = maintenance.Status(within(t), &etcdserverpb.StatusRequest{})
+	_, out["alarms"] = maintenance.Alarm(within(t), &etcdserverpb.AlarmRequest{})
+	_, out["alarm"] = maintenance.Alarm(within(t), &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	_, out["users"] = etcdserverpb.NewAuthClient(conn).UserList(within(t), &etcdserverpb.AuthUserListRequest{})
+	alive, err := lease.LeaseKeepAlive(within(t))
+	if err == nil {
+		_ = alive.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: 7}) // what comes of it, Recv says
+		_, err = alive.Recv()
+	}
+	out["keep-alive"] = err
+	return out
+}
+
+// A caller without a token does not act at etcd as the user that the node's certificate
+// names: not through a node that knows that authentication is on, nor through one that
+// has not heard of it yet.
+func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
+	t.Parallel()
+	c := startCertified(t)
+	for what, err := range askEverything(t, c.nodes[0].dialRaw(insecure.NewCredentials())) {
+		if !errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, err := range askEverything(t, c.nodes[0].store.Passage()) {
+		if !errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
+			t.Errorf("%s, before the node has heard of authentication: %v", what, err)
+		}
+	}
+	if r, err := c.etcdClient("", c.nodes[0]).AuthStatus(within(t)); err != nil || !r.Enabled {
+		t.Errorf("status of authentication: %v, %v", r, err)
+	}
+	ann := c.etcdClient("ann", c.nodes[0]) // no alarm has stopped etcd's writes
+	if _, err := ann.Put(within(t), "/a/1", "x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := ann.Grant(within(t), 600); err != nil {
+		t.Error(err)
+	}
+}
+
+// A right to read all keys is none to change the cluster. etcd's root role is.
+func TestOnlyRootAdministers(t *testing.T) {
+	t.Parallel()
+	c, root := startGuarded(t, 1)
+	etcdtest.Permit(t, root, "ann", "\x00", "\x00")
+	native := func(user string) *client.Client {
+		cfg := client.Config{Endpoints: []string{c.nodes[0].clients}, RetryFor: patience, Username: user}
+		if user != "" {
+			cfg.Password = etcdtest.Password
+		}
+		cl, err := client.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cl.Close() })
+		return cl
+	}
+	ann := native("ann")
+	eventually(t, "ann's rights are known", func() error {
+		_, err := ann.Get(within(t), "/k")
+		return err
+	})
+	for user, cl := range map[string]*client.Client{"ann": ann, "": native("")} {
+		want, says := client.ErrDenied, "etcd's root role"
+		if user == "" {
+			want, says = client.ErrUnauthenticated, "log in"
+		}
+		if _, err := cl.BumpLineage(within(t), 1, "to harm", ""); !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q begins a lineage: %v", user, err)
+		}
+	}
+	if got, err := native("root").BumpLineage(within(t), 1, "to be sure", ""); err != nil || got != 2 {
+		t.Errorf("root begins lineage %d: %v", got, err)
+	}
+}
+
+// Refused requests with long keys cost neither the audit log nor the client more than
+// those with short ones.
+func TestLongKeysAreClippedInLogsAndErrors(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	conn := p.nodes[0].dialRaw(credentials.NewTLS(p.tls(who{}))) // anonymous
+	long := bytes.Repeat([]byte{1}, 1<<20)
+	for what, err := range map[string]error{
+		"put": func() error {
+			_, err := etcdserverpb.NewKVClient(conn).Put(within(t), &etcdserverpb.PutRequest{Key: long})
+			return err
+		}(),
+		"range": func() error {
+			_, err := etcdserverpb.NewKVClient(conn).Range(within(t), &etcdserverpb.RangeRequest{Key: long, RangeEnd: []byte{2}})
+			return err
+		}(),
+		"an end before its key": func() error {
+			_, err := etcdserverpb.NewKVClient(conn).Range(within(t), &etcdserverpb.RangeRequest{Key: long[1:], RangeEnd: long[2:]})
+			return err
+		}(),
+	} {
+		if err == nil || len(err.Error()) > 4<<10 {
+			t.Errorf("%s: an error of %d bytes: %.300v", what, len(err.Error()), err)
+		}
+	}
+	if text := p.audit.tail(1 << 30); len(text) > 16<<10 || !strings.Contains(text, "(1048576 bytes)") {
+		t.Errorf("the audit log has %d bytes: %.300s", len(text), text)
 	}
 }

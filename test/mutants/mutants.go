@@ -49,6 +49,8 @@ func Groups() []Group {
 		replicaGroup(),
 		historyGroup(),
 		guardGroup(),
+		tlsGroup(),
+		kvGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -3,6 +3,10 @@ package mutants
 func etcdGroup() Group {
 	return Group{Package: "internal/etcd", Mutants: []Mutant{
 		{
+			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "passage.go",
+			Old: `ctx = withToken(ctx, nobody)`, New: `_ = nobody`, Tests: "TestPassageCarriesTheCaller",
+		},
+		{
 			Name: "watermark-from-header", Bug: "takes the header's revision for progress though the response has events", File: "assemble.go",
 			Old: "\tif !a.fragments {\n\t\ta.flush(now)\n\t}\n", New: "\tif !a.fragments {\n\t\ta.flush(now)\n\t}\n\ta.done = max(a.done, r.revision)\n", Tests: "TestAssembly",
 		},

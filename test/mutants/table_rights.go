@@ -3,6 +3,10 @@ package mutants
 func guardGroup() Group {
 	return Group{Package: "internal/guard", Mutants: []Mutant{
 		{
+			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "guard.go",
+			Old: `case !now.table.Root(caller):`, New: `case false:`, Tests: "TestOnlyRootAdministers", Package: "internal/node",
+		},
+		{
 			Name: "refused-token-trusted", Bug: "trusts a token that etcd has refused", File: "caller.go",
 			Old: "\t\tg.tokens.drop(id)\n", New: ``, Tests: "TestRefusedTokenIsNotTrustedWhileEtcdIsAway",
 		},
@@ -29,6 +33,24 @@ func guardGroup() Group {
 		{
 			Name: "long-token", Bug: "takes a token of any length", File: "caller.go",
 			Old: `if len(token) > maxToken {`, New: `if false {`, Tests: "TestALongTokenIsRefused",
+		},
+	}}
+}
+
+func tlsGroup() Group {
+	return Group{Package: "internal/tlsconf", Mutants: []Mutant{
+		{
+			Name: "own-wildcard", Bug: "takes a star in its own certificate for a wildcard", File: "material.go",
+			Old: `like := same`, New: `like := matches`, Tests: "TestPeersKnowEachOtherByName",
+		},
+	}}
+}
+
+func kvGroup() Group {
+	return Group{Package: "internal/kv", Mutants: []Mutant{
+		{
+			Name: "whole-key-shown", Bug: "shows keys of any length in logs and errors", File: "range.go",
+			Old: `if len(key) <= maxQuoted {`, New: `if true {`, Tests: "TestRangeString",
 		},
 	}}
 }
