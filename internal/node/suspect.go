@@ -112,20 +112,47 @@ func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 		return errors.Is(err, kv.ErrOtherHistory)
 	}
 	log = log.With("keys_confirmed", right, "keys_contradicted", len(wrong))
-	switch {
-	case len(wrong)+int(oneIf(x.found.Ahead)) >= several:
+	switch judgeSource(len(wrong), x.found.Ahead, x.source) {
+	case otherHistory:
 		log.Error("etcd contradicts what is held: it has another history")
 		s.n.cfg.Etcd.Suspect(lineage, x.found)
-	case len(wrong) > 0 || x.found.Ahead:
+	case wrongCopy:
 		s.quarantine(ctx, x, wrong)
-	case x.source != replica.Etcd:
+	case wrongSource:
 		log.Error("a node has sent data that etcd contradicts: nothing is taken from it for a while")
 		x.held.source.Reject(x.source, rejectFor)
 		s.n.verifier.point(ctx, shard.NodeID(x.source), x.held.id, true)
-	default:
+	case nothingWrong:
 		log.Warn("etcd contradicted what is held, and confirms it now")
 	}
 	return true
+}
+
+// verdict is who is wrong.
+type verdict int
+
+const (
+	nothingWrong verdict = iota
+	wrongSource
+	wrongCopy
+	otherHistory
+)
+
+// judgeSource returns who is wrong, if etcd has a number of keys otherwise than this
+// node holds them, if the node is ahead of etcd, and by the source of the data.
+func judgeSource(contradicted int, ahead bool, source string) verdict {
+	if ahead {
+		contradicted++
+	}
+	switch {
+	case contradicted >= several:
+		return otherHistory
+	case contradicted > 0:
+		return wrongCopy
+	case source != replica.Etcd:
+		return wrongSource
+	}
+	return nothingWrong
 }
 
 // quarantine has the copies that are wrong loaded anew.
