@@ -8,9 +8,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// since reads what happened from req.HistoryFrom up to the state's revision. It
-// returns the oldest revision from which on it knows that: revision+1, and
-// nothing else, when etcd has it no more or it is too much.
+// since reads what happened from req.HistoryFrom up to the state's revision, or
+// the newer part of it when etcd has compacted the rest: most clients that come
+// back are not as far behind as what was saved. It returns the oldest revision from
+// which on it knows that: revision+1, and nothing else, when it is too much.
 func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Revision) (past []kv.Batch, floor kv.Revision, err error) {
 	from, nothing := req.HistoryFrom, revision+1
 	switch {
@@ -26,6 +27,9 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 		h, err := c.History(ctx, HistoryRequest{Range: req.Range, From: next, Before: nothing, PrevKV: true, MaxBytes: left})
 		var compacted *kv.CompactedError
 		switch {
+		case errors.As(err, &compacted) && compacted.Floor > next && compacted.Floor <= revision:
+			past, from, next, left = nil, compacted.Floor, compacted.Floor, c.cfg.MaxHistoryBytes
+			continue
 		case errors.As(err, &compacted), errors.Is(err, errTooLarge):
 			c.noHistory(req, revision, err.Error())
 			return nil, nothing, nil
@@ -33,18 +37,17 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 			return nil, 0, err
 		}
 		next = h.Next
+		known := 0 // batches before it lack previous values
 		for i := range h.Batches {
-			if lacksPrevious(&h.Batches[i]) {
-				c.noHistory(req, revision, "etcd was compacted at its beginning")
-				return nil, nothing, nil
+			if left -= h.Batches[i].Size(); lacksPrevious(&h.Batches[i]) { // etcd was compacted there
+				known, from, past = i+1, h.Batches[i].Revision+1, nil
 			}
-			left -= h.Batches[i].Size()
 		}
 		if left <= 0 {
 			c.noHistory(req, revision, "it is too large")
 			return nil, nothing, nil
 		}
-		past = append(past, h.Batches...)
+		past = append(past, h.Batches[known:]...)
 	}
 	return past, from, nil
 }

@@ -32,8 +32,8 @@ func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys
 	return begin, keys, past
 }
 
-// Who knows what happened up to some revision is told what happened since, or
-// that it is not known; never a part of it.
+// A follower that knows what happened up to some revision is told what happened since,
+// as far back as etcd has it, or that it is not known.
 func TestFollowTellsWhatHappenedSince(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -62,9 +62,11 @@ func TestFollowTellsWhatHappenedSince(t *testing.T) {
 		{"too long", 4, func(c *Config) { c.MaxHistory = 3 }, 0, 8, ""},
 		{"too large", 2, func(c *Config) { c.MaxHistoryBytes = 300 }, 0, 8, ""},
 		{"in pieces", 2, func(c *Config) { c.MaxHistoryBytes = 3000 }, 0, 2, "2:/a=1 3:/a=2<1 5:-/a<2 6:/b=1 7:/b=2<1"},
-		{"previous values are gone", 5, nil, 5, 8, ""},
+		{"previous values are gone", 5, nil, 5, 6, "6:/b=1 7:/b=2<1"},
 		{"right behind compaction", 6, nil, 5, 6, "6:/b=1 7:/b=2<1"},
-		{"compacted", 4, nil, 5, 8, ""},
+		{"compacted", 4, nil, 5, 6, "6:/b=1 7:/b=2<1"},
+		{"compacted, and the rest is too large", 4, func(c *Config) { c.MaxHistoryBytes = 100 }, 5, 8, ""},
+		{"all is compacted", 4, nil, 7, 8, ""},
 	} {
 		cfg := testConfig(s.Endpoint())
 		if x.tune != nil {

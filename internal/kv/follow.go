@@ -29,7 +29,8 @@ type FollowRequest struct {
 	AllowLeap bool
 	// HistoryFrom, with From 0, is the first revision that is missing in the
 	// history that the follower has: a source that can tells what lies between
-	// it and the state as UpdateHistory, with a Floor that is not above it.
+	// it and the state as UpdateHistory, with a Floor that is not above it, or the
+	// newer part of it, with the Floor at which that begins.
 	// 0: the follower has none.
 	HistoryFrom Revision
 }

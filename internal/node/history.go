@@ -17,6 +17,9 @@ import (
 type historian struct {
 	n     *Node
 	store *history.Store // nil: nothing is kept
+	// restarted: the node had a shard map when it started, so that clients may come
+	// back with positions of before.
+	restarted bool
 	begun chan struct{}  // closed once what was on disk is loaded
 	ask   chan chan struct{}
 	hurry atomic.Bool // the node is about to end
@@ -32,7 +35,7 @@ const (
 )
 
 func newHistorian(n *Node) *historian {
-	h := &historian{n: n, begun: make(chan struct{}), ask: make(chan chan struct{})}
+	h := &historian{n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ask: make(chan chan struct{})}
 	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
 		h.store = history.New(history.Config{
 			Dir: filepath.Join(n.cfg.DataDir, "history"), MaxBytes: n.cfg.HistoryBytes, Pace: h.pace, Logger: n.log,
@@ -46,8 +49,10 @@ func origin(m *shard.Map) history.Origin {
 	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
 }
 
-// load returns what is on disk of shards, the first time that it is called:
-// later the caches in memory know more. The keeper calls it.
+// load returns what is known of the past of shards, the first time that it is called:
+// later the caches in memory know more. When a node that was restarted has nothing on
+// disk of a shard, that is an empty history: if no other node has more, the log of etcd
+// is read as far back as it goes. The keeper calls it.
 func (h *historian) load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
 	select {
 	case <-h.begun:
@@ -55,8 +60,19 @@ func (h *historian) load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[sha
 	default:
 	}
 	defer close(h.begun)
+	out := h.onDisk(m, shards)
+	for id := range shards {
+		if out[id] == nil && h.restarted {
+			out[id] = &cache.History{Floor: 1, DeltaFloor: 1}
+		}
+	}
+	return out
+}
+
+// onDisk returns what is on disk of shards.
+func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
 	if h.store == nil || len(shards) == 0 {
-		return nil
+		return make(map[shard.ID]*cache.History)
 	}
 	began := time.Now()
 	ranges := make(map[shard.ID]kv.Range)

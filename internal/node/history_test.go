@@ -185,6 +185,79 @@ func TestPositionsOutliveTheWholeTier(t *testing.T) {
 	}
 }
 
+// etcd is compacted after the nodes have saved their history for the last time, and all
+// nodes crash. A watch that had everything up to the compaction resumes without a resync:
+// etcd's log has the rest. So it is for a node that has lost its history.
+func TestCompactionSinceTheLastSave(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]bool{"an old history": true, "no history": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, 3, 3, func(cfg *node.Config) {
+				shards(4, 3)(cfg)
+				quickHistory(cfg)
+			})
+			c.ready()
+			var want []string
+			value := map[string]string{}
+			some := func(round string) {
+				for i := range 40 {
+					key := fmt.Sprintf("/%02d/k", i%20)
+					var line string
+					if old, ok := value[key]; ok && i%7 == 3 {
+						line = fmt.Sprintf("%d DELETE %s=<%s", c.remove(key), key, old)
+						delete(value, key)
+					} else {
+						value[key] = round + fmt.Sprint(i)
+						line = fmt.Sprintf("%d PUT %s=%s", c.write(key, value[key]), key, value[key])
+						if ok {
+							line += "<" + old
+						}
+					}
+					want = append(want, line)
+				}
+			}
+			begin := c.write("/00/begin", "")
+			some("saved")
+			cl := c.client()
+			w := cl.Watch(within(t), client.Prefix("/"), client.FromRevision(begin+1), client.WithPrevKV())
+			t.Cleanup(w.Close)
+			events(t, w, want)
+			c.kept(4)
+			saved := make([]string, len(c.nodes))
+			for i, m := range c.nodes {
+				saved[i] = t.TempDir()
+				if err := os.CopyFS(saved[i], os.DirFS(filepath.Join(m.dir, "history"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			some("lost")
+			events(t, w, want[40:])
+			if _, err := c.etcd.Client().Compact(within(t), w.Revision()); err != nil {
+				t.Fatal(err)
+			}
+			c.stopAll()
+			for i, m := range c.nodes {
+				dir := filepath.Join(m.dir, "history")
+				err := os.RemoveAll(dir)
+				if err == nil && keep {
+					err = os.CopyFS(dir, os.DirFS(saved[i]))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			some("down")
+			c.startAll()
+			some("up")
+			events(t, w, want[80:])
+			if n := cl.Stats(); n.Lists+n.Resyncs+n.Deltas != 0 {
+				t.Errorf("%d lists, %d resyncs, %d deltas", n.Lists, n.Resyncs, n.Deltas)
+			}
+		})
+	}
+}
+
 // mustSee takes events of a watch of etcd's API.
 func mustSee(t *testing.T, w clientv3.WatchChan, want []string) {
 	t.Helper()
