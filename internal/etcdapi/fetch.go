@@ -37,8 +37,12 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 	if f := w.fetched.Load(); f != nil && w.fetched.CompareAndSwap(f, nil) {
 		w.fetching = false
 		var compacted *kv.CompactedError
-		if errors.As(f.err, &compacted) {
+		switch {
+		case errors.As(f.err, &compacted):
 			w.finish(w.compacted(compacted.Floor))
+			return false
+		case f.err != nil:
+			w.finish(w.unserved(f.err))
 			return false
 		}
 		w.inner, w.past, w.next = f.inner, f.past, f.next
@@ -80,11 +84,12 @@ func (w *watch) joins() {
 }
 
 // fetch fetches what happened from a revision on, until the window has it. It
-// tries until etcd answers, for as long as the watch is wanted.
+// tries until etcd answers, for as long as the watch is wanted and its keys are
+// served.
 func (w *watch) fetch(from kv.Revision) {
 	for {
 		f, err := w.fetchOnce(from)
-		if err == nil || errors.As(err, new(*kv.CompactedError)) {
+		if err == nil || errors.As(err, new(*kv.CompactedError)) || errors.As(err, new(*kv.NotServedError)) {
 			f.err = err
 			w.fetched.Store(&f)
 			if w.over.Load() {

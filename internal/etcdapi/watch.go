@@ -348,9 +348,10 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 }
 
 // leave gives up the window. A watch that is behind it is sent what it has
-// missed from etcd's log; a lineage that has ended takes its history with it;
-// and else the client goes on elsewhere, as every client of etcd's does by
-// itself when its stream ends. It reports whether there is more to do at once.
+// missed from etcd's log; a lineage that has ended takes its history with it; a
+// watch of keys that the cluster no longer serves ends alone; and else the client
+// goes on elsewhere, as every client of etcd's does by itself when its stream ends.
+// It reports whether there is more to do at once.
 func (w *watch) leave(err error) (again bool) {
 	at := w.reached()
 	switch {
@@ -362,6 +363,8 @@ func (w *watch) leave(err error) (again bool) {
 		return true
 	case overtaken(err):
 		w.finish(w.compacted(at + 1))
+	case errors.As(err, new(*kv.NotServedError)):
+		w.finish(w.unserved(err))
 	default:
 		w.s.fail(wire.Status(err))
 	}
@@ -380,4 +383,11 @@ func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{
 		Header: w.s.door.header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(max(floor, 1)),
 	}
+}
+
+// unserved is what a watch ends with when the served keys change and its own are not
+// among them any more. etcd itself would serve them, but the stream ends here: the
+// reason says so, and there is no revision to list at.
+func (w *watch) unserved(err error) *etcdserverpb.WatchResponse {
+	return &etcdserverpb.WatchResponse{Header: w.s.door.header(0), WatchId: w.id, Canceled: true, CancelReason: err.Error()}
 }

@@ -96,7 +96,7 @@ func (e *NotServedError) Error() string {
 	for i, r := range e.Served {
 		served[i] = r.String()
 	}
-	return fmt.Sprintf("%v is not served: this cluster serves %s (see --prefix of cachenode run)", e.Range, strings.Join(served, ", "))
+	return fmt.Sprintf("%v is not served: this cluster serves %s (cachectl settings changes that)", e.Range, strings.Join(served, ", "))
 }
 
 // NotHereError says that this node has no replica of a shard, and who has.

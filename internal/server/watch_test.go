@@ -52,7 +52,7 @@ func TestWatchRefused(t *testing.T) {
 		{"end is key", &pb.CreateWatch{Key: []byte("d"), RangeEnd: []byte("d")}, pb.EndReason_END_REASON_INVALID, "is not after"},
 		{"negative revision", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_StartRevision{StartRevision: -1}}, pb.EndReason_END_REASON_INVALID, "leave it out"},
 		{"below the floor", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_StartRevision{StartRevision: 1}}, pb.EndReason_END_REASON_COMPACTED, "list, then watch"},
-		{"not served", &pb.CreateWatch{Key: []byte("a"), RangeEnd: []byte("d"), Start: now}, pb.EndReason_END_REASON_INVALID, "--prefix"},
+		{"not served", &pb.CreateWatch{Key: []byte("a"), RangeEnd: []byte("d"), Start: now}, pb.EndReason_END_REASON_INVALID, "cachectl settings"},
 		{"another lineage", &pb.CreateWatch{Key: []byte("c"), Start: now, Lineage: 7}, pb.EndReason_END_REASON_LINEAGE, "list, then watch"},
 		{"a token cut short", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: wire.ResumeToken(good)[:9]}}, pb.EndReason_END_REASON_INVALID, "too short"},
 		{"no token", &pb.CreateWatch{Key: []byte("c"), Start: &pb.CreateWatch_ResumeToken{}}, pb.EndReason_END_REASON_INVALID, "too short"},
