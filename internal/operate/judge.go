@@ -31,6 +31,9 @@ func Judge(c *Cluster, o Order) (*Plan, error) {
 	if len(doubts) > 0 && !o.Force {
 		return nil, doubt(doubts[0].Field, "%s", strings.Join(p.Warnings, "; and "))
 	}
+	if r, ok := o.Request.(Settings); ok {
+		p.Warnings = append(p.Warnings, r.warnings(c)...)
+	}
 	if err := p.lay(c, o.Request); err != nil {
 		return nil, err
 	}

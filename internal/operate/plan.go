@@ -15,21 +15,25 @@ type Plan struct {
 	Change shard.Change
 	// Steps are what becomes of which shards, in key order.
 	Steps []Step
-	// Warnings are what Force has overridden, and why there is nothing to do.
+	// Warnings are what Force has overridden, why there is nothing to do, and what
+	// comes with the change.
 	Warnings []string
 }
 
 // Step is what becomes of one shard, or of several that become one.
 type Step struct {
-	// Range is that of From, and of To.
+	// Range is that of From and To together.
 	Range kv.Range
-	// From are the shards as they are, To as they will be. The IDs of parts are those
+	// From are the shards as they are, To as they will be. Keys that are not served yet
+	// have none in From, keys that are no longer served none in To. The IDs of parts are those
 	// that they get if nothing else happens before; that of a merged shard is 0.
 	From, To []shard.Shard
 	// Filling are the nodes that have to fetch the shard from others.
 	Filling []shard.NodeID
 	// Bytes is about how much that is for all of them; -1: not known.
 	Bytes int64
+	// Freed is about how many bytes the nodes hold that lose their copy; -1: not known.
+	Freed int64
 }
 
 // maxRounds bounds the planner's way: a move takes two, a merge two more.
@@ -84,7 +88,7 @@ func (p *Plan) lay(c *Cluster, r Request) error {
 				s.To[i].ID = 0
 			}
 		}
-		if slices.ContainsFunc(s.To, spread) || slices.ContainsFunc(s.From, func(from shard.Shard) bool {
+		if len(s.From) == 0 || len(s.To) == 0 || slices.ContainsFunc(s.To, spread) || slices.ContainsFunc(s.From, func(from shard.Shard) bool {
 			return slices.ContainsFunc(s.To, func(to shard.Shard) bool { return r.touches(&from, &to) })
 		}) {
 			s.measure(c)
@@ -94,51 +98,92 @@ func (p *Plan) lay(c *Cluster, r Request) error {
 	return nil
 }
 
-// diff returns a step for every part of the key space where the maps differ, the
-// smallest parts that both maps cut at.
+// diff returns a step for every part of the key space where the maps differ: the
+// smallest parts that no shard of either map reaches out of.
 func diff(from, to *shard.Map) (steps []Step) {
 	a, b := from.Shards, to.Shards
-	for len(a) > 0 && len(b) > 0 {
-		i, j := 1, 1
-		for a[i-1].Range.End != b[j-1].Range.End {
-			if behind(a[i-1].Range.End, b[j-1].Range.End) {
+	for len(a) > 0 || len(b) > 0 {
+		i, j := 0, 0
+		var part kv.Range
+		if len(b) == 0 || (len(a) > 0 && a[0].Range.Start <= b[0].Range.Start) {
+			part, i = a[0].Range, 1
+		} else {
+			part, j = b[0].Range, 1
+		}
+		for {
+			if i < len(a) && a[i].Range.Overlaps(part) {
+				part.End = later(part.End, a[i].Range.End)
+				i++
+			} else if j < len(b) && b[j].Range.Overlaps(part) {
+				part.End = later(part.End, b[j].Range.End)
 				j++
 			} else {
-				i++
+				break
 			}
 		}
-		if i > 1 || j > 1 || a[0].ID != b[0].ID || !slices.Equal(a[0].Replicas, b[0].Replicas) {
-			steps = append(steps, Step{Range: kv.Range{Start: a[0].Range.Start, End: a[i-1].Range.End}, From: a[:i], To: b[:j]})
+		if i != 1 || j != 1 || a[0].ID != b[0].ID || !slices.Equal(a[0].Replicas, b[0].Replicas) {
+			steps = append(steps, Step{Range: part, From: a[:i], To: b[:j]})
 		}
 		a, b = a[i:], b[j:]
 	}
 	return steps
 }
 
-// behind reports whether a range that ends at a ends behind one that ends at b.
-func behind(a, b string) bool { return b != "" && (a == "" || a > b) }
+// later returns the later one of two ends of ranges.
+func later(a, b string) string {
+	if a == "" || b == "" {
+		return ""
+	}
+	return max(a, b)
+}
 
-// measure tells what has to be copied: a part of a shard counts as its share of
-// the keys, evenly.
+// measure tells what has to be copied, and what is freed: a part of a shard counts as
+// its share of the keys, evenly. Nobody knows how much new keys are.
 func (s *Step) measure(c *Cluster) {
 	for i := range s.To {
 		for _, n := range s.To[i].Replicas {
+			if len(s.From) == 0 {
+				s.fills(n, -1)
+			}
 			for j := range s.From {
 				from := &s.From[j]
 				if !from.Range.Overlaps(s.To[i].Range) || slices.Contains(from.Replicas, n) {
 					continue
 				}
-				if !slices.Contains(s.Filling, n) {
-					s.Filling = append(s.Filling, n)
+				share := c.bytes(from)
+				if share > 0 {
+					share /= int64(len(s.To))
 				}
-				if held := c.bytes(from); held < 0 {
-					s.Bytes = -1
-				} else if s.Bytes >= 0 {
-					s.Bytes += held / int64(len(s.To))
-				}
+				s.fills(n, share)
 			}
 		}
 	}
+	for i := range s.From {
+		from := &s.From[i]
+		for _, n := range from.Replicas {
+			if !slices.ContainsFunc(s.To, func(to shard.Shard) bool {
+				return to.Range.Overlaps(from.Range) && slices.Contains(to.Replicas, n)
+			}) {
+				s.Freed = sum(s.Freed, c.bytes(from))
+			}
+		}
+	}
+}
+
+// fills says that the node has to fetch so many bytes; below 0: not known.
+func (s *Step) fills(n shard.NodeID, bytes int64) {
+	if !slices.Contains(s.Filling, n) {
+		s.Filling = append(s.Filling, n)
+	}
+	s.Bytes = sum(s.Bytes, bytes)
+}
+
+// sum adds bytes of which some may not be known.
+func sum(a, b int64) int64 {
+	if a < 0 || b < 0 {
+		return -1
+	}
+	return a + b
 }
 
 // bytes returns how much the shard holds; -1: not known.

@@ -22,8 +22,8 @@ type Order struct {
 	Force bool
 }
 
-// Request is what an operator wants: [Split], [Merge], [Move], [Drain], [Undrain]
-// [Rebalance] or [Finalize]. Its String is for logs.
+// Request is what an operator wants: [Split], [Merge], [Move], [Drain], [Undrain],
+// [Rebalance], [Finalize] or [Settings]. Its String is for logs.
 type Request interface {
 	fmt.Stringer
 	// change returns the change to propose, nil when it is made already, and what

@@ -36,9 +36,12 @@ func (m *Map) Overlapping(r kv.Range) []Shard {
 
 // Covers reports whether every key of r is served. Two served ranges that
 // touch count as one.
-func (m *Map) Covers(r kv.Range) bool {
+func (m *Map) Covers(r kv.Range) bool { return m.Spec.Covers(r) }
+
+// Covers is [Map.Covers].
+func (s *Spec) Covers(r kv.Range) bool {
 	at := r.Start
-	for _, s := range m.Spec.Ranges {
+	for _, s := range s.Ranges {
 		if !s.Contains(at) {
 			continue
 		}

@@ -1,0 +1,141 @@
+package operate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Settings changes the settings of the cluster: what nodes are started with counts
+// only when a cluster is founded.
+type Settings struct {
+	// Replicas is how many nodes have each shard; 0: as many as now.
+	Replicas int
+	// Ranges are the keys that are served, in any order; none: the same as now.
+	Ranges []kv.Range
+}
+
+// maxSettingsBytes bounds the keys of the served ranges: all nodes and clients hold
+// them.
+const maxSettingsBytes = 64 << 10
+
+func (r Settings) String() string {
+	var out []string
+	if r.Replicas != 0 {
+		out = append(out, fmt.Sprintf("replicas %d", r.Replicas))
+	}
+	if len(r.Ranges) > 0 {
+		out = append(out, "serve "+ranges(r.Ranges))
+	}
+	return "set " + strings.Join(out, ", ")
+}
+
+func (r Settings) change(c *Cluster) (shard.Change, []*RefusedError, error) {
+	spec := c.Map.Spec
+	want, err := r.wanted(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if want.Replicas == spec.Replicas && slices.Equal(want.Ranges, spec.Ranges) {
+		return nil, nil, nil
+	}
+	var doubts []*RefusedError
+	if !slices.ContainsFunc(want.Ranges, func(w kv.Range) bool { return slices.ContainsFunc(spec.Ranges, w.Overlaps) }) {
+		doubts = append(doubts, doubt("served", "none of the keys that are served now would be: %s now, %s then", ranges(spec.Ranges), ranges(want.Ranges)))
+	}
+	return shard.Configure{Replicas: want.Replicas, Ranges: want.Ranges}, doubts, nil
+}
+
+// wanted returns the specification after the change.
+func (r Settings) wanted(c *Cluster) (shard.Spec, error) {
+	spec := c.Map.Spec
+	switch {
+	case r.Replicas == 0 && len(r.Ranges) == 0:
+		return spec, &kv.InvalidError{Field: "settings", Reason: "name the number of replicas or the served keys"}
+	case r.Replicas < 0 || r.Replicas > shard.MaxReplicas:
+		return spec, &kv.InvalidError{Field: "replicas", Reason: fmt.Sprintf("%d: use 1 to %d", r.Replicas, shard.MaxReplicas)}
+	case len(r.Ranges) > shard.MaxRanges:
+		return spec, &kv.InvalidError{Field: "served", Reason: fmt.Sprintf("%d ranges: use %d at most", len(r.Ranges), shard.MaxRanges)}
+	}
+	if r.Replicas != 0 {
+		spec.Replicas = r.Replicas
+	}
+	if len(r.Ranges) == 0 {
+		return spec, nil
+	}
+	spec.Ranges = slices.Clone(r.Ranges)
+	slices.SortFunc(spec.Ranges, func(a, b kv.Range) int { return strings.Compare(a.Start, b.Start) })
+	size := 0
+	for i, one := range spec.Ranges {
+		size += len(one.Start) + len(one.End)
+		switch {
+		case one.End != "" && one.End <= one.Start:
+			return spec, &kv.InvalidError{Field: "served", Reason: fmt.Sprintf("%v has no keys", one)}
+		case i > 0 && one == spec.Ranges[i-1]:
+			return spec, &kv.InvalidError{Field: "served", Reason: fmt.Sprintf("%v is given twice", one)}
+		case i > 0 && one.Overlaps(spec.Ranges[i-1]):
+			return spec, &kv.InvalidError{Field: "served", Reason: fmt.Sprintf("%v and %v overlap: keep the wider one", spec.Ranges[i-1], one)}
+		}
+	}
+	if size > maxSettingsBytes {
+		return spec, &kv.InvalidError{Field: "served", Reason: fmt.Sprintf("the keys have %d bytes together: use %d at most", size, maxSettingsBytes)}
+	}
+	return spec, nil
+}
+
+// warnings are what comes with the change, and does not speak against it.
+func (r Settings) warnings(c *Cluster) (out []string) {
+	want, err := r.wanted(c)
+	if err != nil {
+		return nil
+	}
+	nodes := 0
+	for i := range c.Members {
+		if c.takes(&c.Members[i]) {
+			nodes++
+		}
+	}
+	if r.Replicas > nodes {
+		out = append(out, fmt.Sprintf("%s can have shards now: each shard has %d of %d replicas until more nodes join", count(nodes, "node"), nodes, r.Replicas))
+	}
+	if r.Replicas == 1 {
+		out = append(out, "with one replica, a shard whose node dies is loaded again from etcd, and watches that were behind are sent the state again")
+	}
+	if r.Replicas != 0 {
+		pinned := 0
+		for i := range c.Map.Shards {
+			if s := &c.Map.Shards[i]; len(s.Home.Pins) > 0 && s.Wanted(want) != r.Replicas {
+				pinned++
+			}
+		}
+		if pinned > 0 {
+			out = append(out, fmt.Sprintf("%s moved by hand to another number of nodes: cachectl rebalance ends that", count(pinned, "shard")))
+		}
+	}
+	if slices.ContainsFunc(c.Map.Spec.Ranges, func(now kv.Range) bool { return !want.Covers(now) }) {
+		out = append(out, fmt.Sprintf("only %s is served then: all other watches end, in the native API as invalid, in etcd's API cancelled with the reason; other keys are read from etcd in etcd's API, and refused in the native API", ranges(want.Ranges)))
+	}
+	return out
+}
+
+func (Settings) about(*shard.Shard) bool        { return true }
+func (Settings) touches(_, _ *shard.Shard) bool { return true }
+
+// ranges is a list of ranges for people.
+func ranges(of []kv.Range) string {
+	out := make([]string, len(of))
+	for i, r := range of {
+		switch {
+		case r == kv.Range{}:
+			out[i] = "all keys"
+		case kv.Prefix(r.Start) == r:
+			out[i] = fmt.Sprintf("%q", r.Start)
+		default:
+			out[i] = r.String()
+		}
+	}
+	return strings.Join(out, ", ")
+}

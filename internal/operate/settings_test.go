@@ -1,0 +1,197 @@
+package operate_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func judged(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
+	t.Helper()
+	p, err := operate.Judge(c, operate.Order{Request: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// More replicas: each shard is copied to one node more, its owner stays, and the plan
+// says how much that is.
+func TestSettingsOfMoreReplicas(t *testing.T) {
+	c := cluster(t)
+	before := c.Map
+	p := judged(t, c, operate.Settings{Replicas: 3})
+	if len(p.Steps) != 4 || len(p.Warnings) > 0 {
+		t.Fatalf("planned %+v", p)
+	}
+	for _, s := range p.Steps {
+		if len(s.From) != 1 || len(s.To) != 1 || len(s.To[0].Replicas) != 3 || len(s.Filling) == 0 || s.Bytes < 1<<10 {
+			t.Errorf("step %+v", s)
+		}
+	}
+	follow(t, c, p)
+	for i := range c.Map.Shards {
+		s := &c.Map.Shards[i]
+		if len(s.Replicas) != 3 || s.Range != before.Shards[i].Range || s.ID != before.Shards[i].ID {
+			t.Errorf("shard %+v was %+v", *s, before.Shards[i])
+		}
+	}
+	if again := judged(t, c, operate.Settings{Replicas: 3}); again.Change != nil || len(again.Steps) > 0 {
+		t.Errorf("again: %+v", again)
+	}
+}
+
+// Fewer replicas: nothing is copied, each shard keeps nodes that have it, and the plan
+// says what becomes free.
+func TestSettingsOfFewerReplicas(t *testing.T) {
+	c := cluster(t)
+	p := judged(t, c, operate.Settings{Replicas: 1})
+	if len(p.Steps) != 4 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "one replica") {
+		t.Fatalf("planned %+v", p)
+	}
+	for _, s := range p.Steps {
+		if len(s.To[0].Replicas) != 1 || len(s.Filling) > 0 || s.Bytes != 0 || s.Freed != 1<<10 || !slices.Contains(s.From[0].Replicas, s.To[0].Replicas[0]) {
+			t.Errorf("step %+v", s)
+		}
+	}
+	c.Copies = nil
+	if p := judged(t, c, operate.Settings{Replicas: 1}); p.Steps[0].Freed != -1 {
+		t.Errorf("freed %d of what nobody knows", p.Steps[0].Freed)
+	}
+	load(c)
+	follow(t, c, p)
+}
+
+// Fewer served keys: shards outside end, those at the edge are cut where they are,
+// all others stay. The warning says what becomes of watches.
+func TestSettingsOfFewerServedKeys(t *testing.T) {
+	c := cluster(t)
+	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
+	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], `only "/h", ["/m", "/t") is served then: all other watches end`) {
+		t.Errorf("warned %q", p.Warnings)
+	}
+	type part struct {
+		from shard.ID
+		to   kv.Range
+	}
+	var got []part
+	for _, s := range p.Steps {
+		if len(s.Filling) > 0 || s.Bytes != 0 {
+			t.Errorf("copies for step %+v", s)
+		}
+		one := part{from: s.From[0].ID}
+		if len(s.To) > 0 {
+			one.to = s.To[0].Range
+			if s.To[0].ID != 5 || s.Freed != 0 {
+				t.Errorf("cut %+v", s)
+			}
+		} else if s.Freed != 2<<10 {
+			t.Errorf("%d bytes freed by shard %d on two nodes", s.Freed, s.From[0].ID)
+		}
+		got = append(got, one)
+	}
+	if !slices.Equal(got, []part{{1, kv.Range{}}, {2, kv.Range{Start: "/h", End: "/i"}}, {4, kv.Range{}}}) {
+		t.Errorf("planned %+v", p.Steps)
+	}
+	follow(t, c, p)
+	if again := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}); again.Change != nil {
+		t.Errorf("again: %+v", again)
+	}
+}
+
+// More served keys: every shard stays as it is, and new ones come, whose size nobody
+// knows.
+func TestSettingsOfMoreServedKeys(t *testing.T) {
+	c := cluster(t)
+	follow(t, c, judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}))
+	before := c.Map
+	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{}}, Replicas: 2})
+	if len(p.Warnings) > 0 || len(p.Steps) < 3 {
+		t.Fatalf("planned %+v", p)
+	}
+	fresh := 0
+	for _, s := range p.Steps {
+		if len(s.From) > 0 { // the owners are spread again
+			continue
+		}
+		fresh++
+		if len(s.To) != 1 || len(s.To[0].Replicas) != 2 || len(s.Filling) != 2 || s.Bytes != -1 {
+			t.Errorf("step %+v", s)
+		}
+	}
+	if fresh != 3 {
+		t.Errorf("%d new shards: %+v", fresh, p.Steps)
+	}
+	follow(t, c, p)
+	for _, old := range before.Shards {
+		if s, ok := c.Map.Shard(old.ID); !ok || s.Range != old.Range {
+			t.Errorf("shard %+v has become %+v", old, s)
+		}
+	}
+}
+
+// What cannot be set is refused with what to do; what can is doubted or warned of.
+func TestSettingsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		request     operate.Settings
+		field, says string
+		force       bool
+	}{
+		"nothing":              {operate.Settings{}, "settings", "name the number of replicas or the served keys", false},
+		"below one replica":    {operate.Settings{Replicas: -1}, "replicas", "-1: use 1 to 64", false},
+		"too many replicas":    {operate.Settings{Replicas: 65}, "replicas", "65: use 1 to 64", false},
+		"no keys":              {operate.Settings{Ranges: []kv.Range{{Start: "/b", End: "/a"}}}, "served", "has no keys", false},
+		"twice":                {operate.Settings{Ranges: []kv.Range{kv.Prefix("/a"), kv.Prefix("/a")}}, "served", "is given twice", false},
+		"overlap":              {operate.Settings{Ranges: []kv.Range{kv.Prefix("/ab"), kv.Prefix("/a")}}, "served", "overlap: keep the wider one", false},
+		"too many ranges":      {operate.Settings{Ranges: make([]kv.Range, shard.MaxRanges+1)}, "served", "257 ranges: use 256 at most", false},
+		"too many bytes":       {operate.Settings{Ranges: []kv.Range{kv.Prefix(strings.Repeat("x", 40_000))}}, "served", "80000 bytes together: use 65536 at most", false},
+		"nothing that is kept": {operate.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would be: ["", "/t") now, "/u" then`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t)
+			if test.force { // the second served range has them
+				propose(t, c, shard.Configure{Replicas: 2, Ranges: []kv.Range{{End: "/t"}}})
+			}
+			_, err := operate.Judge(c, operate.Order{Request: test.request})
+			field, text, force := "", "", false
+			var invalid *kv.InvalidError
+			var refused *operate.RefusedError
+			switch {
+			case errors.As(err, &invalid):
+				field, text = invalid.Field, invalid.Reason
+			case errors.As(err, &refused):
+				field, text, force = refused.Field, refused.Reason, refused.Force
+			}
+			if field != test.field || !strings.Contains(text, test.says) || force != test.force {
+				t.Errorf("%v", err)
+			}
+			if _, err := operate.Judge(c, operate.Order{Request: test.request, Force: true}); (err == nil) != test.force {
+				t.Errorf("with force: %v", err)
+			}
+		})
+	}
+}
+
+// More replicas than nodes, and shards that were moved by hand, are warned of.
+func TestSettingsWarnings(t *testing.T) {
+	c := cluster(t)
+	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: replicas(t, c, 1)[:1], Replicas: 1}}}})
+	propose(t, c, shard.Drain{Nodes: []shard.NodeID{stranger(t, c, 1)}})
+	p := judged(t, c, operate.Settings{Replicas: 5})
+	if len(p.Warnings) != 2 || p.Warnings[0] != "3 nodes can have shards now: each shard has 3 of 5 replicas until more nodes join" ||
+		!strings.HasPrefix(p.Warnings[1], "1 shard moved by hand") {
+		t.Errorf("warned %q", p.Warnings)
+	}
+}
+
+func TestSettingsAreNamedInLogs(t *testing.T) {
+	r := operate.Settings{Replicas: 2, Ranges: []kv.Range{{}, kv.Prefix("/a/"), {Start: "b", End: "x"}}}
+	if got := r.String(); got != `set replicas 2, serve all keys, "/a/", ["b", "x")` {
+		t.Error(got)
+	}
+}
