@@ -90,6 +90,9 @@ type NodeStatus struct {
 	Voters     []string
 	RaftIndex  uint64
 	RaftLeader string
+	// OverruledFlags are flags that the node was started with and that are not in
+	// force, because the settings of the cluster are others: "--replicas 5".
+	OverruledFlags []string
 	// NewLevels are feature levels that the node's software understands and that are
 	// not finalized.
 	NewLevels []FeatureLevel
@@ -113,8 +116,25 @@ type MemberStatus struct {
 // ClusterStatus is every member's status, and the map of the node that asked
 // them.
 type ClusterStatus struct {
-	Map     ShardMap
-	Members []MemberStatus
+	Map      ShardMap
+	Members  []MemberStatus
+	Settings ClusterSettings
+}
+
+// ClusterSettings are the settings that all nodes share: see [ChangeSettings].
+type ClusterSettings struct {
+	// Replicas is how many nodes should have each shard that says nothing else.
+	Replicas int
+	// Served are the keys that are served, in order.
+	Served []Range
+}
+
+func settingsFrom(m *pb.ClusterSettings) ClusterSettings {
+	out := ClusterSettings{Replicas: int(m.GetReplicas())}
+	for _, r := range m.GetServed() {
+		out.Served = append(out.Served, rangeFromWire(r.GetKey(), r.GetRangeEnd()))
+	}
+	return out
 }
 
 // Members returns the members as the gossip of the node that answers sees
@@ -197,7 +217,7 @@ func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (Cluster
 		if err != nil {
 			return err //nolint:wrapcheck // judged and wrapped by read
 		}
-		out = ClusterStatus{Map: shardMapFrom(r.GetMap())}
+		out = ClusterStatus{Map: shardMapFrom(r.GetMap()), Settings: settingsFrom(r.GetSettings())}
 		for _, m := range r.GetMembers() {
 			ms := MemberStatus{Member: memberFrom(m.GetMember()), Error: m.GetError()}
 			if m.GetStatus() != nil {
@@ -221,6 +241,7 @@ func nodeStatusFrom(r *pb.StatusResponse) NodeStatus {
 		EtcdClusterID: r.GetEtcdClusterId(), EtcdRevision: r.GetEtcdRevision(), EtcdAge: r.GetEtcdAge().AsDuration(),
 		NotReady: r.GetNotReady(), Refusal: r.GetRefusal(), Watches: r.GetWatches(), Connections: r.GetConnections(), Uptime: r.GetUptime().AsDuration(),
 		Voters: r.GetVoters(), RaftIndex: r.GetRaftIndex(), RaftLeader: r.GetRaftLeader(),
+		OverruledFlags: r.GetOverruledFlags(),
 	}
 	for _, l := range r.GetNewLevels() {
 		out.NewLevels = append(out.NewLevels, FeatureLevel{Level: int(l.GetLevel()), Adds: l.GetAdds()})

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
 // PlacementChange is what an operator wants of the shard map: [SplitShard],
-// [MergeShards], [MoveShard], [DrainNodes], [UndrainNodes], [Rebalance] or
-// [FinalizeUpgrade].
+// [MergeShards], [MoveShard], [DrainNodes], [UndrainNodes], [Rebalance],
+// [FinalizeUpgrade] or [ChangeSettings].
 type PlacementChange interface {
 	put(r *pb.ChangePlacementRequest)
 }
@@ -58,6 +59,17 @@ type FinalizeUpgrade struct {
 	Level int
 }
 
+// ChangeSettings changes the settings of the cluster, which are part of the shard map:
+// the flags --replicas and --prefix of nodes count only when a cluster is founded.
+type ChangeSettings struct {
+	// Replicas is how many nodes have each shard; 0: as many as now.
+	Replicas int
+	// Served are the keys that are served, in any order; none: the same as now. The
+	// zero Range is all keys. Watches of keys that are no longer served end with
+	// [ErrInvalid].
+	Served []Range
+}
+
 func (c SplitShard) put(r *pb.ChangePlacementRequest) {
 	split := &pb.SplitShard{Shard: c.Shard}
 	for _, key := range c.At {
@@ -90,6 +102,15 @@ func (c FinalizeUpgrade) put(r *pb.ChangePlacementRequest) {
 	r.Change = &pb.ChangePlacementRequest_Finalize{Finalize: &pb.FinalizeUpgrade{Level: int32(c.Level)}} //nolint:gosec // few
 }
 
+func (c ChangeSettings) put(r *pb.ChangePlacementRequest) {
+	settings := &pb.ChangeSettings{Replicas: int32(min(max(c.Replicas, math.MinInt32), math.MaxInt32))}
+	for _, s := range c.Served {
+		key, end := s.wire()
+		settings.Served = append(settings.Served, &pb.KeyRange{Key: key, RangeEnd: end})
+	}
+	r.Change = &pb.ChangePlacementRequest_Settings{Settings: settings}
+}
+
 // ChangeOptions say how a change is meant. The zero ChangeOptions is fine.
 type ChangeOptions struct {
 	// RequestID names the request, in 128 bytes at most: it is carried out once
@@ -113,7 +134,7 @@ type PlacementPlan struct {
 	// Steps are what becomes of which shards. Those that are not named stay as
 	// they are.
 	Steps []PlacementStep
-	// Warnings are what force has overridden.
+	// Warnings are what force has overridden, and what else the operator should know.
 	Warnings []string
 }
 
@@ -121,12 +142,15 @@ type PlacementPlan struct {
 type PlacementStep struct {
 	// From is the shard as it is, or the two; To as it will be, or the parts. The
 	// IDs of parts are those that they get if nothing else happens before; that of
-	// a merged shard is 0.
+	// a merged shard is 0. Keys that are not served yet have none in From, those that
+	// are no longer served none in To.
 	From, To []Shard
 	// Filling are the nodes that have to fetch it from others, Bytes about how much
 	// that is for all of them; -1: not known.
 	Filling []string
 	Bytes   int64
+	// Freed is about how many bytes the nodes hold that lose it; -1: not known.
+	Freed int64
 }
 
 // PlacementProgress is how far a change has come.
@@ -247,7 +271,7 @@ func (r *PlacementRun) begin(n *node) (plan PlacementPlan, err error) {
 		plan.Warnings = append(plan.Warnings, m.GetPlan().GetWarnings()...)
 		for _, s := range m.GetPlan().GetSteps() {
 			plan.Steps = append(plan.Steps, PlacementStep{
-				From: shardsFrom(s.GetFrom()), To: shardsFrom(s.GetTo()), Filling: s.GetFilling(), Bytes: s.GetBytesToCopy(),
+				From: shardsFrom(s.GetFrom()), To: shardsFrom(s.GetTo()), Filling: s.GetFilling(), Bytes: s.GetBytesToCopy(), Freed: s.GetBytesToFree(),
 			})
 		}
 	}

@@ -62,6 +62,7 @@ func (n *Node) status() *pb.StatusResponse {
 		Self: self, ClusterId: n.c.shardMap.GetClusterId(), Lineage: n.c.lineage, MapVersion: n.c.shardMap.GetVersion(),
 		EtcdClusterId: "cdf818194e3a8c32", EtcdRevision: head, EtcdAge: durationpb.New(40 * time.Millisecond),
 		Watches: n.waiting.Load(), Connections: 1, Uptime: durationpb.New(90 * time.Minute),
+		OverruledFlags: n.c.placing.flags[n.Name],
 	}
 	for level := n.c.shardMap.GetFeatureLevel() + 1; level <= self.GetFeatureLevel(); level++ {
 		out.NewLevels = append(out.NewLevels, &pb.FeatureLevel{Level: level, Adds: fmt.Sprintf("the features of level %d", level)})
@@ -114,7 +115,10 @@ type adminServer struct {
 func (s *adminServer) ClusterStatus(context.Context, *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
 	c := s.n.c
 	c.mu.Lock()
-	out := &pb.ClusterStatusResponse{Map: c.shardMap}
+	out := &pb.ClusterStatusResponse{Map: c.shardMap, Settings: &pb.ClusterSettings{Replicas: c.shardMap.GetReplicas(), Served: c.placing.served}}
+	if c.placing.served == nil {
+		out.Settings.Served = []*pb.KeyRange{{Key: []byte{0}, RangeEnd: []byte{0}}}
+	}
 	c.mu.Unlock()
 	for _, n := range c.nodes {
 		n.mu.Lock()

@@ -13,9 +13,11 @@ import (
 
 // placing is how changes of the map go.
 type placing struct {
-	done map[string]uint64 // the version that each request made
-	hold bool              // replicas stay half loaded
-	lose int               // how many answers get lost once the change is made
+	done   map[string]uint64   // the version that each request made
+	served []*pb.KeyRange      // what Settings has set; nil: all keys
+	flags  map[string][]string // that nodes were started with and that are not in force
+	hold   bool                // replicas stay half loaded
+	lose   int                 // how many answers get lost once the change is made
 }
 
 // HoldFilling keeps replicas that a change moves half loaded, so that the change
@@ -33,6 +35,16 @@ func (c *Cluster) LoseChanges(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.placing.lose = n
+}
+
+// Overrule has a node report flags that are not in force.
+func (c *Cluster) Overrule(node string, flags ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.placing.flags == nil {
+		c.placing.flags = make(map[string][]string)
+	}
+	c.placing.flags[node] = flags
 }
 
 // ChangePlacement makes a change at once. It knows the commonest refusals.
@@ -213,8 +225,8 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 		switch left := len(c.nodes) - len(m.GetDrained()); {
 		case left == 0:
 			return "", refusal("nodes", false, "nobody would be left to have shards")
-		case left < c.cfg.Replicas:
-			doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, c.cfg.Replicas)
+		case left < int(m.GetReplicas()):
+			doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, m.GetReplicas())
 		}
 	case *pb.ChangePlacementRequest_Undrain:
 		if err := known("nodes", change.Undrain.GetNodes()); err != nil {
@@ -232,6 +244,18 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 			}
 		}
 		m.FeatureLevel = max(m.GetFeatureLevel(), change.Finalize.GetLevel())
+	case *pb.ChangePlacementRequest_Settings:
+		if n := int(change.Settings.GetReplicas()); n > 64 {
+			return "", invalid("replicas", "%d: use 1 to 64", n)
+		} else if n > 0 {
+			m.Replicas = change.Settings.GetReplicas()
+		}
+		if served := change.Settings.GetServed(); len(served) > 0 {
+			m.Shards = tile(m.GetShards(), served, next)
+			if !r.GetDryRun() {
+				c.placing.served = served
+			}
+		}
 	default:
 		return "", invalid("change", "say what is wanted")
 	}
@@ -245,7 +269,7 @@ func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
 	for i, s := range m.GetShards() {
 		var names []string
 		add := func(n string) {
-			if len(names) < c.cfg.Replicas && !slices.Contains(names, n) && !slices.Contains(m.GetDrained(), n) {
+			if len(names) < int(m.GetReplicas()) && !slices.Contains(names, n) && !slices.Contains(m.GetDrained(), n) {
 				names = append(names, n)
 			}
 		}
@@ -266,27 +290,93 @@ func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
 	}
 }
 
-// steps returns what becomes of which shards.
-func steps(from, to []*pb.Shard) (out []*pb.PlacementStep) {
-	for len(from) > 0 {
-		i, j := 1, 1
-		for string(from[i-1].GetRangeEnd()) != string(to[j-1].GetRangeEnd()) {
-			if end := string(to[j-1].GetRangeEnd()); end != "\x00" && (string(from[i-1].GetRangeEnd()) == "\x00" || end < string(from[i-1].GetRangeEnd())) {
-				j++
+// tile returns shards that cover what is served: those of before as far as they lie in
+// it, and new ones for the rest, with IDs from next on.
+func tile(shards []*pb.Shard, served []*pb.KeyRange, next uint64) (out []*pb.Shard) {
+	fresh := func(key, end string, of *pb.Shard) {
+		s := &pb.Shard{Id: next, Key: []byte(key), RangeEnd: []byte(end), Epoch: 1, Replicas: of.GetReplicas(), Pins: of.GetPins()}
+		if end == "" {
+			s.RangeEnd = []byte{0}
+		}
+		out = append(out, s)
+		next++
+	}
+	for _, r := range served {
+		at, end, _ := span(r.GetKey(), r.GetRangeEnd())
+		for _, s := range shards {
+			from, to, _ := span(s.GetKey(), s.GetRangeEnd())
+			if (to != "" && to <= at) || (end != "" && from >= end) {
+				continue
+			}
+			if at < from {
+				fresh(at, from, nil)
+				at = from
+			}
+			if last := to; at != from || (end != "" && (to == "" || to > end)) {
+				if end != "" && (to == "" || to > end) {
+					last = end
+				}
+				fresh(at, last, s)
+				at = last
 			} else {
+				out = append(out, s)
+				at = to
+			}
+			if at == end {
+				break
+			}
+		}
+		if at != end {
+			fresh(at, end, nil)
+		}
+	}
+	return out
+}
+
+// steps returns what becomes of which shards: one step for each part of the key space
+// that no shard reaches out of.
+func steps(from, to []*pb.Shard) (out []*pb.PlacementStep) {
+	overlap := func(a, b *pb.Shard) bool {
+		aStart, aEnd, _ := span(a.GetKey(), a.GetRangeEnd())
+		bStart, bEnd, _ := span(b.GetKey(), b.GetRangeEnd())
+		return (aEnd == "" || bStart < aEnd) && (bEnd == "" || aStart < bEnd)
+	}
+	for len(from) > 0 || len(to) > 0 {
+		i, j := 0, 0
+		if len(to) == 0 || (len(from) > 0 && string(from[0].GetKey()) <= string(to[0].GetKey())) {
+			i = 1
+		} else {
+			j = 1
+		}
+		for {
+			if j < len(to) && slices.ContainsFunc(from[:i], func(s *pb.Shard) bool { return overlap(s, to[j]) }) {
+				j++
+			} else if i < len(from) && slices.ContainsFunc(to[:j], func(s *pb.Shard) bool { return overlap(s, from[i]) }) {
 				i++
+			} else {
+				break
 			}
 		}
 		step := &pb.PlacementStep{From: from[:i], To: to[:j]}
 		for _, s := range step.GetTo() {
 			for _, n := range s.GetReplicas() {
-				if !slices.Contains(from[0].GetReplicas(), n) {
+				switch {
+				case i == 0:
+					step.Filling, step.BytesToCopy = append(step.Filling, n), -1
+				case !slices.Contains(from[0].GetReplicas(), n):
 					step.Filling = append(step.Filling, n)
 					step.BytesToCopy += 1024
 				}
 			}
 		}
-		if i > 1 || j > 1 || !slices.Equal(from[0].GetReplicas(), to[0].GetReplicas()) {
+		for _, s := range step.GetFrom() {
+			for _, n := range s.GetReplicas() {
+				if !slices.ContainsFunc(step.GetTo(), func(to *pb.Shard) bool { return slices.Contains(to.GetReplicas(), n) }) {
+					step.BytesToFree += 1024
+				}
+			}
+		}
+		if i != 1 || j != 1 || from[0].GetId() != to[0].GetId() || !slices.Equal(from[0].GetReplicas(), to[0].GetReplicas()) {
 			out = append(out, step)
 		}
 		from, to = from[i:], to[j:]

@@ -83,6 +83,7 @@ type nodeJSON struct {
 	Error          string     `json:"error,omitempty"`
 	Ready          bool       `json:"ready"`
 	NotReady       []string   `json:"not_ready,omitempty"`
+	OverruledFlags []string   `json:"overruled_flags,omitempty"`
 	MapVersion     uint64     `json:"map_version"`
 	EtcdClusterID  string     `json:"etcd_cluster_id,omitempty"`
 	EtcdRevision   int64      `json:"etcd_revision"`
@@ -97,6 +98,7 @@ func nodeOf(m client.MemberStatus) nodeJSON {
 	n := nodeJSON{Member: memberOf(m.Member), Error: m.Error}
 	if st := m.Status; st != nil {
 		n.Ready, n.NotReady = len(st.NotReady) == 0, st.NotReady
+		n.OverruledFlags = st.OverruledFlags
 		n.MapVersion, n.EtcdClusterID, n.EtcdRevision, n.EtcdAgeSeconds = st.MapVersion, st.EtcdClusterID, st.EtcdRevision, st.EtcdAge.Seconds()
 		n.Replicas, n.Watches, n.Connections, n.UptimeSeconds = len(st.Replicas), st.Watches, st.Connections, st.Uptime.Seconds()
 	}
@@ -143,7 +145,7 @@ func (s *session) printStatus(cs client.ClusterStatus) error {
 	if upgrade := levelsOf(cs).note(); upgrade != "" {
 		notes = append(notes, upgrade)
 	}
-	if err := s.printNotes(append(notes, placementNotes(cs)...)); err != nil {
+	if err := s.printNotes(slices.Concat(notes, overruledNotes(cs), placementNotes(cs))); err != nil {
 		return err
 	}
 	return noLeader(cs)

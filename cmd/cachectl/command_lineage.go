@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -142,9 +141,6 @@ a restart of anything.`,
 	return cmd
 }
 
-// errNotConfirmed says that the operator thought better of it.
-var errNotConfirmed = errors.New("nothing was done: answer yes, or pass --yes")
-
 func (s *session) bump(ctx context.Context, c *client.Client, reason, accept string, yes, dryRun bool) error {
 	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -167,12 +163,8 @@ func (s *session) bump(ctx context.Context, c *client.Client, reason, accept str
 		_, err := fmt.Fprint(s.p.stdout, will)
 		return err //nolint:wrapcheck // standard output is gone
 	case !yes:
-		if _, err := fmt.Fprint(s.p.stderr, will+"Go on? [yes/no] "); err != nil {
-			return fmt.Errorf("ask: %w", err)
-		}
-		answer, _ := bufio.NewReader(s.p.stdin).ReadString('\n') // nothing is no
-		if strings.TrimSpace(answer) != "yes" {
-			return errNotConfirmed
+		if err := s.confirm(ctx, will); err != nil {
+			return err
 		}
 	}
 	within, cancel = context.WithTimeout(ctx, s.timeout) // the question took its time

@@ -30,6 +30,8 @@ type changing struct {
 	s         *session
 	options   client.ChangeOptions
 	wait      bool
+	confirms  bool              // the plan is shown first, and the operator asked
+	yes       bool              // and answers
 	spellings map[string]string // of the API's fields that are flags
 	done      string            // what to print at the end; "": what fits the plan
 
@@ -240,6 +242,10 @@ var errTimeout = errors.New("--timeout is over")
 // run has the change made, and tells how far it is.
 func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error {
 	return c.s.with(cmd, func(ctx context.Context, api *client.Client) error {
+		asked, err := c.ask(ctx, cmd, api, change)
+		if err != nil {
+			return err
+		}
 		ctx, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		late := time.AfterFunc(c.s.timeout, func() { stop(errTimeout) })
@@ -255,7 +261,10 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 		if !cmd.Flags().Changed("timeout") {
 			late.Stop()
 		}
-		if err := c.printPlan(run); err != nil || c.options.DryRun {
+		if !asked {
+			err = c.printPlan(run)
+		}
+		if err != nil || c.options.DryRun {
 			return err
 		}
 		if !c.wait {
@@ -279,6 +288,31 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 		}
 		return c.printDone(cmd, run)
 	})
+}
+
+// ask shows the plan and asks the operator whether to go on, when the command does so.
+// The change is made for the map of that plan alone.
+func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Client, change client.PlacementChange) (asked bool, err error) {
+	if !c.confirms || c.yes || c.options.DryRun {
+		return false, nil
+	}
+	within, cancel := context.WithTimeout(ctx, c.s.timeout)
+	defer cancel()
+	dry := c.options
+	dry.DryRun = true
+	run, err := api.ChangePlacement(within, change, dry)
+	if err != nil {
+		return false, c.spell(cmd, err)
+	}
+	defer run.Close()
+	if len(run.Plan.Steps) == 0 && len(run.Plan.Warnings) == 0 {
+		return false, nil
+	}
+	c.options.IfVersion = run.Plan.MapVersion
+	if err := c.printPlan(run); err != nil {
+		return false, err
+	}
+	return true, c.s.confirm(ctx, "")
 }
 
 // spell replaces the API's field names: by flags, or what else was typed.
@@ -321,6 +355,7 @@ type (
 		To          []plannedShardJSON `json:"to"`
 		Filling     []string           `json:"filling,omitempty"`
 		BytesToCopy *int64             `json:"bytes_to_copy"` // null: not known
+		BytesToFree *int64             `json:"bytes_to_free"` // null: not known
 	}
 	plannedShardJSON struct {
 		ID       uint64   `json:"id,omitempty"` // 0: yet to come
@@ -377,9 +412,12 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 			Steps: []stepJSON{}, Warnings: p.Warnings,
 		}
 		for _, s := range p.Steps {
-			j := stepJSON{From: plannedShards(s.From), To: plannedShards(s.To), Filling: s.Filling, BytesToCopy: &s.Bytes}
+			j := stepJSON{From: plannedShards(s.From), To: plannedShards(s.To), Filling: s.Filling, BytesToCopy: &s.Bytes, BytesToFree: &s.Freed}
 			if s.Bytes < 0 {
 				j.BytesToCopy = nil
+			}
+			if s.Freed < 0 {
+				j.BytesToFree = nil
 			}
 			out.Steps = append(out.Steps, j)
 		}
@@ -398,17 +436,17 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 	}
 	t := &table{}
 	t.row("SHARD", "FROM", "TO", "IS ON", "WILL BE ON", "TO COPY")
-	total := int64(0)
+	var total memory
 	for _, s := range p.Steps {
+		total.add(s)
 		copied := "-"
 		switch {
 		case s.Bytes < 0:
 			copied = "? to " + strings.Join(s.Filling, ", ")
 		case len(s.Filling) > 0:
 			copied = bytesOf(s.Bytes) + " to " + strings.Join(s.Filling, ", ")
-			total += s.Bytes
 		}
-		if len(s.From) == 1 && len(s.To) == 1 {
+		if len(s.From) == 1 && len(s.To) == 1 && s.From[0].ID == s.To[0].ID {
 			from, to := s.From[0], s.To[0]
 			t.row(fmt.Sprint(from.ID), boundary(from.Range.Start), boundary(from.Range.End), strings.Join(from.Replicas, ", "), strings.Join(to.Replicas, ", "), copied)
 			continue
@@ -428,7 +466,32 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 			t.row(id, boundary(to.Range.Start), boundary(to.Range.End), "-", strings.Join(to.Replicas, ", "), here)
 		}
 	}
-	return t.write(c.s.p.stdout)
+	if err := t.write(c.s.p.stdout); err != nil || !c.confirms {
+		return err
+	}
+	_, err := fmt.Fprintln(c.s.p.stdout, total)
+	return err //nolint:wrapcheck // standard output is gone
+}
+
+// memory is about what the steps of a plan take and free, in bytes, on all nodes.
+type memory struct {
+	loads, frees     int64
+	unknown, unfreed bool // and more that nobody knows
+}
+
+func (m *memory) add(s client.PlacementStep) {
+	m.loads, m.unknown = m.loads+max(s.Bytes, 0), m.unknown || s.Bytes < 0
+	m.frees, m.unfreed = m.frees+max(s.Freed, 0), m.unfreed || s.Freed < 0
+}
+
+func (m memory) String() string {
+	and := func(unknown bool) string {
+		if unknown {
+			return " and keys whose size is not known"
+		}
+		return ""
+	}
+	return fmt.Sprintf("memory of all nodes: %s%s to load, %s%s to free", bytesOf(m.loads), and(m.unknown), bytesOf(m.frees), and(m.unfreed))
 }
 
 func boundary(key string) string {
@@ -488,7 +551,7 @@ func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": no shards left"
 	case c.done != "":
 		text = c.done
-	case len(run.Plan.Steps) > 0:
+	case len(run.Plan.Steps) > 0, c.confirms && len(run.Plan.Warnings) > 0:
 	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // it is not there, or is to have none
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": drained no more"
 	default:

@@ -86,6 +86,8 @@ func TestScripts(t *testing.T) {
 			// release-filling ends that.
 			"hold-filling":    func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(true) },
 			"release-filling": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(false) },
+			// overrule has a node report flags that are not in force.
+			"overrule": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Overrule(args[0], args[1:]...) },
 			// lose-change has the answer to the next change get lost.
 			"lose-change": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).LoseChanges(1) },
 			// levels sets the finalized feature level, then those that n1, n2 and n3

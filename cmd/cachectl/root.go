@@ -40,7 +40,7 @@ is wrong, 3 a change of the shard map was agreed on and goes on.`,
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
-		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s),
+		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
 		newVersionCommand(s), newCompletionCommand(),
 	)
 	return root

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -90,6 +92,7 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 		}
 		s.cfg.Name, l.Source["name"] = host, "hostname"
 	}
+	s.cfg.Named = slices.Sorted(maps.Keys(l.Source))
 	for _, name := range l.Unknown {
 		cmd.PrintErrf("cachenode: %s sets nothing: there is no such setting\n", name)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -186,10 +187,14 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
 	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Joins()
 	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
+	if slices.Contains(cfg.Named, "replicas") {
+		nc.Asked.Replicas = cfg.Replicas
+	}
 	elastic(cfg.Elastic, &nc)
-	for _, p := range cfg.Prefixes {
+	for _, p := range slices.Sorted(slices.Values(cfg.Prefixes)) {
 		nc.Spec.Ranges = append(nc.Spec.Ranges, kv.Prefix(p))
 	}
+	nc.Asked.Ranges = nc.Spec.Ranges // all keys is the default, and cannot be named
 	if len(nc.Spec.Ranges) == 0 {
 		nc.Spec.Ranges = []kv.Range{{}}
 	}

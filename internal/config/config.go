@@ -40,6 +40,10 @@ type Config struct {
 	// its voters: 1, 3 or 5. 0: the node only joins.
 	BootstrapExpect int
 
+	// Named are the settings that are no defaults, as flags without dashes, in order:
+	// a flag, the environment or the file names them.
+	Named []string
+
 	// Prefixes are the parts of the key space that are served. Empty: all.
 	Prefixes []string
 	// Shards is how many shards to cut them into when the cluster is founded.

@@ -67,8 +67,10 @@ type Config struct {
 	// DataDir keeps identity, raft log and shard map.
 	DataDir string
 	Etcd    Etcd
-	// Spec is what to found when there is no cluster yet.
-	Spec shard.Spec
+	// Spec is what to found when there is no cluster yet. Asked is that part of it
+	// which an operator has named for this node, rather than a default: once there is
+	// a cluster, its settings are in force, and the node says where they differ.
+	Spec, Asked shard.Spec
 	// GossipBind is the address gossip listens on, Join where others are.
 	GossipBind string
 	Join       []string

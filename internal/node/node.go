@@ -286,7 +286,7 @@ func (n *Node) gossip(ctx context.Context) error {
 func (n *Node) announce(ctx context.Context) error {
 	members, stop := n.members.Changes()
 	defer stop()
-	told := ""
+	told, flags := "", ""
 	for {
 		m, mapChanged := n.placement.Watch()
 		if id := n.placement.ClusterID(); id != told {
@@ -295,6 +295,7 @@ func (n *Node) announce(ctx context.Context) error {
 		}
 		if m != nil {
 			n.members.SetMapVersion(m.Version)
+			flags = n.tellOverruled(m, flags)
 		}
 		var again <-chan time.Time
 		if len(n.NotReady()) > 0 && !n.drained.Load() { // once it is ready, it stays so until it drains

@@ -62,6 +62,7 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 		for level := m.FinalLevel() + 1; level <= shard.Level; level++ {
 			out.NewLevels = append(out.NewLevels, &shardwatchv1.FeatureLevel{Level: int32(level), Adds: shard.Adds(level)}) //nolint:gosec // few
 		}
+		out.OverruledFlags = overruled(n.cfg.Asked, m.Spec)
 	}
 	for _, v := range n.placement.Voters() {
 		out.Voters = append(out.Voters, string(v))

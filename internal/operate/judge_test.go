@@ -296,12 +296,13 @@ func TestPlansComeTrue(t *testing.T) {
 		"owner from outside": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
 			return operate.Move{Shard: 2, Owner: stranger(t, c, 2)}
 		}, false},
-		"more replicas":  {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 4} }, false},
-		"fewer replicas": {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 1} }, false},
-		"fewer served keys": {nil, func(*testing.T, *operate.Cluster) operate.Request {
+		"more replicas":  {finalize, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 4} }, false},
+		"fewer replicas": {finalize, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 1} }, false},
+		"fewer served keys": {finalize, func(*testing.T, *operate.Cluster) operate.Request {
 			return operate.Settings{Ranges: []kv.Range{{Start: "/a", End: "/h"}, {Start: "/m", End: "/z"}}}
 		}, false},
 		"more served keys": {func(t *testing.T, c *operate.Cluster) {
+			finalize(t, c)
 			propose(t, c, shard.Configure{Replicas: 2, Ranges: []kv.Range{{Start: "/a", End: "/h"}, {Start: "/m", End: "/z"}}})
 			load(c)
 		}, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Ranges: []kv.Range{{}}} }, false},

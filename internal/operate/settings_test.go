@@ -11,6 +11,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
+// finalize makes the newest feature level the cluster's own.
+func finalize(t *testing.T, c *operate.Cluster) {
+	t.Helper()
+	propose(t, c, shard.Finalize{Level: shard.Level})
+}
+
+// final is a cluster whose settings can be changed.
+func final(t *testing.T) *operate.Cluster {
+	t.Helper()
+	c := cluster(t)
+	finalize(t, c)
+	return c
+}
+
 func judged(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
 	t.Helper()
 	p, err := operate.Judge(c, operate.Order{Request: r})
@@ -23,7 +37,7 @@ func judged(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
 // More replicas: each shard is copied to one node more, its owner stays, and the plan
 // says how much that is.
 func TestSettingsOfMoreReplicas(t *testing.T) {
-	c := cluster(t)
+	c := final(t)
 	before := c.Map
 	p := judged(t, c, operate.Settings{Replicas: 3})
 	if len(p.Steps) != 4 || len(p.Warnings) > 0 {
@@ -49,7 +63,7 @@ func TestSettingsOfMoreReplicas(t *testing.T) {
 // Fewer replicas: nothing is copied, each shard keeps nodes that have it, and the plan
 // says what becomes free.
 func TestSettingsOfFewerReplicas(t *testing.T) {
-	c := cluster(t)
+	c := final(t)
 	p := judged(t, c, operate.Settings{Replicas: 1})
 	if len(p.Steps) != 4 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "one replica") {
 		t.Fatalf("planned %+v", p)
@@ -70,7 +84,7 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 // Fewer served keys: shards outside end, those at the edge are cut where they are,
 // all others stay. The warning says what becomes of watches.
 func TestSettingsOfFewerServedKeys(t *testing.T) {
-	c := cluster(t)
+	c := final(t)
 	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
 	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], `only "/h", ["/m", "/t") is served then: all other watches end`) {
 		t.Errorf("warned %q", p.Warnings)
@@ -107,7 +121,7 @@ func TestSettingsOfFewerServedKeys(t *testing.T) {
 // More served keys: every shard stays as it is, and new ones come, whose size nobody
 // knows.
 func TestSettingsOfMoreServedKeys(t *testing.T) {
-	c := cluster(t)
+	c := final(t)
 	follow(t, c, judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}))
 	before := c.Map
 	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{}}, Replicas: 2})
@@ -153,7 +167,7 @@ func TestSettingsRefused(t *testing.T) {
 		"nothing that is kept": {operate.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would be: ["", "/t") now, "/u" then`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cluster(t)
+			c := final(t)
 			if test.force { // the second served range has them
 				propose(t, c, shard.Configure{Replicas: 2, Ranges: []kv.Range{{End: "/t"}}})
 			}
@@ -179,7 +193,7 @@ func TestSettingsRefused(t *testing.T) {
 
 // More replicas than nodes, and shards that were moved by hand, are warned of.
 func TestSettingsWarnings(t *testing.T) {
-	c := cluster(t)
+	c := final(t)
 	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: replicas(t, c, 1)[:1], Replicas: 1}}}})
 	propose(t, c, shard.Drain{Nodes: []shard.NodeID{stranger(t, c, 1)}})
 	p := judged(t, c, operate.Settings{Replicas: 5})
@@ -193,5 +207,19 @@ func TestSettingsAreNamedInLogs(t *testing.T) {
 	r := operate.Settings{Replicas: 2, Ranges: []kv.Range{{}, kv.Prefix("/a/"), {Start: "b", End: "x"}}}
 	if got := r.String(); got != `set replicas 2, serve all keys, "/a/", ["b", "x")` {
 		t.Error(got)
+	}
+}
+
+// A dry run, too, says that the change cannot be made yet.
+func TestSettingsOfAClusterThatIsNotFinalized(t *testing.T) {
+	c := cluster(t)
+	var notFinal *shard.NotFinalError
+	if _, err := operate.Judge(c, operate.Order{Request: operate.Settings{Replicas: 3}, DryRun: true, Force: true}); !errors.As(err, &notFinal) {
+		t.Errorf("%v", err)
+	}
+	c = final(t)
+	c.Members[0].Level = shard.LevelWatches
+	if p, err := operate.Judge(c, operate.Order{Request: operate.Settings{Replicas: 2}}); err != nil || p.Change != nil {
+		t.Errorf("nothing to change: %v, %+v", err, p)
 	}
 }

@@ -70,7 +70,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 	members := s.srv.cfg.Node.Members()
 	out := &shardwatchv1.ClusterStatusResponse{Members: make([]*shardwatchv1.MemberStatus, len(members))}
 	if m := s.srv.cfg.Node.Map(); m != nil {
-		out.Map = wire.MapMessage(m)
+		out.Map, out.Settings = wire.MapMessage(m), wire.SettingsMessage(m)
 	}
 	var g errgroup.Group
 	g.SetLimit(statusFanOut)

@@ -36,24 +36,24 @@ func (c Configure) apply(m *Map) (*Map, error) {
 	return next, nil
 }
 
-// tile appends the shards of a served range: those of m as far as they have its keys,
-// and new ones for the rest.
-func (next *Map) tile(r kv.Range, m *Map) {
+// tile appends the shards of a served range: those of before as far as they have its
+// keys, and new ones for the rest.
+func (m *Map) tile(r kv.Range, before *Map) {
 	add := func(s Shard) {
-		s.ID, s.Epoch = next.NextID, 1
-		next.Shards = append(next.Shards, s)
-		next.NextID++
+		s.ID, s.Epoch = m.NextID, 1
+		m.Shards = append(m.Shards, s)
+		m.NextID++
 	}
 	at := r.Start
-	for _, s := range m.Overlapping(r) {
+	for _, s := range before.Overlapping(r) {
 		part, _ := s.Range.Intersect(r)
 		if at < part.Start {
 			add(Shard{Range: kv.Range{Start: at, End: part.Start}})
 		}
 		if part == s.Range {
-			next.Shards = append(next.Shards, s)
+			m.Shards = append(m.Shards, s)
 		} else {
-			add(Shard{Range: part, Replicas: s.Replicas, Home: s.homeFor(next.NextID)})
+			add(Shard{Range: part, Replicas: s.Replicas, Home: s.homeFor(m.NextID)})
 		}
 		if at = part.End; at == r.End {
 			return

@@ -34,10 +34,30 @@ func Order(m *shardwatchv1.ChangePlacementRequest) (operate.Order, error) {
 		out.Request = operate.Rebalance{}
 	case *shardwatchv1.ChangePlacementRequest_Finalize:
 		out.Request = operate.Finalize{Level: int(c.Finalize.GetLevel())}
+	case *shardwatchv1.ChangePlacementRequest_Settings:
+		settings := operate.Settings{Replicas: int(c.Settings.GetReplicas())}
+		for _, r := range c.Settings.GetServed() {
+			one, err := kv.RangeFromEtcd(r.GetKey(), r.GetRangeEnd())
+			if err != nil {
+				return out, &kv.InvalidError{Field: "served", Reason: err.Error()}
+			}
+			settings.Ranges = append(settings.Ranges, one)
+		}
+		out.Request = settings
 	default:
-		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain, rebalance or finalize"}
+		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain, rebalance, finalize or settings"}
 	}
 	return out, nil
+}
+
+// SettingsMessage returns the settings that are in force.
+func SettingsMessage(m *shard.Map) *shardwatchv1.ClusterSettings {
+	out := &shardwatchv1.ClusterSettings{Replicas: int32(m.Spec.Replicas)} //nolint:gosec // few
+	for _, r := range m.Spec.Ranges {
+		key, end := r.Etcd()
+		out.Served = append(out.Served, &shardwatchv1.KeyRange{Key: key, RangeEnd: end})
+	}
+	return out
 }
 
 func nodes(names []string) []shard.NodeID {
@@ -68,7 +88,7 @@ func PlanMessages(p *operate.Plan) []*shardwatchv1.PlacementPlan {
 }
 
 func stepMessage(s *operate.Step) *shardwatchv1.PlacementStep {
-	out := &shardwatchv1.PlacementStep{Filling: names(s.Filling), BytesToCopy: s.Bytes}
+	out := &shardwatchv1.PlacementStep{Filling: names(s.Filling), BytesToCopy: s.Bytes, BytesToFree: s.Freed}
 	for i := range s.From {
 		out.From = append(out.From, shardMessage(&s.From[i]))
 	}

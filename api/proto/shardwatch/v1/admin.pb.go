@@ -193,7 +193,9 @@ type ClusterStatusResponse struct {
 	// The map, as the answering node has it.
 	Map *ShardMap `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
 	// One for each member.
-	Members       []*MemberStatus `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	Members []*MemberStatus `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// The settings in force. Not set: the answering node has no map.
+	Settings      *ClusterSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +244,69 @@ func (x *ClusterStatusResponse) GetMembers() []*MemberStatus {
 	return nil
 }
 
+func (x *ClusterStatusResponse) GetSettings() *ClusterSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+// ClusterSettings are the settings that all nodes share. They are part of the shard
+// map: see ChangeSettings.
+type ClusterSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many nodes should have each shard that says nothing else.
+	Replicas int32 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// The keys that are served, in order.
+	Served        []*KeyRange `protobuf:"bytes,2,rep,name=served,proto3" json:"served,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterSettings) Reset() {
+	*x = ClusterSettings{}
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterSettings) ProtoMessage() {}
+
+func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterSettings.ProtoReflect.Descriptor instead.
+func (*ClusterSettings) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClusterSettings) GetReplicas() int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *ClusterSettings) GetServed() []*KeyRange {
+	if x != nil {
+		return x.Served
+	}
+	return nil
+}
+
 // MemberStatus is a member's answer.
 type MemberStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -257,7 +322,7 @@ type MemberStatus struct {
 
 func (x *MemberStatus) Reset() {
 	*x = MemberStatus{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -269,7 +334,7 @@ func (x *MemberStatus) String() string {
 func (*MemberStatus) ProtoMessage() {}
 
 func (x *MemberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -282,7 +347,7 @@ func (x *MemberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberStatus.ProtoReflect.Descriptor instead.
 func (*MemberStatus) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MemberStatus) GetMember() *Member {
@@ -321,7 +386,7 @@ type ListWatchersRequest struct {
 
 func (x *ListWatchersRequest) Reset() {
 	*x = ListWatchersRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +398,7 @@ func (x *ListWatchersRequest) String() string {
 func (*ListWatchersRequest) ProtoMessage() {}
 
 func (x *ListWatchersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +411,7 @@ func (x *ListWatchersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWatchersRequest.ProtoReflect.Descriptor instead.
 func (*ListWatchersRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListWatchersRequest) GetKey() []byte {
@@ -381,7 +446,7 @@ type ListWatchersResponse struct {
 
 func (x *ListWatchersResponse) Reset() {
 	*x = ListWatchersResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +458,7 @@ func (x *ListWatchersResponse) String() string {
 func (*ListWatchersResponse) ProtoMessage() {}
 
 func (x *ListWatchersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +471,7 @@ func (x *ListWatchersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWatchersResponse.ProtoReflect.Descriptor instead.
 func (*ListWatchersResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListWatchersResponse) GetWatchers() []*WatcherStatus {
@@ -459,7 +524,7 @@ type WatcherStatus struct {
 
 func (x *WatcherStatus) Reset() {
 	*x = WatcherStatus{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +536,7 @@ func (x *WatcherStatus) String() string {
 func (*WatcherStatus) ProtoMessage() {}
 
 func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +549,7 @@ func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatcherStatus.ProtoReflect.Descriptor instead.
 func (*WatcherStatus) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatcherStatus) GetNode() string {
@@ -610,7 +675,7 @@ type TraceRevisionRequest struct {
 
 func (x *TraceRevisionRequest) Reset() {
 	*x = TraceRevisionRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +687,7 @@ func (x *TraceRevisionRequest) String() string {
 func (*TraceRevisionRequest) ProtoMessage() {}
 
 func (x *TraceRevisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +700,7 @@ func (x *TraceRevisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRevisionRequest.ProtoReflect.Descriptor instead.
 func (*TraceRevisionRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TraceRevisionRequest) GetRevision() int64 {
@@ -670,7 +735,7 @@ type TraceRevisionResponse struct {
 
 func (x *TraceRevisionResponse) Reset() {
 	*x = TraceRevisionResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +747,7 @@ func (x *TraceRevisionResponse) String() string {
 func (*TraceRevisionResponse) ProtoMessage() {}
 
 func (x *TraceRevisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +760,7 @@ func (x *TraceRevisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRevisionResponse.ProtoReflect.Descriptor instead.
 func (*TraceRevisionResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TraceRevisionResponse) GetNode() string {
@@ -768,7 +833,7 @@ type RevisionHop struct {
 
 func (x *RevisionHop) Reset() {
 	*x = RevisionHop{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +845,7 @@ func (x *RevisionHop) String() string {
 func (*RevisionHop) ProtoMessage() {}
 
 func (x *RevisionHop) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +858,7 @@ func (x *RevisionHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionHop.ProtoReflect.Descriptor instead.
 func (*RevisionHop) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RevisionHop) GetShardId() uint64 {
@@ -853,7 +918,7 @@ type RevisionSent struct {
 
 func (x *RevisionSent) Reset() {
 	*x = RevisionSent{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +930,7 @@ func (x *RevisionSent) String() string {
 func (*RevisionSent) ProtoMessage() {}
 
 func (x *RevisionSent) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +943,7 @@ func (x *RevisionSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionSent.ProtoReflect.Descriptor instead.
 func (*RevisionSent) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RevisionSent) GetTimes() int64 {
@@ -918,7 +983,7 @@ type BumpLineageRequest struct {
 
 func (x *BumpLineageRequest) Reset() {
 	*x = BumpLineageRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +995,7 @@ func (x *BumpLineageRequest) String() string {
 func (*BumpLineageRequest) ProtoMessage() {}
 
 func (x *BumpLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1008,7 @@ func (x *BumpLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BumpLineageRequest.ProtoReflect.Descriptor instead.
 func (*BumpLineageRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BumpLineageRequest) GetLineage() uint64 {
@@ -978,7 +1043,7 @@ type BumpLineageResponse struct {
 
 func (x *BumpLineageResponse) Reset() {
 	*x = BumpLineageResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1055,7 @@ func (x *BumpLineageResponse) String() string {
 func (*BumpLineageResponse) ProtoMessage() {}
 
 func (x *BumpLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1068,7 @@ func (x *BumpLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BumpLineageResponse.ProtoReflect.Descriptor instead.
 func (*BumpLineageResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BumpLineageResponse) GetLineage() uint64 {
@@ -1027,7 +1092,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1104,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[12]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1117,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyRequest) GetShardIds() []uint64 {
@@ -1096,7 +1161,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1173,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[13]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1186,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyResponse) GetChecked() int64 {
@@ -1209,7 +1274,7 @@ type VerifiedCopy struct {
 
 func (x *VerifiedCopy) Reset() {
 	*x = VerifiedCopy{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1286,7 @@ func (x *VerifiedCopy) String() string {
 func (*VerifiedCopy) ProtoMessage() {}
 
 func (x *VerifiedCopy) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[14]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1299,7 @@ func (x *VerifiedCopy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifiedCopy.ProtoReflect.Descriptor instead.
 func (*VerifiedCopy) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VerifiedCopy) GetNode() string {
@@ -1294,7 +1359,7 @@ type KeyDifference struct {
 
 func (x *KeyDifference) Reset() {
 	*x = KeyDifference{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1371,7 @@ func (x *KeyDifference) String() string {
 func (*KeyDifference) ProtoMessage() {}
 
 func (x *KeyDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[15]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1384,7 @@ func (x *KeyDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDifference.ProtoReflect.Descriptor instead.
 func (*KeyDifference) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeyDifference) GetKey() []byte {
@@ -1358,7 +1423,7 @@ type RecoverVotersRequest struct {
 
 func (x *RecoverVotersRequest) Reset() {
 	*x = RecoverVotersRequest{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1435,7 @@ func (x *RecoverVotersRequest) String() string {
 func (*RecoverVotersRequest) ProtoMessage() {}
 
 func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[16]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1448,7 @@ func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverVotersRequest.ProtoReflect.Descriptor instead.
 func (*RecoverVotersRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RecoverVotersRequest) GetDryRun() bool {
@@ -1429,7 +1494,7 @@ type RecoverVotersResponse struct {
 
 func (x *RecoverVotersResponse) Reset() {
 	*x = RecoverVotersResponse{}
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1506,7 @@ func (x *RecoverVotersResponse) String() string {
 func (*RecoverVotersResponse) ProtoMessage() {}
 
 func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_admin_proto_msgTypes[17]
+	mi := &file_shardwatch_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1519,7 @@ func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverVotersResponse.ProtoReflect.Descriptor instead.
 func (*RecoverVotersResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RecoverVotersResponse) GetNode() string {
@@ -1505,10 +1570,14 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x19shardwatch/v1/admin.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x1dshardwatch/v1/placement.proto\"K\n" +
 	"\x14ClusterStatusRequest\x123\n" +
-	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"y\n" +
+	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xb5\x01\n" +
 	"\x15ClusterStatusResponse\x12)\n" +
 	"\x03map\x18\x01 \x01(\v2\x17.shardwatch.v1.ShardMapR\x03map\x125\n" +
-	"\amembers\x18\x02 \x03(\v2\x1b.shardwatch.v1.MemberStatusR\amembers\"\x8a\x01\n" +
+	"\amembers\x18\x02 \x03(\v2\x1b.shardwatch.v1.MemberStatusR\amembers\x12:\n" +
+	"\bsettings\x18\x03 \x01(\v2\x1e.shardwatch.v1.ClusterSettingsR\bsettings\"^\n" +
+	"\x0fClusterSettings\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\x05R\breplicas\x12/\n" +
+	"\x06served\x18\x02 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06served\"\x8a\x01\n" +
 	"\fMemberStatus\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x06member\x125\n" +
 	"\x06status\x18\x02 \x01(\v2\x1d.shardwatch.v1.StatusResponseR\x06status\x12\x14\n" +
@@ -1638,78 +1707,82 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
 	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
 	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
 	(*ClusterStatusRequest)(nil),    // 2: shardwatch.v1.ClusterStatusRequest
 	(*ClusterStatusResponse)(nil),   // 3: shardwatch.v1.ClusterStatusResponse
-	(*MemberStatus)(nil),            // 4: shardwatch.v1.MemberStatus
-	(*ListWatchersRequest)(nil),     // 5: shardwatch.v1.ListWatchersRequest
-	(*ListWatchersResponse)(nil),    // 6: shardwatch.v1.ListWatchersResponse
-	(*WatcherStatus)(nil),           // 7: shardwatch.v1.WatcherStatus
-	(*TraceRevisionRequest)(nil),    // 8: shardwatch.v1.TraceRevisionRequest
-	(*TraceRevisionResponse)(nil),   // 9: shardwatch.v1.TraceRevisionResponse
-	(*RevisionHop)(nil),             // 10: shardwatch.v1.RevisionHop
-	(*RevisionSent)(nil),            // 11: shardwatch.v1.RevisionSent
-	(*BumpLineageRequest)(nil),      // 12: shardwatch.v1.BumpLineageRequest
-	(*BumpLineageResponse)(nil),     // 13: shardwatch.v1.BumpLineageResponse
-	(*VerifyRequest)(nil),           // 14: shardwatch.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 15: shardwatch.v1.VerifyResponse
-	(*VerifiedCopy)(nil),            // 16: shardwatch.v1.VerifiedCopy
-	(*KeyDifference)(nil),           // 17: shardwatch.v1.KeyDifference
-	(*RecoverVotersRequest)(nil),    // 18: shardwatch.v1.RecoverVotersRequest
-	(*RecoverVotersResponse)(nil),   // 19: shardwatch.v1.RecoverVotersResponse
-	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
-	(*ShardMap)(nil),                // 21: shardwatch.v1.ShardMap
-	(*Member)(nil),                  // 22: shardwatch.v1.Member
-	(*StatusResponse)(nil),          // 23: shardwatch.v1.StatusResponse
-	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
-	(ReplicaSource)(0),              // 25: shardwatch.v1.ReplicaSource
-	(*ChangePlacementRequest)(nil),  // 26: shardwatch.v1.ChangePlacementRequest
-	(*ChangePlacementResponse)(nil), // 27: shardwatch.v1.ChangePlacementResponse
+	(*ClusterSettings)(nil),         // 4: shardwatch.v1.ClusterSettings
+	(*MemberStatus)(nil),            // 5: shardwatch.v1.MemberStatus
+	(*ListWatchersRequest)(nil),     // 6: shardwatch.v1.ListWatchersRequest
+	(*ListWatchersResponse)(nil),    // 7: shardwatch.v1.ListWatchersResponse
+	(*WatcherStatus)(nil),           // 8: shardwatch.v1.WatcherStatus
+	(*TraceRevisionRequest)(nil),    // 9: shardwatch.v1.TraceRevisionRequest
+	(*TraceRevisionResponse)(nil),   // 10: shardwatch.v1.TraceRevisionResponse
+	(*RevisionHop)(nil),             // 11: shardwatch.v1.RevisionHop
+	(*RevisionSent)(nil),            // 12: shardwatch.v1.RevisionSent
+	(*BumpLineageRequest)(nil),      // 13: shardwatch.v1.BumpLineageRequest
+	(*BumpLineageResponse)(nil),     // 14: shardwatch.v1.BumpLineageResponse
+	(*VerifyRequest)(nil),           // 15: shardwatch.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 16: shardwatch.v1.VerifyResponse
+	(*VerifiedCopy)(nil),            // 17: shardwatch.v1.VerifiedCopy
+	(*KeyDifference)(nil),           // 18: shardwatch.v1.KeyDifference
+	(*RecoverVotersRequest)(nil),    // 19: shardwatch.v1.RecoverVotersRequest
+	(*RecoverVotersResponse)(nil),   // 20: shardwatch.v1.RecoverVotersResponse
+	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
+	(*ShardMap)(nil),                // 22: shardwatch.v1.ShardMap
+	(*KeyRange)(nil),                // 23: shardwatch.v1.KeyRange
+	(*Member)(nil),                  // 24: shardwatch.v1.Member
+	(*StatusResponse)(nil),          // 25: shardwatch.v1.StatusResponse
+	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
+	(ReplicaSource)(0),              // 27: shardwatch.v1.ReplicaSource
+	(*ChangePlacementRequest)(nil),  // 28: shardwatch.v1.ChangePlacementRequest
+	(*ChangePlacementResponse)(nil), // 29: shardwatch.v1.ChangePlacementResponse
 }
 var file_shardwatch_v1_admin_proto_depIdxs = []int32{
-	20, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
-	21, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
-	4,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
-	22, // 3: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
-	23, // 4: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
-	7,  // 5: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
-	1,  // 6: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
-	20, // 7: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
-	0,  // 8: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
-	24, // 9: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
-	24, // 10: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
-	10, // 11: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
-	11, // 12: shardwatch.v1.TraceRevisionResponse.nodes:type_name -> shardwatch.v1.RevisionSent
-	11, // 13: shardwatch.v1.TraceRevisionResponse.watches:type_name -> shardwatch.v1.RevisionSent
-	25, // 14: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
-	20, // 15: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
-	20, // 16: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
-	20, // 17: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
-	20, // 18: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
-	16, // 19: shardwatch.v1.VerifyResponse.copies:type_name -> shardwatch.v1.VerifiedCopy
-	17, // 20: shardwatch.v1.VerifyResponse.differences:type_name -> shardwatch.v1.KeyDifference
-	2,  // 21: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
-	5,  // 22: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
-	8,  // 23: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
-	14, // 24: shardwatch.v1.AdminService.Verify:input_type -> shardwatch.v1.VerifyRequest
-	12, // 25: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
-	26, // 26: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
-	18, // 27: shardwatch.v1.AdminService.RecoverVoters:input_type -> shardwatch.v1.RecoverVotersRequest
-	3,  // 28: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
-	6,  // 29: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
-	9,  // 30: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
-	15, // 31: shardwatch.v1.AdminService.Verify:output_type -> shardwatch.v1.VerifyResponse
-	13, // 32: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
-	27, // 33: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
-	19, // 34: shardwatch.v1.AdminService.RecoverVoters:output_type -> shardwatch.v1.RecoverVotersResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	21, // 0: shardwatch.v1.ClusterStatusRequest.timeout:type_name -> google.protobuf.Duration
+	22, // 1: shardwatch.v1.ClusterStatusResponse.map:type_name -> shardwatch.v1.ShardMap
+	5,  // 2: shardwatch.v1.ClusterStatusResponse.members:type_name -> shardwatch.v1.MemberStatus
+	4,  // 3: shardwatch.v1.ClusterStatusResponse.settings:type_name -> shardwatch.v1.ClusterSettings
+	23, // 4: shardwatch.v1.ClusterSettings.served:type_name -> shardwatch.v1.KeyRange
+	24, // 5: shardwatch.v1.MemberStatus.member:type_name -> shardwatch.v1.Member
+	25, // 6: shardwatch.v1.MemberStatus.status:type_name -> shardwatch.v1.StatusResponse
+	8,  // 7: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
+	1,  // 8: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
+	21, // 9: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
+	0,  // 10: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
+	26, // 11: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
+	26, // 12: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
+	11, // 13: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
+	12, // 14: shardwatch.v1.TraceRevisionResponse.nodes:type_name -> shardwatch.v1.RevisionSent
+	12, // 15: shardwatch.v1.TraceRevisionResponse.watches:type_name -> shardwatch.v1.RevisionSent
+	27, // 16: shardwatch.v1.RevisionHop.source:type_name -> shardwatch.v1.ReplicaSource
+	21, // 17: shardwatch.v1.RevisionHop.received:type_name -> google.protobuf.Duration
+	21, // 18: shardwatch.v1.RevisionHop.applied:type_name -> google.protobuf.Duration
+	21, // 19: shardwatch.v1.RevisionSent.first:type_name -> google.protobuf.Duration
+	21, // 20: shardwatch.v1.RevisionSent.last:type_name -> google.protobuf.Duration
+	17, // 21: shardwatch.v1.VerifyResponse.copies:type_name -> shardwatch.v1.VerifiedCopy
+	18, // 22: shardwatch.v1.VerifyResponse.differences:type_name -> shardwatch.v1.KeyDifference
+	2,  // 23: shardwatch.v1.AdminService.ClusterStatus:input_type -> shardwatch.v1.ClusterStatusRequest
+	6,  // 24: shardwatch.v1.AdminService.ListWatchers:input_type -> shardwatch.v1.ListWatchersRequest
+	9,  // 25: shardwatch.v1.AdminService.TraceRevision:input_type -> shardwatch.v1.TraceRevisionRequest
+	15, // 26: shardwatch.v1.AdminService.Verify:input_type -> shardwatch.v1.VerifyRequest
+	13, // 27: shardwatch.v1.AdminService.BumpLineage:input_type -> shardwatch.v1.BumpLineageRequest
+	28, // 28: shardwatch.v1.AdminService.ChangePlacement:input_type -> shardwatch.v1.ChangePlacementRequest
+	19, // 29: shardwatch.v1.AdminService.RecoverVoters:input_type -> shardwatch.v1.RecoverVotersRequest
+	3,  // 30: shardwatch.v1.AdminService.ClusterStatus:output_type -> shardwatch.v1.ClusterStatusResponse
+	7,  // 31: shardwatch.v1.AdminService.ListWatchers:output_type -> shardwatch.v1.ListWatchersResponse
+	10, // 32: shardwatch.v1.AdminService.TraceRevision:output_type -> shardwatch.v1.TraceRevisionResponse
+	16, // 33: shardwatch.v1.AdminService.Verify:output_type -> shardwatch.v1.VerifyResponse
+	14, // 34: shardwatch.v1.AdminService.BumpLineage:output_type -> shardwatch.v1.BumpLineageResponse
+	29, // 35: shardwatch.v1.AdminService.ChangePlacement:output_type -> shardwatch.v1.ChangePlacementResponse
+	20, // 36: shardwatch.v1.AdminService.RecoverVoters:output_type -> shardwatch.v1.RecoverVotersResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_admin_proto_init() }
@@ -1725,7 +1798,7 @@ func file_shardwatch_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_admin_proto_rawDesc), len(file_shardwatch_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

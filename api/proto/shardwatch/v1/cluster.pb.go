@@ -1020,6 +1020,9 @@ type StatusResponse struct {
 	Voters []string `protobuf:"bytes,15,rep,name=voters,proto3" json:"voters,omitempty"`
 	// The node that leads the voters; empty: it knows none, or does not vote.
 	RaftLeader string `protobuf:"bytes,16,opt,name=raft_leader,json=raftLeader,proto3" json:"raft_leader,omitempty"`
+	// Flags that the node was started with and that are not in force, because the
+	// settings of the cluster are others: "--replicas 5".
+	OverruledFlags []string `protobuf:"bytes,17,rep,name=overruled_flags,json=overruledFlags,proto3" json:"overruled_flags,omitempty"`
 	// Feature levels that its software understands and that are not finalized.
 	NewLevels     []*FeatureLevel `protobuf:"bytes,19,rep,name=new_levels,json=newLevels,proto3" json:"new_levels,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1166,6 +1169,13 @@ func (x *StatusResponse) GetRaftLeader() string {
 		return x.RaftLeader
 	}
 	return ""
+}
+
+func (x *StatusResponse) GetOverruledFlags() []string {
+	if x != nil {
+		return x.OverruledFlags
+	}
+	return nil
 }
 
 func (x *StatusResponse) GetNewLevels() []*FeatureLevel {
@@ -1551,7 +1561,7 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"F\n" +
 	"\x13ListMembersResponse\x12/\n" +
 	"\amembers\x18\x01 \x03(\v2\x15.shardwatch.v1.MemberR\amembers\"\x0f\n" +
-	"\rStatusRequest\"\x8c\x05\n" +
+	"\rStatusRequest\"\xb5\x05\n" +
 	"\x0eStatusResponse\x12)\n" +
 	"\x04self\x18\x01 \x01(\v2\x15.shardwatch.v1.MemberR\x04self\x12\x1d\n" +
 	"\n" +
@@ -1573,7 +1583,8 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"raft_index\x18\x0e \x01(\x04R\traftIndex\x12\x16\n" +
 	"\x06voters\x18\x0f \x03(\tR\x06voters\x12\x1f\n" +
 	"\vraft_leader\x18\x10 \x01(\tR\n" +
-	"raftLeader\x12:\n" +
+	"raftLeader\x12'\n" +
+	"\x0foverruled_flags\x18\x11 \x03(\tR\x0eoverruledFlags\x12:\n" +
 	"\n" +
 	"new_levels\x18\x13 \x03(\v2\x1b.shardwatch.v1.FeatureLevelR\tnewLevels\"8\n" +
 	"\fFeatureLevel\x12\x14\n" +

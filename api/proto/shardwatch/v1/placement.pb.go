@@ -46,6 +46,7 @@ type ChangePlacementRequest struct {
 	//	*ChangePlacementRequest_Undrain
 	//	*ChangePlacementRequest_Rebalance
 	//	*ChangePlacementRequest_Finalize
+	//	*ChangePlacementRequest_Settings
 	Change        isChangePlacementRequest_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -186,6 +187,15 @@ func (x *ChangePlacementRequest) GetFinalize() *FinalizeUpgrade {
 	return nil
 }
 
+func (x *ChangePlacementRequest) GetSettings() *ChangeSettings {
+	if x != nil {
+		if x, ok := x.Change.(*ChangePlacementRequest_Settings); ok {
+			return x.Settings
+		}
+	}
+	return nil
+}
+
 type isChangePlacementRequest_Change interface {
 	isChangePlacementRequest_Change()
 }
@@ -225,6 +235,11 @@ type ChangePlacementRequest_Finalize struct {
 	Finalize *FinalizeUpgrade `protobuf:"bytes,13,opt,name=finalize,proto3,oneof"`
 }
 
+type ChangePlacementRequest_Settings struct {
+	// Change the settings of the cluster.
+	Settings *ChangeSettings `protobuf:"bytes,12,opt,name=settings,proto3,oneof"`
+}
+
 func (*ChangePlacementRequest_Split) isChangePlacementRequest_Change() {}
 
 func (*ChangePlacementRequest_Merge) isChangePlacementRequest_Change() {}
@@ -238,6 +253,65 @@ func (*ChangePlacementRequest_Undrain) isChangePlacementRequest_Change() {}
 func (*ChangePlacementRequest_Rebalance) isChangePlacementRequest_Change() {}
 
 func (*ChangePlacementRequest_Finalize) isChangePlacementRequest_Change() {}
+
+func (*ChangePlacementRequest_Settings) isChangePlacementRequest_Change() {}
+
+// ChangeSettings changes the settings of the cluster. The flags --replicas and
+// --prefix of the nodes count only when a cluster is founded.
+type ChangeSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many nodes have each shard; 0: as many as now.
+	Replicas int32 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// The keys that are served, in any order; none: the same as now. Watches of other
+	// keys end: in the native API as invalid, in etcd's as cancelled with a reason.
+	Served        []*KeyRange `protobuf:"bytes,2,rep,name=served,proto3" json:"served,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSettings) Reset() {
+	*x = ChangeSettings{}
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSettings) ProtoMessage() {}
+
+func (x *ChangeSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSettings.ProtoReflect.Descriptor instead.
+func (*ChangeSettings) Descriptor() ([]byte, []int) {
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ChangeSettings) GetReplicas() int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *ChangeSettings) GetServed() []*KeyRange {
+	if x != nil {
+		return x.Served
+	}
+	return nil
+}
 
 // SplitShard cuts a shard in parts: new shards on the same nodes. Nothing is
 // copied.
@@ -254,7 +328,7 @@ type SplitShard struct {
 
 func (x *SplitShard) Reset() {
 	*x = SplitShard{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[1]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +340,7 @@ func (x *SplitShard) String() string {
 func (*SplitShard) ProtoMessage() {}
 
 func (x *SplitShard) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[1]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +353,7 @@ func (x *SplitShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitShard.ProtoReflect.Descriptor instead.
 func (*SplitShard) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{1}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SplitShard) GetShard() uint64 {
@@ -310,7 +384,7 @@ type MergeShards struct {
 
 func (x *MergeShards) Reset() {
 	*x = MergeShards{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +396,7 @@ func (x *MergeShards) String() string {
 func (*MergeShards) ProtoMessage() {}
 
 func (x *MergeShards) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[2]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +409,7 @@ func (x *MergeShards) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeShards.ProtoReflect.Descriptor instead.
 func (*MergeShards) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{2}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MergeShards) GetShard() uint64 {
@@ -370,7 +444,7 @@ type MoveShard struct {
 
 func (x *MoveShard) Reset() {
 	*x = MoveShard{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +456,7 @@ func (x *MoveShard) String() string {
 func (*MoveShard) ProtoMessage() {}
 
 func (x *MoveShard) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[3]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +469,7 @@ func (x *MoveShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShard.ProtoReflect.Descriptor instead.
 func (*MoveShard) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{3}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MoveShard) GetShard() uint64 {
@@ -431,7 +505,7 @@ type DrainNodes struct {
 
 func (x *DrainNodes) Reset() {
 	*x = DrainNodes{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +517,7 @@ func (x *DrainNodes) String() string {
 func (*DrainNodes) ProtoMessage() {}
 
 func (x *DrainNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[4]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +530,7 @@ func (x *DrainNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodes.ProtoReflect.Descriptor instead.
 func (*DrainNodes) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{4}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DrainNodes) GetNodes() []string {
@@ -477,7 +551,7 @@ type UndrainNodes struct {
 
 func (x *UndrainNodes) Reset() {
 	*x = UndrainNodes{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +563,7 @@ func (x *UndrainNodes) String() string {
 func (*UndrainNodes) ProtoMessage() {}
 
 func (x *UndrainNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[5]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +576,7 @@ func (x *UndrainNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainNodes.ProtoReflect.Descriptor instead.
 func (*UndrainNodes) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{5}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UndrainNodes) GetNodes() []string {
@@ -522,7 +596,7 @@ type Rebalance struct {
 
 func (x *Rebalance) Reset() {
 	*x = Rebalance{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +608,7 @@ func (x *Rebalance) String() string {
 func (*Rebalance) ProtoMessage() {}
 
 func (x *Rebalance) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[6]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +621,7 @@ func (x *Rebalance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebalance.ProtoReflect.Descriptor instead.
 func (*Rebalance) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{6}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{7}
 }
 
 // FinalizeUpgrade makes a feature level the cluster's own: its features can be used,
@@ -563,7 +637,7 @@ type FinalizeUpgrade struct {
 
 func (x *FinalizeUpgrade) Reset() {
 	*x = FinalizeUpgrade{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +649,7 @@ func (x *FinalizeUpgrade) String() string {
 func (*FinalizeUpgrade) ProtoMessage() {}
 
 func (x *FinalizeUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[7]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +662,7 @@ func (x *FinalizeUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgrade.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgrade) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{7}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FinalizeUpgrade) GetLevel() int32 {
@@ -614,7 +688,7 @@ type ChangePlacementResponse struct {
 
 func (x *ChangePlacementResponse) Reset() {
 	*x = ChangePlacementResponse{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +700,7 @@ func (x *ChangePlacementResponse) String() string {
 func (*ChangePlacementResponse) ProtoMessage() {}
 
 func (x *ChangePlacementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[8]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +713,7 @@ func (x *ChangePlacementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePlacementResponse.ProtoReflect.Descriptor instead.
 func (*ChangePlacementResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ChangePlacementResponse) GetPart() isChangePlacementResponse_Part {
@@ -693,7 +767,7 @@ type PlacementPlan struct {
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
 	// What becomes of which shards. Those that are not named stay as they are.
 	Steps []*PlacementStep `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
-	// What force has overridden.
+	// What force has overridden, and what else the operator should know.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -701,7 +775,7 @@ type PlacementPlan struct {
 
 func (x *PlacementPlan) Reset() {
 	*x = PlacementPlan{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +787,7 @@ func (x *PlacementPlan) String() string {
 func (*PlacementPlan) ProtoMessage() {}
 
 func (x *PlacementPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[9]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +800,7 @@ func (x *PlacementPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementPlan.ProtoReflect.Descriptor instead.
 func (*PlacementPlan) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlacementPlan) GetMapVersion() uint64 {
@@ -753,22 +827,25 @@ func (x *PlacementPlan) GetWarnings() []string {
 // PlacementStep is what becomes of a shard, or of two that are merged.
 type PlacementStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it is: one, or the two that are merged.
+	// As it is: one, or the two that are merged. None: its keys are not served yet.
 	From []*Shard `protobuf:"bytes,1,rep,name=from,proto3" json:"from,omitempty"`
 	// As it will be: one, or the parts. The IDs of parts are those that they get
-	// if nothing else happens before; that of a merged shard is 0.
+	// if nothing else happens before; that of a merged shard is 0. None: its keys are
+	// no longer served.
 	To []*Shard `protobuf:"bytes,2,rep,name=to,proto3" json:"to,omitempty"`
 	// The nodes that have to fetch it from others.
 	Filling []string `protobuf:"bytes,3,rep,name=filling,proto3" json:"filling,omitempty"`
 	// About how many bytes that is, for all of them; -1: not known.
-	BytesToCopy   int64 `protobuf:"varint,4,opt,name=bytes_to_copy,json=bytesToCopy,proto3" json:"bytes_to_copy,omitempty"`
+	BytesToCopy int64 `protobuf:"varint,4,opt,name=bytes_to_copy,json=bytesToCopy,proto3" json:"bytes_to_copy,omitempty"`
+	// About how many bytes the nodes hold that lose it; -1: not known.
+	BytesToFree   int64 `protobuf:"varint,5,opt,name=bytes_to_free,json=bytesToFree,proto3" json:"bytes_to_free,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlacementStep) Reset() {
 	*x = PlacementStep{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +857,7 @@ func (x *PlacementStep) String() string {
 func (*PlacementStep) ProtoMessage() {}
 
 func (x *PlacementStep) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[10]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +870,7 @@ func (x *PlacementStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStep.ProtoReflect.Descriptor instead.
 func (*PlacementStep) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlacementStep) GetFrom() []*Shard {
@@ -824,6 +901,13 @@ func (x *PlacementStep) GetBytesToCopy() int64 {
 	return 0
 }
 
+func (x *PlacementStep) GetBytesToFree() int64 {
+	if x != nil {
+		return x.BytesToFree
+	}
+	return 0
+}
+
 // PlacementProgress is how far a change has come.
 type PlacementProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -842,7 +926,7 @@ type PlacementProgress struct {
 
 func (x *PlacementProgress) Reset() {
 	*x = PlacementProgress{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +938,7 @@ func (x *PlacementProgress) String() string {
 func (*PlacementProgress) ProtoMessage() {}
 
 func (x *PlacementProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[11]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +951,7 @@ func (x *PlacementProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementProgress.ProtoReflect.Descriptor instead.
 func (*PlacementProgress) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlacementProgress) GetMapVersion() uint64 {
@@ -915,7 +999,7 @@ type ReplicaFilling struct {
 
 func (x *ReplicaFilling) Reset() {
 	*x = ReplicaFilling{}
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1011,7 @@ func (x *ReplicaFilling) String() string {
 func (*ReplicaFilling) ProtoMessage() {}
 
 func (x *ReplicaFilling) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_v1_placement_proto_msgTypes[12]
+	mi := &file_shardwatch_v1_placement_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1024,7 @@ func (x *ReplicaFilling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaFilling.ProtoReflect.Descriptor instead.
 func (*ReplicaFilling) Descriptor() ([]byte, []int) {
-	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReplicaFilling) GetShard() uint64 {
@@ -975,7 +1059,7 @@ var File_shardwatch_v1_placement_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/v1/placement.proto\x12\rshardwatch.v1\x1a\x1bshardwatch/v1/cluster.proto\"\xa6\x04\n" +
+	"\x1dshardwatch/v1/placement.proto\x12\rshardwatch.v1\x1a\x1bshardwatch/v1/cluster.proto\"\xe3\x04\n" +
 	"\x16ChangePlacementRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
@@ -991,8 +1075,12 @@ const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\aundrain\x18\n" +
 	" \x01(\v2\x1b.shardwatch.v1.UndrainNodesH\x00R\aundrain\x128\n" +
 	"\trebalance\x18\v \x01(\v2\x18.shardwatch.v1.RebalanceH\x00R\trebalance\x12<\n" +
-	"\bfinalize\x18\r \x01(\v2\x1e.shardwatch.v1.FinalizeUpgradeH\x00R\bfinalizeB\b\n" +
-	"\x06change\"2\n" +
+	"\bfinalize\x18\r \x01(\v2\x1e.shardwatch.v1.FinalizeUpgradeH\x00R\bfinalize\x12;\n" +
+	"\bsettings\x18\f \x01(\v2\x1d.shardwatch.v1.ChangeSettingsH\x00R\bsettingsB\b\n" +
+	"\x06change\"]\n" +
+	"\x0eChangeSettings\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\x05R\breplicas\x12/\n" +
+	"\x06served\x18\x02 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06served\"2\n" +
 	"\n" +
 	"SplitShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x04R\x05shard\x12\x0e\n" +
@@ -1020,12 +1108,13 @@ const file_shardwatch_v1_placement_proto_rawDesc = "" +
 	"\vmap_version\x18\x01 \x01(\x04R\n" +
 	"mapVersion\x122\n" +
 	"\x05steps\x18\x02 \x03(\v2\x1c.shardwatch.v1.PlacementStepR\x05steps\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x9d\x01\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\xc1\x01\n" +
 	"\rPlacementStep\x12(\n" +
 	"\x04from\x18\x01 \x03(\v2\x14.shardwatch.v1.ShardR\x04from\x12$\n" +
 	"\x02to\x18\x02 \x03(\v2\x14.shardwatch.v1.ShardR\x02to\x12\x18\n" +
 	"\afilling\x18\x03 \x03(\tR\afilling\x12\"\n" +
-	"\rbytes_to_copy\x18\x04 \x01(\x03R\vbytesToCopy\"\xa2\x01\n" +
+	"\rbytes_to_copy\x18\x04 \x01(\x03R\vbytesToCopy\x12\"\n" +
+	"\rbytes_to_free\x18\x05 \x01(\x03R\vbytesToFree\"\xa2\x01\n" +
 	"\x11PlacementProgress\x12\x1f\n" +
 	"\vmap_version\x18\x01 \x01(\x04R\n" +
 	"mapVersion\x12\x1f\n" +
@@ -1051,42 +1140,46 @@ func file_shardwatch_v1_placement_proto_rawDescGZIP() []byte {
 	return file_shardwatch_v1_placement_proto_rawDescData
 }
 
-var file_shardwatch_v1_placement_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_shardwatch_v1_placement_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_shardwatch_v1_placement_proto_goTypes = []any{
 	(*ChangePlacementRequest)(nil),  // 0: shardwatch.v1.ChangePlacementRequest
-	(*SplitShard)(nil),              // 1: shardwatch.v1.SplitShard
-	(*MergeShards)(nil),             // 2: shardwatch.v1.MergeShards
-	(*MoveShard)(nil),               // 3: shardwatch.v1.MoveShard
-	(*DrainNodes)(nil),              // 4: shardwatch.v1.DrainNodes
-	(*UndrainNodes)(nil),            // 5: shardwatch.v1.UndrainNodes
-	(*Rebalance)(nil),               // 6: shardwatch.v1.Rebalance
-	(*FinalizeUpgrade)(nil),         // 7: shardwatch.v1.FinalizeUpgrade
-	(*ChangePlacementResponse)(nil), // 8: shardwatch.v1.ChangePlacementResponse
-	(*PlacementPlan)(nil),           // 9: shardwatch.v1.PlacementPlan
-	(*PlacementStep)(nil),           // 10: shardwatch.v1.PlacementStep
-	(*PlacementProgress)(nil),       // 11: shardwatch.v1.PlacementProgress
-	(*ReplicaFilling)(nil),          // 12: shardwatch.v1.ReplicaFilling
-	(*Shard)(nil),                   // 13: shardwatch.v1.Shard
+	(*ChangeSettings)(nil),          // 1: shardwatch.v1.ChangeSettings
+	(*SplitShard)(nil),              // 2: shardwatch.v1.SplitShard
+	(*MergeShards)(nil),             // 3: shardwatch.v1.MergeShards
+	(*MoveShard)(nil),               // 4: shardwatch.v1.MoveShard
+	(*DrainNodes)(nil),              // 5: shardwatch.v1.DrainNodes
+	(*UndrainNodes)(nil),            // 6: shardwatch.v1.UndrainNodes
+	(*Rebalance)(nil),               // 7: shardwatch.v1.Rebalance
+	(*FinalizeUpgrade)(nil),         // 8: shardwatch.v1.FinalizeUpgrade
+	(*ChangePlacementResponse)(nil), // 9: shardwatch.v1.ChangePlacementResponse
+	(*PlacementPlan)(nil),           // 10: shardwatch.v1.PlacementPlan
+	(*PlacementStep)(nil),           // 11: shardwatch.v1.PlacementStep
+	(*PlacementProgress)(nil),       // 12: shardwatch.v1.PlacementProgress
+	(*ReplicaFilling)(nil),          // 13: shardwatch.v1.ReplicaFilling
+	(*KeyRange)(nil),                // 14: shardwatch.v1.KeyRange
+	(*Shard)(nil),                   // 15: shardwatch.v1.Shard
 }
 var file_shardwatch_v1_placement_proto_depIdxs = []int32{
-	1,  // 0: shardwatch.v1.ChangePlacementRequest.split:type_name -> shardwatch.v1.SplitShard
-	2,  // 1: shardwatch.v1.ChangePlacementRequest.merge:type_name -> shardwatch.v1.MergeShards
-	3,  // 2: shardwatch.v1.ChangePlacementRequest.move:type_name -> shardwatch.v1.MoveShard
-	4,  // 3: shardwatch.v1.ChangePlacementRequest.drain:type_name -> shardwatch.v1.DrainNodes
-	5,  // 4: shardwatch.v1.ChangePlacementRequest.undrain:type_name -> shardwatch.v1.UndrainNodes
-	6,  // 5: shardwatch.v1.ChangePlacementRequest.rebalance:type_name -> shardwatch.v1.Rebalance
-	7,  // 6: shardwatch.v1.ChangePlacementRequest.finalize:type_name -> shardwatch.v1.FinalizeUpgrade
-	9,  // 7: shardwatch.v1.ChangePlacementResponse.plan:type_name -> shardwatch.v1.PlacementPlan
-	11, // 8: shardwatch.v1.ChangePlacementResponse.progress:type_name -> shardwatch.v1.PlacementProgress
-	10, // 9: shardwatch.v1.PlacementPlan.steps:type_name -> shardwatch.v1.PlacementStep
-	13, // 10: shardwatch.v1.PlacementStep.from:type_name -> shardwatch.v1.Shard
-	13, // 11: shardwatch.v1.PlacementStep.to:type_name -> shardwatch.v1.Shard
-	12, // 12: shardwatch.v1.PlacementProgress.filling:type_name -> shardwatch.v1.ReplicaFilling
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: shardwatch.v1.ChangePlacementRequest.split:type_name -> shardwatch.v1.SplitShard
+	3,  // 1: shardwatch.v1.ChangePlacementRequest.merge:type_name -> shardwatch.v1.MergeShards
+	4,  // 2: shardwatch.v1.ChangePlacementRequest.move:type_name -> shardwatch.v1.MoveShard
+	5,  // 3: shardwatch.v1.ChangePlacementRequest.drain:type_name -> shardwatch.v1.DrainNodes
+	6,  // 4: shardwatch.v1.ChangePlacementRequest.undrain:type_name -> shardwatch.v1.UndrainNodes
+	7,  // 5: shardwatch.v1.ChangePlacementRequest.rebalance:type_name -> shardwatch.v1.Rebalance
+	8,  // 6: shardwatch.v1.ChangePlacementRequest.finalize:type_name -> shardwatch.v1.FinalizeUpgrade
+	1,  // 7: shardwatch.v1.ChangePlacementRequest.settings:type_name -> shardwatch.v1.ChangeSettings
+	14, // 8: shardwatch.v1.ChangeSettings.served:type_name -> shardwatch.v1.KeyRange
+	10, // 9: shardwatch.v1.ChangePlacementResponse.plan:type_name -> shardwatch.v1.PlacementPlan
+	12, // 10: shardwatch.v1.ChangePlacementResponse.progress:type_name -> shardwatch.v1.PlacementProgress
+	11, // 11: shardwatch.v1.PlacementPlan.steps:type_name -> shardwatch.v1.PlacementStep
+	15, // 12: shardwatch.v1.PlacementStep.from:type_name -> shardwatch.v1.Shard
+	15, // 13: shardwatch.v1.PlacementStep.to:type_name -> shardwatch.v1.Shard
+	13, // 14: shardwatch.v1.PlacementProgress.filling:type_name -> shardwatch.v1.ReplicaFilling
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_v1_placement_proto_init() }
@@ -1103,8 +1196,9 @@ func file_shardwatch_v1_placement_proto_init() {
 		(*ChangePlacementRequest_Undrain)(nil),
 		(*ChangePlacementRequest_Rebalance)(nil),
 		(*ChangePlacementRequest_Finalize)(nil),
+		(*ChangePlacementRequest_Settings)(nil),
 	}
-	file_shardwatch_v1_placement_proto_msgTypes[8].OneofWrappers = []any{
+	file_shardwatch_v1_placement_proto_msgTypes[9].OneofWrappers = []any{
 		(*ChangePlacementResponse_Plan)(nil),
 		(*ChangePlacementResponse_Progress)(nil),
 	}
@@ -1114,7 +1208,7 @@ func file_shardwatch_v1_placement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_v1_placement_proto_rawDesc), len(file_shardwatch_v1_placement_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

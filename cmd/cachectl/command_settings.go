@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func newSettingsCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "settings",
+		Short: "Show how many replicas there are and which keys are served, and change it",
+		Long: `settings shows the settings that all nodes share: how many nodes have each shard,
+and which keys are served. They are part of the shard map. The flags --replicas and
+--prefix of cachenode run say what a cluster begins with; once it is founded, they
+count for nothing: a node that was started with others says so in its log, and here.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.clusterStatus(cmd, s.printSettings)
+		},
+	}
+	cmd.AddCommand(newSettingsSetCommand(s))
+	return cmd
+}
+
+func newSettingsSetCommand(s *session) *cobra.Command {
+	var replicas int
+	var prefixes []string
+	var allKeys bool
+	cmd := &cobra.Command{
+		Use:   "set [--replicas N] [--prefix KEY... | --all-keys]",
+		Short: "Change how many replicas there are, or which keys are served",
+		Long: `set changes settings of the running cluster. It shows first what becomes of which
+shards, and about how much memory that takes, and asks.
+
+More replicas are loaded from the nodes that have the shard, a bounded number at a
+time; fewer are given up when others have loaded it. With more keys, new shards are
+loaded from etcd. With fewer, shards end or are cut where they are. Watches of keys
+that are served before and after go on without a gap and without a resync.
+
+Watches of keys that are no longer served end: in the native API as invalid, in
+etcd's API as cancelled with the reason. etcd's API reads such keys from etcd, and
+the native API refuses them.`,
+		Example: `  cachectl settings set --replicas 3
+  cachectl settings set --prefix /registry/ --prefix /config/ --dry-run
+  cachectl settings set --all-keys --yes`,
+		Args: takes(),
+	}
+	c := newChanging(s, cmd, map[string]string{"replicas": "--replicas", "served": "--prefix"})
+	c.confirms = true
+	cmd.Flags().IntVar(&replicas, "replicas", 0, "`number` of nodes that have each shard")
+	cmd.Flags().StringArrayVar(&prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable, and in place of those served now")
+	cmd.Flags().BoolVar(&allKeys, "all-keys", false, "serve all keys")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
+	_ = cmd.RegisterFlagCompletionFunc("replicas", cobra.FixedCompletions([]string{"1", "2", "3", "5"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("prefix", completes(s, servedPrefixes))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		change, err := settingsOf(cmd, replicas, prefixes, allKeys)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return c.run(cmd, change)
+	}
+	return cmd
+}
+
+// settingsOf is the change that the flags ask for.
+func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys bool) (client.ChangeSettings, error) {
+	var change client.ChangeSettings
+	switch {
+	case cmd.Flags().Changed("replicas") && replicas < 1:
+		return change, fmt.Errorf("--replicas %d: a shard needs one at least", replicas)
+	case allKeys && len(prefixes) > 0:
+		return change, errors.New("give either --prefix or --all-keys")
+	case replicas == 0 && len(prefixes) == 0 && !allKeys:
+		return change, errors.New("nothing to set: give --replicas, --prefix or --all-keys")
+	}
+	change.Replicas = replicas
+	for _, p := range prefixes {
+		if p == "" {
+			return change, errors.New(`--prefix "" means all keys: give --all-keys for that`)
+		}
+		change.Served = append(change.Served, client.Prefix(p))
+	}
+	if allKeys {
+		change.Served = []client.Range{{}}
+	}
+	return change, nil
+}
+
+// servedPrefixes are the prefixes that are served now.
+func servedPrefixes(cs client.ClusterStatus) []string {
+	var out []string
+	for _, r := range cs.Settings.Served {
+		if r.Start != "" && r == client.Prefix(r.Start) {
+			out = append(out, r.Start)
+		}
+	}
+	return out
+}
+
+type settingsJSON struct {
+	Replicas  int             `json:"replicas"`
+	Served    []servedJSON    `json:"served"`
+	Overruled []overruledJSON `json:"overruled,omitempty"`
+}
+
+type servedJSON struct {
+	Prefix *string `json:"prefix,omitempty"` // of all keys: ""
+	Start  string  `json:"start,omitempty"`
+	End    string  `json:"end,omitempty"`
+}
+
+type overruledJSON struct {
+	Node  string   `json:"node"`
+	Flags []string `json:"flags"`
+}
+
+func (s *session) printSettings(cs client.ClusterStatus) error {
+	out := settingsJSON{Replicas: cs.Settings.Replicas, Served: []servedJSON{}}
+	var served []string
+	for _, r := range cs.Settings.Served {
+		one, text := servedJSON{}, "all keys"
+		switch prefix := show([]byte(r.Start)); {
+		case r == client.Range{}:
+			one.Prefix = new(string)
+		case r == client.Prefix(r.Start):
+			one.Prefix, text = &prefix, prefix
+		default:
+			one.Start, one.End = prefix, show([]byte(r.End))
+			text = r.String()
+		}
+		out.Served, served = append(out.Served, one), append(served, text)
+	}
+	if len(served) == 0 {
+		return errors.New("the node that answered does not know the settings: it has no shard map, or runs older software")
+	}
+	for _, m := range cs.Members {
+		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {
+			out.Overruled = append(out.Overruled, overruledJSON{Node: m.Member.Name, Flags: m.Status.OverruledFlags})
+		}
+	}
+	if s.json() {
+		return writeJSON(s.p.stdout, out)
+	}
+	t := &table{}
+	t.row("SETTING", "VALUE")
+	t.row("replicas", fmt.Sprint(out.Replicas))
+	t.row("served", strings.Join(served, ", "))
+	if err := t.write(s.p.stdout); err != nil {
+		return err
+	}
+	return s.printNotes(overruledNotes(cs))
+}
+
+// overruledNotes tell of nodes with flags that are not in force.
+func overruledNotes(cs client.ClusterStatus) []string {
+	var notes []string
+	for _, m := range cs.Members {
+		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {
+			notes = append(notes, fmt.Sprintf("%s was started with %s, which is not in force (cachectl settings set changes the cluster's settings)",
+				m.Member.Name, strings.Join(m.Status.OverruledFlags, " ")))
+		}
+	}
+	return notes
+}
+
+// errNotConfirmed says that the operator did not agree.
+var errNotConfirmed = errors.New("nothing was done: answer yes, or pass --yes")
+
+// confirm asks the operator whether to go on.
+func (s *session) confirm(ctx context.Context, will string) error {
+	if _, err := fmt.Fprint(s.p.stderr, will+"Go on? [yes/no] "); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	answers := make(chan string, 1)
+	go func() { // nothing ends a read of a terminal
+		answer, _ := bufio.NewReader(s.p.stdin).ReadString('\n') // nothing is no
+		answers <- answer
+	}()
+	select {
+	case answer := <-answers:
+		if strings.TrimSpace(answer) == "yes" {
+			return nil
+		}
+	case <-ctx.Done():
+	}
+	return errNotConfirmed
+}
