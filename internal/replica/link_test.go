@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -27,6 +29,10 @@ type beater struct {
 	open  int  // guarded by mu; heartbeats
 	begun int  // guarded by mu
 	beats int  // guarded by mu; pings that were answered
+	// breaks is how many heartbeats break at their first ping, ignorant: it has read
+	// nothing of etcd; both set before the first one.
+	breaks   int
+	ignorant bool
 	// follow answers a Follow; set before the first one.
 	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error
 }
@@ -40,7 +46,8 @@ func (b *beater) Follow(s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.
 }
 
 func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
-	b.note(func() { b.open++; b.begun++ })
+	var broken bool
+	b.note(func() { b.open++; b.begun++; broken = b.begun <= b.breaks })
 	defer b.note(func() { b.open-- })
 	for {
 		m, err := s.Recv()
@@ -51,9 +58,14 @@ func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Beat
 			time.Sleep(time.Millisecond)
 		}
 		b.note(func() { b.beats++ })
-		if err := s.Send(&peerv1.BeatResponse{
-			PongNanos: m.GetPingNanos(), EtcdRevision: 7, EtcdAge: durationpb.New(time.Second), Lineage: 3,
-		}); err != nil {
+		answer := &peerv1.BeatResponse{PongNanos: m.GetPingNanos(), EtcdRevision: 7, EtcdAge: durationpb.New(time.Second), Lineage: 3}
+		switch {
+		case broken:
+			return status.Error(codes.Unavailable, "broken")
+		case b.ignorant:
+			answer = &peerv1.BeatResponse{PongNanos: m.GetPingNanos()}
+		}
+		if err := s.Send(answer); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,486 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// answer is what a source says when it is followed: updates, and then an error;
+// without one it brings nothing more until its consumer leaves.
+type answer struct {
+	updates []kv.Update
+	err     error
+}
+
+// oracle is a source with one answer for each time that it is followed. The last
+// one holds from then on.
+type oracle struct {
+	name    string
+	answers []answer
+
+	mu     sync.Mutex
+	asked  []kv.FollowRequest // guarded by mu
+	at     []time.Time        // guarded by mu; when
+	wishes []kv.Revision      // guarded by mu
+}
+
+func (o *oracle) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		o.mu.Lock()
+		a := o.answers[min(len(o.asked), len(o.answers)-1)]
+		o.asked, o.at = append(o.asked, req), append(o.at, time.Now())
+		o.mu.Unlock()
+		for _, u := range a.updates {
+			if !yield(u, nil) {
+				return
+			}
+		}
+		if a.err != nil {
+			yield(kv.Update{}, a.err)
+			return
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case r := <-req.Want:
+				o.mu.Lock()
+				o.wishes = append(o.wishes, r)
+				o.mu.Unlock()
+			}
+		}
+	}
+}
+
+// from returns the first missing revision of each request, with a "d" where a
+// difference was allowed.
+func (o *oracle) from() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []string
+	for _, r := range o.asked {
+		s := fmt.Sprint(r.From)
+		if r.AllowLeap {
+			s += "d"
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " ")
+}
+
+func begins(at kv.Revision) kv.Update { return kv.Update{Kind: kv.UpdateBegin, Revision: at} }
+func leaps(at kv.Revision) kv.Update {
+	return kv.Update{Kind: kv.UpdateBegin, Revision: at, Leap: true}
+}
+func batch(at kv.Revision) kv.Update {
+	return kv.Update{Kind: kv.UpdateBatch, Revision: at, Batch: kv.Batch{Revision: at}}
+}
+func progress(at kv.Revision) kv.Update { return kv.Update{Kind: kv.UpdateProgress, Revision: at} }
+
+var (
+	isReady = kv.Update{Kind: kv.UpdateReady}
+	isState = kv.Update{Kind: kv.UpdateState}
+)
+
+// asking is a Failover over oracles, and what its consumer has been given.
+type asking struct {
+	f        *Failover
+	a, b     *oracle
+	third    *oracle // has the state or the window, perhaps
+	req      kv.FollowRequest
+	want     chan kv.Revision
+	mu       sync.Mutex
+	given    []string // guarded by mu
+	notices  []Notice // guarded by mu
+	most     int      // updates that the consumer takes; 0: all
+	ended    error    // guarded by mu
+	began    time.Time
+	took     time.Duration
+	returned chan struct{}
+	cancel   context.CancelFunc
+}
+
+// inquire begins to follow on fake time; a is the best candidate.
+func inquire(t *testing.T, from kv.Revision, change func(*asking), test func(*asking)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		x := &asking{
+			a: &oracle{name: "a", answers: []answer{{}}}, b: &oracle{name: "b", answers: []answer{{}}}, third: &oracle{name: "third", answers: []answer{{err: errGone}}},
+			returned: make(chan struct{}), want: make(chan kv.Revision),
+		}
+		x.req = kv.FollowRequest{From: from, Want: x.want}
+		x.f = &Failover{
+			Candidates: func() []Candidate { return []Candidate{{Name: "a", Source: x.a}, {Name: "b", Source: x.b}} },
+			Warm:       func() []Candidate { return []Candidate{{Name: "third", Source: x.third}} },
+			Noticed: func(n Notice) {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				x.notices = append(x.notices, n)
+			},
+			Logger: slog.New(slog.DiscardHandler),
+		}
+		change(x)
+		ctx, cancel := context.WithCancel(t.Context())
+		x.cancel = cancel
+		x.began = time.Now()
+		go func() {
+			defer close(x.returned)
+			for u, err := range x.f.Follow(ctx, x.req) {
+				x.mu.Lock()
+				if err != nil {
+					x.ended = err
+				} else {
+					x.given = append(x.given, words[u.Kind]+strings.TrimPrefix(fmt.Sprint(" ", int64(u.Revision)), "  0"))
+				}
+				enough := x.most > 0 && len(x.given) == x.most
+				x.mu.Unlock()
+				if enough {
+					break
+				}
+			}
+			x.took = time.Since(x.began)
+		}()
+		test(x)
+		cancel()
+		<-x.returned
+	})
+}
+
+var words = map[kv.UpdateKind]string{
+	kv.UpdateBegin: "begin", kv.UpdateState: "state", kv.UpdateReady: "ready", kv.UpdateBatch: "batch", kv.UpdateProgress: "progress",
+}
+
+func (x *asking) was(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func (x *asking) consumer() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.ReplaceAll(strings.Join(x.given, ", "), " 0", "")
+}
+
+func (x *asking) whats() (out string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range x.notices {
+		out += fmt.Sprintf("%s %s %d;", n.What.Label(), n.Source, n.Revision)
+	}
+	return out
+}
+
+// Each source is asked for the revision after the last one that was given, and the
+// consumer sees one beginning, whoever brings what follows.
+func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
+	t.Run("after batches and progress", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11), batch(13), progress(15)}, errGone}, {nil, errGone}}
+			x.b.answers = []answer{{[]kv.Update{begins(15), isReady, batch(14), batch(17)}, errGone}, {[]kv.Update{begins(17), isReady, progress(16)}, errGone}, {}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "the consumer was given", x.consumer(), "batch 11, batch 13, progress 15, batch 14, batch 17, progress 16")
+			x.was(t, "the first was asked for", x.a.from()[:8], "11 16 18")
+			x.was(t, "the second was asked for", x.b.from(), "16 18 18")
+			x.was(t, "notices", x.whats()[:34], "source_lost a 15;followed b 15;sou")
+		})
+	})
+	t.Run("after a state", func(t *testing.T) {
+		inquire(t, 0, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(20), isState, isReady}, errGone}, {}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "the consumer was given", x.consumer(), "begin 20, state, ready")
+			x.was(t, "the source was asked for", x.a.from(), "0 21")
+		})
+	})
+	t.Run("after a state that was cut", func(t *testing.T) {
+		inquire(t, 0, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(20), isState}, errGone}, {[]kv.Update{begins(22), isState, isReady}, nil}}
+			x.b.answers = []answer{{nil, errGone}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "the consumer was given", x.consumer(), "begin 20, state, begin 22, state, ready")
+			x.was(t, "the source was asked for", x.a.from(), "0 0")
+		})
+	})
+	t.Run("after the state of another node", func(t *testing.T) {
+		inquire(t, 0, func(x *asking) {
+			x.third.answers = []answer{{[]kv.Update{begins(30), isState, isReady, batch(31)}, nil}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "the consumer was given", x.consumer(), "begin 30, state, ready")
+			x.was(t, "the node was asked for", x.third.from(), "0")
+			x.was(t, "the first candidate was asked for", x.a.from(), "31")
+			x.was(t, "notices", x.whats(), "state_taken third 30;")
+		})
+	})
+	t.Run("after a difference", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) {
+			gone := &kv.CompactedError{Requested: 11, Floor: 20}
+			x.a.answers = []answer{{nil, gone}, {}}
+			x.b.answers = []answer{{nil, gone}}
+			x.third.answers = []answer{{nil, gone}, {[]kv.Update{leaps(25), isState, isReady, batch(26)}, errGone}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "the consumer was given", x.consumer(), "begin 25, state, ready, batch 26")
+			x.was(t, "the node was asked for", x.third.from(), "11 11d")
+			x.was(t, "the first candidate was asked for", x.a.from(), "11 27")
+		})
+	})
+}
+
+// A state that is not newer than the follower's own is of no use to it.
+func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
+	for _, c := range []struct {
+		held kv.Revision
+		want string
+	}{{29, "begin 30, state, ready"}, {30, ""}, {31, ""}} {
+		inquire(t, 0, func(x *asking) {
+			x.req.Held, x.req.HeldAt = func(func(*kv.KeyValue) bool) {}, c.held
+			x.third.answers = []answer{{[]kv.Update{begins(30), isState, isReady}, nil}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, fmt.Sprint("with everything up to ", c.held), x.consumer(), c.want)
+		})
+	}
+}
+
+// A consumer that has enough is given nothing more, and no other source is asked.
+func TestAConsumerThatLeavesEndsAll(t *testing.T) {
+	gone := &kv.CompactedError{Requested: 11, Floor: 20}
+	for name, c := range map[string]struct {
+		from   kv.Revision
+		most   int
+		change func(*asking)
+		asked  int // requests to all sources
+	}{
+		"amid batches": {11, 2, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11), batch(12), batch(13)}, nil}}
+		}, 1},
+		"amid another node's state": {0, 1, func(x *asking) {
+			x.third.answers = []answer{{[]kv.Update{begins(30), isState, isReady}, nil}}
+		}, 1},
+		"amid a difference": {11, 1, func(x *asking) {
+			x.a.answers, x.b.answers = []answer{{nil, gone}}, []answer{{nil, gone}}
+			x.third.answers = []answer{{nil, gone}, {[]kv.Update{leaps(25), isState, isReady}, nil}}
+		}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inquire(t, c.from, func(x *asking) { x.most = c.most; c.change(x) }, func(x *asking) {
+				select {
+				case <-x.returned:
+				case <-time.After(time.Minute):
+					t.Fatal("it goes on")
+				}
+				if n := len(x.a.asked) + len(x.b.asked) + len(x.third.asked); n != c.asked || len(x.given) != c.most {
+					t.Errorf("%d requests, want %d; given %v", n, c.asked, x.given)
+				}
+			})
+		})
+	}
+}
+
+// What the consumer waits for is the highest of its wishes, and what is here
+// already is not asked for.
+func TestTheHighestWishMovesAlong(t *testing.T) {
+	inquire(t, 11, func(x *asking) {
+		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+	}, func(x *asking) {
+		for _, r := range []kv.Revision{50, 20} {
+			x.want <- r
+			synctest.Wait()
+		}
+		x.was(t, "wished for", fmt.Sprint(x.a.wishes), "[50 20]")
+	})
+	for wish, asked := range map[kv.Revision]string{20: "[]", 21: "[21]"} {
+		inquire(t, 11, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, progress(20)}, errGone}, {nil, errGone}}
+			x.b.answers = []answer{{nil, errGone}, {nil, errGone}, {nil, errGone}, {[]kv.Update{begins(20), isReady}, nil}}
+		}, func(x *asking) {
+			x.want <- wish
+			x.want <- 15 // lower: it does not replace the other
+			time.Sleep(2 * time.Second)
+			x.was(t, fmt.Sprint("up to 20 is here, of the wish for ", wish), fmt.Sprint(x.b.wishes), asked)
+		})
+	}
+}
+
+// Why a source does not serve decides what happens next.
+func TestWhatFollowsAFailure(t *testing.T) {
+	gone := &kv.CompactedError{Requested: 11, Floor: 20}
+	unavailable := func(why kv.Unavailable) error { return &kv.UnavailableError{Why: why, Detail: "what"} }
+	t.Run("a source that served and broke is asked again first", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) {
+			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, errGone}, {}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "asked", x.a.from()+" | "+x.b.from(), "11 12 | ")
+		})
+	})
+	t.Run("another history ends it", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) { x.a.answers = []answer{{nil, kv.ErrOtherHistory}} }, func(x *asking) {
+			time.Sleep(time.Second)
+			if !errors.Is(x.ended, kv.ErrOtherHistory) || x.b.from() != "" {
+				t.Errorf("ended with %v; the second was asked for %q", x.ended, x.b.from())
+			}
+		})
+	})
+	t.Run("a caller that leaves has lost no source", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) { x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}} }, func(x *asking) {
+			time.Sleep(time.Second)
+			x.cancel()
+			<-x.returned
+			x.was(t, "notices", x.whats(), "")
+			if n := len(x.a.asked) + len(x.b.asked); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	})
+	t.Run("a silent source is passed over for a while, and is not given up", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) {
+			x.a.answers = []answer{{nil, ErrSilent}, {[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+			x.b.answers = []answer{{nil, gone}}
+		}, func(x *asking) {
+			time.Sleep(hungFor + 2*longPause)
+			x.was(t, "given", x.consumer(), "batch 11")
+			if x.ended != nil || len(x.a.at) != 2 || x.a.at[1].Sub(x.a.at[0]) < hungFor {
+				t.Errorf("ended with %v; asked at %v", x.ended, x.a.at)
+			}
+		})
+	})
+	t.Run("a node that is not ready keeps only a follower with nothing waiting", func(t *testing.T) {
+		for _, c := range []struct {
+			from kv.Revision
+			err  error
+			wait bool
+		}{
+			{0, unavailable(kv.NotReady), true},
+			{0, &kv.NotHereError{Shard: 7}, true},
+			{0, unavailable(kv.EtcdUnavailable), false},
+			{0, errGone, false},
+			{11, unavailable(kv.NotReady), false},
+		} {
+			inquire(t, c.from, func(x *asking) { x.a.answers = []answer{{nil, c.err}} }, func(x *asking) {
+				time.Sleep(patience / 2)
+				if waited := len(x.b.asked) == 0; waited != c.wait {
+					t.Errorf("from %d, %v: waited %v, want %v", c.from, c.err, waited, c.wait)
+				}
+				time.Sleep(patience)
+				if len(x.b.asked) == 0 {
+					t.Errorf("from %d, %v: the next was never asked", c.from, c.err)
+				}
+			})
+		}
+	})
+	t.Run("history is given up at once when all nodes have answered", func(t *testing.T) {
+		for _, c := range []struct {
+			err  error
+			wait bool
+		}{
+			{gone, false}, {&kv.NotHereError{Shard: 7}, false}, {unavailable(kv.NotReady), false}, {errGone, true}, {ErrSilent, true},
+		} {
+			inquire(t, 11, func(x *asking) {
+				x.a.answers, x.b.answers = []answer{{nil, gone}}, []answer{{nil, gone}}
+				x.third.answers = []answer{{nil, c.err}}
+			}, func(x *asking) {
+				<-x.returned
+				if waited := x.took >= rescuePatience; waited != c.wait || !errors.As(x.ended, new(*kv.CompactedError)) {
+					t.Errorf("%v: ended after %v with %v", c.err, x.took, x.ended)
+				}
+				if x.third.from()[:2] != "11" {
+					t.Errorf("%v: asked for %s", c.err, x.third.from())
+				}
+			})
+		}
+	})
+	t.Run("a rejected node is not asked for what is missing, and not given up", func(t *testing.T) {
+		inquire(t, 11, func(x *asking) {
+			x.a.answers, x.b.answers = []answer{{nil, gone}}, []answer{{nil, gone}}
+			x.f.Reject("third", rescuePatience/2)
+			x.third.answers = []answer{{[]kv.Update{begins(10), isReady, batch(25)}, errGone}}
+		}, func(x *asking) {
+			time.Sleep(3 * time.Second)
+			x.was(t, "given", strings.Split(x.consumer()+",", ",")[0], "batch 25")
+			if len(x.third.at) == 0 || x.third.at[0].Sub(x.began) < rescuePatience/2 {
+				t.Errorf("began at %v, asked at %v", x.began, x.third.at)
+			}
+		})
+	})
+}
+
+// A rejected source is left at once, and passed over until its time has come; a
+// shorter time does not let it in earlier.
+func TestARejectedSourceIsPassedOver(t *testing.T) {
+	inquire(t, 11, func(x *asking) {
+		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}, {[]kv.Update{begins(11), isReady, batch(12)}, nil}}
+		x.b.answers = []answer{{[]kv.Update{begins(11), isReady, progress(11)}, nil}}
+	}, func(x *asking) {
+		synctest.Wait()
+		changed := x.f.Changed()
+		if name, _ := x.f.Current(); name != "a" || x.f.Asked() != "a" {
+			t.Errorf("follows %q, asked %q", name, x.f.Asked())
+		}
+		x.f.Reject("b", time.Nanosecond)
+		synctest.Wait()
+		select {
+		case <-changed:
+			t.Error("a source was left that was not rejected")
+		default:
+		}
+		x.f.Reject("a", time.Hour)
+		x.f.Reject("a", time.Minute)
+		time.Sleep(time.Second)
+		if name, _ := x.f.Current(); name != "b" || x.f.Asked() != "b" {
+			t.Errorf("follows %q, asked %q", name, x.f.Asked())
+		}
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody is told of the change")
+		}
+		changed = x.f.Changed()
+		time.Sleep(time.Hour - 2*time.Second)
+		select {
+		case <-changed:
+			t.Error("it was let in too early")
+		default:
+		}
+		time.Sleep(2*time.Second + 2*scoutEvery)
+		if name, _ := x.f.Current(); name != "a" {
+			t.Errorf("follows %q after its time", name)
+		}
+		x.was(t, "asked for", x.a.from(), "11 12")
+	})
+}
+
+// A source that is passed over is asked for nothing by those who look for a better
+// one, either.
+func TestAScoutAsksNoRejectedSource(t *testing.T) {
+	inquire(t, 11, func(x *asking) {
+		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+		x.b.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+		x.f.Reject("a", time.Minute)
+	}, func(x *asking) {
+		time.Sleep(time.Minute - time.Second)
+		if n := len(x.a.asked); n != 0 {
+			t.Errorf("asked %d times", n)
+		}
+		if i := slices.IndexFunc(x.notices, func(n Notice) bool { return n.What == BetterSource }); i >= 0 {
+			t.Error("it is called better")
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// slowConn is a connection whose calls return a second after they were cancelled.
+type slowConn struct {
+	grpc.ClientConnInterface
+	inside atomic.Int64 // calls that have not returned
+}
+
+func (c *slowConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &slowStream{conn: c, ctx: ctx}, nil
+}
+
+type slowStream struct {
+	grpc.ClientStream
+	conn *slowConn
+	ctx  context.Context
+	sent atomic.Int64
+}
+
+func (s *slowStream) Context() context.Context { return s.ctx }
+
+func (s *slowStream) wait() error {
+	s.conn.inside.Add(1)
+	defer s.conn.inside.Add(-1)
+	<-s.ctx.Done()
+	time.Sleep(time.Second)
+	return status.FromContextError(s.ctx.Err()).Err()
+}
+
+func (s *slowStream) RecvMsg(any) error { return s.wait() }
+
+func (s *slowStream) SendMsg(any) error {
+	if s.sent.Add(1) == 1 {
+		return nil // the request
+	}
+	return s.wait()
+}
+
+// Whoever follows a node no longer has left nothing running: a call that goes on
+// would use a connection that is being closed.
+func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
+	t.Run("the heartbeat", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &slowConn{}
+			_, release := NewLink(conn, nil).hold(t.Context(), time.Hour)
+			time.Sleep(3 * Heartbeat)
+			if n := conn.inside.Load(); n != 2 {
+				t.Fatalf("%d calls are under way, want a ping and the wait for its answer", n)
+			}
+			release()
+			if n := conn.inside.Load(); n != 0 {
+				t.Errorf("%d calls go on", n)
+			}
+		})
+	})
+	t.Run("the stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &slowConn{}
+			ctx, cancel := context.WithCancel(t.Context())
+			want := make(chan kv.Revision)
+			go func() {
+				want <- 20
+				time.Sleep(time.Second)
+				cancel()
+			}()
+			p := &Peer{Link: NewLink(conn, nil), Silence: time.Hour}
+			for _, err := range p.Follow(ctx, kv.FollowRequest{Range: abc, From: 11, Want: want}) {
+				t.Errorf("who left is told %v", err)
+			}
+			if n := conn.inside.Load(); n != 0 {
+				t.Errorf("%d calls go on", n)
+			}
+		})
+	})
+}
+
+// A heartbeat that broke is forgotten: those who come later begin another one, and
+// those who held the first one, when they leave, do not end it.
+func TestABrokenHeartbeatIsReplaced(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		b.breaks = 1
+		l := NewLink(conn, nil)
+		first, releaseFirst := l.hold(t.Context(), Silence)
+		<-first.Done()
+		if errors.Is(context.Cause(first), ErrSilent) {
+			t.Errorf("a heartbeat that broke: %v", context.Cause(first))
+		}
+		second, releaseSecond := l.hold(t.Context(), Silence)
+		time.Sleep(Heartbeat)
+		releaseFirst()
+		third, releaseThird := l.hold(t.Context(), Silence)
+		time.Sleep(10 * Heartbeat)
+		b.note(func() {
+			if b.begun != 2 || b.open != 1 || second.Err() != nil || third.Err() != nil {
+				t.Errorf("%d heartbeats have begun, %d go on; %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
+			}
+		})
+		releaseSecond()
+		releaseThird()
+		synctest.Wait()
+		b.note(func() {
+			if b.open != 0 {
+				t.Errorf("%d heartbeats go on", b.open)
+			}
+		})
+	})
+}
+
+// What a node has read of etcd is not told while it has read nothing.
+func TestANodeThatHasReadNothing(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		b.ignorant = true
+		_, release := NewLink(conn, func(l Look) { t.Errorf("looked: %+v", l) }).hold(t.Context(), Silence)
+		time.Sleep(10 * Heartbeat)
+		release()
+	})
+}
+
+// A peer may be followed with more patience than usual.
+func TestSilenceOfAPatientFollower(t *testing.T) {
+	for silence, want := range map[time.Duration]time.Duration{0: Silence, 2 * time.Second: 2 * time.Second} {
+		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+			b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+				send(beginOf(3, 10))
+				<-s.Context().Done()
+				return s.Context().Err()
+			}
+			p := &Peer{Link: NewLink(conn, nil), Silence: silence}
+			var hung time.Time
+			for _, err := range p.Follow(t.Context(), kv.FollowRequest{Range: abc, From: 11, Lineage: 3}) {
+				if err == nil {
+					b.note(func() { b.hung = true })
+					hung = time.Now()
+					continue
+				}
+				if took := time.Since(hung); !errors.Is(err, ErrSilent) || took > want || took < want-2*Heartbeat {
+					t.Errorf("after %v: %v", took, err)
+				}
+			}
+		})
+	}
+}
+
+// A relay takes the window with previous values, and no state.
+func TestARelayTakesNoState(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		var asked *peerv1.FollowRequest
+		wished := make(chan int64, 1)
+		b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+			asked = first
+			send(beginOf(3, 10))
+			m, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			wished <- m.GetWantProgress()
+			return errGone
+		}
+		p := &Peer{Link: NewLink(conn, nil), Stateless: true}
+		want := make(chan kv.Revision, 1)
+		want <- 17
+		for range p.Follow(t.Context(), kv.FollowRequest{Range: abc, Lineage: 3, Want: want}) {
+		}
+		if asked.GetWantState() || !asked.GetWantHistory() || !asked.GetPrevKv() {
+			t.Errorf("asked for %v", asked)
+		}
+		if got := <-wished; got != 17 {
+			t.Errorf("wished for %d", got)
+		}
+	})
+}
+
+// decode takes what a peer says as it is, and refuses what is no part of its
+// protocol.
+func TestWhatAPeerSays(t *testing.T) {
+	full := putOf("a", 12, 12)
+	full.Events[0].PrevKv = &pb.KeyValue{Key: []byte("a"), ModRevision: 9}
+	history := putOf("a", 12, 12)
+	history.History = true
+	t.Run("events", func(t *testing.T) {
+		for _, c := range []struct {
+			m    *peerv1.FollowResponse
+			kind kv.UpdateKind
+			prev kv.Revision
+		}{{full, kv.UpdateBatch, 9}, {putOf("a", 12, 12), kv.UpdateBatch, 0}, {history, kv.UpdateHistory, 0}} {
+			var assembling kv.Batch
+			u, whole, err := decode(c.m, &assembling)
+			if err != nil || !whole || u.Kind != c.kind || u.Revision != 12 || len(u.Batch.Events) != 1 || u.Batch.Received.IsZero() {
+				t.Fatalf("%v: %+v, %v, %v", c.m, u, whole, err)
+			}
+			var prev kv.Revision
+			if p := u.Batch.Events[0].Prev; p != nil {
+				prev = p.ModRevision()
+			}
+			if prev != c.prev || assembling.Revision != 0 || assembling.Events != nil {
+				t.Errorf("%v: previous value of %d, want %d; left over %+v", c.m, prev, c.prev, assembling)
+			}
+		}
+	})
+	t.Run("fragments", func(t *testing.T) {
+		var assembling kv.Batch
+		if _, whole, err := decode(fragmentOf(putOf("a", 12, 12)), &assembling); whole || err != nil {
+			t.Fatal(whole, err)
+		}
+		for _, other := range []int64{11, 13} {
+			torn := kv.Batch{Revision: 12, Events: slices.Clone(assembling.Events)}
+			if _, _, err := decode(putOf("b", other, other), &torn); err == nil {
+				t.Errorf("revision %d in the middle of 12 is taken", other)
+			}
+		}
+		u, whole, err := decode(putOf("b", 12, 12), &assembling)
+		if err != nil || !whole || len(u.Batch.Events) != 2 {
+			t.Errorf("%+v, %v, %v", u, whole, err)
+		}
+	})
+	t.Run("what is none", func(t *testing.T) {
+		for name, m := range map[string]*peerv1.FollowResponse{
+			"nothing":             {},
+			"a revision alone":    {Revision: 12},
+			"events alone":        {Events: full.GetEvents()},
+			"a revision below 0":  {Revision: -1, Events: full.GetEvents()},
+			"an event of no key":  {Revision: 12, Events: []*pb.Event{{Kv: &pb.KeyValue{}}}},
+			"an event of nothing": {Revision: 12, Events: []*pb.Event{{}}},
+		} {
+			if _, _, err := decode(m, &kv.Batch{}); !errors.Is(err, kv.ErrMalformed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+	t.Run("an event of another revision, above or below", func(t *testing.T) {
+		for mod, ok := range map[int64]bool{11: false, 12: true, 13: false} {
+			u, _, err := decode(putOf("a", mod, 12), &kv.Batch{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := plausible(u, abc); (err == nil) != ok {
+				t.Errorf("revision %d in 12: %v", mod, err)
+			}
+		}
+	})
+}
+
+// What a peer fails with is what it said.
+func TestAPeersErrorIsItsOwn(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		b.follow = func(*peerv1.FollowRequest, func(*peerv1.FollowResponse), grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+			return status.Error(codes.PermissionDenied, "no node of this cluster")
+		}
+		var last error
+		for _, err := range (&Peer{Link: NewLink(conn, nil)}).Follow(t.Context(), kv.FollowRequest{Range: abc, From: 11}) {
+			last = err
+		}
+		if last == nil || errors.Is(last, context.Canceled) || errors.Is(last, ErrSilent) {
+			t.Errorf("ended with %v", last)
+		}
+	})
+}
