@@ -99,7 +99,7 @@ func (c *Caller) exceeded(l limit, most int64, after time.Duration) error {
 
 func (c *Caller) most(l limit) int64 {
 	m := c.identity().Limits
-	return [...]int64{m.Connections, m.Streams, m.Watches, m.CreatesPerSecond, m.ListBytes}[l]
+	return [...]int64{m.Connections, m.Streams, m.Watches, m.CreatesPerSecond, m.ListBytes, m.WatchKeyBytes}[l]
 }
 
 // take takes n of a limit, or fails with a *kv.LimitError.

@@ -16,13 +16,14 @@ const (
 	watches
 	creates
 	listBytes
+	watchKeyBytes
 
 	limits
 )
 
 // String returns the limit as policies name it.
 func (l limit) String() string {
-	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes"}[l]
+	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes", "watch_key_bytes"}[l]
 }
 
 // usage is what one identity has open at this node.

@@ -71,6 +71,9 @@ type Config struct {
 	// told what is refused; nil: nobody is.
 	Access *access.Access
 	Audit  *access.Audit
+	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
+	// does.
+	WatchKeys *access.WatchKeys
 	// Learn, if set, is told the token that etcd gave a user, before the user
 	// has it.
 	Learn func(ctx context.Context, user, token string)

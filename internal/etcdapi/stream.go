@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -231,6 +232,10 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		s.refuse(rpctypes.ErrCompacted.Error())
 		return
 	}
+	if err := cmp.Or(access.CheckWatchKey("key", key), access.CheckWatchKey("range_end", end)); err != nil {
+		s.refuse(err.Error())
+		return
+	}
 	rng, err := kv.RangeFromEtcd(key, end)
 	empty := err != nil // what RangeFromEtcd refuses holds no key
 	// etcd's API has no word for "too fast": the stream waits.
@@ -258,14 +263,14 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
-	if err := s.caller.Watch(); err != nil {
+	if err := s.door.cfg.WatchKeys.Open(s.caller, rng); err != nil {
 		s.refuse(err.Error())
 		return
 	}
 	listed := false
 	defer func() {
 		if !listed {
-			s.caller.WatchesEnded(1)
+			s.door.cfg.WatchKeys.Close(s.caller, rng)
 		}
 	}()
 	s.mu.Lock()
@@ -333,7 +338,7 @@ func (s *stream) cancel(id int64) {
 	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
 	s.cancels++
 	s.mu.Unlock()
-	s.caller.WatchesEnded(1)
+	s.door.cfg.WatchKeys.Close(s.caller, w.rng)
 	s.answers.Wake()
 }
 
@@ -420,7 +425,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
-	s.caller.WatchesEnded(1)
+	s.door.cfg.WatchKeys.Close(s.caller, w.rng)
 	return true
 }
 
@@ -456,7 +461,9 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.caller.WatchesEnded(len(s.watches))
+	for _, w := range s.watches {
+		s.door.cfg.WatchKeys.Close(s.caller, w.rng)
+	}
 	clear(s.watches)
 	for _, r := range s.replies { // cancelled, and not yet told
 		if r.gone != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"strings"
@@ -235,4 +236,61 @@ func TestLongKeysAreClippedInLogsAndErrors(t *testing.T) {
 	if text := p.audit.tail(1 << 30); len(text) > 16<<10 || !strings.Contains(text, "(1048576 bytes)") {
 		t.Errorf("the audit log has %d bytes: %.300s", len(text), text)
 	}
+}
+
+// etcdWatch begins a watch of etcd's API on one key, and returns the answer.
+func etcdWatch(t *testing.T, conn grpc.ClientConnInterface, key, end []byte) *etcdserverpb.WatchResponse {
+	t.Helper()
+	s, err := etcdserverpb.NewWatchClient(conn).Watch(within(t))
+	if err == nil {
+		err = s.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: key, RangeEnd: end}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A client cannot make a node keep watch keys of megabytes, or too many bytes of them.
+func TestLongWatchKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+strings.ReplaceAll(webMay, "watches: 3", "watch_key_bytes: 20KiB"))
+	conn := p.nodes[0].dialRaw(credentials.NewTLS(p.tls(who{name: "web"})))
+	key := func(size int) []byte { return append([]byte("/web/"), bytes.Repeat([]byte("k"), size-5)...) }
+	native := p.native(who{name: "web"})
+	for what, r := range map[string]client.Range{
+		"key": client.Key(string(key(8<<10 + 1))), "range_end": {Start: "/web/", End: string(key(8<<10 + 1))},
+	} {
+		w := native.Watch(within(t), r)
+		if _, err := w.Next(within(t)); err == nil || !strings.Contains(err.Error(), what+": 8193 bytes: a watch takes keys of at most 8192") {
+			t.Errorf("%s: %v", what, err)
+		}
+		w.Close()
+	}
+	if m := etcdWatch(t, conn, key(1<<20), nil); !m.GetCanceled() || !strings.Contains(m.GetCancelReason(), "key: 1048576 bytes: a watch takes keys of at most 8192") {
+		t.Errorf("etcd's API: %v", m)
+	}
+	if m := etcdWatch(t, conn, key(10), key(1<<20)); !m.GetCanceled() || !strings.Contains(m.GetCancelReason(), "range_end: 1048576 bytes") {
+		t.Errorf("etcd's API: %v", m)
+	}
+	// The longest key, and the end that makes it a range, are within the limit of the
+	// identity once.
+	if m := etcdWatch(t, conn, key(8<<10), nil); m.GetCanceled() {
+		t.Errorf("the longest key: %v", m)
+	}
+	if m := etcdWatch(t, conn, key(8<<10), nil); !m.GetCanceled() || !strings.Contains(m.GetCancelReason(), "watch_key_bytes") {
+		t.Errorf("over the limit of the identity: %v", m)
+	}
+	w := native.Watch(within(t), client.Key(string(key(8<<10))))
+	defer w.Close()
+	eventually(t, "the watch is refused", func() error {
+		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "watch_key_bytes") {
+			return fmt.Errorf("it is not: %w", err)
+		}
+		return nil
+	})
 }

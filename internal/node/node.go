@@ -51,6 +51,7 @@ type Node struct {
 	guard     *guard.Guard
 	access    *access.Access // nil: no policy
 	audit     *access.Audit
+	watchKeys access.WatchKeys
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
 	page      *statuspage.Page // nil: none
@@ -97,7 +98,7 @@ func New(cfg Config) (*Node, error) {
 		n.lineage.enter(m) // before etcd is looked at
 	}
 	n.digest = newDigest(n.log)
-	n.trail = new(trail.Trail)
+	n.trail, n.watchKeys.Max = new(trail.Trail), maxWatchKeyBytes
 	var err error
 	if n.story, err = newStory(n); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -116,7 +117,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit = n.access, n.audit
+	ac.Access, ac.Audit, ac.WatchKeys = n.access, n.audit, &n.watchKeys
 	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func New(cfg Config) (*Node, error) {
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
-	sc.Access, sc.Audit = n.access, n.audit
+	sc.Access, sc.Audit, sc.WatchKeys = n.access, n.audit, &n.watchKeys
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

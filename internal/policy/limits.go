@@ -20,16 +20,18 @@ type Limits struct {
 	CreatesPerSecond int64
 	// ListBytes are bytes of lists that are being made or sent.
 	ListBytes int64
+	// WatchKeyBytes are bytes of the keys of open watches.
+	WatchKeyBytes int64
 }
 
 // DefaultLimits are those of a policy that says nothing of them: what no
 // well-behaved client reaches.
 func DefaultLimits() Limits {
-	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20}
+	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20, WatchKeyBytes: 64 << 20}
 }
 
 // partial are limits of which some are set.
-type partial struct{ connections, streams, watches, creates, listBytes *int64 }
+type partial struct{ connections, streams, watches, creates, listBytes, watchKeyBytes *int64 }
 
 // over returns the limits with those that are set in their place.
 func (p partial) over(l Limits) Limits {
@@ -39,6 +41,7 @@ func (p partial) over(l Limits) Limits {
 		{p.watches, &l.Watches},
 		{p.creates, &l.CreatesPerSecond},
 		{p.listBytes, &l.ListBytes},
+		{p.watchKeyBytes, &l.WatchKeyBytes},
 	} {
 		if f.set != nil {
 			*f.at = *f.set
@@ -57,10 +60,8 @@ func (r *reader) limits(n *yaml.Node, at string) (p partial) {
 			*to = &c
 		}
 	}
-	r.fields(n, at,
-		field{"connections", count(&p.connections)}, field{"streams", count(&p.streams)}, field{"watches", count(&p.watches)},
-		field{"creates_per_second", count(&p.creates)},
-		field{"list_bytes", func(n *yaml.Node, at string) {
+	bytes := func(to **int64) func(*yaml.Node, string) {
+		return func(n *yaml.Node, at string) {
 			var size config.Size
 			if text, ok := r.text(n, at); !ok {
 				return
@@ -68,8 +69,13 @@ func (r *reader) limits(n *yaml.Node, at string) (p partial) {
 				r.failf(n, at, "%v", err)
 			}
 			bytes := int64(size)
-			p.listBytes = &bytes
-		}},
+			*to = &bytes
+		}
+	}
+	r.fields(n, at,
+		field{"connections", count(&p.connections)}, field{"streams", count(&p.streams)}, field{"watches", count(&p.watches)},
+		field{"creates_per_second", count(&p.creates)},
+		field{"list_bytes", bytes(&p.listBytes)}, field{"watch_key_bytes", bytes(&p.watchKeyBytes)},
 	)
 	return p
 }

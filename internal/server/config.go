@@ -101,6 +101,9 @@ type Config struct {
 	// refused, and what administrators do; nil: nobody is.
 	Access *access.Access
 	Audit  *access.Audit
+	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
+	// does.
+	WatchKeys *access.WatchKeys
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
 	// Verifier compares copies; nil: they cannot be.

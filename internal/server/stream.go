@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +148,11 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if id <= 0 {
 		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d: must be greater than 0", id)}
 	}
-	rng, wrong := rangeOf(r.GetKey(), r.GetRangeEnd())
+	var rng kv.Range // of a key that is too long, nothing is kept
+	wrong := cmp.Or(access.CheckWatchKey("key", r.GetKey()), access.CheckWatchKey("range_end", r.GetRangeEnd()))
+	if wrong == nil {
+		rng, wrong = rangeOf(r.GetKey(), r.GetRangeEnd())
+	}
 	s.mu.Lock()
 	if s.watches[id] != nil {
 		s.mu.Unlock()
@@ -158,10 +163,11 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if len(s.watches) >= s.srv.cfg.MaxWatchesPerStream {
 		full = s.srv.tooMany()
 	} else {
-		full = s.caller.Watch()
+		full = s.srv.cfg.WatchKeys.Open(s.caller, rng)
 	}
 	if full != nil {
 		s.refused++
+		w.rng = kv.Range{} // it is kept until the client reads the answer
 	} else {
 		s.watches[id] = w
 	}
@@ -316,7 +322,7 @@ func (s *stream) forget(w *watch) {
 		return
 	}
 	delete(s.watches, w.id)
-	s.caller.WatchesEnded(1)
+	s.srv.cfg.WatchKeys.Close(s.caller, w.rng)
 	if len(s.watches) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
@@ -355,7 +361,9 @@ func (s *stream) close() {
 		w.release()
 	}
 	s.mu.Lock()
-	s.caller.WatchesEnded(len(s.watches))
+	for _, w := range s.watches {
+		s.srv.cfg.WatchKeys.Close(s.caller, w.rng)
+	}
 	clear(s.watches) // nobody need wait for them
 	s.mu.Unlock()
 }

@@ -62,6 +62,18 @@ func accessGroup() Group {
 			Old: `have+n > most`, New: `have+n > most+1`, Tests: "TestLimits",
 		},
 		{
+			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
+			Old: `if k.held.Add(n) > k.Max {`, New: `if k.held.Add(n) < 0 {`, Tests: "TestWatchKeysAreBounded",
+		},
+		{
+			Name: "watch-keys-kept", Bug: "counts the keys of ended watches", File: "keys.go",
+			Old: "	if k != nil {\n		k.held.Add(-n)\n	}\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
+		},
+		{
+			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
+			Old: `if len(key) <= MaxWatchKey {`, New: `if true {`, Tests: "TestLongWatchKeysAreRefused", Package: "internal/node",
+		},
+		{
 			Name: "limit-not-given-back", Bug: "what a call has taken is not given back", File: "caller.go",
 			Old: `return func() { c.use.give(streams, 1) }, nil`, New: `return func() {}, nil`, Tests: "TestLimits",
 		},
