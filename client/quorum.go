@@ -6,7 +6,8 @@ import "slices"
 type Quorum struct {
 	// Voters are the voters, ordered by name; empty: no node that answered knows.
 	Voters []string
-	// Alive are those of them that gossip sees.
+	// Alive are those of them that gossip sees and that can vote: a voter that lost its
+	// disk is back under its name without a vote.
 	Alive []string
 	// Leader is the voter that leads; "": none. Without a leader every shard is
 	// served as it is, and none can be moved, also from a node that dies.
@@ -25,7 +26,8 @@ func (s ClusterStatus) Quorum() Quorum {
 	var q Quorum
 	alive := map[string]bool{}
 	for _, m := range s.Members {
-		alive[m.Member.Name] = m.Member.State == MemberAlive || m.Member.State == MemberSuspect
+		alive[m.Member.Name] = (m.Member.State == MemberAlive || m.Member.State == MemberSuspect) &&
+			(m.Status == nil || slices.Contains(m.Status.Voters, m.Member.Name))
 	}
 	newest := uint64(0)
 	for _, m := range s.Members {

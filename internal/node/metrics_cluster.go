@@ -56,10 +56,11 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		o.ObserveInt64(alone, oneIf(n.clock.alone.off.Load()))
 		all := n.members.Members()
 		states, noZone := map[shard.State]int64{}, int64(0)
-		living := map[shard.NodeID]bool{}
+		living, votes := map[shard.NodeID]bool{}, map[shard.NodeID]bool{}
 		for i := range all {
 			states[all[i].State]++
 			living[all[i].Name] = all[i].State == shard.Alive
+			votes[all[i].Name] = all[i].State == shard.Alive && all[i].Voter // not one that lost its disk
 			noZone += oneIf(all[i].State == shard.Alive && all[i].Zone == "")
 		}
 		o.ObserveInt64(zoneless, noZone)
@@ -79,7 +80,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		if vote := n.placement.Voters(); len(vote) > 0 {
 			here := int64(0)
 			for _, v := range vote {
-				here += oneIf(living[v])
+				here += oneIf(votes[v])
 			}
 			o.ObserveInt64(voters, int64(len(vote)))
 			o.ObserveInt64(alive, here)
