@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -143,5 +144,28 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 	}
 	if again, err := Identity(dir); again == id || err != nil {
 		t.Errorf("without its log the identity is still %s, %v", again, err)
+	}
+}
+
+// While the map is of a newer generation than the raft log, nothing is reported of
+// raft: its leader and voters are not those of the cluster. And the leader takes the
+// log of a node that has not seen the newer map for none.
+func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
+	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
+	p := &Placement{board: newBoard(), votes: newBell(), raft: new(raft.Raft)}
+	if err := p.board.show(m); err != nil {
+		t.Fatal(err)
+	}
+	for generation, want := range map[uint64]bool{0: false, 6: false, 7: true, 8: true} {
+		p.generation = generation
+		if got := p.current() != nil; got != want {
+			t.Errorf("a raft log of generation %d counts: %v", generation, got)
+		}
+	}
+	p.cfg.Reports = func(context.Context, []shard.NodeID) []Report {
+		return []Report{{Node: "a", RaftIndex: 500, MapVersion: 6}, {Node: "b", RaftIndex: 5, MapVersion: 7}}
+	}
+	if got := p.askNodes(t.Context(), nil); got[0].RaftIndex != 0 || got[1].RaftIndex != 5 {
+		t.Errorf("reports %+v", got)
 	}
 }

@@ -93,7 +93,8 @@ func newStream(cfg *Config, p *port, generation uint64) *stream {
 	}
 }
 
-// prefaceMagic begins with a byte that no message of raft begins with.
+// prefaceMagic begins with a byte that no message of raft begins with: raft itself
+// refuses it in the first generation.
 const prefaceMagic = "shardwatch raft\n"
 
 // prefaceOf returns the first bytes of every connection in a generation: a voter of an
@@ -166,11 +167,7 @@ func (c *firstRead) first(p []byte) (int, error) {
 	if !bytes.Equal(preface, want) {
 		return 0, errOtherGeneration
 	}
-	n, err := c.Conn.Read(p)
-	if err == nil && n > 0 && len(want) == 0 && p[0] == prefaceMagic[0] {
-		return 0, errOtherGeneration
-	}
-	return n, err
+	return c.Conn.Read(p)
 }
 
 // Dial connects to another voter. One that is known to be gone is refused at
