@@ -246,7 +246,7 @@ func TestConnectionsFollowGossip(t *testing.T) {
 		if p.prune(); len(p.conns) != 0 {
 			t.Error("the connection to a node that is gone is kept")
 		}
-		if moved, err = p.reach("other"); err != nil {
+		if _, err := p.reach("other"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -470,5 +473,96 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 	}
 	if got := new(History).observe(nil); len(got) != 0 {
 		t.Errorf("of nobody: %v", got)
+	}
+}
+
+// Whether a cut has parted the watches is judged when all its parts have been seen
+// for the patience: where most watches are at every part, they are not cut for them
+// again until there are twice as many.
+func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
+	const patience = time.Minute
+	now := time.Unix(1000, 0)
+	seen := now.Add(-patience)
+	for what, c := range map[string]struct {
+		parting []int // of each shard
+		watches []int // below 0: not known
+		seen    []time.Time
+		whole   []int // below 0: not judged
+	}{
+		"most are at each part":     {[]int{100, 100}, []int{75, 75}, []time.Time{seen, seen}, []int{75, 75}},
+		"just not most":             {[]int{100, 100}, []int{75, 74}, []time.Time{seen, seen}, []int{0, 0}},
+		"unknown":                   {[]int{100, 100}, []int{75, -1}, []time.Time{seen, seen}, []int{-1, -1}},
+		"the first unknown":         {[]int{100, 100}, []int{-1, 75}, []time.Time{seen, seen}, []int{-1, -1}},
+		"too young":                 {[]int{100, 100}, []int{75, 75}, []time.Time{seen.Add(1), seen}, []int{-1, -1}},
+		"the second too young":      {[]int{100, 100}, []int{75, 75}, []time.Time{seen, seen.Add(1)}, []int{-1, -1}},
+		"not seen before":           {[]int{100, 100}, []int{75, 75}, nil, []int{-1, -1}},
+		"of no cut":                 {[]int{0, 0}, []int{75, 75}, []time.Time{seen, seen}, []int{-1, -1}},
+		"two cuts, judged apart":    {[]int{100, 40}, []int{75, 29}, []time.Time{seen, seen}, []int{75, 0}},
+		"one of two cuts is judged": {[]int{100, 40}, []int{-1, 30}, []time.Time{seen, seen}, []int{-1, 30}},
+		"a cut beside no cut":       {[]int{0, 40}, []int{90, 30}, []time.Time{seen, seen}, []int{-1, 30}},
+	} {
+		m := shardsOf(t, 2)
+		tr := Trend{seen: make(map[shard.ID]time.Time)}
+		loads := make(map[shard.ID]Load)
+		want := make(map[shard.ID]int)
+		for i := range m.Shards {
+			s := &m.Shards[i]
+			s.Home.Parting, s.Home.Whole = c.parting[i], 7
+			if c.watches[i] >= 0 {
+				loads[s.ID] = Load{Watches: c.watches[i]}
+			}
+			if c.seen != nil {
+				tr.seen[s.ID] = c.seen[i]
+			}
+			if c.whole[i] >= 0 {
+				want[s.ID] = c.whole[i]
+			}
+		}
+		got := make(map[shard.ID]int)
+		for _, h := range tr.judgeCuts(m, loads, patience, now) {
+			if got[h.Shard] = h.Home.Whole; h.Home.Parting != 0 {
+				t.Errorf("%s: shard %d is judged again", what, h.Shard)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	s := &shard.Shard{Home: shard.Home{Whole: 100}}
+	if partsWatches(s, 199) || !partsWatches(s, 200) {
+		t.Error("cut again for the wrong number of watches")
+	}
+	if s.Home.Parting = 1; partsWatches(s, 1000) || !partsWatches(&shard.Shard{}, 0) {
+		t.Error("cut again before it is known what the cut before did")
+	}
+}
+
+// A shard of which a cut was just judged, or that joins its neighbour, is left alone
+// in the same look; a configuration of the voters is told at once.
+func TestAShardIsChangedOnceALook(t *testing.T) {
+	b := Balance{Split: true, SplitWatches: 100, SplitBytes: 100, MaxShards: 10, Merge: true}
+	hot := map[shard.ID]Load{1: {Watches: 1000, Bytes: 1000}, 2: {Watches: 1000, Bytes: 1000}}
+	m := shardsOf(t, 2)
+	m.Shards[0].Home.Parting = 1000
+	if a := watched(b, m, hot, 0); len(a.Homes) != 1 || !slices.Equal(a.Splits, []Cut{{Shard: 2}}) {
+		t.Errorf("one is judged: %+v", a)
+	}
+	m = shardsOf(t, 3)
+	r, err := shard.Together(m, 1, 2)
+	if err == nil {
+		m, err = shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Rehome{Homes: r.Homes}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	hot[3] = hot[1]
+	if a := watched(b, m, hot, 0); len(a.Homes) != 0 || !slices.Equal(a.Splits, []Cut{{Shard: 3}}) {
+		t.Errorf("two join: %+v", a)
+	}
+	told := 0
+	f := newFSM(nil, func() { told++ })
+	f.StoreConfiguration(1, raft.Configuration{})
+	if told != 1 {
+		t.Error("not told that the voters may have changed")
 	}
 }
