@@ -20,9 +20,9 @@ type historian struct {
 	// restarted: the node had a shard map when it started, so that clients may come
 	// back with positions of before.
 	restarted bool
-	begun chan struct{}  // closed once what was on disk is loaded
-	ask   chan chan struct{}
-	hurry atomic.Bool // the node is about to end
+	begun     chan struct{} // closed once what was on disk is loaded
+	ask       chan chan struct{}
+	hurry     atomic.Bool // the node is about to end
 }
 
 const (

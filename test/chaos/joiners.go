@@ -204,9 +204,15 @@ func (j *joiner) join(ctx context.Context) {
 // errGone says that a join ended as it had to: etcd has compacted its start.
 var errGone = errors.New("compacted")
 
-// start chooses a revision: near the head, somewhere above what etcd has
-// compacted, just there, or, for those who can, from long ago.
+// start chooses a revision that the truth knows: a restored etcd has older events, too,
+// by which a watch cannot be judged.
 func (j *joiner) start(head int64) kv.Revision {
+	return max(j.anyStart(head), j.truth.now.Load().base+1)
+}
+
+// anyStart chooses a revision: near the head, somewhere above what etcd has
+// compacted, just there, or, for those who can, from long ago.
+func (j *joiner) anyStart(head int64) kv.Revision {
 	compacted := max(j.truth.compacted.Load(), 1)
 	switch n := j.rng.IntN(8); {
 	case n < 3:

@@ -27,6 +27,7 @@ type truth struct {
 // era is one unrestored history of etcd.
 type era struct {
 	number  int
+	base    kv.Revision // the history is known after it; etcd may have more
 	history *check.History
 	ended   context.Context // when etcd is restored
 	end     context.CancelFunc
@@ -37,12 +38,12 @@ type era struct {
 
 func newTruth() *truth {
 	t := &truth{}
-	t.begin(0, check.NewHistory(1, nil))
+	t.begin(0, 1, nil)
 	return t
 }
 
-func (t *truth) begin(number int, h *check.History) {
-	e := &era{number: number, history: h}
+func (t *truth) begin(number int, base kv.Revision, state []check.Item) {
+	e := &era{number: number, base: base, history: check.NewHistory(base, state)}
 	e.ended, e.end = context.WithCancel(context.Background())
 	t.now.Store(e)
 }
@@ -53,7 +54,7 @@ func (t *truth) restart(was, is kv.Revision) {
 	t.appending.Lock()
 	defer t.appending.Unlock()
 	old := t.now.Load()
-	t.begin(old.number+1, check.NewHistory(is, old.history.State(kv.Range{}, was)))
+	t.begin(old.number+1, is, old.history.State(kv.Range{}, was))
 	old.end()
 }
 
@@ -62,7 +63,7 @@ func (t *truth) beginAnew() {
 	t.appending.Lock()
 	defer t.appending.Unlock()
 	old := t.now.Load()
-	t.begin(old.number+1, check.NewHistory(1, nil))
+	t.begin(old.number+1, 1, nil)
 	t.compacted.Store(0)
 	old.end()
 }
