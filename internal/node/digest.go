@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // digest sums up what happens to many shards at a time: the loss of a node is
@@ -26,7 +27,7 @@ type digestKey struct {
 }
 
 type digestSum struct {
-	times   int
+	shards  map[shard.ID]struct{}
 	first   error
 	longest time.Duration
 }
@@ -38,18 +39,22 @@ func newDigest(log *slog.Logger) *digest {
 	return &digest{log: log, sums: make(map[digestKey]*digestSum), some: make(chan struct{}, 1)}
 }
 
-// add does not block.
-func (d *digest) add(n replica.Notice) {
+// add does not block. That shards are handed on is part of a drain, which is told by
+// the node that drains; here it shows as what is followed instead.
+func (d *digest) add(id shard.ID, n replica.Notice) {
+	if n.What == replica.HandedOn {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := digestKey{n.What, n.Source}
 	sum := d.sums[key]
 	if sum == nil {
-		sum = &digestSum{first: n.Err}
+		sum = &digestSum{shards: make(map[shard.ID]struct{}), first: n.Err}
 		d.sums[key] = sum
 		d.order = append(d.order, key)
 	}
-	sum.times++
+	sum.shards[id] = struct{}{}
 	if !n.Began.IsZero() {
 		sum.longest = max(sum.longest, time.Since(n.Began))
 	}
@@ -84,7 +89,7 @@ func (d *digest) tell() {
 	d.mu.Unlock()
 	for _, key := range order {
 		sum := sums[key]
-		attrs := []any{"source", key.source, "shards", sum.times}
+		attrs := []any{"source", key.source, "shards", len(sum.shards)}
 		if key.what == replica.Followed {
 			attrs = append(attrs, "longest_without", sum.longest.Round(time.Millisecond))
 		}

@@ -10,21 +10,24 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // Many shards that lose a node and find another one are two lines, in the order
-// in which it happened.
+// in which it happened, with each shard counted once. Shards that are handed on are none.
 func TestDigest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		d := newDigest(slog.New(slog.NewTextHandler(&out, nil)))
-		for range 100 {
-			d.add(replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")})
+		for id := range 100 {
+			d.add(shard.ID(id), replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")})
+			d.add(shard.ID(id), replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")}) // again
+			d.add(shard.ID(id), replica.Notice{What: replica.HandedOn, Source: "n2", Err: errors.New("drains")})
 		}
 		lost := time.Now()
 		time.Sleep(250 * time.Millisecond)
-		for range 100 {
-			d.add(replica.Notice{What: replica.Followed, Source: replica.Etcd, Began: lost})
+		for id := range 100 {
+			d.add(shard.ID(id), replica.Notice{What: replica.Followed, Source: replica.Etcd, Began: lost})
 		}
 		d.tell()
 		d.tell()

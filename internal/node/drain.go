@@ -92,6 +92,16 @@ func (n *Node) named(m *shard.Map) bool {
 // accompanied reports whether others can take over what this node has.
 func (n *Node) accompanied() bool { return len(n.heirs()) > 0 }
 
+// takesLeave reports whether another node drains or has left: it hands its shards on.
+func (n *Node) takesLeave(node shard.NodeID) bool {
+	for _, m := range n.roster() {
+		if m.Name == node {
+			return m.Draining || m.State == shard.Left
+		}
+	}
+	return false
+}
+
 // heirs are the nodes that shards and clients can go to.
 func (n *Node) heirs() (out []shard.NodeID) {
 	for _, m := range n.roster() {

@@ -162,7 +162,10 @@ func (s *story) about(id uint64, more ...attribute.KeyValue) []attribute.KeyValu
 // noticed counts what a shard's source tells, and tells of it.
 func (s *story) noticed(id shard.ID) func(replica.Notice) {
 	return func(x replica.Notice) {
-		s.n.digest.add(x)
+		if x.What == replica.SourceLost && s.n.takesLeave(shard.NodeID(x.Source)) {
+			x.What = replica.HandedOn
+		}
+		s.n.digest.add(id, x)
 		s.counts.add(x.What)
 		now := time.Now()
 		if x.What == replica.Followed {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -12,7 +13,7 @@ type Notice struct {
 	What What
 	// Source is the name of the candidate it is about.
 	Source string
-	// Err is why a source was lost.
+	// Err is why a source was left.
 	Err error
 	// Began is when it began: for Followed, when the source before was lost.
 	Began time.Time
@@ -24,7 +25,7 @@ type Notice struct {
 type What string
 
 // Whats returns everything that can happen.
-func Whats() []What { return []What{StateTaken, SourceLost, BetterSource, Followed, GapFilled, Leapt} }
+func Whats() []What { return []What{StateTaken, SourceLost, HandedOn, BetterSource, Followed, GapFilled, Leapt} }
 
 // Label returns what has happened in a word, for metrics.
 func (w What) Label() string {
@@ -33,6 +34,8 @@ func (w What) Label() string {
 		return "state_taken"
 	case SourceLost:
 		return "source_lost"
+	case HandedOn:
+		return "handed_on"
 	case BetterSource:
 		return "better_source"
 	case Followed:
@@ -49,11 +52,21 @@ func (w What) Label() string {
 const (
 	StateTaken   What = "took state and window from another node"
 	SourceLost   What = "source lost, changing over"
+	HandedOn     What = "source handed the shard on, changing over"
 	BetterSource What = "a better source is ready, changing over"
 	Followed     What = "changed over to another source"
 	GapFilled    What = "took missing history from another node's window"
 	Leapt        What = "took what has changed from another node"
 )
+
+// leftWith returns what has happened to a source that was left with err: a node that
+// lives and says that it does not serve the shard any more has handed it on.
+func leftWith(err error) What {
+	if errors.As(err, new(*kv.UnavailableError)) || errors.As(err, new(*kv.NotHereError)) {
+		return HandedOn
+	}
+	return SourceLost
+}
 
 func (f *Failover) notice(n Notice, r kv.Range) {
 	f.Logger.Debug(string(n.What), "source", n.Source, "range", r, "error", n.Err)

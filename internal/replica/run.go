@@ -196,7 +196,7 @@ func (r *run) round(ctx context.Context) bool {
 			// It worked for a while: start again with the best.
 			r.gone = time.Time{}
 			if last.err != nil && ctx.Err() == nil {
-				r.f.notice(Notice{What: SourceLost, Source: last.Name, Err: last.err, Revision: r.position()}, r.req.Range)
+				r.f.notice(Notice{What: leftWith(last.err), Source: last.Name, Err: last.err, Revision: r.position()}, r.req.Range)
 			}
 			return true
 		}

@@ -1,0 +1,26 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A node that lives and does not serve a shard any more was not lost.
+func TestASourceThatHandsOnIsNotLost(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want What
+	}{
+		{&kv.UnavailableError{Why: kv.NotReady, Detail: "shard 1 does not come from etcd directly here"}, HandedOn},
+		{fmt.Errorf("follow: %w", &kv.NotHereError{Shard: 1}), HandedOn},
+		{ErrSilent, SourceLost},
+		{errors.New("EOF"), SourceLost},
+	} {
+		if got := leftWith(c.err); got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
+		}
+	}
+}
