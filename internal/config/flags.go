@@ -35,9 +35,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; without a port, that of --gossip-listen; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
 
-	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys)")
+	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys). For a new cluster; later: cachectl settings set")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into")
-	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard")
+	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard. For a new cluster; later: cachectl settings set")
 
 	e := &c.Elastic
 	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches, --split-after")
