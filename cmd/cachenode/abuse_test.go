@@ -204,6 +204,7 @@ func TestAbuse(t *testing.T) {
 	t.Run("huge headers", v.hugeHeaders)
 	t.Run("half-open handshakes", v.halfOpenHandshakes)
 	t.Run("too many connections", v.tooManyConnections)
+	t.Run("probes that are kept open", v.probesKeptOpen)
 	t.Run("raft", v.raftPort)
 	t.Run("gossip", v.gossipPort)
 	t.Run("a handshake that does not go on", func(t *testing.T) {
@@ -212,6 +213,22 @@ func TestAbuse(t *testing.T) {
 			t.Errorf("still open: %v", err)
 		}
 	})
+}
+
+// Connections that ask for /healthz and stay keep no probe out.
+func (v *victim) probesKeptOpen(t *testing.T) {
+	request := []byte("GET /healthz HTTP/1.1\r\nHost: victim\r\n\r\n")
+	answer := make([]byte, 12)
+	for range 600 {
+		c := dialMany(t, v.http, 1, request)[0]
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 200" {
+			t.Fatalf("%q, %v", answer, err)
+		}
+	}
+	if !awaitReady(t.Context(), []string{"http://" + v.http + "/readyz"}) {
+		t.Error("the probe fails")
+	}
 }
 
 // CVE-2023-44487: streams that are reset at once do not count as open, and each

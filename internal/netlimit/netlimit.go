@@ -16,6 +16,10 @@ type Config struct {
 	// Max is how many connections may be settled. When so many are, one more is
 	// closed at once; those that are pending by then still settle.
 	Max int
+	// Evict closes the oldest settled connection in place of a new one when there are
+	// Max. Use it where connections are short, so that old ones that are held open
+	// keep no probe out.
+	Evict bool
 	// MaxPending is how many may be pending. One more ends the oldest.
 	MaxPending int
 	// Advice is logged when there are more than Max; it may be empty.
@@ -30,7 +34,7 @@ type Limit struct {
 	refused, dropped, failed atomic.Int64
 
 	mu      sync.Mutex
-	settled int                  // guarded by mu
+	settled list.List            // of *Conn, the oldest first; guarded by mu
 	pending list.List            // of *Conn, the oldest first; guarded by mu
 	told    map[string]time.Time // when each kind was logged last; guarded by mu
 }
@@ -58,7 +62,7 @@ func (l *Limit) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{
-		Port: l.cfg.Port, Settled: l.settled, Pending: l.pending.Len(),
+		Port: l.cfg.Port, Settled: l.settled.Len(), Pending: l.pending.Len(),
 		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(),
 	}
 }
@@ -88,7 +92,9 @@ func (l *listener) Accept() (net.Conn, error) {
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	l.mu.Lock()
-	if l.settled >= l.cfg.Max {
+	var oldest *Conn
+	full := l.settled.Len() >= l.cfg.Max
+	if full && !l.cfg.Evict {
 		l.mu.Unlock()
 		l.refused.Add(1)
 		attrs := []any{"max", l.cfg.Max, "from", address(c)}
@@ -99,15 +105,25 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		_ = c.Close()
 		return nil, false
 	}
-	var oldest *Conn
-	if l.pending.Len() >= l.cfg.MaxPending {
+	switch {
+	case l.pending.Len() >= l.cfg.MaxPending:
+		full = false
 		oldest, _ = l.pending.Front().Value.(*Conn)
+		l.leaveLocked(oldest)
+	case full:
+		oldest, _ = l.settled.Front().Value.(*Conn)
 		l.leaveLocked(oldest)
 	}
 	out := &Conn{Conn: c, limit: l}
 	out.place = l.pending.PushBack(out)
 	l.mu.Unlock()
-	if oldest != nil {
+	switch {
+	case oldest == nil:
+	case full:
+		l.refused.Add(1)
+		_ = oldest.Conn.Close()
+		l.tell("too many connections: the oldest end", "max", l.cfg.Max, "from", address(oldest))
+	default:
 		l.dropped.Add(1)
 		_ = oldest.Conn.Close()
 		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
@@ -146,7 +162,7 @@ func address(c net.Conn) string {
 type Conn struct {
 	net.Conn
 	limit *Limit
-	place *list.Element // among the pending ones; guarded by limit.mu
+	place *list.Element // among those of its stage; guarded by limit.mu
 	stage stage         // guarded by limit.mu
 }
 
@@ -166,7 +182,7 @@ func (c *Conn) Settle() {
 	defer c.limit.mu.Unlock()
 	if c.stage == pending {
 		c.limit.pending.Remove(c.place)
-		c.limit.settled++
+		c.place = c.limit.settled.PushBack(c)
 		c.stage = settled
 	}
 }
@@ -192,7 +208,7 @@ func (l *Limit) leaveLocked(c *Conn) {
 	case pending:
 		l.pending.Remove(c.place)
 	case settled:
-		l.settled--
+		l.settled.Remove(c.place)
 	case gone:
 	}
 	c.stage = gone

@@ -170,3 +170,24 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// Connections that are held open keep no new one out of a port of short connections:
+// the oldest ends.
+func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
+	p := listen(t, netlimit.Config{Port: "http", Max: 2, MaxPending: 2, Evict: true})
+	settle := func() (client net.Conn) {
+		client, server := p.dial()
+		server.(*netlimit.Conn).Settle() //nolint:forcetypeassert // the listener makes them
+		return client
+	}
+	first, second := settle(), settle()
+	probe := settle()
+	ended(t, first)
+	p.expect(netlimit.Stats{Port: "http", Settled: 2, Refused: 1})
+	_ = settle()
+	ended(t, second)
+	_ = probe.SetReadDeadline(time.Now().Add(time.Millisecond))
+	if _, err := probe.Read(make([]byte, 1)); !isTimeout(err) {
+		t.Errorf("the probe: %v", err)
+	}
+}

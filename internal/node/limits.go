@@ -25,7 +25,7 @@ func newLimits(cfg *Config) limits {
 	return limits{
 		clients: limit("client", cfg.MaxConnections, 1024, "see --max-connections"),
 		peers:   limit("peer", 4096, 256, ""), raft: limit("raft", 256, 64, ""),
-		gossip: limit("gossip", 64, 64, ""), http: limit("http", 512, 64, ""),
+		gossip: limit("gossip", 64, 64, ""), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, Evict: true, MaxPending: 64, Logger: cfg.Logger}),
 	}
 }
 
