@@ -43,7 +43,23 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return nil, nil, err
 	}
 	p := &presence{AuthInfo: info, a: g.a, names: namesOf(info), usages: make(map[string]*usage)}
+	if err := p.arrive(raw); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
 	return &present{conn, sync.OnceFunc(p.leave)}, p, nil
+}
+
+// arrive counts a connection before it has a call. Who comes without a certificate may
+// show a token with the first call, and is counted then where the policy takes tokens.
+// The clients of the JSON API share one connection within this process.
+func (p *presence) arrive(raw net.Conn) error {
+	s := p.a.state.Load()
+	if len(p.names) == 0 && s.keys != nil || raw.RemoteAddr().Network() == inProcess {
+		return nil
+	}
+	_, err := p.enter(p.names, s)
+	return err
 }
 
 // namesOf returns the names of the certificate that a client has shown, if it

@@ -9,14 +9,18 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/client"
@@ -293,4 +297,66 @@ func TestLongWatchKeysAreRefused(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// An identity's connections count from their handshake on, with or without a call.
+func TestConnectionsCountWithoutCalls(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+strings.ReplaceAll(webMay, "watches: 3", "connections: 2"))
+	dial := func() (net.Conn, error) {
+		cfg := p.tls(who{name: "web"})
+		cfg.NextProtos = []string{"h2"}
+		conn, err := tls.Dial("tcp", p.nodes[0].clients, cfg)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, err = conn.Read(make([]byte, 1)) // of the settings that a server begins with
+		return conn, err
+	}
+	first, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(); err == nil {
+		t.Error("a third connection is taken")
+	}
+	_ = first.Close()
+	eventually(t, "another one is taken in place of the first", func() error {
+		_, err := dial()
+		return err
+	})
+}
+
+// A probe needs no name. To be told of changes of health is for callers who may do
+// anything at all, and counts as a call of theirs.
+func TestHealthWatchesObeyThePolicy(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	watch := func(w who) error {
+		conn, err := grpc.NewClient(p.nodes[0].clients, grpc.WithTransportCredentials(credentials.NewTLS(p.tls(w))))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		health := healthgrpc.NewHealthClient(conn)
+		if _, err := health.Check(within(t), &healthgrpc.HealthCheckRequest{}); err != nil {
+			t.Errorf("check: %v", err)
+		}
+		s, err := health.Watch(within(t), &healthgrpc.HealthCheckRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	if err := watch(who{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("anonymous: %v", err)
+	}
+	if err := watch(who{name: "web"}); err != nil {
+		t.Errorf("cn:web: %v", err)
+	}
 }

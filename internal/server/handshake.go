@@ -19,7 +19,7 @@ const maxHeader = 64 << 10
 
 // idleTimeout is how long a client may be connected without a call. It connects
 // again when it has one; gRPC does so by itself.
-const idleTimeout = 30 * time.Minute
+const idleTimeout = 5 * time.Minute
 
 // handshakes tells of handshakes that fail: gRPC does not, and an operator whose
 // certificate is refused would look for the reason at the wrong end.

@@ -51,6 +51,7 @@ func Groups() []Group {
 		guardGroup(),
 		tlsGroup(),
 		kvGroup(),
+		netlimitGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -46,6 +46,15 @@ func tlsGroup() Group {
 	}}
 }
 
+func netlimitGroup() Group {
+	return Group{Package: "internal/netlimit", Mutants: []Mutant{
+		{
+			Name: "probes-kept-out", Bug: "refuses new connections while old ones are held open", File: "netlimit.go",
+			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
+		},
+	}}
+}
+
 func kvGroup() Group {
 	return Group{Package: "internal/kv", Mutants: []Mutant{
 		{
@@ -60,6 +69,11 @@ func accessGroup() Group {
 		{
 			Name: "limit-off-by-one", Bug: "a caller has one more open than its limit", File: "usage.go",
 			Old: `have+n > most`, New: `have+n > most+1`, Tests: "TestLimits",
+		},
+		{
+			Name: "connection-without-calls", Bug: "does not count connections that have no call", File: "presence.go",
+			Old: `if err := p.arrive(raw); err != nil {`, New: `if err := error(nil); err != nil {`,
+			Tests: "TestConnectionsCountWithoutCalls", Package: "internal/node",
 		},
 		{
 			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
