@@ -37,7 +37,7 @@ bench-catchup: ## Compare what it costs to come back after 100,000 revisions (AR
 	go run ./bench/catchup $(ARGS)
 
 .PHONY: scale
-scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARGS="--help" shows how)
+scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARGS="--live 200" runs 200 nodes in memory)
 	go run ./bench/scale $(ARGS)
 
 .PHONY: chaos

@@ -29,8 +29,9 @@ Examples:
   # A cluster of yours
   go run ./bench/scale --nodes 50 --shards 2000 --watches 500000
 
-  # What gossip costs each of 200 nodes
-  go run ./bench/scale --gossip 200
+  # What gossip, raft and the map cost each of 200 nodes, which run in memory, and
+  # 10,000 clients that follow the map
+  go run ./bench/scale --live 200
 
 Flags:
 %s
@@ -42,14 +43,13 @@ longer than --most; 2 wrong flags.
 type config struct {
 	nodes, zones, shards, replicas, watches int
 	maxMoves, maxNodeMoves                  int
-	gossip                                  int
-	gossipFor                               time.Duration
+	live, clients                           int
 	seed                                    uint64
 	most                                    time.Duration
 }
 
 func defaults() config {
-	return config{nodes: 1000, zones: 3, shards: 100_000, replicas: 3, watches: 10_000_000, maxMoves: 4096, maxNodeMoves: 16, gossipFor: 30 * time.Second, seed: 1}
+	return config{nodes: 1000, zones: 3, shards: 100_000, replicas: 3, watches: 10_000_000, maxMoves: 4096, maxNodeMoves: 16, clients: 10_000, seed: 1}
 }
 
 func (c *config) flags() *pflag.FlagSet {
@@ -62,8 +62,8 @@ func (c *config) flags() *pflag.FlagSet {
 	fs.IntVar(&c.watches, "watches", c.watches, "`number` of watches of clients")
 	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "as of cachenode")
 	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "as of cachenode")
-	fs.IntVar(&c.gossip, "gossip", c.gossip, "measure the gossip of that `number` of nodes instead, in memory and real time")
-	fs.DurationVar(&c.gossipFor, "gossip-for", c.gossipFor, "with --gossip: measure for so long at rest, and while the map changes")
+	fs.IntVar(&c.live, "live", c.live, "run that `number` of whole nodes instead, in memory and on fake time, and measure them; 250 at most")
+	fs.IntVar(&c.clients, "clients", c.clients, "with --live: `number` of clients that follow the map")
 	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that the watches are spread by")
 	fs.DurationVar(&c.most, "most", c.most, "fail when one plan takes longer; 0: never")
 	return fs
@@ -82,12 +82,15 @@ func (c *config) validate() error {
 		{"--watches", c.watches, 0},
 		{"--max-moves", c.maxMoves, 0},
 		{"--max-node-moves", c.maxNodeMoves, 0},
-		{"--gossip", c.gossip, 0},
-		{"--gossip-for", int(c.gossipFor / time.Second), 1},
+		{"--live", c.live, 0},
+		{"--clients", c.clients, 1},
 	} {
 		if x.value < x.min {
 			errs = append(errs, fmt.Errorf("%s %d: at least %d", x.flag, x.value, x.min))
 		}
+	}
+	if c.live > 0 && (c.live < 5 || c.live > 250) {
+		errs = append(errs, fmt.Errorf("--live %d: from 5 to 250 nodes", c.live))
 	}
 	return errors.Join(errs...)
 }
@@ -109,8 +112,8 @@ func run(args []string, out, complain io.Writer) int {
 		return 2
 	}
 	work := report
-	if c.gossip > 0 {
-		work = reportGossip
+	if c.live > 0 {
+		work = func(c config, out io.Writer) error { return reportLive(c, out, complain) }
 	}
 	if err := work(c, out); err != nil {
 		fmt.Fprintf(complain, "scale: %v\n", err)

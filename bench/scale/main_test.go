@@ -41,22 +41,29 @@ func TestSmallCluster(t *testing.T) {
 	}
 }
 
-// A few nodes find each other, and what their gossip costs is printed for both states.
-func TestGossipOfAFewNodes(t *testing.T) {
-	var out, complaints bytes.Buffer
-	if code := run([]string{"--gossip", "5", "--gossip-for", "2s"}, &out, &complaints); code != 0 {
-		t.Fatalf("%d: %s", code, complaints.String())
-	}
-	for _, state := range []string{"at rest", "the map changes once a second"} {
-		row := regexp.MustCompile(`(?m)^\| ` + state + ` \| ([0-9]+) \| [0-9.]+ % \| [0-9.]+ \|$`).FindStringSubmatch(out.String())
-		if row == nil || row[1] == "0" {
-			t.Errorf("nothing was sent %s:\n%s", state, out.String())
+// A few nodes and clients run in memory, and what they cost is printed.
+func TestLiveNodes(t *testing.T) {
+	var out, told bytes.Buffer
+	c := defaults()
+	c.live, c.clients = 6, 30
+	live(t, c, &out, &told)
+	for _, row := range []string{`gossip, bytes a second`, `all else between nodes, bytes a second`} {
+		if !regexp.MustCompile(`(?m)^\| ` + row + ` \| [1-9][0-9]* \|$`).MatchString(out.String()) {
+			t.Errorf("no bytes of %q:\n%s", row, out.String())
 		}
+	}
+	for _, row := range []string{"one shard is split", "a member is suspected, and then refutes it"} {
+		if !regexp.MustCompile(`(?m)^\| ` + row + ` \| [0-9.]+m?s \| [0-9.]+m?s \| [0-9]+ \| [0-9]+ \| [1-9][0-9]* \| [1-9][0-9]* \|`).MatchString(out.String()) {
+			t.Errorf("no row of %q:\n%s", row, out.String())
+		}
+	}
+	if !strings.Contains(told.String(), "connecting 30 clients") {
+		t.Errorf("no progress: %s", told.String())
 	}
 }
 
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"--nodes", "1"}, {"--shards", "none"}, {"--replicas", "0"}, {"--gossip", "-1"}, {"--gossip-for", "10ms"}} {
+	for _, args := range [][]string{{"--nodes", "1"}, {"--shards", "none"}, {"--replicas", "0"}, {"--live", "-1"}, {"--live", "300"}, {"--clients", "0"}} {
 		var out, complaints bytes.Buffer
 		if code := run(args, &out, &complaints); code != 2 || !strings.Contains(complaints.String(), args[0]) {
 			t.Errorf("%v: %d, %s", args, code, complaints.String())
