@@ -76,11 +76,21 @@ func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
 		}
 	}
 	network := NewMemNetwork()
-	network.join("a", 0)
-	network.join("b", 7)
+	a, b := network.join("a", 0), network.join("b", 7)
 	network.Heal("a", "b")
-	if err := network.nodes["a"].RequestVote("b", "b", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}); err == nil {
+	answered := make(chan error, 1)
+	go func() {
+		answered <- a.RequestVote("b", "b", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{})
+	}()
+	select {
+	case rpc := <-b.Consumer():
 		t.Error("the end of a partition connects generations")
+		rpc.Respond(&raft.RequestVoteResponse{}, nil)
+		<-answered
+	case err := <-answered:
+		if err == nil {
+			t.Error("a vote without an answer")
+		}
 	}
 }
 

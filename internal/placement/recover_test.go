@@ -98,6 +98,9 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 		nodes[3].recoverVoters()
 		nodes[4].recoverVoters()
 		older, newer := nodes[3], nodes[4]
+		if older.p.Map().Generation == newer.p.Map().Generation {
+			t.Fatal("both groups have one generation")
+		}
 		if older.p.Map().Generation > newer.p.Map().Generation {
 			older, newer = newer, older
 		}

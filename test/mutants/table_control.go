@@ -3,6 +3,18 @@ package mutants
 func shardGroup() Group {
 	return Group{Package: "internal/shard", Mutants: []Mutant{
 		{
+			Name: "recovered-ids-again", Bug: "shards of a recovered map get IDs that lost voters may have used", File: "recover.go",
+			Old: `next.NextID += recoveredStep`, New: `next.NextID += 0`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
+		},
+		{
+			Name: "recovered-epochs-again", Bug: "shards of a recovered map keep epochs that lost voters may have passed", File: "recover.go",
+			Old: `next.Shards[i].Epoch += recoveredStep`, New: `next.Shards[i].Epoch += 0`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
+		},
+		{
+			Name: "map-before-its-generation", Bug: "accepts a map that is older than its generation", File: "validate.go",
+			Old: `if m.Generation > m.Version {`, New: `if false {`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
+		},
+		{
 			Name: "epoch-reset", Bug: "a shard's epoch restarts when it moves", File: "apply.go",
 			Old: `s.Epoch++`, New: `s.Epoch = 1`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
@@ -52,6 +64,30 @@ func shardGroup() Group {
 func operateGroup() Group {
 	return Group{Package: "internal/operate", Mutants: []Mutant{
 		{
+			Name: "recover-while-led", Bug: "recovers voters that have a leader", File: "recovery.go",
+			Old: `if w.Leader != "" {`, New: `if false {`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
+		},
+		{
+			Name: "recover-with-majority", Bug: "recovers voters of which just a majority is reachable", File: "recovery.go",
+			Old: `len(r.Reachable) >= need`, New: `len(r.Reachable) > need`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
+		},
+		{
+			Name: "wiped-voters-count", Bug: "counts voters that lost their disks as reachable", File: "recovery.go",
+			Old: `if w.reachable() && w.Member.Voter && slices`, New: `if w.reachable() && slices`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
+		},
+		{
+			Name: "suspects-do-not-count", Bug: "counts voters that gossip suspects as lost", File: "recovery.go",
+			Old: `return w.Member.State == shard.Alive || w.Member.State == shard.Suspect`, New: `return w.Member.State == shard.Alive`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
+		},
+		{
+			Name: "recover-from-an-old-map", Bug: "recovers from a map that is not the newest", File: "recovery.go",
+			Old: `w.MapVersion == r.MapVersion && `, New: ``, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
+		},
+		{
+			Name: "another-plan-carried-out", Bug: "carries out a recovery from another map than was shown", File: "recovery.go",
+			Old: `o.Node == r.Node && o.MapVersion == r.MapVersion`, New: `o.Node == r.Node`, Tests: "TestARecoveryIsConfirmedAsItWasShown",
+		},
+		{
 			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "judge.go",
 			Old: `if o.IfVersion != 0 && o.IfVersion != c.Map.Version {`, New: `if false {`, Tests: "TestAnotherVersion",
 		},
@@ -76,6 +112,46 @@ func operateGroup() Group {
 
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
+		{
+			Name: "raft-port-any-generation", Bug: "takes messages of voters of another generation", File: "transport.go",
+			Old: `if !bytes.Equal(preface, want) {`, New: `if false && !bytes.Equal(preface, want) {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",
+		},
+		{
+			Name: "memory-any-generation", Bug: "connects voters of other generations after a partition", File: "mem.go",
+			Old: `if cut || ta.generation != tb.generation {`, New: `if cut {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",
+		},
+		{
+			Name: "older-raft-reported", Bug: "reports the leader and voters of an older generation", File: "placement.go",
+			Old: `if m != nil && m.Generation > p.generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
+		},
+		{
+			Name: "older-log-counts", Bug: "takes the raft log of an older generation for one that follows", File: "voters.go",
+			Old: `if m != nil && reports[i].MapVersion < m.Generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
+		},
+		{
+			Name: "older-raft-goes-on", Bug: "an old voter goes on when it knows of the new group", File: "vote.go",
+			Old: `if m != nil && m.Generation > generation {`, New: `if m != nil && false {`, Tests: "TestVotersThatComeBackAfterARecoveryFollow",
+		},
+		{
+			Name: "recovered-at-once-alike", Bug: "two groups that are recovered at once are one generation", File: "recover.go",
+			Old: `m.Version + generationStep + rand.Uint64N(generationStep)`, New: `m.Version + generationStep + 0*rand.Uint64N(generationStep)`, Tests: "TestVotersRecoveredTwiceBecomeOneGroup",
+		},
+		{
+			Name: "unfinished-log-used", Bug: "the log of a new generation has its name before it is complete", File: "storage.go",
+			Old: `s, err := openStorage(to+unfinished, log)`, New: `s, err := openStorage(to, log)`, Tests: "TestUnfinishedRaftLogIsNotUsed",
+		},
+		{
+			Name: "recovered-log-lost", Bug: "a voter that lost its recovered log keeps its identity", File: "storage.go",
+			Old: `filepath.Join(d.path(generation), "raft.db")`, New: `filepath.Join(d.path(0), "raft.db")`, Tests: "TestUnfinishedRaftLogIsNotUsed",
+		},
+		{
+			Name: "recover-stale", Bug: "recovers the voters from another map than the caller has seen", File: "recover.go",
+			Old: `case m.Version != ifVersion:`, New: `case false:`, Tests: "TestRecoverIsRefused",
+		},
+		{
+			Name: "recover-led-here", Bug: "recovers the voters at a node that has a leader", File: "recover.go",
+			Old: `if _, led := p.Leader(); led {`, New: `if false {`, Tests: "TestRecoverIsRefused",
+		},
 		{
 			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",
 			Old: "missing[n] = t\n", New: "missing[n] = now; _ = t\n", Tests: "TestRules",
