@@ -58,6 +58,26 @@ func shardGroup() Group {
 			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
 			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
 		},
+		{
+			Name: "replicas-unbounded", Bug: "settings accept any number of replicas", File: "configure.go",
+			Old: `case c.Replicas < 1 || c.Replicas > MaxReplicas:`, New: `case c.Replicas < 1:`, Tests: "TestApplyRefuses",
+		},
+		{
+			Name: "served-ranges-unbounded", Bug: "settings accept any number of served ranges", File: "configure.go",
+			Old: `case len(c.Ranges) > MaxRanges:`, New: `case false:`, Tests: "TestApplyRefuses",
+		},
+		{
+			Name: "kept-shard-renamed", Bug: "a change of the served keys gives every shard a new ID", File: "configure.go",
+			Old: `if part == s.Range {`, New: `if false {`, Tests: "TestConfigureWiderRangesAddsShards|TestConfigureNarrowerRangesCutsShards",
+		},
+		{
+			Name: "pins-lost-with-replicas", Bug: "another number of replicas changes shards that were moved by hand", File: "configure.go",
+			Old: `len(h.Pins) == 0 && h.Replicas <= c.Replicas`, New: `h.Replicas <= c.Replicas`, Tests: "TestConfigureReplicasTakesExtraReplicasIn",
+		},
+		{
+			Name: "extra-replicas-lost", Bug: "another number of replicas takes the extra ones of shards with many watches", File: "configure.go",
+			Old: `len(h.Pins) == 0 && h.Replicas <= c.Replicas`, New: `len(h.Pins) == 0`, Tests: "TestConfigureReplicasTakesExtraReplicasIn",
+		},
 	}}
 }
 
@@ -106,6 +126,28 @@ func operateGroup() Group {
 		{
 			Name: "merge-of-strangers", Bug: "merges shards that do not touch", File: "judge.go",
 			Old: `if left.Range.End != right.Range.Start {`, New: `if false {`, Tests: "TestRefusals",
+		},
+		{
+			Name: "settings-not-finalized", Bug: "plans a change of settings that the cluster's feature level does not allow", File: "settings.go",
+			Old: `if err := shard.Allows(c.Map, change, shard.LevelSettings, c.Members); err != nil {`,
+			New: `if err := error(nil); err != nil {`, Tests: "TestSettingsOfAClusterThatIsNotFinalized",
+		},
+		{
+			Name: "settings-bytes-unbounded", Bug: "settings accept served keys of any size", File: "settings.go",
+			Old: `if size > maxSettingsBytes {`, New: `if false {`, Tests: "TestSettingsRefused",
+		},
+		{
+			Name: "settings-serve-others", Bug: "serves entirely other keys without force", File: "settings.go",
+			Old: `if !slices.ContainsFunc(want.Ranges, func(w kv.Range) bool { return slices.ContainsFunc(spec.Ranges, w.Overlaps) }) {`,
+			New: `if false {`, Tests: "TestSettingsRefused",
+		},
+		{
+			Name: "new-keys-cost-nothing", Bug: "a plan shows no copies for keys that are newly served", File: "plan.go",
+			Old: `if len(s.From) == 0 {`, New: `if false {`, Tests: "TestSettingsOfMoreServedKeys",
+		},
+		{
+			Name: "narrower-not-warned", Bug: "does not warn that watches end with the served keys", File: "settings.go",
+			Old: `return !want.Covers(now)`, New: `return false`, Tests: "TestSettingsOfFewerServedKeys",
 		},
 	}}
 }

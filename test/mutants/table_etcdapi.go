@@ -20,5 +20,15 @@ func etcdapiGroup() Group {
 			Name: "split-operation-taken", Bug: "passes an operation in several parts on to etcd", File: "pass_txn.go",
 			Old: `case s.split:`, New: `case false:`, Tests: "TestNestedTransactions",
 		},
+		{
+			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
+			Old: `	case errors.As(err, new(*kv.NotServedError)):
+		w.finish(w.unserved(err))
+`, New: ``, Tests: "TestANarrowerPrefixEndsOnlyTheWatchesOutside",
+		},
+		{
+			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
+			Old: ` || errors.As(err, new(*kv.NotServedError)) {`, New: ` {`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
+		},
 	}}
 }
