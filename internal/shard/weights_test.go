@@ -223,3 +223,15 @@ func apart(t *testing.T, ms []shard.Member, replicas []shard.NodeID, zones int) 
 		}
 	}
 }
+
+func TestThePlannerSeesAWeightChange(t *testing.T) {
+	var p shard.Planner
+	m := settle(t, finalMap(t, 64, 2), weighed(2, 1, 1, 1, 1))
+	if moves := p.Plan(m, weighed(2, 1, 1, 1, 1)); len(moves) > 0 {
+		t.Fatalf("not at rest: %+v", moves)
+	}
+	got, want := p.Plan(m, weighed(2, 5, 1, 1, 1)), shard.Plan(m, weighed(2, 5, 1, 1, 1))
+	if len(want) == 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("planned %d moves, want %d", len(got), len(want))
+	}
+}

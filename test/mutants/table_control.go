@@ -15,6 +15,42 @@ func shardGroup() Group {
 			Old: `if m.Generation > m.Version {`, New: `if false {`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
 		},
 		{
+			Name: "level-not-final", Bug: "allows commands of a level that is not finalized", File: "level.go",
+			Old: `case level > m.FinalLevel():`, New: `case false:`, Tests: "TestALevelIsUsedOnceItIsFinal",
+		},
+		{
+			Name: "finalize-with-old-members", Bug: "finalizes a level that members do not understand", File: "level.go",
+			Old: `case m == nil || finalizes:`, New: `case finalizes: return nil; case m == nil:`, Tests: "TestALevelIsUsedOnceItIsFinal",
+		},
+		{
+			Name: "final-level-not-in-encoding", Bug: "writes a map of a finalized level so that older software reads it", File: "level.go",
+			Old: `case m.Finalized != 0:`, New: `case false:`, Tests: "TestFinalize",
+		},
+		{
+			Name: "left-members-count", Bug: "waits for the level of members that have left", File: "level.go",
+			Old: `if m := &members[i]; m.State != Left && m.understands()`, New: `if m := &members[i]; m.understands()`, Tests: "TestUnderstood",
+		},
+		{
+			Name: "level-lowered", Bug: "lowers the finalized level", File: "apply.go",
+			Old: `if c.Level <= m.Finalized {`, New: `if c.Level == m.Finalized {`, Tests: "TestFinalize",
+		},
+		{
+			Name: "weights-too-early", Bug: "places by weights before their level is finalized", File: "plan.go",
+			Old: `weighted := m.FinalLevel() >= LevelSettings && `, New: `weighted := `, Tests: "TestEqualWeightsChangeNothing",
+		},
+		{
+			Name: "weight-unbounded", Bug: "takes any weight from gossip", File: "score.go",
+			Old: `return min(max(m.Weight, 1), MaxWeight)`, New: `return max(m.Weight, 1)`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
+		},
+		{
+			Name: "owners-without-weights", Bug: "spreads owners evenly over nodes of different weights", File: "owners.go",
+			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
+		},
+		{
+			Name: "weight-change-not-seen", Bug: "goes on with the weight that a node had before", File: "plan.go",
+			Old: ` || p.nodes[slot].weight != weight {`, New: ` {`, Tests: "TestThePlannerSeesAWeightChange",
+		},
+		{
 			Name: "epoch-reset", Bug: "a shard's epoch restarts when it moves", File: "apply.go",
 			Old: `s.Epoch++`, New: `s.Epoch = 1`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
@@ -108,6 +144,14 @@ func operateGroup() Group {
 			Old: `o.Node == r.Node && o.MapVersion == r.MapVersion`, New: `o.Node == r.Node`, Tests: "TestARecoveryIsConfirmedAsItWasShown",
 		},
 		{
+			Name: "finalize-without-a-voter", Bug: "finalizes a level while a voter was not seen", File: "finalize.go",
+			Old: `if !slices.ContainsFunc(c.Members, func(m shard.Member) bool { return m.Name == v }) {`, New: `if slices.Contains(c.Voters[:0], v) {`, Tests: "TestFinalizeWaitsForEveryMember",
+		},
+		{
+			Name: "finalize-voters-unknown", Bug: "finalizes a level while the voters are not known", File: "finalize.go",
+			Old: `if len(c.Voters) == 0 {`, New: `if false {`, Tests: "TestFinalizeWaitsForEveryMember",
+		},
+		{
 			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "judge.go",
 			Old: `if o.IfVersion != 0 && o.IfVersion != c.Map.Version {`, New: `if false {`, Tests: "TestAnotherVersion",
 		},
@@ -193,6 +237,15 @@ func placementGroup() Group {
 		{
 			Name: "recover-led-here", Bug: "recovers the voters at a node that has a leader", File: "recover.go",
 			Old: `if _, led := p.Leader(); led {`, New: `if false {`, Tests: "TestRecoverIsRefused",
+		},
+		{
+			Name: "newer-map-file-put-aside", Bug: "puts a map file of newer software aside", File: "placement.go",
+			Old: `case errors.Is(err, shard.ErrNewer): // the newer`, New: `case false: // the newer`, Tests: "TestAMapFileOfANewerVersionIsKept",
+		},
+		{
+			Name: "commands-before-final", Bug: "the leader agrees on commands of a level that is not finalized", File: "propose.go",
+			Old: `err := shard.Allows(p.Map(), change, shard.CommandLevel(b), p.ourMembers())`, New: `err := shard.Understood(shard.CommandLevel(b), p.ourMembers())`,
+			Tests: "TestAnUpgradeCanGoBackUntilItIsFinalized",
 		},
 		{
 			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",

@@ -3,6 +3,14 @@ package mutants
 func replicaGroup() Group {
 	return Group{Package: "internal/replica", Mutants: []Mutant{
 		{
+			Name: "handing-on-is-a-loss", Bug: "counts a source that hands its shard on as lost", File: "notice.go",
+			Old: `		return HandedOn
+	}
+	return SourceLost`, New: `		return SourceLost
+	}
+	return SourceLost`, Tests: "TestASourceThatHandsOnIsNotLost",
+		},
+		{
 			Name: "peer-of-any-lineage", Bug: "takes the stream of a peer in another lineage", File: "peer.go",
 			Old: `begin.GetLineage() != requested`, New: `false`, Tests: "TestPeerThatIsWrongIsRejected",
 		},
