@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,13 +12,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // A cluster is rolled from the version before this one to this one, and back, while
 // it is watched: nodes of both go on together, and nothing is written that the older
-// ones do not understand.
+// ones do not understand. Once all are upgraded and the upgrade is finalized, the older
+// software ends with an error that says so, and the newer one goes on from the same
+// volume.
 func TestUpgradeAndBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the version before this one, and rolls three nodes")
@@ -28,10 +33,55 @@ func TestUpgradeAndBack(t *testing.T) {
 	if *whole {
 		last = 0
 	}
-	must(t, s.roll(t.Context(), this(t), last))
+	after := this(t)
+	must(t, s.roll(t.Context(), after, last))
 	c.settle("the upgrade")
+	if err := s.finalize(t); last > 0 && err == nil { // an older node that is asked does not know the order
+		t.Error("finalized with older members")
+	}
 	must(t, s.roll(t.Context(), before, last))
 	c.settle("the way back")
+	must(t, s.roll(t.Context(), after, 0))
+	c.settle("the upgrade of all")
+	must(t, s.finalize(t))
+	must(t, s.finalize(t)) // once more does nothing
+	c.settle("finalizing")
+
+	must(t, s.terminate(2))
+	s.image = before
+	must(t, s.create(t.Context(), 2))
+	p := s.pod(2)
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Error("the older software goes on after the upgrade was finalized")
+		must(t, s.terminate(2))
+	}
+	log, err := os.ReadFile(s.volume(2) + ".log")
+	must(t, err)
+	if !strings.Contains(string(log), "written by a newer version of this software: upgrade this node") {
+		t.Error("the older software does not say that it is too old")
+	}
+	s.gone(2, p)
+	s.image = after
+	must(t, s.create(t.Context(), 2))
+	must(t, s.available(t.Context(), 2))
+	c.settle("the newer software on the same volume")
+}
+
+// finalize makes the newest feature level of the nodes the cluster's own.
+func (s *statefulSet) finalize(t *testing.T) error {
+	t.Helper()
+	api, err := client.New(client.Config{Endpoints: []string{s.network.self + ":7400"}})
+	must(t, err)
+	defer api.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	run, err := api.ChangePlacement(ctx, client.FinalizeUpgrade{}, client.ChangeOptions{})
+	if err != nil {
+		return err
+	}
+	return run.Wait(nil)
 }
 
 // previous builds the newest release before this commit, or, before there is one,
