@@ -53,7 +53,7 @@ func TestLiveNodes(t *testing.T) {
 		}
 	}
 	for _, row := range []string{"one shard is split", "a member is suspected, and then refutes it"} {
-		if !regexp.MustCompile(`(?m)^\| ` + row + ` \| [0-9.]+m?s \| [0-9.]+m?s \| [0-9]+ \| [0-9]+ \| [1-9][0-9]* \| [1-9][0-9]* \|`).MatchString(out.String()) {
+		if !regexp.MustCompile(`(?m)^\| ` + row + ` \| [0-9.]+m?s \| [0-9.]+m?s \| [0-9]+ \| [1-9][0-9]* \| [1-9][0-9]* \|`).MatchString(out.String()) {
 			t.Errorf("no row of %q:\n%s", row, out.String())
 		}
 	}
