@@ -25,7 +25,9 @@ type Notice struct {
 type What string
 
 // Whats returns everything that can happen.
-func Whats() []What { return []What{StateTaken, SourceLost, HandedOn, BetterSource, Followed, GapFilled, Leapt} }
+func Whats() []What {
+	return []What{StateTaken, SourceLost, HandedOn, BetterSource, Followed, GapFilled, Leapt}
+}
 
 // Label returns what has happened in a word, for metrics.
 func (w What) Label() string {
