@@ -1,0 +1,251 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func put(key string, r kv.Revision) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte("v"), CreateRevision: 1, ModRevision: r, Version: 2})
+}
+
+// A record that was cut, or that something follows, is none.
+func TestACutRecordIsNone(t *testing.T) {
+	l := newLogs(7)
+	l.salt, l.origin, l.rng = 5, origin, kv.Range{Start: "/a", End: "/z"}
+	batch := &kv.Batch{Revision: 300, Events: []kv.Event{{KV: put("/k", 300)}, {Type: kv.Delete, KV: put("/l", 300)}}}
+	for name, c := range map[string]struct {
+		body   []byte
+		decode func(body []byte) error
+	}{
+		"header":  {appendHeader(nil, l), func(b []byte) error { return decodeHeader(b, newLogs(7)) }},
+		"extent":  {appendExtent(nil, &extent{progress: 300, last: 299, bytes: 1000}), func(b []byte) error { _, err := decodeExtent(b, 9); return err }},
+		"batch":   {appendBatch(nil, batch, 9), func(b []byte) error { _, err := decodeBatch(b, map[string]*kv.KeyValue{}); return err }},
+		"deletes": {appendDeletes(nil, []string{"/k", "/l"}), func(b []byte) error { _, err := decodeDeletes(b); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.decode(c.body); err != nil {
+				t.Fatal(err)
+			}
+			for n := range c.body {
+				if err := c.decode(slices.Clone(c.body[:n])); !errors.Is(err, errDamaged) {
+					t.Errorf("%d bytes of %d: %v", n, len(c.body), err)
+				}
+			}
+			if err := c.decode(append(slices.Clone(c.body), 0)); !errors.Is(err, errDamaged) {
+				t.Errorf("one byte more: %v", err)
+			}
+		})
+	}
+}
+
+// A segment's note of how far it goes is of use only if it contradicts neither
+// itself nor where the segment begins.
+func TestExtentsThatContradictThemselves(t *testing.T) {
+	for _, c := range []struct {
+		e  extent
+		ok bool
+	}{
+		{extent{progress: 20, last: 15, bytes: 9}, true},
+		{extent{progress: 9, last: 9}, true},
+		{extent{progress: 20, last: 8}, false},
+		{extent{progress: 14, last: 15}, false},
+		{extent{progress: 20, last: 15, bytes: -1}, false},
+	} {
+		if _, err := decodeExtent(appendExtent(nil, &c.e), 9); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c.e, err)
+		}
+	}
+}
+
+// An event has the previous value that the record names, or it is damaged: with
+// another one, watchers that want previous values would be told a wrong one.
+func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
+	body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", 15), Prev: put("/k", 12)}}}, 9)
+	for held, ok := range map[kv.Revision]bool{0: false, 11: false, 12: true, 13: false} {
+		latest := map[string]*kv.KeyValue{}
+		if held > 0 {
+			latest["/k"] = put("/k", held)
+		}
+		b, err := decodeBatch(slices.Clone(body), latest)
+		if (err == nil) != ok || err == nil && b.Events[0].Prev.ModRevision() != 12 {
+			t.Errorf("the value of revision %d is there: %+v, %v", held, b, err)
+		}
+	}
+	latest := map[string]*kv.KeyValue{}
+	for _, b := range []*kv.Batch{
+		{Revision: 12, Events: []kv.Event{{KV: put("/k", 12)}}},
+		{Revision: 13, Events: []kv.Event{{Type: kv.Delete, KV: put("/k", 13), Prev: put("/k", 12)}}},
+	} {
+		if _, err := decodeBatch(appendBatch(nil, b, 9), latest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := decodeBatch(slices.Clone(body), latest); !errors.Is(err, errDamaged) {
+		t.Errorf("a deleted key has a previous value: %v", err)
+	}
+}
+
+// A record is taken behind its predecessor only, under its own revision, and with
+// keys of the shard.
+func TestRecordsThatDoNotFollow(t *testing.T) {
+	batch := func(before, r kv.Revision, key string) []byte {
+		return appendBatch(appendRevision(nil, before), &kv.Batch{Revision: r, Events: []kv.Event{{KV: put(key, r)}}}, 9)
+	}
+	deletes := func(before kv.Revision, keys ...string) []byte {
+		return appendDeletes(appendRevision(nil, before), keys)
+	}
+	r := kv.Range{Start: "/a", End: "/z"}
+	for name, c := range map[string]struct {
+		kind kind
+		key  []byte
+		body []byte
+		ok   bool
+	}{
+		"batch":                           {kindBatch, revisionKey(15), batch(12, 15, "/k"), true},
+		"behind an earlier record":        {kindBatch, revisionKey(15), batch(10, 15, "/k"), false},
+		"behind a later record":           {kindBatch, revisionKey(15), batch(13, 15, "/k"), false},
+		"of a later revision":             {kindBatch, revisionKey(15), batch(12, 16, "/k"), false},
+		"of an earlier revision":          {kindBatch, revisionKey(15), batch(12, 14, "/k"), false},
+		"a key too short":                 {kindBatch, revisionKey(15)[:7], batch(12, 15, "/k"), false},
+		"a key too long":                  {kindBatch, append(revisionKey(15), 0), batch(12, 15, "/k"), false},
+		"below the range":                 {kindBatch, revisionKey(15), batch(12, 15, "/"), false},
+		"no predecessor":                  {kindBatch, revisionKey(15), nil, false},
+		"deletes":                         {kindDeletes, revisionKey(15), deletes(12, "/k", "/l"), true},
+		"deletes behind an earlier one":   {kindDeletes, revisionKey(15), deletes(10, "/k"), false},
+		"deletes of another range":        {kindDeletes, revisionKey(15), deletes(12, "/k", "/zz"), false},
+		"deletes below the range":         {kindDeletes, revisionKey(15), deletes(12, "/", "/k"), false},
+		"deletes that are a batch":        {kindDeletes, revisionKey(15), batch(12, 15, "/k"), false},
+		"deletes of a revision from then": {kindDeletes, revisionKey(12), deletes(12, "/k"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &segment{after: 9, progress: 12}
+			err := s.take(c.kind, c.key, c.body, r, map[string]*kv.KeyValue{})
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, errDamaged) {
+				t.Fatal(err)
+			}
+			if want := map[bool]kv.Revision{true: 15, false: 12}[c.ok]; s.progress != want || !c.ok && len(s.batches)+len(s.deletes) > 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// Only a bucket that is named as a segment is one.
+func TestNamesOfSegments(t *testing.T) {
+	for name, want := range map[string]kv.Revision{
+		string(segmentName(kindBatch, 300)): 300, string(segmentName(kindDeletes, 300)): -1,
+		string(segmentName(kindBatch, 300)[:8]): -1, string(segmentName(kindBatch, 300)) + "\x00": -1, string(segmentName(kindHeader, 300)): -1,
+	} {
+		if after, ok := segmentAfter([]byte(name), kindBatch); ok != (want >= 0) || ok && after != want {
+			t.Errorf("%q: %d, %v", name, after, ok)
+		}
+	}
+}
+
+// Of several shards that had a key, the newest that has saved anything is read.
+func TestTheNewestShardThatHadAKey(t *testing.T) {
+	of := func(id shard.ID, rng kv.Range, after ...kv.Revision) *logs {
+		l := newLogs(id)
+		l.rng = rng
+		for _, a := range after {
+			l.window.segments = append(l.window.segments, extent{after: a})
+		}
+		return l
+	}
+	a := &reads{s: &Store{logs: map[shard.ID]*logs{
+		1: of(1, kv.Range{Start: "a", End: "k"}, 3, 20),
+		2: of(2, kv.Range{Start: "a", End: "m"}, 5, 30),
+		3: of(3, kv.Range{Start: "a", End: "z"}),
+		4: of(4, kv.Range{Start: "p", End: "z"}, 0),
+		5: of(5, kv.Range{Start: "a", End: "c"}, 25),
+	}}}
+	for key, want := range map[string]shard.ID{"b": 2, "d": 2, "l": 2, "n": 0, "q": 4} {
+		got := shard.ID(0)
+		if l := a.newest(key); l != nil {
+			got = l.shard
+		}
+		if got != want {
+			t.Errorf("%s: shard %d, want %d", key, got, want)
+		}
+	}
+}
+
+// What is of other shards stays until all present ones are saved themselves.
+func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(50)
+	for name, c := range map[string]struct {
+		child *logs
+		kept  bool
+	}{
+		"unknown":          {nil, true},
+		"nothing is saved": {&logs{shard: 8, rng: w.r}, true},
+		"another range":    {&logs{shard: 8, rng: kv.Range{Start: "/a"}, window: log{segments: []extent{{}}}}, true},
+		"saved":            {&logs{shard: 8, rng: w.r, window: log{segments: []extent{{}}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
+			if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
+				t.Fatal(err)
+			}
+			if c.child != nil {
+				s.logs[8] = c.child
+			}
+			s.Keep([]Shard{w.shard(8)})
+			if _, kept := s.logs[7]; kept != c.kept {
+				t.Errorf("the parent is kept: %v, want %v", kept, c.kept)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A store that was not loaded from goes on with the file, too: it writes what is
+// new and nothing else.
+func TestAFileThatWasNotLoadedIsContinued(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 500
+	w.run(300)
+	dir := t.TempDir()
+	var written []int64
+	for range 2 {
+		s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		written = append(written, s.Status().Written)
+	}
+	if written[0] == 0 || written[1] != 0 {
+		t.Errorf("%d bytes were written, then %d though nothing had happened", written[0], written[1])
+	}
+}
+
+// A shard that is just being loaded is no failure: what the file has of it stays.
+func TestAShardThatIsBeingLoadedHasNotFailed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 500
+	w.run(200)
+	full := errors.New("the disk is slow")
+	s := New(Config{Dir: t.TempDir(), MaxBytes: 1 << 16, Pace: func(context.Context, int) error { return full }})
+	loading := Shard{ID: 9, Range: w.r, Export: func() (*cache.Export, error) { return nil, fmt.Errorf("loading") }}
+	if err := s.Save(t.Context(), origin, []Shard{loading, w.shard(7), w.shard(8)}); !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	if st := s.Status(); st.Failed != 2 || !strings.Contains(st.Failing, full.Error()) {
+		t.Errorf("%+v, want two shards that failed", st)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
