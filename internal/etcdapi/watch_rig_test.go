@@ -142,7 +142,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	}
 	var pumps pump.Connections
 	var running sync.WaitGroup
-	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true))
+	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.Creds(cfg.Access.Credentials(insecure.NewCredentials())))
 	door.RegisterWatch(s, &pumps)
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
