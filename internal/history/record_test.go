@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -247,5 +248,24 @@ func TestAShardThatIsBeingLoadedHasNotFailed(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A count that is larger than the record is damage: memory is not taken for it.
+func TestCountsThatAreTooLarge(t *testing.T) {
+	for count, ok := range map[uint64]bool{0: false, 1: false, 1 << 60: false} {
+		body := binary.AppendUvarint(binary.AppendVarint(appendRevision(nil, 15), 0), count)
+		if _, err := decodeBatch(body, map[string]*kv.KeyValue{}); (err == nil) != ok || !ok && !errors.Is(err, errDamaged) {
+			t.Errorf("a batch of %d events in no byte: %v", count, err)
+		}
+	}
+	if _, err := decodeDeletes(binary.AppendUvarint(nil, 1<<60)); !errors.Is(err, errDamaged) {
+		t.Errorf("%v", err)
+	}
+	for mod, ok := range map[kv.Revision]bool{14: false, 15: true, 16: false} {
+		body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", mod)}}}, 9)
+		if _, err := decodeBatch(body, map[string]*kv.KeyValue{}); (err == nil) != ok {
+			t.Errorf("an event of revision %d in 15: %v", mod, err)
+		}
 	}
 }

@@ -80,15 +80,15 @@ func shardGroup() Group {
 		},
 		{
 			Name: "dead-node-planned", Bug: "plans shards for nodes that are dead", File: "plan.go",
-			Old: `return m.State != Alive && m.State != Suspect`, New: `return m.State == Left`, Tests: "TestPlanHomes",
+			Old: `return n.State != Alive && n.State != Suspect`, New: `return n.State == Left`, Tests: "TestPlanHomes",
 		},
 		{
 			Name: "drained-node-planned", Bug: "keeps drained nodes in the plan", File: "plan.go",
-			Old: `if p.drain[m.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
+			Old: `if p.drain[n.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
 		},
 		{
 			Name: "drained-in-map-ignored", Bug: "a node that an operator has drained is planned for", File: "plan.go",
-			Old: `found || m.Draining`, New: `m.Draining && !found || m.Draining`, Tests: "TestPlanHomes",
+			Old: `n.Draining || m.IsDrained(n.Name)`, New: `n.Draining`, Tests: "TestPlanHomes",
 		},
 		{
 			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",

@@ -30,5 +30,33 @@ func etcdapiGroup() Group {
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
 			Old: ` || errors.As(err, new(*kv.NotServedError)) {`, New: ` {`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
 		},
+		{
+			Name: "progress-below-sent", Bug: "answers a progress request below an event that was sent", File: "progress.go",
+			Old: `max(wanted, p.s.sent)`, New: `wanted`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt",
+		},
+		{
+			Name: "progress-for-the-future", Bug: "answers a progress request for a watch that begins in the future", File: "progress.go",
+			Old: `never || w.start > wanted ||`, New: `never ||`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture",
+		},
+		{
+			Name: "notified-before-start", Bug: "notifies a watch of progress before its first revision", File: "progress.go",
+			Old: `at >= w.start &&`, New: ``, Tests: "TestWatchProgressNotify",
+		},
+		{
+			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
+			Old: "\ts.mu.Unlock()\n\ts.caller.WatchesEnded(1)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+		},
+		{
+			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
+			Old: "\t\tif !listed {", New: "\t\tif false && !listed {", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+		},
+		{
+			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
+			Old: "\tdelete(s.watches, w.id)\n\ts.caller.WatchesEnded(1)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+		},
+		{
+			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
+			Old: "\ts.caller.WatchesEnded(len(s.watches))\n", New: ``, Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+		},
 	}}
 }

@@ -18,5 +18,61 @@ func historyGroup() Group {
 			Name: "history-format-ignored", Bug: "reads a file of an unknown format", File: "db.go",
 			Old: `if err == nil && string(is) != fmt.Sprint(format) {`, New: `if false {`, Tests: "TestUnknownFormatIsRefused",
 		},
+		{
+			Name: "damaged-file-left-open", Bug: "leaves a damaged file open and mapped", File: "db.go",
+			Old: "\ts.abandon()\n\taside", New: "\ts.forget()\n\taside", Tests: "TestDamagedFilesAreClosed",
+		},
+		{
+			Name: "share-lost-for-ever", Bug: "keeps records at the smallest share after large ones have gone", File: "store.go",
+			Old: `max(mostShare, s.share/2), 0`, New: `s.share, 0`, Tests: "TestLargeRecordsLeaveNoLessRoomForEver",
+		},
+		{
+			Name: "full-at-smallest-share", Bug: "does not write a full file anew at the smallest share", File: "store.go",
+			Old: `(!again || s.share < leastShare)`, New: `s.share < leastShare`, Tests: "TestFullFileAtTheSmallestShare",
+		},
+		{
+			Name: "record-behind-any", Bug: "takes a record behind one that is not its predecessor", File: "segment.go",
+			Old: `in.bad || before != s.progress`, New: `in.bad || before > s.progress`, Tests: "TestRecordsThatDoNotFollow",
+		},
+		{
+			Name: "record-of-later-revision", Bug: "takes a record under another revision", File: "segment.go",
+			Old: `if b.Revision != revision {`, New: `if b.Revision < revision {`, Tests: "TestRecordsThatDoNotFollow",
+		},
+		{
+			Name: "deletes-of-other-range", Bug: "takes deletes of keys that are not of the shard", File: "segment.go",
+			Old: `if err := outside([]byte(key)); err != nil {`, New: `if err := outside([]byte(key)); false && err != nil {`, Tests: "TestRecordsThatDoNotFollow",
+		},
+		{
+			Name: "previous-value-of-any-revision", Bug: "takes a previous value of another revision", File: "record.go",
+			Old: `e.Prev == nil || e.Prev.ModRevision() != prev`, New: `e.Prev == nil || e.Prev.ModRevision() < prev`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
+		},
+		{
+			Name: "deleted-key-has-previous-value", Bug: "a key that was deleted keeps its previous value", File: "record.go",
+			Old: `delete(latest, string(e.KV.Key()))`, New: `_ = latest`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
+		},
+		{
+			Name: "cut-record-taken", Bug: "takes a batch that was cut", File: "record.go",
+			Old: "if !r.ended() {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", New: "if false {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", Tests: "TestACutRecordIsNone",
+		},
+		{
+			Name: "oldest-shard-inherited", Bug: "inherits from the oldest shard that had a key", File: "load.go",
+			Old: `l.window.newest().after > newest`, New: `newest < 0`, Tests: "TestTheNewestShardThatHadAKey",
+		},
+		{
+			Name: "inherits-from-empty-shard", Bug: "inherits from a shard that has saved nothing", File: "load.go",
+			Old: `len(l.window.segments) > 0 && l.rng.Contains(key)`, New: `l.rng.Contains(key)`, Tests: "TestTheNewestShardThatHadAKey",
+		},
+		{
+			Name: "parent-removed-early", Bug: "removes the parent of a shard that has saved nothing", File: "store.go",
+			Old: ` || len(l.window.segments) == 0 {`, New: ` {`, Tests: "TestNothingIsRemovedBeforeItsHeirsAreSaved",
+		},
+		{
+			Name: "loading-shard-failed", Bug: "counts a shard that is being loaded as failed", File: "store.go",
+			Old: `saved++ // it is being loaded`, New: `_ = saved // it is being loaded`, Tests: "TestAShardThatIsBeingLoadedHasNotFailed",
+		},
+		{
+			Name: "unloaded-file-rewritten", Bug: "does not know how far a file goes that was not loaded", File: "load.go",
+			Old: `g.written = max(g.written, e.progress)`, New: `g.written = max(g.written, e.after)`, Tests: "TestAFileThatWasNotLoadedIsContinued",
+		},
 	}}
 }

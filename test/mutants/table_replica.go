@@ -58,5 +58,61 @@ func replicaGroup() Group {
 			Name: "warm-source-not-further", Bug: "takes a warm source that is no further than what is held", File: "run.go",
 			Old: `revision <= r.req.HeldAt`, New: `false`, Tests: "TestWarmThatIsNoFurther",
 		},
+		{
+			Name: "position-goes-back", Bug: "the position goes back when a source repeats a revision", File: "run.go",
+			Old: `next > r.from.Load()`, New: `true`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+		},
+		{
+			Name: "position-one-late", Bug: "asks the next source for the last revision again", File: "run.go",
+			Old: `next := int64(revision) + 1`, New: `next := int64(revision)`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+		},
+		{
+			Name: "warm-state-one-early", Bug: "asks for the revision of the state that another node gave", File: "run.go",
+			Old: `r.from.Store(int64(revision) + 1)`, New: `r.from.Store(int64(revision))`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+		},
+		{
+			Name: "state-of-same-revision", Bug: "takes a state that is not newer than what is held", File: "run.go",
+			Old: `revision <= r.req.HeldAt`, New: `revision < r.req.HeldAt`, Tests: "TestAStateOfTheSameRevisionIsNotTaken",
+		},
+		{
+			Name: "second-begin-shown", Bug: "shows the consumer the beginning of each source", File: "handover.go",
+			Old: `if resuming = resuming && !u.Leap; resuming {`, New: `if resuming = false; resuming {`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+		},
+		{
+			Name: "wish-lowered", Bug: "forgets a wish for a later one that is lower", File: "run.go",
+			Old: `r.wanted = max(r.wanted, revision)`, New: `r.wanted = revision`, Tests: "TestTheHighestWishMovesAlong",
+		},
+		{
+			Name: "silent-source-given-up", Bug: "takes a silent source for one that has nothing", File: "run.go",
+			Old: `gone.open = true`, New: `gone.open = false`, Tests: "TestWhatFollowsAFailure",
+		},
+		{
+			Name: "other-history-ignored", Bug: "goes on with another source after another history", File: "run.go",
+			Old: `if errors.Is(err, kv.ErrOtherHistory) {`, New: `if false {`, Tests: "TestWhatFollowsAFailure",
+		},
+		{
+			Name: "follower-waits-for-loading-peer", Bug: "a follower with a position waits for a peer that is loading", File: "run.go",
+			Old: `if r.from.Load() == 0 && notReady(err) &&`, New: `if notReady(err) &&`, Tests: "TestWhatFollowsAFailure",
+		},
+		{
+			Name: "rejected-for-shorter", Bug: "a shorter rejection lets a source in earlier", File: "failover.go",
+			Old: `until.After(f.rejected[name])`, New: `true`, Tests: "TestARejectedSourceIsPassedOver",
+		},
+		{
+			Name: "heartbeat-outlives-link", Bug: "returns while the heartbeat still runs", File: "link.go",
+			Old: "\t\t\t<-p.done\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
+		},
+		{
+			Name: "ping-outlives-heartbeat", Bug: "returns while a ping is still being sent", File: "link.go",
+			Old: "\tdefer pings.Wait()\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
+		},
+		{
+			Name: "old-holder-ends-new-heartbeat", Bug: "who held a broken heartbeat ends the next one", File: "link.go",
+			Old: `last && l.pulse == p`, New: `last`, Tests: "TestABrokenHeartbeatIsReplaced",
+		},
+		{
+			Name: "keyless-event-taken", Bug: "takes an event without a key", File: "peer.go",
+			Old: `if len(e.GetKv().GetKey()) == 0 {`, New: `if false {`, Tests: "TestWhatAPeerSays",
+		},
 	}}
 }

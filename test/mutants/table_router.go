@@ -4,7 +4,7 @@ func routerGroup() Group {
 	return Group{Package: "internal/router", Mutants: []Mutant{
 		{
 			Name: "progress-before-events", Bug: "reports progress over shards of which one is behind", File: "watch.go",
-			Old: `progress = min(progress, c.progress())`, New: `progress = max(min(progress, c.progress()), c.reached())`, Tests: "TestPositionOfAMerge|TestWatchAgainstHistory",
+			Old: `progress = min(progress, c.progress())`, New: `progress = max(min(progress, c.progress()), c.watcher.Progress())`, Tests: "TestPositionOfAMerge|TestWatchAgainstHistory",
 		},
 		{
 			Name: "held-revision-as-progress", Bug: "counts a revision that is held back as returned", File: "watch.go",
@@ -138,6 +138,10 @@ func routerGroup() Group {
 		{
 			Name: "fetch-kept", Bug: "what was fetched from another node is kept after its last reader", File: "fetch.go",
 			Old: `if f.users--; f.users == 0 && s.live[key] == f {`, New: `if f.users--; false {`, Tests: "TestFetchesLeaveNothing",
+		},
+		{
+			Name: "answer-of-any-cluster", Bug: "takes an answer of another cluster", File: "read.go",
+			Old: `if m.Cluster != g.cluster {`, New: `if false {`, Tests: "TestAnAnswerOfAnotherClusterIsRefused",
 		},
 	}}
 }
