@@ -83,6 +83,7 @@ func begins(at kv.Revision) kv.Update { return kv.Update{Kind: kv.UpdateBegin, R
 func leaps(at kv.Revision) kv.Update {
 	return kv.Update{Kind: kv.UpdateBegin, Revision: at, Leap: true}
 }
+
 func batch(at kv.Revision) kv.Update {
 	return kv.Update{Kind: kv.UpdateBatch, Revision: at, Batch: kv.Batch{Revision: at}}
 }
