@@ -44,7 +44,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
-			Old: "\ts.mu.Unlock()\n\ts.caller.WatchesEnded(1)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\ts.mu.Unlock()\n\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
@@ -52,11 +52,11 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
-			Old: "\tdelete(s.watches, w.id)\n\ts.caller.WatchesEnded(1)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tdelete(s.watches, w.id)\n\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
-			Old: "\ts.caller.WatchesEnded(len(s.watches))\n", New: ``, Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tfor _, w := range s.watches {\n\t\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 	}}
 }

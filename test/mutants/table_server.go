@@ -52,15 +52,15 @@ func serverGroup() Group {
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
-			Old: "\ts.caller.WatchesEnded(1)\n", New: "", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\n\ts.srv.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
-			Old: "\ts.caller.WatchesEnded(len(s.watches))\n", New: "", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\t\ts.srv.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = s.caller.Watch()`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
+			Old: `full = s.srv.cfg.WatchKeys.Open(s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
