@@ -44,13 +44,6 @@ type watchStream struct {
 // was cancelled would be sent all that there is, again and again.
 const turn = 16
 
-// atOnce is closed.
-var atOnce = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
 	w := &watchStream{n: s.n, c: s.n.c, rpc: rpc}
 	defer func() { s.n.waiting.Add(-int64(len(w.watches))) }()
@@ -351,9 +344,15 @@ func (w *watchStream) deliver() (<-chan struct{}, error) {
 	}
 	err := w.deliverTogether(together, visible)
 	if w.behind {
-		changed = atOnce
+		return closedChannel(), err
 	}
 	return changed, err
+}
+
+func closedChannel() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
 
 // deliverTogether sends what several watches get once, with the list of them. It
