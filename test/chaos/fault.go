@@ -32,6 +32,10 @@ type Fault struct {
 	// Shards is how many times as many shards there may be as at first, with those
 	// that others take over from; 0: as many.
 	Shards int
+	// Overtakes: etcd begins with revision 1 again and is written to until it is ahead of
+	// what it was. That takes minutes at an etcd whose revision a restore has raised, so
+	// the fault has a site of its own.
+	Overtakes bool
 	// NoWrites: etcd cannot be written to while it is broken, and that time does
 	// not count for the rate of the writes.
 	NoWrites bool

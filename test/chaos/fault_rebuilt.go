@@ -14,7 +14,7 @@ import (
 func rebuilds() []Fault {
 	return []Fault{{
 		Name: "rebuilt", About: "the nodes and etcd are recreated with fresh data behind running clients, with the same lineage number and by turns the same etcd cluster ID; then etcd is written to until it is ahead of what it was",
-		Needs: Needs{Members: 1}, NoWrites: true, Lists: true, Relists: true, Inject: rebuild,
+		Needs: Needs{Members: 1}, Overtakes: true, NoWrites: true, Lists: true, Relists: true, Inject: rebuild,
 	}}
 }
 

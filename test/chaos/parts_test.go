@@ -50,7 +50,7 @@ func TestProcessLives(t *testing.T) {
 
 func TestFaultsThatNeedOthersHaveASiteOfTheirOwn(t *testing.T) {
 	cfg := Defaults()
-	cfg.Faults, cfg.Cycles = []string{"kill", "hot", "restore-older", "pause-2s"}, 8
+	cfg.Faults, cfg.Cycles = []string{"kill", "hot", "restore-older", "pause-2s", "rebuilt"}, 10
 	cfg.Members = 3
 	var got []string
 	for _, s := range sites(cfg) {
@@ -60,7 +60,7 @@ func TestFaultsThatNeedOthersHaveASiteOfTheirOwn(t *testing.T) {
 		}
 		got = append(got, what)
 	}
-	if want := []string{"3 false kill pause-2s kill pause-2s", "3 true hot hot", "1 false restore-older restore-older"}; !slices.Equal(got, want) {
+	if want := []string{"3 false kill pause-2s kill pause-2s", "3 true hot hot", "1 false restore-older restore-older", "1 false rebuilt rebuilt"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

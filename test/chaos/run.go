@@ -73,7 +73,7 @@ func sites(cfg Config) []site {
 		if f.Flags != nil {
 			flags = f.Flags(cfg)
 		}
-		what := fmt.Sprint(members, flags)
+		what := fmt.Sprint(members, flags, f.Overtakes)
 		n, ok := at[what]
 		if !ok || len(out[n].faults) == perSite {
 			n = len(out)
