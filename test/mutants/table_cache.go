@@ -138,5 +138,15 @@ func cacheGroup() Group {
 			Name: "window-too-old", Bug: "the window keeps batches past their age", File: "window.go",
 			Old: `w.bytes <= w.maxBytes && now.Sub(last.Received) <= w.maxAge`, New: `w.bytes <= w.maxBytes`, Tests: "TestWindowAgainstHistory",
 		},
+		{
+			Name: "one-claim-of-many", Bug: "names one contradicted key of several", File: "agree.go",
+			Old: `claims = append(claims, claim)
+		return`, New: `claims = append(claims[:0], claim)
+		return`, Tests: "TestAContradictionClaimsWhatIsHeld",
+		},
+		{
+			Name: "quiet-window-kept", Bug: "a quiet cache keeps its window beyond its time", File: "apply.go",
+			Old: `c.win.evict(now)`, New: ``, Tests: "TestAQuietCacheForgetsWhatIsTooOld",
+		},
 	}}
 }

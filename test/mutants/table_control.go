@@ -114,6 +114,18 @@ func shardGroup() Group {
 			Name: "extra-replicas-lost", Bug: "another number of replicas takes the extra ones of shards with many watches", File: "configure.go",
 			Old: `len(h.Pins) == 0 && h.Replicas <= c.Replicas`, New: `len(h.Pins) == 0`, Tests: "TestConfigureReplicasTakesExtraReplicasIn",
 		},
+		{
+			Name: "delta-of-another-cluster", Bug: "applies the delta of another cluster", File: "delta.go",
+			Old: ` || m.ClusterID != d.Map.ClusterID`, New: ``, Tests: "TestADeltaFitsOneMap",
+		},
+		{
+			Name: "merge-of-unordered", Bug: "merges shards that are named out of order", File: "apply.go",
+			Old: `m.Shards[first+i].ID != id`, New: `false`, Tests: "TestAMergeNamesNeighboursInOrder",
+		},
+		{
+			Name: "joins-despite-pins", Bug: "merges shards that are pinned apart", File: "merge.go",
+			Old: ` && slices.Equal(a.Home.Pins, b.Home.Pins)`, New: ``, Tests: "TestWhichShardsJoin",
+		},
 	}}
 }
 
@@ -192,6 +204,14 @@ func operateGroup() Group {
 		{
 			Name: "narrower-not-warned", Bug: "does not warn that watches end with the served keys", File: "settings.go",
 			Old: `return !want.Covers(now)`, New: `return false`, Tests: "TestSettingsOfFewerServedKeys",
+		},
+		{
+			Name: "loading-copy-counts", Bug: "a copy that is being loaded counts as the size of a shard", File: "plan.go",
+			Old: `ok && held.Ready`, New: `ok`, Tests: "TestWhereAMergeTakesPlace",
+		},
+		{
+			Name: "drained-heir", Bug: "a node that is drained inherits a vote", File: "judge.go",
+			Old: `m.State != shard.Alive || going(m.Name)`, New: `m.State != shard.Alive || false && going(m.Name)`, Tests: "TestDoubtsAboutDrains",
 		},
 	}}
 }
@@ -290,6 +310,22 @@ func placementGroup() Group {
 		{
 			Name: "lost-voter-late", Bug: "a voter is not lost after just the time that is allowed", File: "voters.go",
 			Old: `f.away(n) >= f.lostAfter`, New: `f.away(n) > f.lostAfter`, Tests: "TestTheTimeThatANodeIsAway",
+		},
+		{
+			Name: "refused-counts-as-made", Bug: "a map that cannot be shown is applied", File: "fsm.go",
+			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestWhatIsNotAppliedIsNotRemembered",
+		},
+		{
+			Name: "board-goes-back", Bug: "shows an older map", File: "board.go",
+			Old: `if m.Version <= b.m.Version {`, New: `if false {`, Tests: "TestTheBoardOnlyGoesForward",
+		},
+		{
+			Name: "one-split-too-many", Bug: "makes one shard more than may be", File: "balance.go",
+			Old: `len(m.Shards)+len(a.Splits) < b.MaxShards`, New: `len(m.Shards)+len(a.Splits) <= b.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
+		},
+		{
+			Name: "two-clusters", Bug: "half of the nodes that --join names found a cluster", File: "bootstrap.go",
+			Old: `2*named > len(f.join)`, New: `2*named >= len(f.join)`, Tests: "TestWhichPartFoundsACluster",
 		},
 	}}
 }

@@ -34,6 +34,21 @@ func guardGroup() Group {
 			Name: "long-token", Bug: "takes a token of any length", File: "caller.go",
 			Old: `if len(token) > maxToken {`, New: `if false {`, Tests: "TestALongTokenIsRefused",
 		},
+		{
+			Name: "older-rights-borrowed", Bug: "borrows rights that are older than those of another node", File: "learn.go",
+			Old: `r.GetRevision() > best.GetRevision()`, New: `false`, Tests: "TestTheNewestRightsAreBorrowed",
+		},
+		{
+			Name: "half-a-token-known", Bug: "takes a shorter name of a token for one with zeros", File: "learn.go",
+			Old: `if len(b) != len(id) {
+		return id, false
+	}
+	return tokenID(b), true`, New: `return id, copy(id[:], b) <= len(id)`, Tests: "TestHalfTheNameOfATokenNamesNone",
+		},
+		{
+			Name: "claimed-token-told", Bug: "tells other nodes what a token says of itself", File: "learn.go",
+			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestWhatIsNotLearnt",
+		},
 	}}
 }
 
@@ -118,6 +133,20 @@ func accessGroup() Group {
 		{
 			Name: "identities-unbounded", Bug: "counts any number of identities apart", File: "usage.go",
 			Old: `len(l.known) < l.max || l.dropLocked()`, New: `true`, Tests: "TestIdentitiesAreBounded",
+		},
+		{
+			Name: "certificate-names-nobody", Bug: "a verified certificate names nobody", File: "presence.go",
+			Old: `return policy.CertificateNames(t.State.VerifiedChains[0][0])
+`, New: `return nil
+`, Tests: "TestACertificateThatWasNotVerifiedNamesNobody",
+		},
+		{
+			Name: "caller-outlives-keys", Bug: "a caller who was known by a key that is gone stays known", File: "presence.go",
+			Old: `l != nil && l.state == s &&`, New: `l != nil &&`, Tests: "TestNewKeysAreAChange",
+		},
+		{
+			Name: "connection-of-another", Bug: "takes a call that came in at another port", File: "presence.go",
+			Old: `if !ok || p.a != a {`, New: `if !ok {`, Tests: "TestACallOfAnotherOrOfNoConnectionIsRefused",
 		},
 	}}
 }

@@ -143,5 +143,26 @@ func routerGroup() Group {
 			Name: "answer-of-any-cluster", Bug: "takes an answer of another cluster", File: "read.go",
 			Old: `if m.Cluster != g.cluster {`, New: `if false {`, Tests: "TestAnAnswerOfAnotherClusterIsRefused",
 		},
+		{
+			Name: "answer-at-another-revision", Bug: "mixes keys of another revision into a read", File: "read.go",
+			Old: `if m.Revision != g.Revision {`, New: `if false {`, Tests: "TestAnAnswerAtAnotherRevisionIsRefused",
+		},
+		{
+			Name: "empty-answer-is-empty-shard", Bug: "takes an answer without a message for an empty shard", File: "read.go",
+			Old: `errors.Is(err, io.EOF) && begun`, New: `errors.Is(err, io.EOF)`, Tests: "TestAnAnswerWithoutAMessageIsNoEmptyShard",
+		},
+		{
+			Name: "unfit-copy-read", Bug: "reads a copy of another lineage", File: "read.go",
+			Old: `			homes[i] = nil
+`, New: ``, Tests: "TestACopyOfAnotherLineageIsReadElsewhere",
+		},
+		{
+			Name: "serializable-reads-shared", Bug: "shares fetches whose revision another node chooses", File: "scan.go",
+			Old: `if g.Revision == 0 || limit < 0`, New: `if limit < 0`, Tests: "TestWhatIsNotShared",
+		},
+		{
+			Name: "homeless-forgotten", Bug: "homeless watches beyond those that may look at a time are forgotten", File: "router.go",
+			Old: `retry = time.After(homelessRetry)`, New: ``, Tests: "TestEveryHomelessWatchGetsItsTurn",
+		},
 	}}
 }
