@@ -122,7 +122,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	for what, x := range map[string]struct {
 		state    *tree
 		revision kv.Revision
-	}{"other contents": {present, 101}, "missing": {absent, 100}} {
+	}{"other contents": {present, 101}, "other contents and no later write": {present, 100}, "missing": {absent, 100}} {
 		var found *kv.ContradictionError
 		if err := h.agree(x.state, x.revision); !errors.As(err, &found) || len(found.Claims) != maxClaims {
 			t.Errorf("%s: %d claims, want %d: %v", what, len(found.Claims), maxClaims, err)
