@@ -1,0 +1,335 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// taken returns the updates that wait for the program.
+func (b *bench) taken(w *Watcher) (out []Update) {
+	b.Helper()
+	for {
+		u, ok, err := w.take()
+		if !ok || err != nil {
+			return out
+		}
+		out = append(out, u)
+	}
+}
+
+// Updates that the program has taken do not count as waiting, and closing a watch lets
+// go of those that wait; after any other end they can still be read.
+func TestUpdatesWaitUntilTheyAreTaken(t *testing.T) {
+	onBench(t, func(b *bench) {
+		w, other := b.watch(FromRevision(11)), b.watch(FromRevision(11))
+		for _, x := range []*Watcher{w, other} {
+			b.begin(x, "n1", 10)
+			for r := range int64(3) {
+				b.answer(x, events(11+r, false, "a"))
+			}
+		}
+		one := w.Stats().Bytes / 3
+		if _, err := w.Next(t.Context()); err != nil || one == 0 || w.Stats().Bytes != 2*one || w.Stats().Updates != 2 {
+			t.Errorf("after one of three: %+v, %v", w.Stats(), err)
+		}
+		w.Close()
+		if u, err := w.Next(t.Context()); !errors.Is(err, ErrClosed) || w.Stats().Bytes != 0 || w.Stats().Updates != 0 {
+			t.Errorf("after Close: %+v, %v; %+v", u, err, w.Stats())
+		}
+		other.end(errEnded)
+		if got := b.taken(other); len(got) != 3 || other.Stats().Bytes != 0 {
+			t.Errorf("after another end: %d updates, %+v", len(got), other.Stats())
+		}
+	}, "a:1")
+}
+
+// OnResume names the node that served the watch before and why the watch left that one,
+// not what went wrong on the way; LastError is set only while no node serves the watch.
+func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
+	onBench(t, func(b *bench) {
+		told := make(chan Resume, 1)
+		w := b.watch(FromRevision(11), OnResume(func(r Resume) { told <- r }))
+		b.begin(w, "n1", 10)
+		b.answer(w, events(12, false, "a"))
+		b.fail(w, errSilent)
+		b.fail(w, errNoStart) // of the next node
+		if s := w.Stats(); !errors.Is(s.LastError, errNoStart) || s.Attached || s.Node != "n1" {
+			t.Errorf("nowhere: %+v", s)
+		}
+		time.Sleep(2 * backoffBase)
+		b.begin(w, "n3", 12)
+		if r := <-told; r.From != "n1" || r.To != "n3" || !errors.Is(r.Reason, errSilent) || r.Revision != 12 {
+			t.Errorf("told %+v", r)
+		}
+		if s := w.Stats(); s.LastError != nil || !s.Attached || s.Node != "n3" || s.Resumes != 1 {
+			t.Errorf("at a node again: %+v", s)
+		}
+		time.Sleep(2 * settled)
+		b.fail(w, errHome)
+		b.begin(w, "", 12) // a node without a name
+		if r := <-told; r.From != "n3" || !strings.HasSuffix(r.To, ":1") || !errors.Is(r.Reason, errHome) {
+			t.Errorf("told %+v", r)
+		}
+	}, "a:1", "b:1", "c:1")
+}
+
+// Resumes that follow each other while OnResume runs are told as one, from the first
+// node to the last.
+func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
+	onBench(t, func(b *bench) {
+		var told []Resume
+		deal := make(chan struct{})
+		w := b.watch(FromRevision(11), OnResume(func(r Resume) {
+			told = append(told, r)
+			<-deal
+		}))
+		b.begin(w, "n1", 10)
+		for _, name := range []string{"n2", "n3", "n4"} {
+			time.Sleep(2 * settled)
+			b.fail(w, errors.New("before "+name))
+			b.begin(w, name, 10)
+			synctest.Wait()
+		}
+		b.answer(w, events(11, false, "a"))
+		if got := b.taken(w); len(got) != 0 {
+			t.Errorf("%d updates are returned before OnResume has", len(got))
+		}
+		close(deal)
+		synctest.Wait()
+		if len(told) != 2 || told[0].To != "n2" || told[1].From != "n2" || told[1].To != "n4" || told[1].Reason.Error() != "before n4" {
+			t.Errorf("told %+v", told)
+		}
+		if got := b.taken(w); len(got) != 1 {
+			t.Errorf("%d updates after OnResume", len(got))
+		}
+	}, "a:1", "b:1")
+}
+
+// The time at which the data were fresh moves forward only, with progress for all that
+// has arrived, and is forgotten when the history may be another one.
+func TestFreshnessMovesForwardOnly(t *testing.T) {
+	onBench(t, func(b *bench) {
+		w := b.watch(FromRevision(11), WithProgress())
+		b.begin(w, "n1", 10)
+		began := time.Now()
+		is := func(what string, want time.Time) {
+			t.Helper()
+			if got := w.Stats().FreshAt; !got.Equal(want) {
+				t.Errorf("%s: fresh at %v, want %v", what, got.Sub(began), want.Sub(began))
+			}
+		}
+		aged := func(revision int64, age time.Duration) *pb.WatchResponse {
+			r := progress(revision)
+			r.GetProgress().Age = durationpb.New(age)
+			return r
+		}
+		b.answer(w, progress(11))
+		is("no age", time.Time{})
+		b.answer(w, aged(12, 2*time.Second))
+		is("the first age", began.Add(-2*time.Second))
+		if got := b.taken(w); len(got) != 1 || got[0].Revision != 12 || !got[0].FreshAt.Equal(began.Add(-2*time.Second)) {
+			t.Errorf("the program takes %+v", got)
+		}
+		time.Sleep(time.Second)
+		b.answer(w, aged(12, 9*time.Second))
+		is("an older one", began.Add(-2*time.Second))
+		b.answer(w, aged(0, 0))
+		is("no revision", began.Add(-2*time.Second))
+		b.answer(w, events(13, true, "a"))
+		b.answer(w, aged(13, 0))
+		is("in the middle of a revision", began.Add(-2*time.Second))
+		b.answer(w, events(13, false, "a"))
+		b.answer(w, aged(13, 0))
+		is("after it", began.Add(time.Second))
+		b.answer(w, unit(0, 20, "a", resync))
+		is("a resync", time.Time{})
+	}, "a:1")
+}
+
+// Of several progress updates the program takes the last, and none unless it asked for
+// them; no progress jumps over events.
+func TestProgressThatWaitsIsMerged(t *testing.T) {
+	onBench(t, func(b *bench) {
+		w, plain := b.watch(FromRevision(11), WithProgress()), b.watch(FromRevision(11))
+		var kinds []UpdateKind
+		for _, x := range []*Watcher{w, plain} {
+			b.begin(x, "n1", 10)
+			for _, r := range []*pb.WatchResponse{progress(11), progress(12), events(13, false, "a"), progress(14), progress(15)} {
+				b.answer(x, r)
+			}
+		}
+		for _, u := range b.taken(w) {
+			kinds = append(kinds, u.Kind)
+			if want := []int64{12, 13, 15}[min(len(kinds), 3)-1]; u.Revision != want {
+				t.Errorf("%v at revision %d, want %d", u.Kind, u.Revision, want)
+			}
+		}
+		if len(kinds) != 3 || kinds[1] != KindBatch {
+			t.Errorf("the program takes %v", kinds)
+		}
+		if got := b.taken(plain); len(got) != 1 || plain.Revision() != 15 {
+			t.Errorf("without progress it takes %+v and is at revision %d", got, plain.Revision())
+		}
+	}, "a:1")
+}
+
+// A revision in fragments that does not fit beside what waits is dropped and asked for
+// again once the program has taken the rest; alone it may be bigger than the buffer.
+func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
+	onBench(t, func(b *bench) {
+		w := b.watch(FromRevision(11), WithBuffer(1000))
+		b.begin(w, "n1", 10)
+		big := strings.Repeat("a", 2000)
+		b.answer(w, events(11, true, big))
+		b.answer(w, events(11, false, "a"))
+		if w.at() == "" {
+			t.Fatal("it left its node for one big revision")
+		}
+		s := w.on
+		b.answer(w, events(12, true, "a"))
+		if w.at() != "" {
+			t.Error("it takes what does not fit")
+		}
+		if c := s.out[len(s.out)-1].GetCancel(); c.GetWatchId() != 1 {
+			t.Errorf("the node is not told that it left: %v", s.out[len(s.out)-1])
+		}
+		w.place() // as whatever else happens
+		if w.at() != "" {
+			t.Error("it comes back before there is room")
+		}
+		if got := b.taken(w); len(got) != 1 || got[0].Revision != 11 {
+			t.Errorf("the program takes %+v", got)
+		}
+		if w.at() != "a:1" || w.on.out[len(w.on.out)-1].GetCreate().GetStartRevision() != 12 || w.failures != 0 {
+			t.Errorf("at %q after %d failures", w.at(), w.failures)
+		}
+	}, "a:1")
+}
+
+// A watch that has ended, before its start, while it waits for its turn or for the shard
+// map, or at a node, leaves nothing behind: no timer, no count, and its context does not
+// refer to it.
+func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
+	onBench(t, func(b *bench) {
+		running, waiting := b.watch(), b.watch()
+		b.begin(running, "n1", 10)
+		waiting.lost(waiting.on, waiting.id, verdict{err: errEnded, after: time.Hour}, 0)
+		b.c.topology.Store(&topology{})
+		unmapped := b.watch()
+		if b.c.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
+			t.Fatalf("%d watches wait for the map", b.c.unmapped.Load())
+		}
+		s := running.on
+		for _, w := range []*Watcher{running, waiting, unmapped} {
+			w.Close()
+			if w.stop() || w.timer != nil {
+				t.Error("its context or a timer refers to it")
+			}
+		}
+		if n := b.c.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || len(s.watches) != 1 {
+			t.Errorf("%d wait for the map, %d watchers, %d on the stream", n, len(b.c.watchers), len(s.watches))
+		}
+		b.c.wg.Wait()
+		late := &Watcher{c: b.c, err: ErrClosed}
+		var stopped atomic.Bool
+		late.setStop(func() bool { stopped.Store(true); return true })
+		if !stopped.Load() {
+			t.Error("the context of a watch that ended at once refers to it")
+		}
+	}, "a:1")
+}
+
+// A watch waits for the shards of its range, once, and is placed when they are known or
+// after a while.
+func TestAWatchWaitsForTheMapOnce(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.c.topology.Store(&topology{})
+		w, other := b.watch(), b.watch()
+		w.mapped(&topology{known: []Range{Prefix("b")}})
+		if w.at() != "" {
+			t.Errorf("placed by a map of other ranges at %q", w.at())
+		}
+		w.mapped(&topology{known: []Range{Prefix("")}})
+		if w.at() != "a:1" || b.c.unmapped.Load() != 1 {
+			t.Errorf("at %q with the map; %d wait", w.at(), b.c.unmapped.Load())
+		}
+		time.Sleep(mapWait)
+		synctest.Wait()
+		if other.at() != "a:1" || b.c.unmapped.Load() != 0 {
+			t.Errorf("at %q without it; %d wait", other.at(), b.c.unmapped.Load())
+		}
+		b.fail(other, errEnded)
+		if other.at() != "b:1" {
+			t.Errorf("it waits a second time")
+		}
+		b.c.topology.Store(&topology{all: true})
+		if covered := b.watch(); covered.at() != "a:1" || b.c.unmapped.Load() != 0 {
+			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.unmapped.Load())
+		}
+	}, "a:1", "b:1")
+}
+
+// A map of another cluster moves the watches that nodes of the former one serve, and no
+// others; a node of another cluster than the map's does not start a watch.
+func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
+	onBench(t, func(b *bench) {
+		created := func(cluster string) *pb.WatchResponse {
+			return &pb.WatchResponse{Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1, ClusterId: cluster}}}
+		}
+		old, current, starting := b.watch(), b.watch(), b.watch()
+		b.answer(old, created("old"))
+		b.answer(current, created("new"))
+		var unfollowed int
+		b.c.following(func() { unfollowed++ })
+		b.c.regroup("new")
+		time.Sleep(herdMax)
+		synctest.Wait()
+		if old.Stats().Attached || !errors.Is(old.Stats().LastError, errForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
+			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
+		}
+		top := &topology{shards: ShardMap{ClusterID: "new"}}
+		b.c.topology.Store(top)
+		b.answer(starting, created("old"))
+		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, errForeign) || unfollowed != 1 {
+			t.Errorf("%+v; the map is doubted %d times", starting.Stats(), unfollowed)
+		}
+		b.c.doubt(&topology{})
+		if unfollowed != 1 {
+			t.Error("a map is doubted for a node that was not compared with it")
+		}
+	}, "a:1", "b:1")
+}
+
+// A watch whose revisions are gone at every node says so: the nodes' lowest floor, asked
+// of each once.
+func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.c.topology.Store(&topology{all: true, members: []Member{
+			{Name: "n1", ClientAddress: "a:1"}, {Name: "n2", ClientAddress: "b:1"}, {Name: "n3", ClientAddress: "c:1"},
+		}})
+		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutSync())
+		asked := map[string]bool{}
+		for _, floor := range []int64{9, 7, 8} {
+			at := w.at()
+			if asked[at] || at == "" {
+				t.Fatalf("asks %q, and has asked %v", at, asked)
+			}
+			asked[at] = true
+			b.answer(w, endOf(pb.EndReason_END_REASON_COMPACTED, func(e *pb.Ended) { e.Floor = floor }))
+			time.Sleep(time.Second)
+		}
+		var compacted *CompactedError
+		if !errors.As(w.Err(), &compacted) || *compacted != (CompactedError{3, 7}) {
+			t.Errorf("ends with %v", w.Err())
+		}
+	}, "a:1", "b:1", "c:1")
+}
