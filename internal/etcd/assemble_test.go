@@ -79,6 +79,8 @@ func TestAssembly(t *testing.T) {
 		{"an event behind progress", 2, []*etcdserverpb.WatchResponse{created(7, 1), response(9, false), response(8, false, 8)}, "p9", errProtocol},
 		{"events out of order", 2, []*etcdserverpb.WatchResponse{created(7, 1), response(9, false, 4, 3)}, "", errProtocol},
 		{"before the announcement", 2, []*etcdserverpb.WatchResponse{response(9, false)}, "", errProtocol},
+		{"progress before the announcement", 2, []*etcdserverpb.WatchResponse{anyID(response(9, false))}, "", errProtocol},
+		{"events before the announcement", 2, []*etcdserverpb.WatchResponse{anyID(response(9, false, 2))}, "", errProtocol},
 		{"announced twice", 2, []*etcdserverpb.WatchResponse{created(7, 1), created(8, 1)}, "", errProtocol},
 		{"of another watch", 2, []*etcdserverpb.WatchResponse{created(8, 1), response(9, false, 2)}, "", errProtocol},
 		{"wants a login", 2, []*etcdserverpb.WatchResponse{{Created: true, Canceled: true, WatchId: -1, CancelReason: "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}}, "", errToken},

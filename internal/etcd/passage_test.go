@@ -82,6 +82,11 @@ func TestPassageRemembersCompactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("4: compacted to 7")
+	// etcd refuses to compact what it has not come to: everything stays readable.
+	if _, err := etcdserverpb.NewKVClient(c.Passage()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 1000}); err == nil {
+		t.Error("etcd compacted a future revision")
+	}
+	want("4: compacted to 7")
 	if n := c.Stats(); n.Watches != 0 || n.ClockReads != 1 {
 		t.Errorf("etcd was asked: %+v", n)
 	}

@@ -253,6 +253,9 @@ type behind struct {
 	now     int64
 	still   bool    // no revision is added
 	watches []int64 // the compact revision as each watch sees it; the last one stays
+
+	progress []int64 // the revisions of a watch's progress answers, the last one stays; empty: now
+	asked    int     // requests for progress that were answered
 }
 
 func (b *behind) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
@@ -281,19 +284,26 @@ func (b *behind) Watch(stream etcdserverpb.Watch_WatchServer) error {
 		b.watches = b.watches[1:]
 	}
 	b.mu.Unlock()
-	if err := stream.Send(&etcdserverpb.WatchResponse{Created: true, Header: h}); err != nil {
+	id := r.GetCreateRequest().GetWatchId()
+	if err := stream.Send(&etcdserverpb.WatchResponse{WatchId: id, Created: true, Header: h}); err != nil {
 		return err
 	}
 	if r.GetCreateRequest().GetStartRevision() < floor {
 		return stream.Send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: floor, Header: h})
 	}
-	for {
+	for i := 0; ; i++ {
 		if _, err := stream.Recv(); err != nil { // asks for progress
 			return err
+		}
+		if n := len(b.progress); n > 0 {
+			h = &etcdserverpb.ResponseHeader{Revision: b.progress[min(i, n-1)]}
 		}
 		if err := stream.Send(&etcdserverpb.WatchResponse{WatchId: -1, Header: h}); err != nil {
 			return err
 		}
+		b.mu.Lock()
+		b.asked++
+		b.mu.Unlock()
 	}
 }
 

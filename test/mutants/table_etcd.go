@@ -38,5 +38,185 @@ func etcdGroup() Group {
 			Name: "flight-given-up-shared", Bug: "shares the result of a fetch whose caller gave up", File: "shared.go",
 			Old: `if f.number >= first && !f.gaveUp {`, New: `if f.number >= first {`, Tests: "TestSharedFetchSurvivesItsCaller",
 		},
+		{
+			Name: "answer-before-created", Bug: "takes an answer before etcd has created the watch", File: "assemble.go",
+			Old: `if !a.announced || (r.watch`, New: `if (r.watch`, Tests: "TestAssembly",
+		},
+		{
+			Name: "begun-at-its-first-revision", Bug: "takes a watch for begun though etcd may have compacted its first revision", File: "assemble.go",
+			Old: `a.begun = a.from > r.revision`, New: `a.begun = a.from >= r.revision`, Tests: "TestAssemblyBegins|TestAssemblyBeginsAtItsRevision",
+		},
+		{
+			Name: "compacted-below-position", Bug: "reports another revision as compacted than the next one", File: "assemble.go",
+			Old: `Requested: a.done + 1, Floor`, New: `Requested: a.done, Floor`, Tests: "TestAssemblyCompacted",
+		},
+		{
+			Name: "leap-below-held", Bug: "compares keys with an etcd that has not come to what is held", File: "leap.go",
+			Old: `if revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowWhatIsHeld",
+		},
+		{
+			Name: "empty-leap-below-held", Bug: "takes all keys for deleted at an etcd that has not come to what is held", File: "leap.go",
+			Old: `if l.revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowWhatIsHeld",
+		},
+		{
+			Name: "leap-at-held-refused", Bug: "refuses a difference from etcd's present revision", File: "leap.go",
+			Old: `if revision < l.at {`, New: `if revision <= l.at {`, Tests: "TestLeapBelowWhatIsHeld",
+		},
+		{
+			Name: "leap-of-other-values", Bug: "takes the values of other keys than those that were listed", File: "leap.go",
+			Old: `if !slices.EqualFunc(got, r, same) {`, New: `if false {`, Tests: "TestValuesMustBeThoseOfTheList",
+		},
+		{
+			Name: "leap-of-other-revision", Bug: "takes values of another revision than the list's", File: "leap.go",
+			Old: `bytes.Equal(a.GetKey(), b.GetKey()) && a.GetModRevision() == b.GetModRevision()`, New: `bytes.Equal(a.GetKey(), b.GetKey())`, Tests: "TestValuesMustBeThoseOfTheList",
+		},
+		{
+			Name: "leap-answer-too-short", Bug: "reads answers that are not there", File: "leap.go",
+			Old: `if i >= len(resp.GetResponses()) {`, New: `if false {`, Tests: "TestValuesMustBeThoseOfTheList",
+		},
+		{
+			Name: "state-of-restored-etcd", Bug: "serves the state of a restored etcd", File: "follow.go",
+			Old: `err = c.admit(ctx, req.Lineage)`, New: `_ = c.admit(ctx, req.Lineage)`, Tests: "TestNothingOfARestoredEtcdIsServed",
+		},
+		{
+			Name: "past-of-restored-etcd", Bug: "serves the past of a restored etcd", File: "history.go",
+			Old: `one.err = c.admit(ctx, 0)`, New: `_ = c.admit(ctx, 0)`, Tests: "TestNothingOfARestoredEtcdIsServed",
+		},
+		{
+			Name: "watch-of-restored-etcd", Bug: "watches a restored etcd", File: "watch.go",
+			Old: `w.c.admit(w.stream.Context(), w.lineage); err != nil`, New: `w.c.admit(w.stream.Context(), w.lineage); false && err != nil`, Tests: "TestNothingOfARestoredEtcdIsServed",
+		},
+		{
+			Name: "lineage-moves-during-check", Bug: "takes data of a lineage for that of the next", File: "lineage.go",
+			Old: "\tif c.lineage.now().lineage != adopted {\n", New: "\tif adopted != adopted {\n", Tests: "TestLineageChangesDuringTheCheckOfAnAnswer",
+		},
+		{
+			Name: "lineage-moves-during-look", Bug: "concludes about a lineage from a look at the one before", File: "lineage.go",
+			Old: `if c.lineage.now().lineage != before.lineage {`, New: `if false {`, Tests: "TestAnswerFromTheOldLineage",
+		},
+		{
+			Name: "history-ends-during-read", Bug: "answers a read though the history ended meanwhile", File: "clock.go",
+			Old: `return clock, c.lineage.err()`, New: `return clock, nil`, Tests: "TestHistoryEndsDuringARead",
+		},
+		{
+			Name: "clock-of-the-answer", Bug: "counts the age of data from the answer instead of the question", File: "clock.go",
+			Old: `h := r.GetHeader()`, New: "h := r.GetHeader()\n\tclock.At = time.Now()", Tests: "TestClockIsOfBeforeTheQuestion",
+		},
+		{
+			Name: "clock-of-other-history", Bug: "takes a revision of another history for the clock", File: "clock.go",
+			Old: `found := before.mark.Judge(clock.Mark()); found != nil`, New: `found := before.mark.Judge(clock.Mark()); false`, Tests: "TestReadFindsAnotherHistory",
+		},
+		{
+			Name: "ends-other-lineage", Bug: "a finding about one lineage ends another", File: "lineage.go",
+			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.ended != nil:`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "reason-replaced", Bug: "a later finding replaces the reason of the end", File: "lineage.go",
+			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.number != lineage:`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "ended-history-grows", Bug: "reads after the end count as the history's", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.number == lineage {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "other-lineage-grows", Bug: "reads of another lineage count", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestReadFindsAnotherHistory",
+		},
+		{
+			Name: "resumes-other-lineage", Bug: "takes back the end of another lineage", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended != nil && h.ended.Cause`, New: `if h.ended != nil && h.ended.Cause`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "resumes-any-end", Bug: "takes back the end of a history whose contents were other", File: "lineage.go",
+			Old: `h.ended != nil && h.ended.Cause == kv.CauseCluster`, New: `h.ended != nil`, Tests: "TestEndOfALineage|TestEndIsFinalButForAnotherCluster",
+		},
+		{
+			Name: "adopted-again-forgets", Bug: "adopting the same lineage again replaces what is known of it", File: "lineage.go",
+			Old: "\tif h.number == lineage {\n\t\th.mark = h.mark.Join(mark)\n\t\treturn\n\t}\n\th.number", New: "\tif h.number == lineage {\n\t\th.mark = mark\n\t\treturn\n\t}\n\th.number", Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "adopted-keeps-floor", Bug: "remembers the compact revision of another lineage", File: "lineage.go",
+			Old: "\tc.past.forget()\n", New: ``, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-other-lineage", Bug: "takes back the end of a lineage though another one was meant", File: "lineage.go",
+			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-without-end", Bug: "forgets what is known of a history that has not ended", File: "lineage.go",
+			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.number != lineage {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-to-other-cluster", Bug: "takes the cluster of whoever took the end back", File: "lineage.go",
+			Old: `is.Cluster = h.mark.Cluster`, New: `_ = h.mark.Cluster`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "stale-lineage-followed", Bug: "follows a lineage that is not the one adopted", File: "lineage.go",
+			Old: `lineage != 0 && adopted != 0 && lineage != adopted {`, New: `false {`, Tests: "TestAnotherHistoryIsFound",
+		},
+		{
+			Name: "one-member-is-a-restore", Bug: "takes one member that contradicts the others for a restore", File: "lineage.go",
+			Old: `if before.mark.Judge(answer.Mark()) == nil {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore",
+		},
+		{
+			Name: "future-counts-as-present", Bug: "takes the start of a watch from the future for etcd's revision", File: "watch.go",
+			Old: `if len(updates) > 0 { // else`, New: `if true { // else`, Tests: "TestWatchFromTheFutureIsNoRestore",
+		},
+		{
+			Name: "permit-given-back-early", Bug: "gives the permit back one revision early", File: "watch.go",
+			Old: `p.from > p.until {`, New: `p.from >= p.until {`, Tests: "TestFarBehindWatchKeepsItsPermit",
+		},
+		{
+			Name: "permit-kept", Bug: "keeps the permit of a watch that has caught up", File: "follow.go",
+			Old: "p.release()\n\t\tp.release = nil", New: `p.release = nil`, Tests: "TestFarBehindWatchKeepsItsPermit",
+		},
+		{
+			Name: "second-permit", Bug: "takes a second permit for one watch", File: "follow.go",
+			Old: `return p.release == nil && now-p.from`, New: `return now-p.from`, Tests: "TestFarBehindBegins",
+		},
+		{
+			Name: "given-up-history-read", Bug: "reads history for a caller that has given up while it waited", File: "history.go",
+			Old: "case <-ctx.Done():\n\t\t\tc.pastReads.remove(one)", New: `case <-ctx.Done():`, Tests: "TestGivenUpHistoryIsNotRead",
+		},
+		{
+			Name: "unpermitted-history-read", Bug: "reads history for a caller that got no permit", File: "history.go",
+			Old: "if err != nil {\n\t\t\t\tc.pastReads.remove(one)", New: `if err != nil {`, Tests: "TestGivenUpHistoryIsNotRead",
+		},
+		{
+			Name: "history-turn-kept", Bug: "keeps the turn to read history", File: "history.go",
+			Old: "<-c.historian\n\t\t\tif err", New: `if err`, Tests: "TestGivenUpHistoryIsNotRead",
+		},
+		{
+			Name: "history-of-no-request", Bug: "takes the answer to another watch for a history request's", File: "history.go",
+			Old: `case id >= 1 && id <= int64(len(batch)):`, New: `case id >= 1:`, Tests: "TestAnswerToNoHistoryRequest",
+		},
+		{
+			Name: "history-refusal-for-all", Bug: "one refused history request fails the others", File: "history.go",
+			Old: `if r.created && r.canceled && id == anyWatch {`, New: `if false {`, Tests: "TestAnswerToNoHistoryRequest",
+		},
+		{
+			Name: "history-one-more", Bug: "sends history up to one revision more than was asked for", File: "history.go",
+			Old: `u.Revision < one.Before {`, New: `u.Revision <= one.Before {`, Tests: "TestPastEndsBeforeBefore",
+		},
+		{
+			Name: "changed-without-previous", Bug: "takes a change without its previous value for complete", File: "since.go",
+			Old: `e.KV.Version() > 1:`, New: `e.KV.Version() > 2:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
+		},
+		{
+			Name: "deleted-without-previous", Bug: "takes a delete without its previous value for complete", File: "since.go",
+			Old: `case !put[string(e.KV.Key())]:`, New: `case false:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
+		},
+		{
+			Name: "refused-compaction-remembered", Bug: "remembers a compaction that etcd refused", File: "passage.go",
+			Old: "if err == nil {\n\t\tp.past", New: "if true {\n\t\tp.past", Tests: "TestPassageRemembersCompactions",
+		},
+		{
+			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "verify.go",
+			Old: `floor := c.past.floor(); revision < floor {`, New: `floor := c.past.floor(); revision <= floor {`, Tests: "TestVerify",
+		},
+		{
+			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "verify.go",
+			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestVerify",
+		},
 	}}
 }

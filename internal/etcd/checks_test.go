@@ -1,0 +1,365 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// etcd was restored, and no read has found out yet: the state, a difference, a watch
+// and the past are checked before a follower gets any of them.
+func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
+	restored := func(t *testing.T) *Client {
+		c := (&behind{now: 100, still: true, watches: []int64{0}}).start(t)
+		c.Adopt(1, kv.Mark{Cluster: 3, Term: 7, Revision: 200})
+		return c
+	}
+	for name, req := range map[string]kv.FollowRequest{
+		"state":      {Range: kv.Prefix("/"), Lineage: 1},
+		"difference": {Range: kv.Prefix("/"), Lineage: 1, Held: state{}.held(), HeldAt: 1},
+		"watch":      {Range: kv.Prefix("/"), Lineage: 1, From: 150},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for u, err := range restored(t).Follow(t.Context(), req) {
+				if !errors.Is(err, kv.ErrOtherHistory) {
+					t.Fatalf("update %+v, error %v", u, err)
+				}
+			}
+		})
+	}
+	t.Run("past", func(t *testing.T) {
+		h, err := restored(t).History(t.Context(), HistoryRequest{Range: kv.Prefix("/"), From: 10, Before: 20, MaxBytes: 1})
+		if !errors.Is(err, kv.ErrOtherHistory) {
+			t.Errorf("history %+v, error %v", h, err)
+		}
+	})
+}
+
+// A lineage is adopted while a caller waits for a look at etcd: the data that it has
+// received is of the lineage before, whatever the look says.
+func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{}
+		c.Adopt(1, kv.Mark{})
+		look := &flight[sight]{number: 1, done: make(chan struct{})}
+		c.looks.now = look
+		checked := make(chan error)
+		go func() { checked <- c.admit(t.Context(), 1) }()
+		synctest.Wait() // it waits for the look
+		c.Adopt(2, kv.Mark{})
+		close(look.done)
+		if err := <-checked; !errors.Is(err, errMoved) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The history ends while a read is on its way: the read fails, though its answer
+// alone contradicts nothing.
+func TestHistoryEndsDuringARead(t *testing.T) {
+	m, c := startMembers(t, 1, before)
+	c.Adopt(1, before)
+	gate := make(chan struct{})
+	m.mu.Lock()
+	m.gate = gate
+	m.mu.Unlock()
+	read := make(chan error)
+	go func() { _, err := c.Revision(t.Context()); read <- err }()
+	eventually(t, "the read is on its way", func() bool { return c.Stats().ClockReads > 0 })
+	c.Suspect(1, kv.ErrOtherHistory)
+	close(gate)
+	if err := <-read; !errors.Is(err, kv.ErrOtherHistory) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// timedReads notes when a read goes out.
+type timedReads struct {
+	etcdserverpb.KVClient
+	sent time.Time
+}
+
+func (r *timedReads) Range(ctx context.Context, req *etcdserverpb.RangeRequest, o ...grpc.CallOption) (*etcdserverpb.RangeResponse, error) {
+	r.sent = time.Now()
+	return r.KVClient.Range(ctx, req, o...)
+}
+
+// The age of data counts from before the question: etcd may have changed while the
+// answer was on its way.
+func TestClockIsOfBeforeTheQuestion(t *testing.T) {
+	_, c := startMembers(t, 1, before)
+	reads := &timedReads{KVClient: c.clock}
+	c.clock = reads
+	clock, err := c.Clock(t.Context())
+	if err != nil || clock.At.After(reads.sent) {
+		t.Errorf("read of %v, asked at %v: %v", clock.At, reads.sent, err)
+	}
+}
+
+// Claims about one lineage do not touch another, and the end of a history is taken
+// back only by those who may.
+func TestEndOfALineage(t *testing.T) {
+	c := &Client{}
+	want := func(step string, ended bool, mark kv.Mark) {
+		t.Helper()
+		_, why, _ := c.Ended()
+		if _, known := c.Known(); (why != nil) != ended || known != mark {
+			t.Errorf("%s: ended %v, known %+v; want %v, %+v", step, why, known, ended, mark)
+		}
+	}
+	moved := &kv.HistoryError{Cause: kv.CauseCluster, Is: kv.Mark{Cluster: 9}}
+	c.Adopt(1, before)
+	c.past.compacted(5)
+	c.Adopt(1, kv.Mark{Term: 9, Revision: 10})
+	known := before
+	known.Term = 9
+	want("adopted again", false, known)
+	if c.past.floor() != 5 {
+		t.Error("the compact revision was forgotten in the same lineage")
+	}
+	c.Suspect(2, kv.ErrOtherHistory)
+	want("another lineage is suspect", false, known)
+	c.Retract(1, kv.Mark{Revision: 3})
+	want("retracted before its end", false, known)
+
+	_, _, changed := c.Ended()
+	c.Suspect(1, kv.ErrOtherHistory)
+	<-changed
+	want("suspect", true, known)
+	c.Suspect(1, moved)
+	c.lineage.resume(1)
+	want("the first reason stays", true, known)
+	c.Saw(1, kv.Mark{Revision: 999})
+	want("read behind its end", true, known)
+	c.Adopt(1, kv.Mark{})
+	want("adopted again after its end", true, known)
+	c.Retract(2, kv.Mark{Revision: 3})
+	want("another lineage is retracted", true, known)
+	_, _, changed = c.Ended()
+	c.Retract(1, kv.Mark{Cluster: 9, Revision: 20})
+	<-changed
+	known = kv.Mark{Cluster: before.Cluster, Revision: 20}
+	want("retracted", false, known)
+
+	c.Adopt(2, kv.Mark{})
+	if c.past.floor() != 0 {
+		t.Error("the compact revision of another lineage is remembered")
+	}
+	if cluster, _ := c.Identity(); cluster != before.Cluster && cluster != 0 {
+		t.Errorf("cluster %d", cluster)
+	}
+	c.Suspect(2, moved)
+	c.lineage.resume(1)
+	want("another lineage is resumed", true, kv.Mark{})
+	c.lineage.resume(2)
+	want("resumed", false, kv.Mark{})
+}
+
+// A watch from the future begins before etcd has come to its first revision, which
+// must not count as etcd's: the next read of etcd would look like a restore.
+func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
+	b := &behind{now: 100, still: true, watches: []int64{0}}
+	c := b.start(t)
+	c.Adopt(1, kv.Mark{Cluster: 3, Revision: 100})
+	want := make(chan kv.Revision, 1)
+	want <- 200
+	follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), Lineage: 1, From: 150, Want: want}).begun(150)
+	eventually(t, "etcd has answered", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.asked > 2
+	})
+	if _, err := c.Look(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, mark := c.Known(); mark.Revision != 100 {
+		t.Errorf("etcd is known to be at %d", mark.Revision)
+	}
+}
+
+// A watch that is far behind keeps its permit until it has come to the revision that
+// it was behind of, and gives it back then.
+func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
+	b := &behind{now: 100, still: true, watches: []int64{0}, progress: []int64{99, 100, 101}}
+	l := b.start(t)
+	l.cfg.FreeCatchUp = 20
+	one := NewLocalPermits(1)
+	l.SetPermits(one)
+	want := make(chan kv.Revision, 1)
+	want <- 101
+	for u, err := range l.Follow(t.Context(), kv.FollowRequest{Range: kv.Prefix("/"), From: 10, Want: want}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := len(one) == 1; held != (u.Revision <= 100) {
+			t.Errorf("revision %d: permit held %v", u.Revision, held)
+		}
+		if u.Revision == 101 {
+			break
+		}
+	}
+}
+
+// A history request that its caller has given up is not read at all.
+func TestGivenUpHistoryIsNotRead(t *testing.T) {
+	for name, busy := range map[string]bool{"waiting for its turn": true, "waiting for a permit": false} {
+		t.Run(name, func(t *testing.T) {
+			one := NewLocalPermits(1)
+			one <- struct{}{}
+			permits := &counted{one, make(chan string, 1)}
+			c := &Client{historian: make(chan struct{}, 1), permits: permits}
+			ctx, giveUp := context.WithCancel(t.Context())
+			if busy {
+				c.historian <- struct{}{}
+			}
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				if _, err := c.History(ctx, HistoryRequest{Range: kv.Single("/a"), From: 2, Before: 3, MaxBytes: 1}); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+			})
+			if busy {
+				eventually(t, "it waits", func() bool { return !c.pastReads.none() })
+			} else {
+				<-permits.asked
+			}
+			giveUp()
+			reader.Wait()
+			if !c.pastReads.none() {
+				t.Error("it waits to be read")
+			}
+			if turn := len(c.historian) == 0; turn == busy {
+				t.Errorf("the turn is free: %v", turn)
+			}
+		})
+	}
+}
+
+// An answer to a watch that a stream of history requests does not have is ignored.
+func TestAnswerToNoHistoryRequest(t *testing.T) {
+	batch := []*pastRead{{}, {}}
+	for _, x := range []struct {
+		r        watchResponse
+		answered int
+		want     []*pastRead
+	}{
+		{watchResponse{watch: 1}, 2, batch[:1]},
+		{watchResponse{watch: 2}, 2, batch[1:]},
+		{watchResponse{watch: anyWatch}, 2, batch},
+		{watchResponse{watch: 0}, 2, nil},
+		{watchResponse{watch: 3}, 2, nil},
+		{watchResponse{watch: -2}, 2, nil},
+		{watchResponse{watch: anyWatch, created: true, canceled: true}, 1, batch[1:]},
+		{watchResponse{watch: anyWatch, created: true, canceled: true}, 2, nil},
+	} {
+		if got := concerned(batch, &x.r, x.answered); !slices.Equal(got, x.want) {
+			t.Errorf("%+v after %d answers concerns %d requests, want %d", x.r, x.answered, len(got), len(x.want))
+		}
+	}
+}
+
+// etcd leaves out the previous values of what it has compacted. A revision that lacks
+// one is not part of the history that clients are sent.
+func TestPreviousValueThatEtcdLeavesOut(t *testing.T) {
+	item := func(version int64) *kv.KeyValue {
+		return kv.NewKeyValue(kv.Fields{Key: []byte("/a"), Version: version})
+	}
+	put := func(version int64) kv.Event { return kv.Event{Type: kv.Put, KV: item(version)} }
+	remove := kv.Event{Type: kv.Delete, KV: item(0)}
+	with := func(e kv.Event) kv.Event { e.Prev = item(1); return e }
+	for name, x := range map[string]struct {
+		events []kv.Event
+		lacks  bool
+	}{
+		"a key is created":                    {[]kv.Event{put(1)}, false},
+		"a key is changed":                    {[]kv.Event{with(put(2))}, false},
+		"a key is changed, without":           {[]kv.Event{put(2)}, true},
+		"a key is deleted":                    {[]kv.Event{with(remove)}, false},
+		"a key is deleted, without":           {[]kv.Event{remove}, true},
+		"created and deleted in one revision": {[]kv.Event{put(1), remove}, false},
+		"the last one lacks it":               {[]kv.Event{put(1), with(put(2)), put(3)}, true},
+	} {
+		if got := lacksPrevious(&kv.Batch{Events: x.events}); got != x.lacks {
+			t.Errorf("%s: %v, want %v", name, got, x.lacks)
+		}
+	}
+}
+
+// forged answers reads with what it is given.
+type forged struct {
+	etcdserverpb.KVClient
+	revision int64
+	list     []*mvccpb.KeyValue
+	values   []*etcdserverpb.ResponseOp
+}
+
+func (f *forged) Range(context.Context, *etcdserverpb.RangeRequest, ...grpc.CallOption) (*etcdserverpb.RangeResponse, error) {
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: f.revision}, Kvs: f.list}, nil
+}
+
+func (f *forged) Txn(context.Context, *etcdserverpb.TxnRequest, ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
+	return &etcdserverpb.TxnResponse{Responses: f.values}, nil
+}
+
+func answerOf(kvs ...*mvccpb.KeyValue) *etcdserverpb.ResponseOp {
+	return &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: kvs}}}
+}
+
+func listed(key string, mod int64) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: mod, ModRevision: mod, Version: 1}
+}
+
+// An etcd that has not come to the revision that is held is reported as behind it,
+// not as one that has some key otherwise.
+func TestLeapBelowWhatIsHeld(t *testing.T) {
+	c := newClient(t, testConfig("none:1"))
+	for name, list := range map[string][]*mvccpb.KeyValue{
+		"with keys":    {listed("/a", 2), listed("/b", 4)},
+		"without keys": nil,
+	} {
+		c.lists = &forged{revision: 5, list: list}
+		for at, ahead := range map[kv.Revision]bool{4: false, 5: false, 6: true} {
+			held := state{"/a": keyValue(listed("/a", 2))}
+			_, err := c.leap(t.Context(), kv.FollowRequest{Range: kv.Prefix("/"), Held: held.held(), HeldAt: at})
+			var found *kv.ContradictionError
+			if got := errors.As(err, &found) && found.Ahead && len(found.Claims) == 0; got != ahead {
+				t.Errorf("%s, held at %d of 5: %v", name, at, err)
+			}
+		}
+	}
+}
+
+// The values of a revision must be those of its list of keys: a member that answers
+// otherwise is not believed.
+func TestValuesMustBeThoseOfTheList(t *testing.T) {
+	a, b, d := listed("/a", 2), listed("/b", 3), listed("/d", 4)
+	runs := []run{{a, b}, {d}}
+	c := newClient(t, testConfig("none:1"))
+	for name, x := range map[string]struct {
+		answers []*etcdserverpb.ResponseOp
+		ok      bool
+	}{
+		"the same":            {[]*etcdserverpb.ResponseOp{answerOf(a, b), answerOf(d)}, true},
+		"an answer too few":   {[]*etcdserverpb.ResponseOp{answerOf(a, b)}, false},
+		"a key is missing":    {[]*etcdserverpb.ResponseOp{answerOf(a), answerOf(d)}, false},
+		"a key too many":      {[]*etcdserverpb.ResponseOp{answerOf(a, b), answerOf(d, d)}, false},
+		"another key":         {[]*etcdserverpb.ResponseOp{answerOf(a, listed("/c", 3)), answerOf(d)}, false},
+		"of another revision": {[]*etcdserverpb.ResponseOp{answerOf(a, listed("/b", 5)), answerOf(d)}, false},
+	} {
+		c.lists = &forged{values: x.answers}
+		got, err := c.readRuns(t.Context(), runs, 5)
+		if x.ok && (err != nil || len(got) != 3) || !x.ok && !errors.Is(err, errProtocol) {
+			t.Errorf("%s: %d values, %v", name, len(got), err)
+		}
+	}
+}
