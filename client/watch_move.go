@@ -115,7 +115,7 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 	if w.asm.created && time.Since(w.since) > settled {
 		w.failures, w.tried = 0, nil
 	}
-	if w.asm.created || w.reason == nil {
+	if w.reason == nil {
 		w.reason = reason
 	}
 	w.lastErr = reason

@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+)
+
+// The first waits are short: their bound doubles from 50 ms on.
+func TestTheFirstBackoffsAreShort(t *testing.T) {
+	for failures, bound := range map[int]time.Duration{2: backoffBase, 3: 2 * backoffBase, 4: 4 * backoffBase, 7: 32 * backoffBase} {
+		var longest time.Duration
+		for range 1000 {
+			longest = max(longest, backoff(failures, 0))
+		}
+		if longest > bound+time.Millisecond || longest < bound/2 {
+			t.Errorf("after %d failures: up to %v, want %v", failures, longest, bound)
+		}
+	}
+}
+
+// A node that fails again is the last one to be tried again.
+func TestANodeThatFailsAgainIsTriedLast(t *testing.T) {
+	var tr tried
+	for _, addr := range []string{"a", "b", "a"} {
+		tr.add(addr)
+	}
+	var p penalties
+	if got := p.choose([]string{"a", "b"}, tr, time.Unix(0, 0)); got != "b" || len(tr) != 2 {
+		t.Errorf("tries %q of %v", got, tr)
+	}
+}
+
+// A member that changes replaces what was known of it. One that left is not asked, one
+// that is suspect is asked last and is no watch's home.
+func TestChangedMembersAreReplaced(t *testing.T) {
+	member := func(name string, state MemberState) *pb.Member {
+		return &pb.Member{Name: name, ClientAddress: name + ":1", State: pb.MemberState(state)}
+	}
+	top := new(topology)
+	take := func(r *pb.WatchShardMapResponse) {
+		t.Helper()
+		next, err := top.with("a", interest{all: true}, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top = next
+	}
+	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n1", MemberAlive), member("n2", MemberAlive), member("n3", MemberAlive)}, AllMembers: true})
+	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n3", MemberLeft), member("n1", MemberSuspect)}})
+	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2", "n3"}) {
+		t.Errorf("members %v", got)
+	}
+	for _, seed := range []string{"1", "2", "3", "4"} {
+		if got := top.candidates(Range{}, seed); !slices.Equal(got, []string{"n2:1", "n1:1"}) {
+			t.Errorf("candidates %v", got)
+		}
+	}
+	take(&pb.WatchShardMapResponse{RemovedMembers: []string{"n2"}})
+	if home := top.home(Range{}, "1"); home != "" || len(top.members) != 2 {
+		t.Errorf("the home is %q", home)
+	}
+}
+
+// Versions of the shard map are compared within a cluster: a rebuilt cluster's map begins
+// at a low version and is taken.
+func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
+	top := &topology{shards: ShardMap{ClusterID: "old", Version: 9}}
+	next, err := top.with("a", interest{all: true}, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "new", Version: 2}, AllShards: true})
+	if err != nil || next.shards.ClusterID != "new" || next.shards.Version != 2 || !next.all {
+		t.Errorf("%+v, %v", next, err)
+	}
+}
+
+// Ranges with and without an end: a range that ends does not cover one that does not.
+func TestARangeWithAnEndDoesNotCoverAnOpenOne(t *testing.T) {
+	closed, open := []Range{Between("a", "m")}, []Range{Between("a", "")}
+	for _, c := range []struct {
+		ranges []Range
+		r      Range
+		want   bool
+	}{
+		{closed, Between("b", ""), false}, {closed, Between("a", "m"), true}, {closed, Between("a", "n"), false},
+		{open, Between("b", ""), true}, {open, Between("a", "z"), true}, {open, Range{}, false},
+	} {
+		if got := covers(c.ranges, c.r); got != c.want {
+			t.Errorf("%v covers %v: %t", c.ranges, c.r, got)
+		}
+	}
+	narrow := (&topology{all: true}).narrowed(interest{ranges: []Range{Key("a"), Key("b")}, fresh: []Range{Key("b")}})
+	if narrow.covers(Range{}) || !narrow.covers(Key("a")) || narrow.covers(Key("b")) {
+		t.Errorf("knows %v, all: %t", narrow.known, narrow.all)
+	}
+}
+
+// A connection is closed when no watch uses it and its node has left the cluster; those
+// to endpoints, to live members and of watches stay.
+func TestConnectionsToFormerNodesAreClosed(t *testing.T) {
+	onBench(t, func(b *bench) {
+		for _, addr := range []string{"gone:1", "live:1", "dead:1", "left:1"} {
+			if _, err := b.c.node(addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.c.nodes["watched:1"] = &node{addr: "watched:1", streams: b.c.nodes["a:1"].streams}
+		b.c.nodes["a:1"].streams = nil
+		b.c.forget(&topology{members: []Member{
+			{ClientAddress: "live:1", State: MemberAlive}, {ClientAddress: "dead:1", State: MemberDead}, {ClientAddress: "left:1", State: MemberLeft},
+		}})
+		var got []string
+		for addr := range b.c.nodes {
+			got = append(got, addr)
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"a:1", "live:1", "watched:1"}) {
+			t.Errorf("connections to %v", got)
+		}
+		b.c.drop(b.c.nodes["live:1"])
+	}, "a:1")
+}
+
+// A read that fails blames its node, unless the program itself stood still, goes where it
+// is sent, tries others first, and starts afresh when a node has answered.
+func TestAReadBlamesTheNodeThatFails(t *testing.T) {
+	onBench(t, func(b *bench) {
+		ctx := context.Background()
+		a, err := b.c.attempts(ctx, Range{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fails := func(addr string, err error) error {
+			a.addr, a.began = addr, b.c.wait()
+			return a.failed(ctx, err)
+		}
+		boxed := func(addr string) bool { return b.c.penalties.boxed(addr, time.Now()) }
+		notHere, err := status.New(codes.Unavailable, "x").WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: "NOT_HERE", Metadata: map[string]string{"endpoints": "c:1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fails("a:1", notHere.Err()); err != nil || boxed("a:1") || !slices.Equal(a.hints, []string{"c:1"}) || !slices.Equal(a.tried, tried{"a:1"}) {
+			t.Errorf("sent elsewhere: %v, hints %v, tried %v, in the penalty box: %t", err, a.hints, a.tried, boxed("a:1"))
+		}
+		if err := fails("b:1", errRefused); err != nil || !boxed("b:1") || len(a.hints) != 0 {
+			t.Errorf("refused: %v, hints %v, in the penalty box: %t", err, a.hints, boxed("b:1"))
+		}
+		a.worked()
+		if boxed("b:1") || len(a.tried) != 0 || a.failures != 0 {
+			t.Errorf("after an answer: tried %v, %d failures, in the penalty box: %t", a.tried, a.failures, boxed("b:1"))
+		}
+		a.addr, a.began = "c:1", wait{time.Now().Add(-time.Hour), b.c.ran()} // the process stood still
+		if err := a.failed(ctx, errSlow); err != nil || boxed("c:1") {
+			t.Errorf("after a stall: %v, in the penalty box: %t", err, boxed("c:1"))
+		}
+		if err := fails("c:1", status.Error(codes.InvalidArgument, "x")); !errors.Is(err, ErrInvalid) || boxed("c:1") {
+			t.Errorf("invalid: %v", err)
+		}
+		time.Sleep(b.c.cfg.RetryFor)
+		if err := fails("a:1", errSlow); !errors.Is(err, ErrUnavailable) || !errors.Is(err, errSlow) {
+			t.Errorf("after the time for attempts: %v", err)
+		}
+	}, "a:1", "b:1", "c:1")
+}
+
+// What a mirror has applied when it ends is told before its end.
+func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
+	for range 50 { // both are ready: select takes either
+		m := &Mirror{done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{})}
+		kvs := func(revision int64, keys ...string) View {
+			u := Update{Kind: KindResync, Revision: revision}
+			for _, k := range keys {
+				u.KVs = append(u.KVs, KeyValue{Key: []byte(k), ModRevision: revision})
+			}
+			return m.hash.apply(View{}, &u)
+		}
+		m.hash = hasher{maphash.MakeSeed()}
+		m.set(kvs(2, "a"))
+		var told []int
+		var last error
+		for ch, err := range m.Changes(context.Background()) {
+			if last = err; err != nil {
+				break
+			}
+			if told = append(told, len(ch.Events)); len(told) == 1 {
+				m.set(kvs(3, "b", "c"))
+				m.end(errEnded)
+			}
+		}
+		if !slices.Equal(told, []int{1, 3}) || !errors.Is(last, errEnded) {
+			t.Fatalf("told changes of %v events, then %v", told, last)
+		}
+	}
+}
