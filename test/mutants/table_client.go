@@ -14,5 +14,317 @@ func clientGroup() Group {
 			Name: "token-of-unread", Bug: "a token counts updates that the program has not read", File: "watch.go",
 			Old: `if len(w.queue) == 0 && w.asm.positioned {`, New: `if w.asm.positioned {`, Tests: "TestAProgramsPositionIsWhatItHasTaken",
 		},
+		{
+			Name: "client-start-never-late", Bug: "waits forever for a node to start a watch", File: "stream.go",
+			Old: `if now > p.until {`, New: `if now > p.until && false {`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-state-late", Bug: "gives up a node that prepares a state as soon as any other", File: "stream.go",
+			Old: `patience = stateTimeout`, New: `patience = startTimeout`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-closed-watch-late", Bug: "a watch that was closed counts as not started", File: "stream.go",
+			Old: "delete(s.watches, id)\n\tdelete(s.pending, id)", New: `delete(s.watches, id)`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-started-watch-late", Bug: "a watch that has started counts as not started", File: "stream.go",
+			Old: "\tdelete(s.pending, id)\n}", New: `}`, Tests: "TestAWatchThatANodeDoesNotStartIsLate|TestProgressIsForTheWatchesThatItIsAbout",
+		},
+		{
+			Name: "client-progress-before-start", Bug: "progress of the stream reaches watches that have not started", File: "stream.go",
+			Old: `if s.pending[id] == nil {`, New: `if true {`, Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+		},
+		{
+			Name: "client-progress-for-all", Bug: "progress of some watches moves all watches of the stream", File: "stream.go",
+			Old: `ids = p.GetWatchIds()`, New: `_ = p`, Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+		},
+		{
+			Name: "client-progress-flood", Bug: "each request for progress is sent", File: "stream.go",
+			Old: `>= 100*time.Millisecond {`, New: `>= 0 {`, Tests: "TestProgressIsAskedForTenTimesASecond",
+		},
+		{
+			Name: "client-answer-of-former-place", Bug: "takes answers of the node that a watch has left", File: "watch_arrive.go",
+			Old: `if w.on != s || w.id != id {`, New: `if false {`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
+		},
+		{
+			Name: "client-answer-of-another-id", Bug: "takes answers to another attempt on the same stream", File: "watch_arrive.go",
+			Old: `if w.on != s || w.id != id {`, New: `if w.on != s {`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
+		},
+		{
+			Name: "client-lost-twice", Bug: "a loss that becomes known twice moves a watch twice", File: "watch_move.go",
+			Old: `if w.on != s || w.id != id {`, New: `if w.on == nil {`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
+		},
+		{
+			Name: "client-silent-node-trusted", Bug: "a silent node stays the first choice", File: "stream.go",
+			Old: "if errors.Is(err, errSilent) {\n\t\ts.c.penalise(s.node.addr, 0)\n", New: "if errors.Is(err, errSilent) {\n", Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-silent-connection-kept", Bug: "keeps the connection to a silent node", File: "stream.go",
+			Old: "\t\ts.c.drop(s.node)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-broken-node-trusted", Bug: "a node whose stream broke stays the first choice", File: "stream.go",
+			Old: `} else if v.penalise || errors.Is(err, errEnded) {`, New: `} else if errors.Is(err, errEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-ended-node-trusted", Bug: "a node that ended the stream stays the first choice", File: "stream.go",
+			Old: `} else if v.penalise || errors.Is(err, errEnded) {`, New: `} else if v.penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-dead-stream-kept", Bug: "a stream that ended stays with its node", File: "stream.go",
+			Old: "\ts.c.leave(s)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-drain-not-avoided", Bug: "a draining node stays the first choice", File: "watch_move.go",
+			Old: `w.c.penalise(w.on.node.addr, drainPenalty)`, New: `_ = drainPenalty`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
+		},
+		{
+			Name: "client-drain-avoided-briefly", Bug: "a draining node is avoided for the first penalty only", File: "watch_move.go",
+			Old: `w.c.penalise(w.on.node.addr, drainPenalty)`, New: `w.c.penalise(w.on.node.addr, 0)`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
+		},
+		{
+			Name: "client-hints-of-ended-ignored", Bug: "does not ask the nodes that the last node named", File: "watch_move.go",
+			Old: "\tw.hints = hints\n", New: "\t_ = hints\n", Tests: "TestAWatchGoesWhereItsNodeSendsIt",
+		},
+		{
+			Name: "client-delay-of-ended-ignored", Bug: "comes back at once although the node asked for a delay", File: "watch_move.go",
+			Old: "\tw.hints = hints\n\tw.retryLocked(e.GetRetryAfter().AsDuration(), 0)", New: "\tw.hints = hints\n\tw.retryLocked(0, 0)", Tests: "TestAWatchGoesWhereItsNodeSendsIt",
+		},
+		{
+			Name: "client-restore-asks-elsewhere", Bug: "asks a node that may not know the new history", File: "watch_move.go",
+			Old: "w.tried, w.hints = nil, []string{addr}\n\t\t\tw.retryLocked(e.", New: "w.hints = nil\n\t\t\tw.retryLocked(e.", Tests: "TestARunningWatchAsksItsNodeForTheNewHistory",
+		},
+		{
+			Name: "client-backoff-never-reset", Bug: "failures of long ago delay a watch", File: "watch_move.go",
+			Old: `if w.asm.created && time.Since(w.since) > settled {`, New: `if false {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
+		},
+		{
+			Name: "client-backoff-reset-by-start", Bug: "a watch that its nodes lose at once never waits", File: "watch_move.go",
+			Old: `if w.asm.created && time.Since(w.since) > settled {`, New: `if w.asm.created {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
+		},
+		{
+			Name: "client-left-node-first", Bug: "a watch goes back to the node that it has just left", File: "watch_move.go",
+			Old: "\tw.tried.add(w.on.node.addr)\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
+		},
+		{
+			Name: "client-taken-counts", Bug: "updates that the program has taken count as waiting", File: "watch.go",
+			Old: `w.bytes -= u.size()`, New: `_ = u.size()`, Tests: "TestUpdatesWaitUntilTheyAreTaken",
+		},
+		{
+			Name: "client-close-keeps-updates", Bug: "a closed watch holds what the program has not taken", File: "watch.go",
+			Old: `w.queue, w.bytes = nil, 0`, New: `_ = 0`, Tests: "TestUpdatesWaitUntilTheyAreTaken",
+		},
+		{
+			Name: "client-end-drops-updates", Bug: "a watch that ends drops what the program has not taken", File: "watch.go",
+			Old: "if errors.Is(err, ErrClosed) {\n\t\tw.queue", New: "if true {\n\t\tw.queue", Tests: "TestUpdatesWaitUntilTheyAreTaken",
+		},
+		{
+			Name: "client-reason-of-detour", Bug: "OnResume names the failure of a node that never served the watch", File: "watch_move.go",
+			Old: `if w.reason == nil {`, New: `if true {`, Tests: "TestOnResumeNamesTheReasonWhyTheWatchMoved",
+		},
+		{
+			Name: "client-last-error-stays", Bug: "a watch that is served reports the last failure", File: "watch_arrive.go",
+			Old: `w.nodeName, w.reason, w.lastErr = name, nil, nil`, New: `w.nodeName, w.reason = name, nil`, Tests: "TestOnResumeNamesTheReasonWhyTheWatchMoved",
+		},
+		{
+			Name: "client-attached-early", Bug: "a watch counts as attached before its node has started it", File: "watch.go",
+			Old: `Attached: w.on != nil && w.asm.created`, New: `Attached: w.on != nil`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
+		},
+		{
+			Name: "client-resumes-not-merged", Bug: "of resumes during OnResume the first is told", File: "watch_arrive.go",
+			Old: `w.untold.To, w.untold.Reason = r.To, r.Reason`, New: `_ = r`, Tests: "TestResumesDuringOnResumeAreToldAsOne",
+		},
+		{
+			Name: "client-updates-before-resume", Bug: "updates of the new node are returned before OnResume has", File: "watch.go",
+			Old: `if len(w.queue) == 0 || w.telling && w.err == nil {`, New: `if len(w.queue) == 0 {`, Tests: "TestResumesDuringOnResumeAreToldAsOne",
+		},
+		{
+			Name: "client-freshness-goes-back", Bug: "an older age replaces a newer one", File: "watch_arrive.go",
+			Old: `at.After(w.freshAt)`, New: `!at.IsZero()`, Tests: "TestFreshnessMovesForwardOnly",
+		},
+		{
+			Name: "client-freshness-of-partial", Bug: "progress in the middle of a revision counts as fresh", File: "watch_arrive.go",
+			Old: `p.GetRevision() > 0 && w.asm.steady() {`, New: `p.GetRevision() > 0 {`, Tests: "TestFreshnessMovesForwardOnly",
+		},
+		{
+			Name: "client-freshness-without-revision", Bug: "progress without a revision counts as fresh", File: "watch_arrive.go",
+			Old: `p.GetRevision() > 0 && w.asm.steady() {`, New: `w.asm.steady() {`, Tests: "TestFreshnessMovesForwardOnly",
+		},
+		{
+			Name: "client-freshness-over-resync", Bug: "another history counts as fresh as the last one", File: "watch_arrive.go",
+			Old: `w.freshAt = time.Time{} // it may be another history's`, New: `_ = time.Time{}`, Tests: "TestFreshnessMovesForwardOnly",
+		},
+		{
+			Name: "client-progress-not-merged", Bug: "each progress waits by itself", File: "watch_arrive.go",
+			Old: `n > 0 && w.queue[n-1].Kind == KindProgress {`, New: `n < 0 {`, Tests: "TestProgressThatWaitsIsMerged",
+		},
+		{
+			Name: "client-progress-replaces-events", Bug: "progress replaces the events before it", File: "watch_arrive.go",
+			Old: `n > 0 && w.queue[n-1].Kind == KindProgress {`, New: `n > 0 {`, Tests: "TestProgressThatWaitsIsMerged",
+		},
+		{
+			Name: "client-progress-unasked", Bug: "a program is given progress that it did not ask for", File: "watch_arrive.go",
+			Old: `if !w.opts.progress {`, New: `if false {`, Tests: "TestProgressThatWaitsIsMerged",
+		},
+		{
+			Name: "client-fragments-unbounded", Bug: "fragments of a revision are held whatever waits", File: "watch_arrive.go",
+			Old: `len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer:`, New: `false:`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
+		},
+		{
+			Name: "client-big-revision-never-fits", Bug: "a revision that is bigger than the buffer never arrives", File: "watch_arrive.go",
+			Old: `w.asm.partial.Kind == KindBatch && len(w.queue) > 0 && w.bytes`, New: `w.asm.partial.Kind == KindBatch && w.bytes`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
+		},
+		{
+			Name: "client-paused-placed", Bug: "a watch comes back before there is room", File: "watch_move.go",
+			Old: `w.on != nil || w.paused || w.timer`, New: `w.on != nil || w.timer`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
+		},
+		{
+			Name: "client-pause-not-told", Bug: "a node goes on sending to a watch that has left", File: "watch_arrive.go",
+			Old: `w.detachLocked(errFull, true)`, New: `w.detachLocked(errFull, false)`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
+		},
+		{
+			Name: "client-ended-context-kept", Bug: "a context refers to watches that have ended", File: "watch.go",
+			Old: "\tw.stop()\n\tw.c.mu.Lock()", New: "\tw.c.mu.Lock()", Tests: "TestAnEndedWatchLeavesNothingBehind",
+		},
+		{
+			Name: "client-ended-at-once-kept", Bug: "a context refers to a watch that ended at once", File: "watch.go",
+			Old: "\tif ended {\n\t\tstop()", New: "\tif false && ended {\n\t\tstop()", Tests: "TestAnEndedWatchLeavesNothingBehind",
+		},
+		{
+			Name: "client-ended-waits-for-map", Bug: "a watch that has ended counts as waiting for the map", File: "watch.go",
+			Old: "\tw.stopAwaitingLocked()\n", New: ``, Tests: "TestAnEndedWatchLeavesNothingBehind",
+		},
+		{
+			Name: "client-map-of-others", Bug: "a map of other ranges places a watch", File: "watch_move.go",
+			Old: `t.covers(w.asm.rng) && w.timer.Stop()`, New: `w.timer.Stop()`, Tests: "TestAWatchWaitsForTheMapOnce",
+		},
+		{
+			Name: "client-waits-for-map-again", Bug: "a watch waits for the map before each attempt", File: "watch_move.go",
+			Old: `if w.awaited || w.c.topology`, New: `if w.c.topology`, Tests: "TestAWatchWaitsForTheMapOnce",
+		},
+		{
+			Name: "client-waits-for-known-map", Bug: "a watch of known shards waits for the map", File: "watch_move.go",
+			Old: `if w.c.topology.Load().covers(w.asm.rng) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
+		},
+		{
+			Name: "client-foreign-node-starts", Bug: "a node of another cluster than the map's starts a watch", File: "watch_arrive.go",
+			Old: `t != nil && t.shards.ClusterID != c.GetClusterId() {`, New: `t != nil && false {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+		},
+		{
+			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
+			Old: `w.c.doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+		},
+		{
+			Name: "client-doubts-another-map", Bug: "a map that was never compared is doubted", File: "follow.go",
+			Old: `c.topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+		},
+		{
+			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",
+			Old: `!w.asm.created || w.asm.there.cluster == cluster {`, New: `!w.asm.created {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+		},
+		{
+			Name: "client-regroup-moves-starting", Bug: "a map of another cluster moves watches that have not started", File: "watch_move.go",
+			Old: `!w.asm.created || w.asm.there.cluster == cluster {`, New: `w.asm.there.cluster == cluster {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+		},
+		{
+			Name: "client-compacted-asks-again", Bug: "a node that lacks the history is asked for it again", File: "watch_move.go",
+			Old: `if _, asked := w.floors[addr]; asked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+		},
+		{
+			Name: "client-compacted-last-floor", Bug: "reports the floor of the last node", File: "watch_move.go",
+			Old: `floor = min(floor, f)`, New: `_ = f`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+		},
+		{
+			Name: "client-compacted-at-one-node", Bug: "history that one node lacks counts as gone", File: "watch_move.go",
+			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+		},
+		{
+			Name: "client-first-backoff-long", Bug: "waits long after the second failure", File: "backoff.go",
+			Old: `backoffBase<<max(failures-2, 0)`, New: `backoffBase<<max(failures, 0)`, Tests: "TestTheFirstBackoffsAreShort",
+		},
+		{
+			Name: "client-failed-again-first", Bug: "a node that failed again counts as tried long ago", File: "penalty.go",
+			Old: `append(slices.DeleteFunc(*t, func(a string) bool { return a == addr }), addr)`, New: `append(slices.DeleteFunc(*t, func(a string) bool { return false }), addr)`, Tests: "TestANodeThatFailsAgainIsTriedLast",
+		},
+		{
+			Name: "client-member-twice", Bug: "a member that changes is known twice", File: "topology.go",
+			Old: `stale[m.GetName()] = true`, New: `_ = m`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-suspect-not-last", Bug: "prefers members that are suspect", File: "topology.go",
+			Old: `m.Draining || m.State == MemberSuspect {`, New: `m.Draining {`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-left-asked", Bug: "asks members that have left", File: "topology.go",
+			Old: `m.State == MemberDead || m.State == MemberLeft {`, New: `m.State == MemberDead {`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-suspect-home", Bug: "watches move home to a suspect member", File: "topology.go",
+			Old: `len(cs) > 0 && cs[0].worse == 0 {`, New: `len(cs) > 0 {`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-rebuilt-map-old", Bug: "the map of a rebuilt cluster counts as old", File: "topology.go",
+			Old: `m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion()`, New: `m == nil || m.GetVersion()`, Tests: "TestTheMapOfARebuiltClusterIsTaken",
+		},
+		{
+			Name: "client-open-range-covered", Bug: "a range with an end covers one without", File: "interest.go",
+			Old: `r.End != "" && r.End <= ranges[i].End)`, New: `r.End <= ranges[i].End)`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+		{
+			Name: "client-fresh-known", Bug: "ranges whose shards are asked for count as known", File: "interest.go",
+			Old: `return slices.Contains(in.fresh, r) })`, New: `return false })`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+		{
+			Name: "client-narrowed-knows-all", Bug: "a map without some shards counts as whole", File: "interest.go",
+			Old: `next.all, next.known = false, slices`, New: `next.all, next.known = t.all, slices`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+		{
+			Name: "client-connections-pile-up", Bug: "keeps connections to nodes that are gone", File: "client.go",
+			Old: "\t\tc.drop(n)\n\t}\n}", New: "\t\t_ = n\n\t}\n}", Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+		{
+			Name: "client-watched-connection-closed", Bug: "closes connections that watches use", File: "client.go",
+			Old: `if !known[addr] && len(n.streams) == 0 {`, New: `if !known[addr] {`, Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+		{
+			Name: "client-endpoint-closed", Bug: "closes connections to endpoints", File: "client.go",
+			Old: `known[e] = true`, New: `_ = e`, Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+		{
+			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
+			Old: `m.State != MemberDead && m.State != MemberLeft`, New: `m.State != MemberLeft`, Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+		{
+			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
+			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-stall-blames-node", Bug: "a node is blamed for the time in which the program stood still", File: "call.go",
+			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if v.penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-redirect-blames-node", Bug: "a node that sends a read elsewhere is blamed", File: "call.go",
+			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if !a.c.stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-redirect-ignored", Bug: "a read does not go where a node sends it", File: "call.go",
+			Old: `a.hints = v.hints`, New: `_ = v.hints`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-failed-first-again", Bug: "a read tries the node that has failed again", File: "call.go",
+			Old: "\ta.tried.add(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-read-never-gives-up", Bug: "a read is tried for longer than RetryFor", File: "call.go",
+			Old: `late := a.c.ran()+d > a.deadline; late && again`, New: `late := false; late && again`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-answer-does-not-forgive", Bug: "a node that answers stays in the penalty box", File: "call.go",
+			Old: "\ta.c.praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", File: "mirror.go",
+			Old: `if m.View() != last {`, New: `if false {`, Tests: "TestTheLastChangeComesBeforeTheEnd",
+		},
 	}}
 }
