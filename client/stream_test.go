@@ -217,7 +217,7 @@ func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
 				}
 				defer func() { _ = conn.Close() }()
 				s.node.conn = conn
-				if c.cause == errIdle {
+				if errors.Is(c.cause, errIdle) {
 					delete(s.watches, 1<<40)
 					w.Close()
 				}

@@ -89,8 +89,12 @@ func TestARangeWithAnEndDoesNotCoverAnOpenOne(t *testing.T) {
 		r      Range
 		want   bool
 	}{
-		{closed, Between("b", ""), false}, {closed, Between("a", "m"), true}, {closed, Between("a", "n"), false},
-		{open, Between("b", ""), true}, {open, Between("a", "z"), true}, {open, Range{}, false},
+		{closed, Between("b", ""), false},
+		{closed, Between("a", "m"), true},
+		{closed, Between("a", "n"), false},
+		{open, Between("b", ""), true},
+		{open, Between("a", "z"), true},
+		{open, Range{}, false},
 	} {
 		if got := covers(c.ranges, c.r); got != c.want {
 			t.Errorf("%v covers %v: %t", c.ranges, c.r, got)
