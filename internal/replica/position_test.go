@@ -79,6 +79,22 @@ func (o *oracle) from() string {
 	return strings.Join(out, " ")
 }
 
+// requests returns how often the source was followed.
+func (o *oracle) requests() int { return len(o.times()) }
+
+// times returns when the source was followed.
+func (o *oracle) times() []time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.at)
+}
+
+func (o *oracle) wished() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return fmt.Sprint(o.wishes)
+}
+
 func begins(at kv.Revision) kv.Update { return kv.Update{Kind: kv.UpdateBegin, Revision: at} }
 func leaps(at kv.Revision) kv.Update {
 	return kv.Update{Kind: kv.UpdateBegin, Revision: at, Leap: true}
@@ -167,6 +183,12 @@ func (x *asking) was(t *testing.T, what, got, want string) {
 	if got != want {
 		t.Errorf("%s: %q, want %q", what, got, want)
 	}
+}
+
+func (x *asking) outcome() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ended
 }
 
 func (x *asking) consumer() string {
@@ -287,7 +309,7 @@ func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 				case <-time.After(time.Minute):
 					t.Fatal("it goes on")
 				}
-				if n := len(x.a.asked) + len(x.b.asked) + len(x.third.asked); n != c.asked || len(x.given) != c.most {
+				if n := x.a.requests() + x.b.requests() + x.third.requests(); n != c.asked || len(x.given) != c.most {
 					t.Errorf("%d requests, want %d; given %v", n, c.asked, x.given)
 				}
 			})
@@ -305,7 +327,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 			x.want <- r
 			synctest.Wait()
 		}
-		x.was(t, "wished for", fmt.Sprint(x.a.wishes), "[50 20]")
+		x.was(t, "wished for", x.a.wished(), "[50 20]")
 	})
 	for wish, asked := range map[kv.Revision]string{20: "[]", 21: "[21]"} {
 		inquire(t, 11, func(x *asking) {
@@ -315,7 +337,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 			x.want <- wish
 			x.want <- 15 // lower: it does not replace the other
 			time.Sleep(2 * time.Second)
-			x.was(t, fmt.Sprint("up to 20 is here, of the wish for ", wish), fmt.Sprint(x.b.wishes), asked)
+			x.was(t, fmt.Sprint("up to 20 is here, of the wish for ", wish), x.b.wished(), asked)
 		})
 	}
 }
@@ -335,8 +357,8 @@ func TestWhatFollowsAFailure(t *testing.T) {
 	t.Run("another history ends it", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) { x.a.answers = []answer{{nil, kv.ErrOtherHistory}} }, func(x *asking) {
 			time.Sleep(time.Second)
-			if !errors.Is(x.ended, kv.ErrOtherHistory) || x.b.from() != "" {
-				t.Errorf("ended with %v; the second was asked for %q", x.ended, x.b.from())
+			if !errors.Is(x.outcome(), kv.ErrOtherHistory) || x.b.from() != "" {
+				t.Errorf("ended with %v; the second was asked for %q", x.outcome(), x.b.from())
 			}
 		})
 	})
@@ -346,7 +368,7 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			x.cancel()
 			<-x.returned
 			x.was(t, "notices", x.whats(), "")
-			if n := len(x.a.asked) + len(x.b.asked); n != 1 {
+			if n := x.a.requests() + x.b.requests(); n != 1 {
 				t.Errorf("%d requests", n)
 			}
 		})
@@ -358,8 +380,8 @@ func TestWhatFollowsAFailure(t *testing.T) {
 		}, func(x *asking) {
 			time.Sleep(hungFor + 2*longPause)
 			x.was(t, "given", x.consumer(), "batch 11")
-			if x.ended != nil || len(x.a.at) != 2 || x.a.at[1].Sub(x.a.at[0]) < hungFor {
-				t.Errorf("ended with %v; asked at %v", x.ended, x.a.at)
+			if x.outcome() != nil || x.a.requests() != 2 || x.a.times()[1].Sub(x.a.times()[0]) < hungFor {
+				t.Errorf("ended with %v; asked at %v", x.outcome(), x.a.times())
 			}
 		})
 	})
@@ -377,11 +399,11 @@ func TestWhatFollowsAFailure(t *testing.T) {
 		} {
 			inquire(t, c.from, func(x *asking) { x.a.answers = []answer{{nil, c.err}} }, func(x *asking) {
 				time.Sleep(patience / 2)
-				if waited := len(x.b.asked) == 0; waited != c.wait {
+				if waited := x.b.requests() == 0; waited != c.wait {
 					t.Errorf("from %d, %v: waited %v, want %v", c.from, c.err, waited, c.wait)
 				}
 				time.Sleep(patience)
-				if len(x.b.asked) == 0 {
+				if x.b.requests() == 0 {
 					t.Errorf("from %d, %v: the next was never asked", c.from, c.err)
 				}
 			})
@@ -399,8 +421,8 @@ func TestWhatFollowsAFailure(t *testing.T) {
 				x.third.answers = []answer{{nil, c.err}}
 			}, func(x *asking) {
 				<-x.returned
-				if waited := x.took >= rescuePatience; waited != c.wait || !errors.As(x.ended, new(*kv.CompactedError)) {
-					t.Errorf("%v: ended after %v with %v", c.err, x.took, x.ended)
+				if waited := x.took >= rescuePatience; waited != c.wait || !errors.As(x.outcome(), new(*kv.CompactedError)) {
+					t.Errorf("%v: ended after %v with %v", c.err, x.took, x.outcome())
 				}
 				if x.third.from()[:2] != "11" {
 					t.Errorf("%v: asked for %s", c.err, x.third.from())
@@ -416,8 +438,8 @@ func TestWhatFollowsAFailure(t *testing.T) {
 		}, func(x *asking) {
 			time.Sleep(3 * time.Second)
 			x.was(t, "given", strings.Split(x.consumer()+",", ",")[0], "batch 25")
-			if len(x.third.at) == 0 || x.third.at[0].Sub(x.began) < rescuePatience/2 {
-				t.Errorf("began at %v, asked at %v", x.began, x.third.at)
+			if x.third.requests() == 0 || x.third.times()[0].Sub(x.began) < rescuePatience/2 {
+				t.Errorf("began at %v, asked at %v", x.began, x.third.times())
 			}
 		})
 	})
@@ -477,10 +499,10 @@ func TestAScoutAsksNoRejectedSource(t *testing.T) {
 		x.f.Reject("a", time.Minute)
 	}, func(x *asking) {
 		time.Sleep(time.Minute - time.Second)
-		if n := len(x.a.asked); n != 0 {
+		if n := x.a.requests(); n != 0 {
 			t.Errorf("asked %d times", n)
 		}
-		if i := slices.IndexFunc(x.notices, func(n Notice) bool { return n.What == BetterSource }); i >= 0 {
+		if strings.Contains(x.whats(), BetterSource.Label()) {
 			t.Error("it is called better")
 		}
 	})
