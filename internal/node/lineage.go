@@ -194,9 +194,9 @@ func (l *lineage) read() {
 // stranger fails when etcd is of another cluster than the one that is served,
 // and this node has never seen another one: then it is --etcd that is wrong.
 func (l *lineage) stranger() error {
-	why := l.over.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	why := l.over.Load() // of the lineage that known speaks of
 	if why == nil || why.Cause != kv.CauseCluster || l.known {
 		return nil
 	}

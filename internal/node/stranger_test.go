@@ -1,0 +1,33 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// etcd is replaced by another cluster and the next lineage begins at the moment in which
+// the node judges whether --etcd is wrong: the finding of the lineage before says nothing
+// of the new one, and the node goes on.
+func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
+	l := &lineage{known: true}
+	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
+	if err := l.stranger(); err != nil {
+		t.Fatalf("a node that has read etcd before: %v", err)
+	}
+	l.mu.Lock()
+	judged := make(chan error)
+	go func() { judged <- l.stranger() }()
+	time.Sleep(20 * time.Millisecond) // long enough for stranger to wait for the lock; less hides the defect, and fails nothing
+	l.known = false
+	l.over.Store(nil)
+	l.mu.Unlock()
+	if err := <-judged; err != nil {
+		t.Errorf("a node that has just entered a lineage: %v", err)
+	}
+	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
+	if l.stranger() == nil {
+		t.Error("a node that has seen no other etcd than the wrong one goes on")
+	}
+}
