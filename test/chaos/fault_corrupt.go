@@ -70,6 +70,10 @@ func flipByte(ctx context.Context, s *Scene) (heal, error) {
 	}); err != nil {
 		return nil, err
 	}
+	// A watch that gets the record later would be sent the damaged one.
+	if err := s.crowd.reach(ctx, put.Header.Revision, patience); err != nil {
+		return nil, err
+	}
 	pattern, at := encodedRecord(key, value, put.Header.Revision, s.Turn%4 >= 2)
 	n, err := flipInMemory(victim.proc.pid(), pattern, at)
 	if err != nil {
