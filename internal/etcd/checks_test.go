@@ -117,6 +117,14 @@ func TestEndOfALineage(t *testing.T) {
 			t.Errorf("%s: ended %v, known %+v; want %v, %+v", step, why, known, ended, mark)
 		}
 	}
+	told := func(step string, changed <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-changed:
+		default:
+			t.Errorf("%s: callers that wait for a change are not woken", step)
+		}
+	}
 	moved := &kv.HistoryError{Cause: kv.CauseCluster, Is: kv.Mark{Cluster: 9}}
 	c.Adopt(1, before)
 	c.past.compacted(5)
@@ -134,7 +142,7 @@ func TestEndOfALineage(t *testing.T) {
 
 	_, _, changed := c.Ended()
 	c.Suspect(1, kv.ErrOtherHistory)
-	<-changed
+	told("suspect", changed)
 	want("suspect", true, known)
 	c.Suspect(1, moved)
 	c.lineage.resume(1)
@@ -147,7 +155,7 @@ func TestEndOfALineage(t *testing.T) {
 	want("another lineage is retracted", true, known)
 	_, _, changed = c.Ended()
 	c.Retract(1, kv.Mark{Cluster: 9, Revision: 20})
-	<-changed
+	told("retracted", changed)
 	known = kv.Mark{Cluster: before.Cluster, Revision: 20}
 	want("retracted", false, known)
 

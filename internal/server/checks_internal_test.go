@@ -75,7 +75,9 @@ func TestProgressOfAStream(t *testing.T) {
 	}
 	for p, want := range map[phase]kv.Revision{creating: 10, syncing: 20, landing: 20, live: 20, over: 10} {
 		w := at(p, 10)
-		w.told(5)
+		if w.told(5); w.at != 10 {
+			t.Errorf("a watch in phase %d goes back to %d", p, w.at)
+		}
 		if w.told(20); w.at != want {
 			t.Errorf("a watch in phase %d is at %d, want %d", p, w.at, want)
 		}
@@ -177,9 +179,16 @@ func TestPlaceOfAUnitIsGivenBackOnce(t *testing.T) {
 	}
 	u := newUnits(&Config{MaxResyncs: 1})
 	w := &watch{}
+	other := &watch{}
 	waits := u.board(w, unitKey{}, 0, nil)
+	u.board(other, unitKey{}, 0, nil)
 	for range 2 {
-		if u.leave(waits, w, false); u.stats.Waiting != 0 || len(u.waiting) != 0 || u.lanes[1].running != 0 {
+		if u.leave(waits, w, false); u.stats.Waiting != 1 || len(u.waiting) != 1 {
+			t.Errorf("%d watches and %d units wait, want the other watch with its unit", u.stats.Waiting, len(u.waiting))
+		}
+	}
+	for range 2 {
+		if u.leave(waits, other, false); u.stats.Waiting != 0 || len(u.waiting) != 0 || u.lanes[1].running != 0 {
 			t.Errorf("%d watches wait, %d units wait, %d have a place", u.stats.Waiting, len(u.waiting), u.lanes[1].running)
 		}
 	}

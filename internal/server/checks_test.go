@@ -136,7 +136,7 @@ func TestFollowerThatNeedsEtcdDirectly(t *testing.T) {
 		t.Helper()
 		var e *kv.UnavailableError
 		if !errors.As(err, &e) || !strings.Contains(e.Detail, "does not come from etcd directly") {
-			t.Errorf("%s: %v", what, err)
+			t.Fatalf("%s: %v", what, err)
 		}
 	}
 	_, _, err := r.follows(t.Context(), direct)
@@ -202,7 +202,7 @@ func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", "1"))
 	if m := s.next(); len(m.GetEvents()) != 1 {
-		t.Errorf("got %v", m)
+		t.Fatalf("got %v", m)
 	}
 	g.away.Store(false)
 	g.grant(map[string]string{"ann": "b"})

@@ -64,7 +64,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "leap-of-other-values", Bug: "takes the values of other keys than those that were listed", File: "leap.go",
-			Old: `if !slices.EqualFunc(got, r, same) {`, New: `if false {`, Tests: "TestValuesMustBeThoseOfTheList",
+			Old: `if !slices.EqualFunc(got, r, same) {`, New: `if false && !slices.EqualFunc(got, r, same) {`, Tests: "TestValuesMustBeThoseOfTheList",
 		},
 		{
 			Name: "leap-of-other-revision", Bug: "takes values of another revision than the list's", File: "leap.go",

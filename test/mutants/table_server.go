@@ -1,7 +1,7 @@
 package mutants
 
 func serverGroup() Group {
-	return Group{Package: "internal/server", Mutants: []Mutant{
+	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
 			Name: "delta-across-lineages", Bug: "sends a delta to a watch whose position is of another lineage", File: "sync.go",
 			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
@@ -128,5 +128,5 @@ func serverGroup() Group {
 			Name: "stale-at-bound", Bug: "a watch is stale at just the age that it allows", File: "age.go",
 			Old: `age <= w.maxStaleness {`, New: `age < w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
 		},
-	}}
+	}...)}
 }
