@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,11 +14,11 @@ import (
 // countedFile is a map file that counts what is written to it.
 type countedFile struct {
 	*MemDisk
-	writes int
+	writes atomic.Int64
 }
 
 func (f *countedFile) save(m *shard.Map) error {
-	f.writes++
+	f.writes.Add(1)
 	return f.MemDisk.save(m)
 }
 
@@ -64,8 +65,8 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 				t.Fatalf("the file is %d versions late", late)
 			}
 		}
-		if most := int(changes*pace/time.Second) + 1; file.writes > most {
-			t.Errorf("%d changes in %v were written %d times, want %d at most", changes, changes*pace, file.writes, most)
+		if most := int64(changes*pace/time.Second) + 1; file.writes.Load() > most {
+			t.Errorf("%d changes in %v were written %d times, want %d at most", changes, changes*pace, file.writes.Load(), most)
 		}
 		time.Sleep(2 * time.Second)
 		if got := versionOnDisk(); got != m.Version {
