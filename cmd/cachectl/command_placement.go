@@ -476,7 +476,7 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 // memory is about what the steps of a plan take and free, in bytes, on all nodes.
 type memory struct {
 	loads, frees     int64
-	unknown, unfreed bool // and more that nobody knows
+	unknown, unfreed bool // the plan also loads or frees bytes that no node has reported
 }
 
 func (m *memory) add(s client.PlacementStep) {

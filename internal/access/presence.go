@@ -50,7 +50,7 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return &present{conn, sync.OnceFunc(p.leave)}, p, nil
 }
 
-// arrive counts a connection before it has a call. Who comes without a certificate may
+// arrive counts a connection before it has a call. A caller without a certificate may
 // show a token with the first call, and is counted then where the policy takes tokens.
 // The clients of the JSON API share one connection within this process.
 func (p *presence) arrive(raw net.Conn) error {

@@ -195,7 +195,7 @@ func TestWhatIsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Known(ctx); !errors.As(err, new(*kv.DeniedError)) || !strings.Contains(err.Error(), "do anything here") {
-		t.Errorf("somebody whom the policy does not name: %v", err)
+		t.Errorf("a caller that the policy does not name: %v", err)
 	}
 	if got := r.a.Status().Denied; got["admin"] != 1 || got["write"] != 1 || got["read"] != 2 || got["watch"] != 0 {
 		t.Errorf("counted %v", got)
