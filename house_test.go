@@ -62,6 +62,7 @@ func beside() map[string][]string {
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version"},
 		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
 		"internal/nodetest": {},
+		"internal/proc":     {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
 		"bench/...":         {"bench/...", "client", "client/...", "api/...", "internal/..."},
 	}

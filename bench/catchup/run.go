@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/bench/internal/proc"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/proc"
 )
 
 // prefix is that of all keys.
