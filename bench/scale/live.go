@@ -43,6 +43,7 @@ type liveCluster struct {
 	out     io.Writer
 	tell    io.Writer
 	clients []*follower
+	profile *profiler
 	rest    sim.Traffic // in restTime
 	restCPU time.Duration
 }
@@ -64,10 +65,11 @@ const (
 )
 
 func live(t *testing.T, conf config, out, tell io.Writer) {
-	began := time.Now()
+	began, profile := time.Now(), newProfiler()
+	defer profile.close()
 	synctest.Test(t, func(t *testing.T) {
 		fmt.Fprintf(tell, "starting %d nodes\n", conf.live)
-		l := &liveCluster{Cluster: sim.Start(t, sim.Config{Nodes: conf.live, Shards: 1, Replicas: 1}), t: t, conf: conf, out: out, tell: tell}
+		l := &liveCluster{Cluster: sim.Start(t, sim.Config{Nodes: conf.live, Shards: 1, Replicas: 1}), t: t, conf: conf, out: out, tell: tell, profile: profile}
 		l.spread()
 		fmt.Fprintf(out, "\n%d nodes, %d shards and %d clients in memory, on fake time.\n\n", conf.live, len(l.Map().Shards), conf.clients)
 		l.idle()
@@ -118,16 +120,50 @@ func (l *liveCluster) propose(change shard.Change) uint64 {
 func (l *liveCluster) idle() {
 	fmt.Fprintf(l.tell, "measuring rest\n")
 	time.Sleep(restTime) // the joins are gossiped
+	if err := l.profile.start(); err != nil {
+		l.t.Fatal(err)
+	}
 	version, used, before := l.Map().Version, cpu(), l.Traffic()
 	time.Sleep(restTime)
 	l.restCPU, l.rest = cpu()-used, l.Traffic().Since(before)
+	profile := l.profile.stop()
 	if l.Map().Version != version {
 		l.t.Fatalf("the map has changed from version %d to %d", version, l.Map().Version)
 	}
 	each := func(bytes int64) int64 { return bytes / int64(l.conf.live) / int64(restTime/time.Second) }
 	fmt.Fprint(l.out, "| at rest, each node | |\n|---|---:|\n")
 	fmt.Fprintf(l.out, "| gossip, bytes a second | %d |\n| all else between nodes, bytes a second | %d |\n| all of it, of a core | %.3f %% |\n",
-		each(l.rest.Gossip), each(l.rest.Peers), 100*l.restCPU.Seconds()/restTime.Seconds()/float64(l.conf.live))
+		each(l.rest.Gossip), each(l.rest.Peers), l.ofACore(l.restCPU))
+	l.attribute(profile)
+}
+
+// ofACore is CPU time in the time of rest, in percent of a core for each node.
+func (l *liveCluster) ofACore(used time.Duration) float64 {
+	return 100 * used.Seconds() / restTime.Seconds() / float64(l.conf.live)
+}
+
+// attribute prints what the CPU time at rest is spent on. The runtime and the transport
+// work for all others: they are added to map and members in proportion.
+func (l *liveCluster) attribute(profile []byte) {
+	shares, err := attributed(profile)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var all, direct, ours time.Duration
+	for _, s := range shares {
+		all += s.took
+		if s.name != golang && s.name != transport {
+			direct += s.took
+		}
+		if s.name == gossiping || s.name == mapping {
+			ours += s.took
+		}
+	}
+	fmt.Fprint(l.out, "\n| of a core, each node, at rest | |\n|---|---:|\n")
+	for _, s := range shares {
+		fmt.Fprintf(l.out, "| %s | %.4f %% |\n", s.name, l.ofACore(l.restCPU)*s.took.Seconds()/all.Seconds())
+	}
+	fmt.Fprintf(l.out, "| **map and members, with their part of runtime and gRPC** | %.4f %% |\n", l.ofACore(l.restCPU)*ours.Seconds()/direct.Seconds())
 }
 
 // follow has clients follow the map, each the shard of one key, until ctx ends.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// purpose is what CPU time of a node is spent on, by functions on the stack. Earlier
+// ones win.
+type purpose struct {
+	name string
+	// of are parts of the names of functions.
+	of []string
+}
+
+// The purposes that [attributed] counts beside those below.
+const (
+	// transport is gRPC and the network in memory, without a handler on the stack.
+	transport = "gRPC between nodes and to etcd"
+	// golang is the scheduler, timers and garbage collection, which all others cause.
+	golang = "the Go runtime"
+	others = "all else"
+)
+
+// gossiping and mapping are the purposes whose sum docs/scaling.md bounds.
+const (
+	gossiping = "gossip"
+	mapping   = "the shard map: raft, its distribution, planning"
+)
+
+func purposes() []purpose {
+	return []purpose{
+		{"etcd, in the same process", []string{"/sim/memetcd."}},
+		{gossiping, []string{"/internal/membership.", "hashicorp/memberlist."}},
+		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "node.(*lineage)", "node.(*digest)", "/internal/guard."}},
+		{mapping, []string{
+			"/internal/placement.", "hashicorp/raft.", "/internal/shard.", "node.(*Node).followMap", "node.(*Node).followVoter", "node.(*Node).heedMapNews",
+			"node.(*Node).takeMap", "node.(*Node).announce", "node.(*Node).reports", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",
+		}},
+		{"copies of shards, and heartbeats of their sources", []string{"/internal/cache.", "/internal/replica.", "/internal/router.", "/internal/history.", "node.(*store)", "node.(*verifier)", "node.(*suspects)"}},
+		{others, []string{"shardwatch/internal/node.", "shardwatch/internal/server.", "shardwatch/internal/pump.", "shardwatch/internal/etcdapi."}},
+		{transport, []string{"google.golang.org/grpc", "golang.org/x/net/http2", "shardwatch/internal/sim."}},
+	}
+}
+
+// profiler takes CPU profiles from outside of a bubble of fake time: what reads a profile
+// waits for the CPU, and fake time would stand still.
+type profiler struct {
+	// All are made outside.
+	starts, stops chan struct{}
+	started       chan error
+	stopped       chan []byte
+}
+
+func newProfiler() *profiler {
+	p := &profiler{make(chan struct{}), make(chan struct{}), make(chan error), make(chan []byte)}
+	go func() {
+		for range p.starts {
+			var out bytes.Buffer
+			err := pprof.StartCPUProfile(&out)
+			if p.started <- err; err != nil {
+				continue
+			}
+			<-p.stops
+			pprof.StopCPUProfile()
+			p.stopped <- out.Bytes()
+		}
+	}()
+	return p
+}
+
+func (p *profiler) close() { close(p.starts) }
+
+func (p *profiler) start() error {
+	p.starts <- struct{}{}
+	return <-p.started
+}
+
+func (p *profiler) stop() []byte {
+	p.stops <- struct{}{}
+	return <-p.stopped
+}
+
+// share is CPU time by purpose.
+type share struct {
+	name string
+	took time.Duration
+}
+
+// attributed sums the samples of a CPU profile by purpose, in the order of purposes. It
+// needs the go command.
+func attributed(profile []byte) ([]share, error) {
+	dir, err := os.MkdirTemp("", "scale")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "cpu")
+	if err := os.WriteFile(file, profile, 0o600); err != nil {
+		return nil, err
+	}
+	out, err := exec.Command("go", "tool", "pprof", "-traces", "-unit=ms", file).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go tool pprof: %w", err)
+	}
+	return sumUp(out)
+}
+
+// sumUp sums what pprof -traces prints: for each stack a line with its milliseconds and
+// the innermost function, and one for each function further out.
+func sumUp(traces []byte) ([]share, error) {
+	all := purposes()
+	sums := make([]share, 0, len(all)+1)
+	for _, p := range all {
+		sums = append(sums, share{name: p.name})
+	}
+	sums = append(sums, share{name: golang})
+	blocks := bytes.Split(traces, []byte("-----------+"))
+	for _, block := range blocks[min(1, len(blocks)):] {
+		_, stack, _ := strings.Cut(string(block), "\n")
+		fields := strings.Fields(stack)
+		if len(fields) == 0 {
+			continue
+		}
+		ms, err := strconv.ParseFloat(strings.TrimSuffix(fields[0], "ms"), 64)
+		if err != nil {
+			return nil, fmt.Errorf("go tool pprof -traces prints a stack that begins with %q", fields[0])
+		}
+		at := len(all)
+		for i, p := range all {
+			if p.on(stack) {
+				at = i
+				break
+			}
+		}
+		sums[at].took += time.Duration(ms * float64(time.Millisecond))
+	}
+	return sums, nil
+}
+
+func (p purpose) on(stack string) bool {
+	for _, of := range p.of {
+		if strings.Contains(stack, of) {
+			return true
+		}
+	}
+	return false
+}
