@@ -133,7 +133,6 @@ func openAudit(name string) (*os.File, error) {
 func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (*etcd.Client, error) {
 	ec := etcd.Defaults()
 	ec.Endpoints, ec.Username, ec.Logger = cfg.Etcd.Endpoints, cfg.Etcd.User, log
-	ec.ProbeKey = probeKey(cfg.Prefixes)
 	if cfg.Etcd.PasswordFile != "" {
 		text, err := os.ReadFile(cfg.Etcd.PasswordFile)
 		if err != nil {
@@ -145,15 +144,6 @@ func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (
 		ec.TLS = func() *tls.Config { return material.Client(tls.VersionTLS12) }
 	}
 	return etcd.New(ec)
-}
-
-// probeKey is a key within what is served, for reads of etcd's revision: a
-// user with rights on no more than that may read it.
-func probeKey(prefixes []string) string {
-	if len(prefixes) > 0 {
-		return prefixes[0]
-	}
-	return "\x00"
 }
 
 // elastic turns the settings into the leader's rules.

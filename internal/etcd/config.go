@@ -21,7 +21,8 @@ type Config struct {
 	// Username and Password log in to an etcd with authentication.
 	Username, Password string
 	// ProbeKey is the key that the clock reads. It need not exist, but with
-	// etcd's authentication the user must be allowed to read it.
+	// etcd's authentication the user must be allowed to read it: a node's user has
+	// the role root, and may read any.
 	ProbeKey string
 
 	// DialTimeout bounds one attempt to connect to one endpoint.
