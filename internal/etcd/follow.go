@@ -12,7 +12,7 @@ import (
 // Follow brings the range of req from etcd itself. With From 0 it lists the
 // state, or with Held what differs from that, all at one revision, then watches
 // from behind it. With HistoryFrom it tells what has happened since, too, as far back
-// as etcd has it, when that is not too much (Config.MaxHistory). With another
+// as etcd has it, or the newest part of that (Config.MaxHistory). With another
 // From it watches from there, which may lie in the future, and begins when it is
 // known that etcd still has everything from there on; if not, it fails with a
 // *kv.CompactedError whose floor is etcd's compact revision.

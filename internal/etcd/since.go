@@ -9,9 +9,10 @@ import (
 )
 
 // since reads what happened from req.HistoryFrom up to the state's revision, or
-// the newer part of it when etcd has compacted the rest: most clients that come
-// back are not as far behind as what was saved. It returns the oldest revision from
-// which on it knows that: revision+1, and nothing else, when it is too much.
+// the newer part of it when etcd has compacted the rest, or when these are more than
+// MaxHistory revisions: most clients that come back are not as far behind as what was
+// saved. It returns the oldest revision from which on it knows that: revision+1, and
+// nothing else, when it is too large.
 func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Revision) (past []kv.Batch, floor kv.Revision, err error) {
 	from, nothing := req.HistoryFrom, revision+1
 	switch {
@@ -19,10 +20,8 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 		return nil, nothing, nil
 	case from > nothing:
 		return nil, 0, &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, and what has happened up to %d is here", revision, from-1), Ahead: true}
-	case nothing-from > kv.Revision(c.cfg.MaxHistory):
-		c.noHistory(req, revision, "it is too long")
-		return nil, nothing, nil
 	}
+	from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))
 	for left, next := c.cfg.MaxHistoryBytes, from; next <= revision; {
 		h, err := c.History(ctx, HistoryRequest{Range: req.Range, From: next, Before: nothing, PrevKV: true, MaxBytes: left})
 		var compacted *kv.CompactedError

@@ -3,6 +3,10 @@ package mutants
 func etcdGroup() Group {
 	return Group{Package: "internal/etcd", Mutants: []Mutant{
 		{
+			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
+			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowTellsWhatHappenedSince",
+		},
+		{
 			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "passage.go",
 			Old: `ctx = withToken(ctx, nobody)`, New: `_ = nobody`, Tests: "TestPassageCarriesTheCaller",
 		},
