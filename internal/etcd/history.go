@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -42,6 +43,9 @@ const (
 	maxTogether = 512
 	// maxTogetherBytes bounds what they may come to.
 	maxTogetherBytes = 64 << 20
+	// maxPastMessage bounds one response, of which there are three copies while it is
+	// decoded. What is larger is fetched in fragments.
+	maxPastMessage = 16 << 20
 	// historyTimeout bounds one stream.
 	historyTimeout = 30 * time.Second
 	// historyEvery is how often etcd is asked whether all has come. It catches
@@ -146,9 +150,12 @@ func (p *pastReads) take(most int) []*pastRead {
 func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	err := c.readPast(ctx, batch)
+	err := c.readPast(ctx, batch, false)
 	if errors.Is(err, errToken) {
-		err = c.readPast(ctx, batch) // with a new token
+		err = c.readPast(ctx, batch, false) // with a new token
+	}
+	if errors.Is(err, errTooLarge) {
+		err = c.readPast(ctx, batch, true)
 	}
 	for _, one := range batch {
 		if !one.over {
@@ -158,8 +165,9 @@ func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	}
 }
 
-// readPast reads what is left of batch, by one stream with a watch for each.
-func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
+// readPast reads what is left of batch, by one stream with a watch for each; see
+// position.fragment.
+func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool) error {
 	batch = slices.DeleteFunc(slices.Clone(batch), func(one *pastRead) bool { return one.over })
 	for _, one := range batch {
 		one.a = newAssembly(one.From)
@@ -173,7 +181,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
-	stream, err := c.openWatch(withLeader(withToken(ctx, token)))
+	stream, err := c.openWatch(withLeader(withToken(ctx, token)), grpc.MaxCallRecvMsgSize(min(c.cfg.MaxResponseBytes, maxPastMessage)))
 	if err != nil {
 		return c.broken("open the stream", err)
 	}
@@ -182,7 +190,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead) error {
 	defer c.count.watchesOpen.Add(-1)
 	created := make(chan struct{})        // all watches are
 	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
-	sending.Go(func() { askForPast(ctx, stream, batch, created, ended) })
+	sending.Go(func() { askForPast(ctx, stream, batch, fragment, created, ended) })
 	for left, answered, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
 		r, err := stream.receive()
 		if err != nil {
@@ -245,13 +253,13 @@ func concerned(batch []*pastRead, r *watchResponse, answered int) []*pastRead {
 // progress, which tells that nothing more is to come. A watch that etcd has
 // ended must be cancelled, or there is none for the others (watchable_store.go,
 // progressIfSync).
-func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, created <-chan struct{}, ended <-chan int64) {
+func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fragment bool, created <-chan struct{}, ended <-chan int64) {
 	for i, one := range batch {
 		key, end := one.Range.Etcd()
 		// When sending fails, receiving says why (grpc.ClientStream.SendMsg).
 		_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 			CreateRequest: &etcdserverpb.WatchCreateRequest{
-				Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV,
+				Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV, Fragment: fragment,
 			},
 		}})
 	}

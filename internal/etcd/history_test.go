@@ -171,3 +171,21 @@ func TestRefusedHistoryFailsAlone(t *testing.T) {
 		}
 	}
 }
+
+// A part of the past that etcd sends in a response larger than is taken in one piece is
+// fetched in fragments: a watch of large values catches up.
+func TestHistoryOfLargeValues(t *testing.T) {
+	s := etcdtest.Start(t)
+	value := strings.Repeat("v", 1<<20)
+	for i := range 8 {
+		if _, err := s.Client().Put(t.Context(), fmt.Sprintf("/%d", i), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := testConfig(s.Endpoint())
+	cfg.MaxResponseBytes = minResponseBytes
+	h, err := newClient(t, cfg).History(t.Context(), HistoryRequest{From: 2, Before: 10, MaxBytes: 3 << 20})
+	if err != nil || len(h.Batches) != 3 || h.Next != 5 {
+		t.Errorf("%d revisions up to %d, %v; want 3 up to 5", len(h.Batches), h.Next, err)
+	}
+}

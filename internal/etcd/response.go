@@ -118,8 +118,8 @@ type watchStream struct {
 }
 
 // openWatch opens a stream of watches.
-func (c *Client) openWatch(ctx context.Context) (*watchStream, error) {
-	s, err := c.watch.Watch(ctx, grpc.ForceCodecV2(wire.NewCodec()))
+func (c *Client) openWatch(ctx context.Context, options ...grpc.CallOption) (*watchStream, error) {
+	s, err := c.watch.Watch(ctx, append(options, grpc.ForceCodecV2(wire.NewCodec()))...)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller sorts it
 	}
