@@ -27,10 +27,11 @@ func (n *Node) chain(id shard.ID) []replica.Candidate {
 		}
 		*to = n.appendPeer(*to, node, peer)
 	}
+	away := n.clock.trouble() != nil
 	if n.clock.checked() {
-		etcd = []replica.Candidate{{Name: replica.Etcd, Direct: true, Source: n.cfg.Etcd}}
+		etcd = []replica.Candidate{{Name: replica.Etcd, Direct: true, Away: away, Source: n.cfg.Etcd}}
 	}
-	if n.clock.trouble() != nil {
+	if away {
 		return slices.Concat(before, behind, etcd)
 	}
 	return slices.Concat(before, etcd, behind)

@@ -11,6 +11,11 @@
 //	replica 1 : owner, else etcd
 //	replica 2 : owner, else replica 1 (while that reads etcd itself), else etcd
 //
+// A source that brings nothing though etcd has moved on is left, too. Its other
+// followers have what it has: none of them is followed before it has more. When etcd has
+// compacted what is missing, the first replica that reads etcd fetches what has changed,
+// and the others take it from that one, also a node that etcd does not answer.
+//
 // Nobody is asked before changing over: two sources bring the same events, so
 // a change that was not needed is harmless, and the number of watches at etcd
 // stays below shards × replicas.

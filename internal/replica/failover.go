@@ -23,6 +23,8 @@ type Candidate struct {
 	Name string
 	// Direct: this is etcd itself.
 	Direct bool
+	// Away: it has not answered this node lately. Set for etcd only.
+	Away   bool
 	Source Source
 }
 
@@ -45,7 +47,8 @@ type Failover struct {
 	Noticed func(Notice)
 	Logger  *slog.Logger
 
-	hung hung
+	hung  passedOver // fell silent without closing the stream: to ask again at once would cost as long as noticing it did
+	stale passedOver // brought nothing though etcd had moved on; how old their data is they tell too late
 
 	mu      sync.Mutex
 	current string                  // guarded by mu; "" while none
@@ -66,6 +69,7 @@ const (
 	longPause  = time.Second           // the longest such
 	// patience is how long a cache that has nothing waits for a peer that
 	// answers but is not ready itself, before it asks etcd for the whole state.
+	// One that has a state waits rescuePatience: its watches stand still.
 	patience = 10 * time.Second
 	// rescuePatience is how long a node that cannot be reached is waited for when
 	// it may have what all candidates have compacted: one that was cut off reaches
@@ -81,8 +85,12 @@ const (
 // nothing, though etcd has moved on. It is passed over for a while.
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
 
-// errNoFurther says that a node has not more than the one that it should rescue.
+// errNoFurther says that a node has nothing that the follower lacks.
 var errNoFurther = errors.New("the node has nothing that is missing")
+
+// errOvertaken leaves etcd, which does not answer this node, for nodes that read it:
+// it has compacted what this node lacks.
+var errOvertaken = errors.New("etcd does not answer, and has compacted what is missing")
 
 var errRejected = errors.New("what the source has is wrong")
 
@@ -196,7 +204,7 @@ func (f *Failover) called() <-chan struct{} {
 // kv.ErrOtherHistory.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		r := &run{f: f, req: req, yield: yield, began: time.Now(), stale: make(map[string]time.Time)}
+		r := &run{f: f, req: req, yield: yield, began: time.Now()}
 		r.from.Store(int64(req.From))
 		var listening sync.WaitGroup
 		defer listening.Wait()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -109,8 +108,7 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 		if lost := r.f.set(s.Name, s.Direct, s.cancel); !lost.IsZero() {
 			r.f.notice(Notice{What: Followed, Source: s.Name, Began: lost, Revision: r.position()}, r.req.Range)
 		}
-		stale := maps.Clone(r.stale)
-		g.Go(func() { relief = r.scout(ctx, s, stale, relieve) })
+		g.Go(func() { relief = r.scout(ctx, s, relieve) })
 	}
 	f.Candidate = s.Candidate
 	r.f.asks(s.Name)
@@ -144,9 +142,21 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 		if !ok {
 			return true, context.Cause(s.ctx)
 		}
-		if resuming && u.Kind == kv.UpdateBegin {
+		if u.Kind == kv.UpdateBegin {
 			if err := joins(u, r.request()); err != nil {
 				return true, err
+			}
+		}
+		if resuming && !s.Direct && r.stuck == r.from.Load() && !u.Leap {
+			// A node says at once how far it is: what it has, and then its progress.
+			switch {
+			case u.Kind == kv.UpdateBegin:
+				idle = time.AfterFunc(rescueWithin, func() { s.cancel(errNoFurther) })
+				continue
+			case u.Kind == kv.UpdateReady:
+				continue
+			case u.Kind == kv.UpdateProgress && u.Revision <= r.position():
+				return true, errNoFurther
 			}
 		}
 		if begin != nil {
@@ -183,9 +193,13 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 
 // joins fails with errGap when u is the beginning of an answer to req that leaves
 // out revisions: the consumer, which is not shown a second beginning, would take
-// the gap for silence.
+// the gap for silence. It fails with errNoFurther when u is the beginning of a state
+// that the consumer has.
 func joins(u kv.Update, req kv.FollowRequest) error {
-	if u.Kind != kv.UpdateBegin || u.Revision < req.From && !u.Leap || u.Leap && req.AllowLeap {
+	if req.Held != nil && req.From == 0 && u.Kind == kv.UpdateBegin && !u.Leap && u.Revision <= req.HeldAt {
+		return errNoFurther
+	}
+	if req.From == 0 || u.Kind != kv.UpdateBegin || u.Revision < req.From && !u.Leap || u.Leap && req.AllowLeap {
 		return nil
 	}
 	return fmt.Errorf("%w: it begins after revision %d, and revision %d is the first that is missing", errGap, u.Revision, req.From)
@@ -197,7 +211,7 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 // etcd is better only for who has no other node before it. A node that is one of
 // those behind waits until one before it reads etcd itself: else each change of
 // the owner would have all replicas read it for a moment.
-func (r *run) scout(ctx context.Context, s *stream, stale map[string]time.Time, relieve bool) *stream {
+func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 	tick := time.NewTimer(UntilBeat(scoutEvery))
 	defer tick.Stop()
 	called := r.f.called()
@@ -218,14 +232,19 @@ func (r *run) scout(ctx context.Context, s *stream, stale map[string]time.Time, 
 		}
 		for i, b := range candidates[:better] {
 			switch {
-			case time.Now().Before(stale[b.Name]), r.avoids(b), b.Direct && i > 0 && !gone:
+			case r.f.stale.has(b.Name), r.avoids(b), b.Direct && i > 0 && !gone:
 				continue
 			case !probe(s.ctx, b, r.req.Range, r.req.Lineage):
 				continue
 			}
 			var relief *stream
 			if relieve && r.from.Load() > 0 {
-				if relief = r.ready(ctx, s, b); relief == nil {
+				var err error
+				if relief, err = r.ready(ctx, s, b); relief == nil {
+					if !gone && candidates[better].Away && errors.As(err, new(*kv.CompactedError)) {
+						s.cancel(errOvertaken)
+						return nil
+					}
 					continue
 				}
 			}
@@ -240,9 +259,9 @@ func (r *run) scout(ctx context.Context, s *stream, stale map[string]time.Time, 
 	}
 }
 
-// ready opens b, and returns it when it brings what happens from now on; nil when
-// that takes too long, or s ends before.
-func (r *run) ready(ctx context.Context, s *stream, b Candidate) *stream {
+// ready opens b, and returns it when it brings what happens from now on; nil, and why
+// if b says so, when that takes too long, or s ends before.
+func (r *run) ready(ctx context.Context, s *stream, b Candidate) (*stream, error) {
 	req := r.request()
 	req.AllowLeap = false
 	next := open(ctx, b, req)
@@ -258,12 +277,12 @@ func (r *run) ready(ctx context.Context, s *stream, b Candidate) *stream {
 			continue
 		}
 		if next.begun = ok && err == nil && stop(); next.begun {
-			return next
+			return next, nil
 		}
 		stop()
 		next.close()
 		r.f.Logger.Debug("a better source is not ready", "source", b.Name, "range", r.req.Range, "error", err)
-		return nil
+		return nil, err
 	}
 }
 

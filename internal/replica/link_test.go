@@ -163,22 +163,32 @@ func TestSilence(t *testing.T) {
 		b.note(func() { b.hung = true })
 		hung := time.Now()
 		for _, ctx := range []context.Context{one, other} {
-			<-ctx.Done()
+			noticed(ctx, t)
 			if took := time.Since(hung); took > Silence || took < Silence-Heartbeat || !errors.Is(context.Cause(ctx), ErrSilent) {
 				t.Errorf("noticed after %v: %v", took, context.Cause(ctx))
 			}
 		}
 		late, release4 := l.hold(t.Context(), Silence)
 		defer release4()
-		<-late.Done()
+		noticed(late, t)
 		if took := time.Since(hung); took > Silence+Heartbeat || patient.Err() != nil {
 			t.Errorf("who comes later notices after %v, the patient one: %v", took, patient.Err())
 		}
-		<-patient.Done()
+		noticed(patient, t)
 		if took := time.Since(hung); took > 2*time.Second || took < 2*time.Second-Heartbeat || !errors.Is(context.Cause(patient), ErrSilent) {
 			t.Errorf("noticed after %v: %v", took, context.Cause(patient))
 		}
 	})
+}
+
+// noticed waits until ctx ends, on fake time.
+func noticed(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the silence is not noticed")
+	}
 }
 
 // A node that hung for less than Silence is not lost.

@@ -153,7 +153,9 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 						bad = err
 						break
 					}
-					taken = append(taken, u.Kind)
+					if taken = append(taken, u.Kind); len(taken) > len(c.taken) {
+						break // what comes next may never come
+					}
 				}
 				if !slices.Equal(taken, c.taken) || !c.bad(bad) {
 					t.Errorf("took %v, want %v; ended with %v", taken, c.taken, bad)

@@ -52,7 +52,7 @@ func (r *run) rescue(ctx context.Context) outcome {
 				silent = true
 			}
 			switch {
-			case errors.Is(last.err, errNoFurther):
+			case errors.Is(last.err, errNoFurther), errors.Is(last.err, ErrStale):
 				level = append(level, c.Name)
 			case errors.Is(last.err, ErrSilent):
 				r.f.hung.add(c.Name)
@@ -72,7 +72,7 @@ func answered(err error) bool {
 	var compacted *kv.CompactedError
 	var elsewhere *kv.NotHereError
 	var unavailable *kv.UnavailableError
-	return errors.Is(err, errNoFurther) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
+	return errors.Is(err, errNoFurther) || errors.Is(err, ErrStale) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
 // verdict is what the candidates of one round say of history that is missing.
@@ -85,6 +85,7 @@ type verdict struct {
 func (v *verdict) add(c Candidate, err error) {
 	var gone *kv.CompactedError
 	switch {
+	case errors.Is(err, errNoFurther), errors.Is(err, ErrStale): // it answers, and has nothing more
 	case !errors.As(err, &gone):
 		v.open = true
 	case v.compacted == nil || c.Direct:

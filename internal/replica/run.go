@@ -25,9 +25,9 @@ type run struct {
 	mu     sync.Mutex
 	wanted kv.Revision // guarded by mu; the highest that the consumer wished for
 	asked  *stream     // guarded by mu; who is told the consumer's wishes; nil: nobody
-	// stale are candidates that brought nothing though etcd had moved on, until
-	// when. How old their data is they tell too late: it was fresh a moment ago.
-	stale map[string]time.Time
+	// stuck is the first missing revision as of when a source was left as stale; 0: none
+	// was. Until it is there, a node is followed only if it has it at once.
+	stuck int64
 	// rescuing: a node is followed for what the candidates do not have.
 	rescuing bool
 	// gone is when the candidates first said that what is missing is compacted;
@@ -84,24 +84,23 @@ func (r *run) turnTo(s *stream) {
 }
 
 // hungFor is how long a silent candidate is passed over, unless the scout
-// hears from it before.
+// hears from it before, and how long a stale one is.
 const hungFor = 3 * time.Second
 
-// hung are candidates that fell silent without closing the stream, until
-// when: to ask one again at once would cost as long as noticing it did. They are
-// known from one Follow to the next.
-type hung struct {
+// passedOver are candidates that are not followed, until when. They are known from
+// one Follow to the next.
+type passedOver struct {
 	mu    sync.Mutex
 	until map[string]time.Time // guarded by mu
 }
 
-func (h *hung) has(name string) bool {
+func (h *passedOver) has(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Before(h.until[name])
 }
 
-func (h *hung) add(name string) {
+func (h *passedOver) add(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until == nil {
@@ -110,13 +109,13 @@ func (h *hung) add(name string) {
 	h.until[name] = time.Now().Add(hungFor)
 }
 
-func (h *hung) remove(name string) {
+func (h *passedOver) remove(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.until, name)
 }
 
-func (h *hung) clear() {
+func (h *passedOver) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.until)
@@ -128,7 +127,7 @@ func (r *run) warm(ctx context.Context) bool {
 	req := r.req
 	req.Want = nil // nobody waits for a progress that does not follow
 	for _, c := range r.f.Warm() {
-		if r.avoids(c) || r.f.hung.has(c.Name) {
+		if r.avoids(c) || r.f.hung.has(c.Name) || r.f.stale.has(c.Name) {
 			continue
 		}
 		more, ready := true, false
@@ -161,6 +160,14 @@ func (r *run) warm(ctx context.Context) bool {
 	return true
 }
 
+// patience is how long a node that is not ready is waited for.
+func (r *run) patience() time.Duration {
+	if r.req.Held != nil {
+		return rescuePatience
+	}
+	return patience
+}
+
 // avoids reports whether c must not be followed: it was rejected, or the state is
 // needed, and must not come from c.
 func (r *run) avoids(c Candidate) bool {
@@ -175,9 +182,22 @@ func (r *run) round(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if r.f.hung.has(c.Name) || time.Now().Before(r.stale[c.Name]) || r.avoids(c) {
+		switch {
+		case r.f.hung.has(c.Name), r.avoids(c):
 			gone.open = true
 			continue
+		case r.f.stale.has(c.Name):
+			continue // it answers, and has nothing that is missing
+		case c.Away && gone.compacted != nil && r.from.Load() > 0:
+			// A node that reads etcd has not kept what is missing, and etcd does not answer
+			// here: the other nodes are asked first.
+			switch r.rescue(ctx) {
+			case rescued:
+				return true
+			case ended:
+				return false
+			case lost, unanswered:
+			}
 		}
 		before := r.updates
 		last := r.follow(ctx, c, true)
@@ -187,7 +207,8 @@ func (r *run) round(ctx context.Context) bool {
 		case errors.Is(err, ErrSilent):
 			r.f.hung.add(last.Name)
 		case errors.Is(err, ErrStale):
-			r.stale[last.Name] = time.Now().Add(hungFor)
+			r.f.stale.add(last.Name)
+			r.stuck = r.from.Load()
 		case errors.Is(err, errBetter):
 			r.f.hung.clear()
 			return true
@@ -211,7 +232,7 @@ func (r *run) round(ctx context.Context) bool {
 		if err != nil {
 			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
 		}
-		if r.from.Load() == 0 && notReady(err) && time.Since(r.began) < patience {
+		if r.from.Load() == 0 && notReady(err) && time.Since(r.began) < r.patience() {
 			// It lives and is loading: wait for it rather than have every
 			// replica list the same keys at etcd.
 			return true

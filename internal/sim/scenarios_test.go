@@ -332,6 +332,41 @@ func TestEtcdIsCompactedWhileANodeIsCutOff(t *testing.T) {
 	}
 }
 
+// Before the other replicas notice that the owner is cut from etcd, etcd is compacted at
+// its head: no node has the revisions between. One replica fetches from etcd what has
+// changed, the others take it from that one, and all watches go on while the cut lasts.
+func TestEtcdIsCompactedBeforeTheReplicasLeaveAnOwnerThatIsCutFromIt(t *testing.T) {
+	for name, cut := range map[string]func(c *sim.Cluster, owner string){
+		"both ways":         func(c *sim.Cluster, owner string) { c.Cut(owner, sim.Etcd) },
+		"etcd to the owner": func(c *sim.Cluster, owner string) { c.CutOneWay(sim.Etcd, owner) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, sim.Config{Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
+				for _, node := range c.Running() { // a client that reaches no other node
+					for _, other := range c.Running() {
+						if other != node {
+							c.Cut("client of "+node, other)
+						}
+					}
+					c.WatchBy(c.Client("client of "+node), sim.WatchRequest{Range: kv.Prefix("/d1/")}).AwaitStart()
+				}
+				several(c)
+				writeFor(c, 2*time.Second)
+				cut(c, c.Owner("/d1/k1"))
+				writeFor(c, 600*time.Millisecond)
+				if err := c.Etcd.Compact(c.Etcd.Revision()); err != nil {
+					t.Fatal(err)
+				}
+				writeFor(c, time.Second)
+				c.Settle(5 * time.Second)
+				c.HealAll()
+				writeFor(c, 2*time.Second)
+				c.AwaitReady()
+			})
+		})
+	}
+}
+
 func TestEtcdIsCompactedWhileAllNodesAreCutFromIt(t *testing.T) {
 	for _, offset := range []kv.Revision{-1, 0, 1, 2} {
 		t.Run(fmt.Sprintf("at r%+d", offset), func(t *testing.T) {

@@ -95,6 +95,30 @@ func replicaGroup() Group {
 			Old: `if r.from.Load() == 0 && notReady(err) &&`, New: `if notReady(err) &&`, Tests: "TestWhatFollowsAFailure",
 		},
 		{
+			Name: "state-at-own-position", Bug: "begins anew with a state that is no further than what is held", File: "handover.go",
+			Old: `u.Revision <= req.HeldAt`, New: `u.Revision < req.HeldAt`, Tests: "TestAStateThatTheFollowerHasIsPassedOver",
+		},
+		{
+			Name: "follower-with-state-waits", Bug: "a follower with a state waits for a node that is not ready as long as one with nothing", File: "run.go",
+			Old: `if r.req.Held != nil {`, New: `if false {`, Tests: "TestAFollowerWithAStateWaitsBrieflyForANodeThatIsNotReady",
+		},
+		{
+			Name: "level-node-followed", Bug: "leaves a stale source for a node that is no further", File: "handover.go",
+			Old: `u.Kind == kv.UpdateProgress && u.Revision <= r.position()`, New: `false`, Tests: "TestNodesThatAreAsFarAsAStaleOneAreNotFollowed",
+		},
+		{
+			Name: "stale-source-waited-for", Bug: "waits for a stale source when the others have compacted what is missing", File: "run.go",
+			Old: `continue // it answers, and has nothing that is missing`, New: "gone.open = true\n\t\t\tcontinue", Tests: "TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted",
+		},
+		{
+			Name: "cut-node-waits-for-etcd", Bug: "asks no other node for what has changed before etcd answers again", File: "run.go",
+			Old: `case c.Away && gone.compacted != nil`, New: `case false && gone.compacted != nil`, Tests: "TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot",
+		},
+		{
+			Name: "hung-watch-kept", Bug: "keeps a watch at an etcd that does not answer and has compacted what it lacks", File: "handover.go",
+			Old: `candidates[better].Away && errors.As`, New: `false && errors.As`, Tests: "TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot",
+		},
+		{
 			Name: "rejected-for-shorter", Bug: "a shorter rejection lets a source in earlier", File: "failover.go",
 			Old: `until.After(f.rejected[name])`, New: `true`, Tests: "TestARejectedSourceIsPassedOver",
 		},

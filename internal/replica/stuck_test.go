@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// The owner was cut from etcd, which has compacted what followed: the owner's state is
+// the follower's own. The follower goes on to the next source, which knows what has
+// changed, instead of beginning anew where it is.
+func TestAStateThatTheFollowerHasIsPassedOver(t *testing.T) {
+	for _, c := range []struct {
+		held kv.Revision
+		want string
+	}{{29, "begin 30, state, ready"}, {30, "begin 35, state, ready, batch 36"}, {31, "begin 35, state, ready, batch 36"}} {
+		inquire(t, 0, func(x *asking) {
+			x.req.Held, x.req.HeldAt = func(func(*kv.KeyValue) bool) {}, c.held
+			x.a.answers = []answer{{[]kv.Update{begins(30), isState, isReady}, nil}}
+			x.b.answers = []answer{{[]kv.Update{leaps(35), isState, isReady, batch(36)}, nil}}
+		}, func(x *asking) {
+			time.Sleep(time.Second)
+			x.was(t, "given", x.consumer(), c.want)
+		})
+	}
+}
+
+// Watches stand still while a follower with a state waits for a node that does not read
+// etcd itself: it asks the next one long before a follower with nothing would.
+func TestAFollowerWithAStateWaitsBrieflyForANodeThatIsNotReady(t *testing.T) {
+	inquire(t, 0, func(x *asking) {
+		x.req.Held = func(func(*kv.KeyValue) bool) {}
+		x.a.answers = []answer{{nil, &kv.UnavailableError{Why: kv.NotReady}}}
+	}, func(x *asking) {
+		time.Sleep(rescuePatience / 2)
+		if x.b.requests() > 0 {
+			t.Error("the node was not waited for")
+		}
+		time.Sleep(rescuePatience/2 + 2*longPause)
+		if x.b.requests() == 0 {
+			t.Error("the next source was not asked")
+		}
+	})
+}
+
+// leaveStale leaves a after its first batch, of revision 11, as stale.
+func leaveStale(x *asking) {
+	synctest.Wait()
+	x.f.Change(ErrStale)
+}
+
+// When a source has fallen behind etcd, its other followers have what it has. They are
+// asked for more at once, again and again, and none is followed until it has more.
+func TestNodesThatAreAsFarAsAStaleOneAreNotFollowed(t *testing.T) {
+	for name, level := range map[string][]kv.Update{
+		"it reports its progress": {begins(11), isReady, progress(11)},
+		"it reports nothing":      {begins(11), isReady},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inquire(t, 11, func(x *asking) {
+				x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+				x.b.answers = []answer{{level, nil}, {level, nil}, {[]kv.Update{begins(11), isReady, batch(12), progress(12)}, nil}}
+			}, func(x *asking) {
+				leaveStale(x)
+				time.Sleep(hungFor / 2)
+				x.was(t, "given", x.consumer(), "batch 11, batch 12, progress 12")
+				x.was(t, "notices", x.whats(), "source_lost a 11;followed b 11;")
+				x.was(t, "the stale source was asked for", x.a.from(), "11")
+			})
+		})
+	}
+}
+
+// A stale source lives and has nothing that is missing: when the others have not kept
+// it, it is gone.
+func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
+	inquire(t, 11, func(x *asking) {
+		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
+		x.b.answers = []answer{{nil, &kv.CompactedError{Requested: 12, Floor: 20}}}
+		x.third.answers = []answer{{nil, &kv.NotHereError{Shard: 7}}}
+	}, func(x *asking) {
+		leaveStale(x)
+		time.Sleep(hungFor / 2)
+		if !errors.As(x.outcome(), new(*kv.CompactedError)) {
+			t.Errorf("ended with %v", x.outcome())
+		}
+	})
+}
+
+// The node is cut from etcd, which has compacted what it lacks. Another one reads etcd
+// and knows what has changed: the node does not wait until it reaches etcd again.
+func TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot(t *testing.T) {
+	gone := &kv.CompactedError{Requested: 12, Floor: 20}
+	for name, c := range map[string]struct{ etcd, b []answer }{
+		"its watch stands still": {[]answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}, []answer{{nil, gone}, {nil, gone}, {}}},
+		"its watch breaks":       {[]answer{{[]kv.Update{begins(10), isReady, batch(11)}, errGone}, {nil, errGone}}, []answer{{nil, gone}, {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inquire(t, 11, func(x *asking) {
+				x.a.answers, x.b.answers = c.etcd, c.b
+				x.third.answers = []answer{{nil, gone}, {[]kv.Update{leaps(25), isState, isReady, batch(26)}, nil}}
+				began := time.Now()
+				x.f.Candidates = func() []Candidate {
+					if time.Since(began) < time.Second {
+						return []Candidate{{Name: Etcd, Direct: true, Source: x.a}}
+					}
+					return []Candidate{{Name: "b", Source: x.b}, {Name: Etcd, Direct: true, Away: true, Source: x.a}}
+				}
+			}, func(x *asking) {
+				time.Sleep(5 * time.Second)
+				x.was(t, "given", x.consumer(), "batch 11, begin 25, state, ready, batch 26")
+				if x.outcome() != nil {
+					t.Error(x.outcome())
+				}
+			})
+		})
+	}
+}
