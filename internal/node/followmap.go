@@ -30,17 +30,33 @@ const (
 // followMap keeps the shard map up to date until ctx ends. Voters have it from raft;
 // each other node follows one voter. Gossip announces new versions: a node that has
 // not received one in time fetches it from any node that has it, and follows
-// another voter from then on.
+// another voter from then on. It ends before ctx with the error of [Node.tooOld].
 func (n *Node) followMap(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	var parts sync.WaitGroup
-	parts.Go(func() { n.followVoters(ctx) })
-	parts.Go(func() { n.heedMapNews(ctx) })
+	parts.Go(func() { n.followVoters(ctx, fail) })
+	parts.Go(func() { n.heedMapNews(ctx, fail) })
 	parts.Wait()
+	if err := context.Cause(ctx); errors.Is(err, shard.ErrNewer) {
+		return err
+	}
 	return nil
 }
 
+// tooOld returns why this node must end after it failed to take the map of another
+// one: its software does not understand the cluster's feature level. A node that only
+// waits would never be ready, or would act on an old map for ever. The other node must
+// have newer software, or its map is damaged.
+func (n *Node) tooOld(from shard.NodeID, err error) error {
+	if m, ok := n.member(from); !ok || m.Level <= shard.Level || !errors.Is(err, shard.ErrNewer) {
+		return nil
+	}
+	return fmt.Errorf("the upgrade of the cluster was finalized, and this node's software is older (start it with the version of %s): %w", from, err)
+}
+
 // followVoters follows one voter after the other.
-func (n *Node) followVoters(ctx context.Context) {
+func (n *Node) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 	var failed []shard.NodeID // since one has delivered
 	wait := firstMapPause
 	for ctx.Err() == nil {
@@ -57,6 +73,10 @@ func (n *Node) followVoters(ctx context.Context) {
 		began := time.Now()
 		err := n.followVoter(ctx, from)
 		if ctx.Err() != nil {
+			return
+		}
+		if why := n.tooOld(from, err); why != nil {
+			fail(why)
 			return
 		}
 		n.log.Debug("shard map stream ended", "from", string(from), "error", err)
@@ -144,7 +164,7 @@ func (n *Node) taste(other shard.NodeID) uint64 {
 }
 
 // heedMapNews fetches the maps that gossip announces and that do not come in time.
-func (n *Node) heedMapNews(ctx context.Context) {
+func (n *Node) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 	wait := firstMapPause
 	for ctx.Err() == nil {
 		news, newer := n.members.MapNews()
@@ -166,9 +186,14 @@ func (n *Node) heedMapNews(ctx context.Context) {
 				return
 			}
 		}
-		if n.fetchMap(ctx, news.Version) {
+		got, err := n.fetchMap(ctx, news.Version)
+		if got {
 			n.mapLate.ring()
 			continue
+		}
+		if errors.Is(err, shard.ErrNewer) {
+			fail(err)
+			return
 		}
 		select {
 		case <-time.After(wait):
@@ -180,8 +205,8 @@ func (n *Node) heedMapNews(ctx context.Context) {
 }
 
 // fetchMap takes the map once from nodes that may have the version, until this node
-// has it. It reports whether it did.
-func (n *Node) fetchMap(ctx context.Context, version uint64) bool {
+// has it. It reports whether it did. The only error is that of [Node.tooOld].
+func (n *Node) fetchMap(ctx context.Context, version uint64) (bool, error) {
 	var from []shard.NodeID
 	if news, _ := n.members.MapNews(); news.Version >= version {
 		from = append(from, news.Node)
@@ -195,16 +220,19 @@ func (n *Node) fetchMap(ctx context.Context, version uint64) bool {
 			continue
 		}
 		if versionOf(n.placement.Map()) >= version {
-			return true
+			return true, nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, mapFetch)
 		err := n.takeMap(attempt, node, true)
 		cancel()
+		if why := n.tooOld(node, err); why != nil {
+			return false, why
+		}
 		if err != nil && ctx.Err() == nil {
 			n.log.Debug("shard map not fetched", "from", string(node), "version", version, "error", err)
 		}
 	}
-	return versionOf(n.placement.Map()) >= version
+	return versionOf(n.placement.Map()) >= version, nil
 }
 
 func versionOf(m *shard.Map) uint64 {

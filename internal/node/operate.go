@@ -79,7 +79,7 @@ func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error
 		default:
 			return nil, err
 		}
-		if n.fetchMap(ctx, stale.Current) {
+		if got, _ := n.fetchMap(ctx, stale.Current); got { // followMap meets the same error
 			continue
 		}
 		select {

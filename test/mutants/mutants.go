@@ -55,6 +55,7 @@ func Groups() []Group {
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),
+		nodeGroup(),
 	}
 }
 
