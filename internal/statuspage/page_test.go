@@ -366,6 +366,23 @@ func TestManyShardsAreGroups(t *testing.T) {
 	}
 }
 
+// An upgrade that is not finalized and the weights of nodes can be seen.
+func TestLevelsAndWeightsAreShown(t *testing.T) {
+	w := newWorld(4)
+	w.member("b", func(m *shardwatchv1.Member) { m.FeatureLevel, m.Weight = shard.Level, 4 })
+	v := w.observed().view(false)
+	if v.FeatureLevel != shard.LevelWatches || v.Nodes[1].FeatureLevel != shard.Level || v.Nodes[1].Weight != 4 {
+		t.Errorf("level %d, node %+v", v.FeatureLevel, v.Nodes[1])
+	}
+	if v.Nodes[0].Weight != 1 { // as nodes are that do not tell
+		t.Errorf("node %+v", v.Nodes[0])
+	}
+	w.shards.Finalized = shard.Level
+	if v := w.observed().view(false); v.FeatureLevel != shard.Level {
+		t.Errorf("level %d after finalize", v.FeatureLevel)
+	}
+}
+
 func TestStates(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*world)

@@ -68,7 +68,9 @@ type View struct {
 	Cluster    string  `json:"cluster_id,omitempty"`
 	Lineage    uint64  `json:"lineage"`
 	MapVersion uint64  `json:"map_version"`
-	Level      Level   `json:"level"`
+	// FeatureLevel is the one that is finalized; 0 while there is no map.
+	FeatureLevel int   `json:"feature_level"`
+	Level        Level `json:"level"`
 	// Verdict is how the cluster is doing, in a sentence or two.
 	Verdict string `json:"verdict"`
 	Etcd    Etcd   `json:"etcd"`
@@ -106,11 +108,16 @@ type Totals struct {
 
 // Node is one member.
 type Node struct {
-	Name     string `json:"name"`
-	State    string `json:"state"`
-	Level    Level  `json:"level"`
-	Zone     string `json:"zone,omitempty"`
-	Version  string `json:"version,omitempty"`
+	Name    string `json:"name"`
+	State   string `json:"state"`
+	Level   Level  `json:"level"`
+	Zone    string `json:"zone,omitempty"`
+	Version string `json:"version,omitempty"`
+	// FeatureLevel is the newest that its software understands; 0: from before
+	// nodes reported it. Weight is its part of the shards beside other nodes.
+	FeatureLevel int32 `json:"feature_level,omitempty"`
+	Weight       int32 `json:"weight"`
+
 	HTTP     string `json:"http,omitempty"`
 	Voter    bool   `json:"voter,omitempty"`
 	Leader   bool   `json:"leader,omitempty"`
@@ -218,6 +225,7 @@ func (o *observed) view(keys bool) *View {
 	}
 	if m := o.shards; m != nil {
 		v.Cluster, v.Lineage, v.MapVersion, v.Totals.Shards = m.ClusterID, m.Lineage, m.Version, len(m.Shards)
+		v.FeatureLevel = m.FinalLevel()
 		each := max(1, (len(m.Shards)+maxGroups-1)/maxGroups)
 		for some := range slices.Chunk(m.Shards, each) {
 			v.Groups = append(v.Groups, v.group(some, index, copies, keys))
@@ -236,7 +244,8 @@ func (o *observed) node(m *shardwatchv1.Member) Node {
 	n := Node{
 		Name: m.GetName(), Zone: m.GetZone(), Version: m.GetVersion(), HTTP: m.GetHttpAddress(),
 		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(), Level: OK,
-		State: strings.ToLower(strings.TrimPrefix(m.GetState().String(), "MEMBER_STATE_")),
+		State:        strings.ToLower(strings.TrimPrefix(m.GetState().String(), "MEMBER_STATE_")),
+		FeatureLevel: m.GetFeatureLevel(), Weight: max(m.GetWeight(), 1),
 	}
 	s := o.status[n.Name]
 	switch {

@@ -310,7 +310,7 @@ function drawFigures() {
   const t = view.totals;
   const f = [
     ["etcd revision", view.etcd.known ? view.etcd.revision.toLocaleString("en") : "–", view.etcd.known ? `read ${time(view.etcd.age_seconds)} ago` : "etcd does not answer"],
-    ["Shards", short(t.shards), `map version ${view.map_version.toLocaleString("en")}`],
+    ["Shards", short(t.shards), `map ${view.map_version.toLocaleString("en")}, level ${view.feature_level}`],
     ["Copies that serve", t.wanted_copies ? `${short(t.copies)} of ${short(t.wanted_copies)}` : "–", `${plural(t.keys, "key")}`],
     ["Watches of clients", short(t.watches), "on all nodes"],
     ["Watches at etcd", short(t.etcd_watches), `for ${plural(t.shards, "shard")}`],
@@ -336,6 +336,8 @@ function drawNodes() {
     if (n.leader) tags.push(["leader"]);
     else if (n.voter) tags.push(["voter"]);
     if (n.zone) tags.push([n.zone]);
+    if (n.weight !== 1) tags.push([`weight ${n.weight}`]);
+    if (n.feature_level && n.feature_level !== view.feature_level) tags.push([`level ${n.feature_level}`, n.feature_level < view.feature_level ? "warn" : undefined]);
     if (n.name === view.self) tags.push(["this page"]);
     redraw(cells[0], el("span", { class: "who" }, name, tags.map(([t, l]) => el("span", { class: "tag", "data-level": l }, t))), n.note ? el("div", { class: "note", "data-level": n.level }, n.note) : null);
     const figures = [["Owner of", short(n.owned)], ["Replicas", short(n.replicas)], ["Relays", short(n.relays)], ["Watches", short(n.watches)],
