@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/operate"
@@ -135,6 +137,9 @@ func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*opera
 		c.Voters = n.voters(ctx)
 	}
 	c.Copies = n.survey(ctx, operate.Ask(m, o.Request))
+	if ask := operate.AskEnding(m, c.Members, o.Request); len(ask) > 0 {
+		c.Ending = n.ending(ctx, ask, o.Request.(operate.Settings)) //nolint:forcetypeassert // only a Settings asks
+	}
 	return operate.Judge(c, o)
 }
 
@@ -204,6 +209,42 @@ func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeI
 		defer mu.Unlock()
 		out[node] = copies
 	})
+	return out
+}
+
+// ending returns how many watches of clients at nodes would end with the settings.
+func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s operate.Settings) map[shard.NodeID]operate.Ending {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	served := slices.SortedFunc(slices.Values(s.Ranges), func(a, b kv.Range) int { return strings.Compare(a.Start, b.Start) })
+	request := new(peerv1.CountEndingRequest)
+	for _, r := range served {
+		key, end := r.Etcd()
+		request.Served = append(request.Served, &shardwatchv1.KeyRange{Key: key, RangeEnd: end})
+	}
+	out := make(map[shard.NodeID]operate.Ending, len(nodes))
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(surveyFanOut)
+	for _, node := range nodes {
+		g.Go(func() error {
+			var e operate.Ending
+			if node == n.self {
+				e = n.server.Ending(served)
+			} else if conn, err := n.peers.conn(node); err != nil {
+				return nil
+			} else if r, err := peerv1.NewPeerServiceClient(conn).CountEnding(ctx, request); err != nil {
+				return nil
+			} else {
+				e = operate.Ending{Native: r.GetNative(), Etcd: r.GetEtcd()}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[node] = e
+			return nil
+		})
+	}
+	_ = g.Wait() // a node that gives no answer is missing
 	return out
 }
 

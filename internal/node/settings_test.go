@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,46 @@ func listed(t *testing.T, c *client.Client, r client.Range) (n int, err error) {
 		}
 	}
 	return n, err
+}
+
+// The plan of fewer served keys counts the watches that end, at all nodes and of both
+// APIs, and not those that go on.
+func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, shards(2, 2))
+	c.put(keys(8)...)
+	c.ready()
+	c.settled(2, 2)
+	o := operator{t, c.patient(c.nodes[0])}
+	o.does(client.ChangeSettings{Served: []client.Range{client.Prefix("/a"), client.Prefix("/b"), client.Prefix("/c")}})
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	for i, prefixes := range [][]string{{"/a", "/a/x"}, {"/c", "/b"}, {"/b/y"}} {
+		native := c.patient(c.nodes[i])
+		for _, p := range prefixes {
+			w := native.Watch(ctx, client.Prefix(p))
+			defer w.Close()
+			<-w.Started()
+		}
+	}
+	throughNode := etcdClient(t, c.nodes[2].clients)
+	for _, p := range []string{"/c/1", "/b"} {
+		if r := <-throughNode.Watch(ctx, p, clientv3.WithPrefix(), clientv3.WithCreatedNotify()); !r.Created {
+			t.Fatalf("watch of %s: %+v", p, r)
+		}
+	}
+	for _, want := range []struct {
+		served       []client.Range
+		native, etcd int
+	}{
+		{[]client.Range{client.Prefix("/b")}, 3, 1},
+		{[]client.Range{client.Prefix("/c"), client.Prefix("/a/x"), client.Prefix("/b")}, 1, 0},
+	} {
+		plan, err := o.wants(client.ChangeSettings{Served: want.served}, client.ChangeOptions{DryRun: true})
+		if text := fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API", want.native, want.etcd); err != nil || !slices.Contains(plan.Warnings, text) {
+			t.Errorf("%v, %q; want %q", err, plan.Warnings, text)
+		}
+	}
 }
 
 // An operator changes the replicas and the served keys of a running cluster, up and

@@ -20,7 +20,14 @@ type Cluster struct {
 	// Copies are what nodes say of the shards that they have. A node that is
 	// missing was not asked, or gave no answer.
 	Copies map[shard.NodeID]map[shard.ID]Copy
+	// Ending are the watches of clients that would end on each node if the keys were
+	// served that a [Settings] names. A node that is missing was not asked, or gave
+	// no answer.
+	Ending map[shard.NodeID]Ending
 }
+
+// Ending are watches that would end, by the API that they came by.
+type Ending struct{ Native, Etcd int64 }
 
 // Copy is a node's copy of a shard.
 type Copy struct {

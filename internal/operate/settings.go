@@ -119,10 +119,54 @@ func (r Settings) warnings(c *Cluster) (out []string) {
 			out = append(out, fmt.Sprintf("%s moved by hand to another number of nodes: cachectl rebalance ends that", count(pinned, "shard")))
 		}
 	}
-	if slices.ContainsFunc(c.Map.Spec.Ranges, func(now kv.Range) bool { return !want.Covers(now) }) {
-		out = append(out, fmt.Sprintf("only %s is served then: all other watches end, in the native API as invalid, in etcd's API cancelled with the reason; other keys are read from etcd in etcd's API, and refused in the native API", ranges(want.Ranges)))
+	if r.narrows(c.Map.Spec) {
+		out = append(out,
+			fmt.Sprintf("only %s is served then: all other watches end, in the native API as invalid, in etcd's API cancelled with the reason; other keys are read from etcd in etcd's API, and refused in the native API", ranges(want.Ranges)),
+			c.ending())
 	}
 	return out
+}
+
+// narrows reports whether keys that are served are not to be served any more.
+func (r Settings) narrows(spec shard.Spec) bool {
+	if len(r.Ranges) == 0 {
+		return false
+	}
+	want := shard.Spec{Ranges: slices.SortedFunc(slices.Values(r.Ranges), func(a, b kv.Range) int { return strings.Compare(a.Start, b.Start) })}
+	return slices.ContainsFunc(spec.Ranges, func(now kv.Range) bool { return !want.Covers(now) })
+}
+
+// AskEnding returns the nodes whose [Ending] watches [Judge] wants to know of: all of
+// them if r takes keys away.
+func AskEnding(m *shard.Map, members []shard.Member, r Request) (nodes []shard.NodeID) {
+	if s, ok := r.(Settings); !ok || !s.narrows(m.Spec) {
+		return nil
+	}
+	for i := range members {
+		if members[i].State != shard.Left {
+			nodes = append(nodes, members[i].Name)
+		}
+	}
+	return nodes
+}
+
+// ending says how many watches end, and which nodes were not counted.
+func (c *Cluster) ending() string {
+	var all Ending
+	var silent []shard.NodeID
+	for i := range c.Members {
+		switch e, known := c.Ending[c.Members[i].Name]; {
+		case known:
+			all.Native, all.Etcd = all.Native+e.Native, all.Etcd+e.Etcd
+		case c.Members[i].State != shard.Left:
+			silent = append(silent, c.Members[i].Name)
+		}
+	}
+	text := fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API", all.Native, all.Etcd)
+	if len(silent) > 0 {
+		text += fmt.Sprintf("; those at %s are not counted, because it did not answer", names(silent))
+	}
+	return text
 }
 
 func (Settings) about(*shard.Shard) bool        { return true }

@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 func TestSettingsOfFewerServedKeys(t *testing.T) {
 	c := final(t)
 	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
-	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], `only "/h", ["/m", "/t") is served then: all other watches end`) {
+	if len(p.Warnings) != 2 || !strings.Contains(p.Warnings[0], `only "/h", ["/m", "/t") is served then: all other watches end`) {
 		t.Errorf("warned %q", p.Warnings)
 	}
 	type part struct {
@@ -115,6 +116,43 @@ func TestSettingsOfFewerServedKeys(t *testing.T) {
 	follow(t, c, p)
 	if again := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}); again.Change != nil {
 		t.Errorf("again: %+v", again)
+	}
+}
+
+// The plan says how many watches end, and what is not counted in.
+func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
+	c := final(t)
+	fewer := operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}}
+	nodes := operate.AskEnding(c.Map, c.Members, fewer)
+	if len(nodes) != len(c.Members) {
+		t.Fatalf("asks %v of %d members", nodes, len(c.Members))
+	}
+	c.Ending = make(map[shard.NodeID]operate.Ending)
+	for _, n := range nodes[1:] {
+		c.Ending[n] = operate.Ending{Native: 2, Etcd: 3}
+	}
+	all := len(nodes) - 1
+	want := fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API; those at %s are not counted, because it did not answer", 2*all, 3*all, nodes[0])
+	if p := judged(t, c, fewer); len(p.Warnings) != 2 || p.Warnings[1] != want {
+		t.Errorf("warned %q, want %q", p.Warnings, want)
+	}
+	c.Members[0].State = shard.Left // it has no watches
+	if nodes := operate.AskEnding(c.Map, c.Members, fewer); len(nodes) != all || slices.Contains(nodes, c.Members[0].Name) {
+		t.Errorf("asks %v", nodes)
+	}
+	want = fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API", 2*all, 3*all)
+	if p := judged(t, c, fewer); p.Warnings[1] != want {
+		t.Errorf("warned %q, want %q", p.Warnings, want)
+	}
+	for _, r := range []operate.Request{
+		operate.Settings{Replicas: 3},
+		operate.Rebalance{},
+		operate.Settings{Ranges: []kv.Range{{}}},
+		operate.Settings{Ranges: []kv.Range{{Start: "/m"}, {End: "/m"}}}, // all keys, in two parts
+	} {
+		if nodes := operate.AskEnding(c.Map, c.Members, r); len(nodes) > 0 {
+			t.Errorf("%v asks %v, and ends nothing", r, nodes)
+		}
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -64,6 +67,36 @@ func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher] {
 			}
 		}
 	}
+}
+
+// Ending counts the watches that would end if only the given ranges were served, which
+// are in the order of their keys.
+func (s *Server) Ending(served []kv.Range) (e operate.Ending) {
+	then := shard.Spec{Ranges: served}
+	for api, w := range s.watchers() {
+		switch {
+		case then.Covers(w.Range):
+		case api == nativeAPI:
+			e.Native++
+		default:
+			e.Etcd++
+		}
+	}
+	return e
+}
+
+// CountEnding implements peerv1.PeerServiceServer.
+func (s *peerService) CountEnding(_ context.Context, r *peerv1.CountEndingRequest) (*peerv1.CountEndingResponse, error) {
+	var served []kv.Range
+	for _, one := range r.GetServed() {
+		next, err := kv.RangeFromEtcd(one.GetKey(), one.GetRangeEnd())
+		if err != nil {
+			return nil, wire.Status(&kv.InvalidError{Field: "served", Reason: err.Error()})
+		}
+		served = append(served, next)
+	}
+	e := s.srv.Ending(served)
+	return &peerv1.CountEndingResponse{Native: e.Native, Etcd: e.Etcd}, nil
 }
 
 // allStreams returns the Watch streams of the native API.

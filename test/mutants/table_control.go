@@ -132,6 +132,10 @@ func shardGroup() Group {
 func operateGroup() Group {
 	return Group{Package: "internal/operate", Mutants: []Mutant{
 		{
+			Name: "silent-nodes-have-no-watches", Bug: "counts no watches of nodes that do not answer, and does not say so", File: "settings.go",
+			Old: `case c.Members[i].State != shard.Left:`, New: `case false:`, Tests: "TestThePlanCountsTheWatchesThatEnd",
+		},
+		{
 			Name: "recover-while-led", Bug: "recovers voters that have a leader", File: "recovery.go",
 			Old: `if w.Leader != "" {`, New: `if false {`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
 		},

@@ -2124,11 +2124,112 @@ func (*RecheckResponse) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
+// CountEndingRequest asks how many watches would end.
+type CountEndingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The keys that would be served, in the order of their keys.
+	Served        []*v1.KeyRange `protobuf:"bytes,1,rep,name=served,proto3" json:"served,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountEndingRequest) Reset() {
+	*x = CountEndingRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountEndingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountEndingRequest) ProtoMessage() {}
+
+func (x *CountEndingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountEndingRequest.ProtoReflect.Descriptor instead.
+func (*CountEndingRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *CountEndingRequest) GetServed() []*v1.KeyRange {
+	if x != nil {
+		return x.Served
+	}
+	return nil
+}
+
+// CountEndingResponse is how many watches would end.
+type CountEndingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Watches of the native API.
+	Native int64 `protobuf:"varint,1,opt,name=native,proto3" json:"native,omitempty"`
+	// Watches of etcd's API.
+	Etcd          int64 `protobuf:"varint,2,opt,name=etcd,proto3" json:"etcd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountEndingResponse) Reset() {
+	*x = CountEndingResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountEndingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountEndingResponse) ProtoMessage() {}
+
+func (x *CountEndingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountEndingResponse.ProtoReflect.Descriptor instead.
+func (*CountEndingResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CountEndingResponse) GetNative() int64 {
+	if x != nil {
+		return x.Native
+	}
+	return 0
+}
+
+func (x *CountEndingResponse) GetEtcd() int64 {
+	if x != nil {
+		return x.Etcd
+	}
+	return 0
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16shardwatch/v1/kv.proto\"\x84\x03\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\x84\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -2270,7 +2371,12 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
 	"\x04etcd\x18\x03 \x01(\bR\x04etcd\"\x11\n" +
-	"\x0fRecheckResponse2\xc2\b\n" +
+	"\x0fRecheckResponse\"E\n" +
+	"\x12CountEndingRequest\x12/\n" +
+	"\x06served\x18\x01 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06served\"A\n" +
+	"\x13CountEndingResponse\x12\x16\n" +
+	"\x06native\x18\x01 \x01(\x03R\x06native\x12\x12\n" +
+	"\x04etcd\x18\x02 \x01(\x03R\x04etcd2\xa2\t\n" +
 	"\vPeerService\x12S\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
@@ -2285,7 +2391,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\fRereadRights\x12'.shardwatch.peer.v1.RereadRightsRequest\x1a(.shardwatch.peer.v1.RereadRightsResponse\x12Q\n" +
 	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01\x12O\n" +
 	"\x06Digest\x12!.shardwatch.peer.v1.DigestRequest\x1a\".shardwatch.peer.v1.DigestResponse\x12R\n" +
-	"\aRecheck\x12\".shardwatch.peer.v1.RecheckRequest\x1a#.shardwatch.peer.v1.RecheckResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
+	"\aRecheck\x12\".shardwatch.peer.v1.RecheckRequest\x1a#.shardwatch.peer.v1.RecheckResponse\x12^\n" +
+	"\vCountEnding\x12&.shardwatch.peer.v1.CountEndingRequest\x1a'.shardwatch.peer.v1.CountEndingResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_shardwatch_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2299,7 +2406,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -2335,9 +2442,12 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*KeyDigest)(nil),             // 31: shardwatch.peer.v1.KeyDigest
 	(*RecheckRequest)(nil),        // 32: shardwatch.peer.v1.RecheckRequest
 	(*RecheckResponse)(nil),       // 33: shardwatch.peer.v1.RecheckResponse
-	(*v1.Event)(nil),              // 34: shardwatch.v1.Event
-	(*v1.KeyValue)(nil),           // 35: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*CountEndingRequest)(nil),    // 34: shardwatch.peer.v1.CountEndingRequest
+	(*CountEndingResponse)(nil),   // 35: shardwatch.peer.v1.CountEndingResponse
+	(*v1.Event)(nil),              // 36: shardwatch.v1.Event
+	(*v1.KeyValue)(nil),           // 37: shardwatch.v1.KeyValue
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*v1.KeyRange)(nil),           // 39: shardwatch.v1.KeyRange
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
@@ -2345,44 +2455,47 @@ var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
 	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	34, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	35, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	36, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	37, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	36, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	36, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	38, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
+	38, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
 	24, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
 	25, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
 	26, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
 	31, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
-	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	8,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
-	14, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	10, // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	12, // 18: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
-	16, // 19: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	18, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	22, // 21: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	20, // 22: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
-	27, // 23: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	29, // 24: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
-	32, // 25: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
-	1,  // 26: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 27: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	15, // 28: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	11, // 29: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	13, // 30: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
-	17, // 31: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	19, // 32: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	23, // 33: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	21, // 34: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
-	28, // 35: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	30, // 36: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
-	33, // 37: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
-	26, // [26:38] is the sub-list for method output_type
-	14, // [14:26] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	39, // 14: shardwatch.peer.v1.CountEndingRequest.served:type_name -> shardwatch.v1.KeyRange
+	0,  // 15: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	8,  // 16: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
+	14, // 17: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	10, // 18: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	12, // 19: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
+	16, // 20: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	18, // 21: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	22, // 22: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	20, // 23: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
+	27, // 24: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	29, // 25: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	32, // 26: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	34, // 27: shardwatch.peer.v1.PeerService.CountEnding:input_type -> shardwatch.peer.v1.CountEndingRequest
+	1,  // 28: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	9,  // 29: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	15, // 30: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	11, // 31: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	13, // 32: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
+	17, // 33: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	19, // 34: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	23, // 35: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	21, // 36: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
+	28, // 37: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	30, // 38: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	33, // 39: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	35, // 40: shardwatch.peer.v1.PeerService.CountEnding:output_type -> shardwatch.peer.v1.CountEndingResponse
+	28, // [28:41] is the sub-list for method output_type
+	15, // [15:28] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -2403,7 +2516,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	PeerService_Permit_FullMethodName        = "/shardwatch.peer.v1.PeerService/Permit"
 	PeerService_Digest_FullMethodName        = "/shardwatch.peer.v1.PeerService/Digest"
 	PeerService_Recheck_FullMethodName       = "/shardwatch.peer.v1.PeerService/Recheck"
+	PeerService_CountEnding_FullMethodName   = "/shardwatch.peer.v1.PeerService/CountEnding"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -77,6 +78,9 @@ type PeerServiceClient interface {
 	// Recheck tells that the node's copy of a shard differs from another, or from
 	// etcd. The node judges for itself, soon.
 	Recheck(ctx context.Context, in *RecheckRequest, opts ...grpc.CallOption) (*RecheckResponse, error)
+	// CountEnding counts the watches at this node that would end if the cluster served
+	// other keys.
+	CountEnding(ctx context.Context, in *CountEndingRequest, opts ...grpc.CallOption) (*CountEndingResponse, error)
 }
 
 type peerServiceClient struct {
@@ -231,6 +235,16 @@ func (c *peerServiceClient) Recheck(ctx context.Context, in *RecheckRequest, opt
 	return out, nil
 }
 
+func (c *peerServiceClient) CountEnding(ctx context.Context, in *CountEndingRequest, opts ...grpc.CallOption) (*CountEndingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CountEndingResponse)
+	err := c.cc.Invoke(ctx, PeerService_CountEnding_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -275,6 +289,9 @@ type PeerServiceServer interface {
 	// Recheck tells that the node's copy of a shard differs from another, or from
 	// etcd. The node judges for itself, soon.
 	Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error)
+	// CountEnding counts the watches at this node that would end if the cluster served
+	// other keys.
+	CountEnding(context.Context, *CountEndingRequest) (*CountEndingResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -320,6 +337,9 @@ func (UnimplementedPeerServiceServer) Digest(context.Context, *DigestRequest) (*
 }
 func (UnimplementedPeerServiceServer) Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recheck not implemented")
+}
+func (UnimplementedPeerServiceServer) CountEnding(context.Context, *CountEndingRequest) (*CountEndingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CountEnding not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -522,6 +542,24 @@ func _PeerService_Recheck_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_CountEnding_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CountEndingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).CountEnding(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_CountEnding_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).CountEnding(ctx, req.(*CountEndingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -560,6 +598,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Recheck",
 			Handler:    _PeerService_Recheck_Handler,
+		},
+		{
+			MethodName: "CountEnding",
+			Handler:    _PeerService_CountEnding_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
