@@ -92,6 +92,10 @@ type ShardMap struct {
 	// FeatureLevel is the one that is finalized: features of newer levels are not used
 	// yet. 0: the node's software is from before levels were finalized.
 	FeatureLevel int
+	// Generation names the group of voters that changes the map: 0 for the one that
+	// founded the cluster; else the version that the map had when the voters were
+	// recovered last, after a majority of them was lost.
+	Generation uint64
 }
 
 // topology is a map and the members at one time. It is immutable.
@@ -269,7 +273,7 @@ func shardMapFrom(m *pb.ShardMap) ShardMap {
 	return ShardMap{
 		Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin()),
 		Shards: shardsFrom(m.GetShards()), Replicas: int(m.GetReplicas()), Drained: m.GetDrained(),
-		FeatureLevel: int(m.GetFeatureLevel()),
+		FeatureLevel: int(m.GetFeatureLevel()), Generation: m.GetGeneration(),
 	}
 }
 

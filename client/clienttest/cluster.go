@@ -268,6 +268,7 @@ func (c *Cluster) cloneMapLocked() *pb.ShardMap {
 	return &pb.ShardMap{
 		Lineage: old.GetLineage(), Version: old.GetVersion() + 1, ClusterId: old.GetClusterId(), Shards: slices.Clone(old.GetShards()),
 		Drained: old.GetDrained(), Replicas: old.GetReplicas(), FeatureLevel: old.GetFeatureLevel(),
+		Generation: old.GetGeneration(),
 	}
 }
 

@@ -61,6 +61,7 @@ func (s *adminServer) RecoverVoters(_ context.Context, r *pb.RecoverVotersReques
 	c.recovered = out.GetNode()
 	m := c.cloneMapLocked()
 	m.Version += recoveredStep
+	m.Generation = m.GetVersion()
 	c.shardMap, out.NewVersion = m, m.GetVersion()
 	c.broadcastLocked()
 	return out, nil

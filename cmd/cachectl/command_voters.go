@@ -40,6 +40,8 @@ type votersJSON struct {
 	Alive  int         `json:"alive"`
 	Needed int         `json:"needed"`
 	Spare  int         `json:"spare"`
+	// Generation is the map's version at the last recovery of the voters; 0: none.
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 type voterJSON struct {
@@ -53,7 +55,7 @@ type voterJSON struct {
 
 func (s *session) printVoters(cs client.ClusterStatus) error {
 	q := cs.Quorum()
-	out := votersJSON{Voters: []voterJSON{}, Leader: q.Leader, Alive: len(q.Alive), Needed: q.Needed(), Spare: q.Spare()}
+	out := votersJSON{Voters: []voterJSON{}, Leader: q.Leader, Alive: len(q.Alive), Needed: q.Needed(), Spare: q.Spare(), Generation: cs.Map.Generation}
 	t := &table{}
 	t.row("NAME", "STATE", "VOTE", "ROLE", "ZONE", "LOG")
 	add := func(j voterJSON) {
@@ -99,7 +101,11 @@ func (s *session) printVoters(cs client.ClusterStatus) error {
 	if why := noLeader(cs); why != nil {
 		return why
 	}
-	return s.printNotes([]string{spareNote(q)})
+	notes := []string{spareNote(q)}
+	if g := cs.Map.Generation; g != 0 {
+		notes = append(notes, fmt.Sprintf("the voters were recovered, with map version %d: raft logs from before count for nothing", g))
+	}
+	return s.printNotes(notes)
 }
 
 // spareNote says how many voters may be lost.

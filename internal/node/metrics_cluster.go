@@ -44,6 +44,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		spare    = in.gauge("shardwatch.raft.voters_spare", "{voter}", "Voters that may be lost yet before there is no majority of living ones; below 0, so many are missing. Absent on nodes that do not vote.")
 		changed  = in.counter("shardwatch.raft.voter_changes", "{change}", "Changes of the voters that this node has made as the leader, by what was done with one: learn (it gets the log, to vote later), add, demote, remove, step_down.")
 		known    = in.gauge("shardwatch.raft.leader_known", "{bool}", "1 while this voter knows who leads. Absent on nodes that do not vote.")
+		group    = in.gauge("shardwatch.raft.generation", "{version}", "Version of the map with which the voters were recovered last, in the map that this node has; 0: they never were. Nodes that differ in it for long are not of one group.")
 		leads    = in.gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
 		sources  = in.counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
 	)
@@ -73,6 +74,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(short, few)
 			o.ObserveInt64(lost, none)
 			o.ObserveInt64(level, int64(m.FinalLevel()))
+			o.ObserveInt64(group, int64(m.Generation)) //nolint:gosec // a version of the map
 			o.ObserveInt64(common, int64(shard.Common(all)))
 		}
 		leader, led := n.placement.Leader()
@@ -95,7 +97,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
 		return nil
-	}, ready, draining, alone, members, zoneless, shards, short, lost, level, common, voters, alive, spare, changed, known, leads, sources)
+	}, ready, draining, alone, members, zoneless, shards, short, lost, level, common, voters, alive, spare, changed, known, group, leads, sources)
 	return err
 }
 

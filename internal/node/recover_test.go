@@ -3,7 +3,10 @@ package node_test
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -180,6 +183,55 @@ func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	}
 	l.recovered(a)
 	l.sees()
+}
+
+// An operator recovers the voters with cachectl, and sees in cachectl voters that it was
+// done, and that three nodes vote again.
+func TestVotersAreRecoveredWithCachectl(t *testing.T) {
+	l := loseQuorum(t)
+	bin := filepath.Join(t.TempDir(), "cachectl")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/shardwatch/shardwatch/cmd/cachectl").CombinedOutput(); err != nil {
+		t.Fatalf("build cachectl: %v\n%s", err, out)
+	}
+	cachectl := func(args ...string) (string, int) {
+		t.Helper()
+		cmd := exec.CommandContext(within(t), bin, append(args, "--endpoints", l.rest[0].Client)...)
+		out, err := cmd.CombinedOutput()
+		exit := new(exec.ExitError)
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	eventually(t, "cachectl voters says that there is no majority", func() error {
+		if out, code := cachectl("voters"); code != 4 || !strings.Contains(out, "cachectl voters recover --help") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	eventually(t, "a plan", func() error {
+		out, code := cachectl("voters", "recover", "--dry-run")
+		if code != 0 || !strings.HasPrefix(out, "1 of 3 voters are reachable, 2 are needed; lost: "+l.voters[0].Name+", "+l.voters[1].Name+"\n") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	out, code := cachectl("voters", "recover", "--yes")
+	if code != 0 || !strings.Contains(out, " leads the voters, with map version ") {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	t.Log(out)
+	eventually(t, "three voters", func() error {
+		out, code := cachectl("voters")
+		if code != 0 || !strings.Contains(out, "3 of 3 voters are alive") || !strings.Contains(out, "the voters were recovered, with map version ") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	l.sees()
+	if out, code := cachectl("voters", "recover", "--yes"); code != 1 || !strings.Contains(out, "there is nothing to recover") {
+		t.Errorf("again: exit code %d: %s", code, out)
+	}
 }
 
 // The lost voters come back with their disks after the recovery: they are a majority

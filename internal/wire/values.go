@@ -47,7 +47,7 @@ func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
 // MapHeader returns the map without its shards.
 func MapHeader(m *shard.Map) *shardwatchv1.ShardMap {
 	out := &shardwatchv1.ShardMap{
-		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID,
+		Lineage: m.Lineage, Version: m.Version, ClusterId: m.ClusterID, Generation: m.Generation,
 		Drained: names(m.Drained), Replicas: int32(m.Spec.Replicas), //nolint:gosec // few
 		FeatureLevel: int32(m.FinalLevel()), //nolint:gosec // few
 	}

@@ -159,7 +159,10 @@ type ShardMap struct {
 	// The feature level that is finalized: features of newer levels are not used yet, and
 	// nodes that do not understand it cannot take part. 0: the node's software is from
 	// before levels were finalized.
-	FeatureLevel  int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// The raft group that changes the map: 0 for the one that founded the cluster; else
+	// the version that the map had when the voters were recovered last.
+	Generation    uint64 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,13 @@ func (x *ShardMap) GetReplicas() int32 {
 func (x *ShardMap) GetFeatureLevel() int32 {
 	if x != nil {
 		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *ShardMap) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
@@ -1492,7 +1502,7 @@ var File_shardwatch_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
+	"\x1bshardwatch/v1/cluster.proto\x12\rshardwatch.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x02\n" +
 	"\bShardMap\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\x04R\alineage\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1d\n" +
@@ -1502,7 +1512,10 @@ const file_shardwatch_v1_cluster_proto_rawDesc = "" +
 	"\x06origin\x18\x05 \x01(\v2\x1c.shardwatch.v1.LineageOriginR\x06origin\x12\x18\n" +
 	"\adrained\x18\x06 \x03(\tR\adrained\x12\x1a\n" +
 	"\breplicas\x18\a \x01(\x05R\breplicas\x12#\n" +
-	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\"\xc2\x01\n" +
+	"\rfeature_level\x18\f \x01(\x05R\ffeatureLevel\x12\x1e\n" +
+	"\n" +
+	"generation\x18\r \x01(\x04R\n" +
+	"generation\"\xc2\x01\n" +
 	"\rLineageOrigin\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
