@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,10 +22,6 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
-
-// shippedEnv is the settings that the manifests give every node, relative to the
-// repository's root.
-const shippedEnv = "deploy/k8s/base/node.env"
 
 // Node is one cache node, a process of its own.
 type Node struct {
@@ -60,7 +55,7 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 	if err != nil {
 		return nil, err
 	}
-	env, err := shipped()
+	shipped, err := nodetest.ReadShipped(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -98,31 +93,12 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 				args = append(args, "--join", other.gossip)
 			}
 		}
-		node.proc = &process{name: node.Name, bin: bin, args: args, env: env, log: filepath.Join(cfg.Dir, node.Name+".log")}
+		node.proc = &process{name: node.Name, bin: bin, args: args, env: shipped.Env, log: filepath.Join(cfg.Dir, node.Name+".log")}
 		if node.host != nil {
 			node.proc.bin, node.proc.args = node.host.run(bin, args)
 		}
 	}
 	return c, nil
-}
-
-// shipped returns the environment of a node in the shipped manifests.
-func shipped() ([]string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/shardwatch/shardwatch").Output()
-	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", shippedEnv, err)
-	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), shippedEnv))
-	if err != nil {
-		return nil, fmt.Errorf("read the shipped settings: %w", err)
-	}
-	var env []string
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			env = append(env, line)
-		}
-	}
-	return env, nil
 }
 
 // Start starts the nodes that do not run.

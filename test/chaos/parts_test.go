@@ -216,6 +216,7 @@ func TestRequestLogTellsListsFromOthers(t *testing.T) {
 	log := line(get, `key:\"/\" count_only:true`) +
 		line(get, `key:\"/p\" range_end:\"/q\"`) +
 		line(get, `key:\"\\x00\" range_end:\"\\x00\" keys_only:true`) +
+		line(get, `key:\"/p/7\\x00\" range_end:\"/q\" limit:128 revision:7`) +
 		line(get, `key:\"/p\" range_end:\"/q\" limit:1`) +
 		line(get, `key:\"/p\" range_end:\"/q\" revision:7 sort_order:ASCEND`) +
 		line(get, `key:\"/p\"`) +
