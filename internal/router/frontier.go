@@ -3,6 +3,7 @@ package router
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -25,10 +26,11 @@ type frontier struct {
 type wait struct {
 	f        *frontier
 	revision kv.Revision
-	places   []*place  // guarded by f.mu
-	since    time.Time // guarded by f.mu; when the first came that has something to deliver; zero: none has
-	over     bool      // guarded by f.mu
-	forget   []func()  // guarded by f.mu; takes back what the caches were asked for
+	missing  atomic.Int32 // caches that have not called
+	places   []*place     // guarded by f.mu
+	since    time.Time    // guarded by f.mu; when the first came that has something to deliver; zero: none has
+	over     bool         // guarded by f.mu
+	forget   []func()     // guarded by f.mu; takes back what the caches were asked for
 }
 
 // place is where a watch waits, for one revision at a time.
@@ -69,7 +71,7 @@ func (r *Router) leave(f *frontier) {
 	}
 }
 
-// await has p's waker called once all caches have come to revision, or one is
+// await has p's waker called once all caches have come to revision or are
 // retired; the sources are asked to get there. What p waited for before is
 // forgotten.
 func (f *frontier) await(p *place, revision kv.Revision) {
@@ -142,8 +144,10 @@ func (w *wait) endLocked() (forget []func()) {
 
 // ask asks the caches for the revision.
 func (w *wait) ask() {
-	forget := make([]func(), 0, len(w.f.caches))
-	for _, c := range w.f.caches {
+	caches := w.f.caches
+	w.missing.Store(int32(len(caches))) //nolint:gosec // the shards of a range
+	forget := make([]func(), 0, len(caches))
+	for _, c := range caches {
 		forget = append(forget, c.WakeAt(w.revision, w))
 	}
 	w.f.mu.Lock()
@@ -155,14 +159,10 @@ func (w *wait) ask() {
 	}
 }
 
-// Wake implements cache.Waker: a cache has come to the revision, or is retired.
+// Wake implements cache.Waker: a cache has come to the revision, or is retired. Each
+// of the caches calls it once. One that is retired wakes its watchers by itself.
 func (w *wait) Wake() {
-	all, retired := true, false
-	for _, c := range w.f.caches {
-		reached, gone := c.Reached(w.revision)
-		all, retired = all && reached, retired || gone
-	}
-	if !all && !retired {
+	if w.missing.Add(-1) > 0 {
 		return
 	}
 	w.f.mu.Lock()
@@ -170,16 +170,13 @@ func (w *wait) Wake() {
 		w.f.mu.Unlock()
 		return
 	}
-	forget := w.endLocked()
+	_ = w.endLocked() // all have been called
 	places := w.places
 	w.places = nil
 	for _, p := range places {
 		p.wait = nil
 	}
 	w.f.mu.Unlock()
-	if !all {
-		callAll(forget)
-	}
 	for _, p := range places {
 		p.waker.Wake()
 	}
