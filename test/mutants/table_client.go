@@ -3,6 +3,47 @@ package mutants
 func clientGroup() Group {
 	return Group{Package: "client", Mutants: []Mutant{
 		{
+			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
+			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if false {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+		},
+		{
+			Name: "silent-list-waited-for", Bug: "waits for ever for a node that falls silent in a list", File: "list.go",
+			Old: `				}
+			}
+		}
+		patience.Reset(l.c.cfg.AttemptTimeout)`, New: `				}
+			}
+		}`, Tests: "TestAListLeavesANodeThatFallsSilent",
+		},
+		{
+			Name: "get-of-another-history", Bug: "Get takes an answer of another history than was asked for", File: "get.go",
+			Old: `if !o.history.fits(out.Position().history()) {`, New: `if false {`, Tests: "TestAnswersOfAnotherHistoryAreRefused",
+		},
+		{
+			Name: "list-of-two-revisions", Bug: "a list goes on at another revision", File: "list.go",
+			Old: `case at != l.at:`, New: `case false:`, Tests: "TestAnswersOfAnotherHistoryAreRefused",
+		},
+		{
+			Name: "list-resumes-in-any-history", Bug: "a list that broke goes on in any history", File: "list.go",
+			Old: `req.ClusterId, req.Lineage = l.at.Cluster, l.at.Lineage`, New: `_ = l.at`, Tests: "TestAListGoesOnWhereItBroke",
+		},
+		{
+			Name: "limited-list-skips", Bug: "a page that broke begins behind its last key with another token", File: "list.go",
+			Old: `if l.last != "" && l.o.limit == 0 {`, New: `if l.last != "" {`, Tests: "TestAListGoesOnWhereItBroke",
+		},
+		{
+			Name: "get-of-any-age", Bug: "Get does not pass on how old its answer may be", File: "get.go",
+			Old: `if o.maxStaleness > 0 {`, New: `if false {`, Tests: "TestReadsAskForWhatTheProgramWants",
+		},
+		{
+			Name: "serializable-reads-linearizable", Bug: "asks etcd for reads that need not", File: "get.go",
+			Old: `case o.serializable:`, New: `case false:`, Tests: "TestReadsAskForWhatTheProgramWants",
+		},
+		{
+			Name: "interest-cut-at-its-end", Bug: "an interest is not widened to the end of its last shard", File: "interest.go",
+			Old: `r.End != "" && (end == "" || end > r.End)`, New: `r.End != "" && end > r.End`, Tests: "TestRangesOfInterest",
+		},
+		{
 			Name: "dead-members-asked", Bug: "asks members that are dead", File: "topology.go",
 			Old: `m.ClientAddress == "" || m.State == MemberDead || m.State == MemberLeft`, New: `m.ClientAddress == ""`, Tests: "TestCandidates",
 		},
