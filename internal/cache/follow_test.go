@@ -261,8 +261,10 @@ func TestRetire(t *testing.T) {
 	waiting := watch(t, c, kv.Single("z"), 11, &waitWakes) // never pulled: active
 	waiting.WakeAt(100)
 	blocked := make(chan error, 2)
-	go func() { blocked <- c.WaitProgress(context.Background(), 1000) }()
-	go func() { _, err := c.At(context.Background(), 1000); blocked <- err }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // or they would wait for ever
+	defer cancel()
+	go func() { blocked <- c.WaitProgress(ctx, 1000) }()
+	go func() { _, err := c.At(ctx, 1000); blocked <- err }()
 	eventually(t, "four waiters", func() bool { return waitersOf(c) == 4 })
 	stop()
 	for range 2 {

@@ -106,6 +106,19 @@ func (g *Guard) Rights() *peerv1.ReadRightsResponse {
 	return out
 }
 
+// newer reports whether r says more of etcd's users than than, which is nil for
+// nothing: users and roles of a later revision, and any rather than that
+// authentication is off.
+func newer(r, than *peerv1.ReadRightsResponse) bool {
+	switch {
+	case than == nil:
+		return true
+	case r.GetAuthentication() != than.GetAuthentication():
+		return r.GetAuthentication()
+	}
+	return r.GetRevision() > than.GetRevision()
+}
+
 // askRights asks the other nodes what they know of etcd's users; nil: nothing.
 // Of several answers it takes the newest.
 func (g *Guard) askRights(ctx context.Context) *known {
@@ -118,7 +131,7 @@ func (g *Guard) askRights(ctx context.Context) *known {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if best == nil || r.GetAuthentication() && (!best.GetAuthentication() || r.GetRevision() > best.GetRevision()) {
+		if newer(r, best) {
 			best = r
 		}
 		return false

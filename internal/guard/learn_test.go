@@ -65,6 +65,31 @@ func TestTheNewestRightsAreBorrowed(t *testing.T) {
 	}
 }
 
+// Nodes answer in any order: the newest answer counts, and one that denies rather than
+// one that says that authentication is off.
+func TestWhichRightsAreNewer(t *testing.T) {
+	off := &peerv1.ReadRightsResponse{Known: true, Revision: 12}
+	on := func(revision uint64) *peerv1.ReadRightsResponse {
+		return &peerv1.ReadRightsResponse{Known: true, Authentication: true, Revision: revision}
+	}
+	for _, c := range []struct {
+		name    string
+		r, than *peerv1.ReadRightsResponse
+		want    bool
+	}{
+		{"the first", off, nil, true},
+		{"a later revision", on(9), on(8), true},
+		{"an earlier revision", on(7), on(8), false},
+		{"the same revision", on(8), on(8), false},
+		{"on rather than off", on(7), off, true},
+		{"not off rather than on", off, on(7), false},
+	} {
+		if got := newer(c.r, c.than); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
 // What does not name a token and its user is not learnt, nor is a token that etcd
 // does not say is the user's.
 func TestWhatIsNotLearnt(t *testing.T) {

@@ -307,3 +307,52 @@ func TestOffIsCheap(t *testing.T) {
 		t.Errorf("calls: %v", e.calls)
 	}
 }
+
+// A node that knows that authentication is off asks no other node when etcd is away, and
+// one at which it is turned off tells its watches.
+func TestOffIsKnown(t *testing.T) {
+	e := &fake{on: true, revision: 3, grants: func() (rights.Grants, error) { return rights.Grants{}, nil }}
+	cfg := quick(e)
+	cfg.Peers = peersOf(t, knowing(t, 9, "k"))
+	g, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.look(t.Context())
+	changed := g.Changed()
+	e.on = false
+	g.look(t.Context())
+	select {
+	case <-changed:
+	default:
+		t.Error("nothing tells that authentication was turned off")
+	}
+	if s := g.Status(); !s.Known || s.On {
+		t.Fatalf("%+v", s)
+	}
+	e.away = errors.New("etcd does not answer")
+	g.look(t.Context())
+	if s := g.Status(); !s.Known || s.On {
+		t.Errorf("what was known is replaced by what another node says: %+v", s)
+	}
+}
+
+// To administer is for etcd's root role; other users are counted as denied.
+func TestRootAdministers(t *testing.T) {
+	g := knowing(t, 3, "k")
+	table := rights.Grants{Users: map[string][]string{"ann": {"r"}, "op": {rights.RootRole}}}.Table()
+	now := *g.rights.Load()
+	now.table = table
+	g.set(&now)
+	for user, may := range map[string]bool{"op": true, "ann": false, "nobody": false, "": false} {
+		if err := g.MayAdminister(user); (err == nil) != may {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+	if n := g.Status().Denied; n != 2 {
+		t.Errorf("%d were denied", n)
+	}
+	if table.Root("nobody") || table.Root("ann") || !table.Root("op") {
+		t.Error("the wrong ones have the root role")
+	}
+}

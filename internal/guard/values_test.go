@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"math/rand/v2"
 	"strings"
@@ -80,11 +81,40 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// A token is counted once, however often it is used: one that is used again pushes no
+// other out.
+func TestMemoryCountsATokenOnce(t *testing.T) {
+	id := func(b byte) tokenID { return tokenID{b} }
+	m := newMemory[int](4)
+	m.put(id(1), 1)
+	m.put(id(2), 2)
+	m.put(id(1), 3) // the young ones are two, and stay two
+	if n := m.size(); n != 2 {
+		t.Errorf("%d entries of two tokens", n)
+	}
+	m.put(id(3), 3) // now one and two are old
+	if v, ok := m.get(id(1)); !ok || v != 3 {
+		t.Errorf("got %d, %v", v, ok)
+	}
+	if n := m.size(); n != 3 {
+		t.Errorf("%d entries of three tokens", n)
+	}
+	m.drop(id(1))
+	m.drop(id(2))
+	if n := m.size(); n != 1 {
+		t.Errorf("%d entries of one token", n)
+	}
+}
+
 func TestClaim(t *testing.T) {
+	payload := base64.RawURLEncoding.EncodeToString([]byte(`{"username":"ann"}`))
 	for token, want := range map[string]string{
-		"":      "",
-		"a.b":   "",
-		"a.b.c": "",
+		"e30." + payload:              "", // two parts
+		"e30." + payload + ".e30.e30": "", // four
+		"e30." + payload + ".e30":     "ann",
+		"":                            "",
+		"a.b":                         "",
+		"a.b.c":                       "",
 		signed(`{"username":"ann","revision":3}`):                           "ann",
 		signed(`{"username":"ann","revision":3}`) + ".x":                    "",
 		signed(`{"username":"ann"`):                                         "",

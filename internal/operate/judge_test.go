@@ -456,3 +456,48 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 		t.Errorf("the planner does nothing: %v, %+v", err, p)
 	}
 }
+
+// A plan is not done as long as the planner has something left to do for it, though every
+// copy that there is has been loaded: to move a shard, or to merge two.
+func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
+	planned := func(c *operate.Cluster) bool {
+		var planner shard.Planner
+		moves := planner.Plan(c.Map, c.Members)
+		if len(moves) > 0 {
+			propose(t, c, shard.Assign{Moves: moves})
+			load(c)
+		}
+		return len(moves) > 0
+	}
+	left := func(what string, c *operate.Cluster, p *operate.Plan, want bool) {
+		t.Helper()
+		if now := p.Progress(c, new(shard.Planner)); (now.Left > 0) != want || now.Done == want || len(now.Filling) > 0 {
+			t.Errorf("%s: %+v", what, now)
+		}
+	}
+	c := cluster(t)
+	var others []shard.NodeID
+	for _, m := range c.Members {
+		if !slices.Contains(c.Map.Shards[0].Replicas, m.Name) {
+			others = append(others, m.Name)
+		}
+	}
+	p := judged(t, c, operate.Move{Shard: 1, To: others})
+	propose(t, c, p.Change)
+	left("a move that is agreed on", c, p, true)
+	for planned(c) {
+	}
+	left("moved", c, p, false)
+
+	c = cluster(t)
+	p = judged(t, c, operate.Merge{Shard: 1, With: 2})
+	propose(t, c, p.Change)
+	for planned(c) {
+	}
+	left("two shards beside each other that are not one yet", c, p, true)
+	propose(t, c, shard.Merges(c.Map)[0])
+	load(c)
+	for planned(c) {
+	}
+	left("merged", c, p, false)
+}

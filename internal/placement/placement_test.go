@@ -707,3 +707,25 @@ func TestMoreNodesThanVoters(t *testing.T) {
 		}
 	})
 }
+
+// A map file of another cluster is put beside a raft log: the node ends and names both,
+// rather than to go on with either.
+func TestAMapFileOfAnotherClusterThanTheRaftLog(t *testing.T) {
+	ours, theirs := newCluster(t, false), newCluster(t, false)
+	n, other := ours.add("n1", 1), theirs.add("n1", 1)
+	here, there := ours.founded(n), theirs.founded(other)
+	n.stop()
+	other.stop()
+	b, err := os.ReadFile(filepath.Join(other.dir, "shardmap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.dir, "shardmap"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	<-n.done
+	if !errors.Is(n.err, placement.ErrForeign) || !strings.Contains(n.err.Error(), here.ClusterID) || !strings.Contains(n.err.Error(), there.ClusterID) {
+		t.Errorf("ended with %v", n.err)
+	}
+}

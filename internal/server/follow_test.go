@@ -195,3 +195,33 @@ func TestFollowerIsToldProgress(t *testing.T) {
 		progress(elsewhere)
 	}
 }
+
+// A follower is told how old the data is, with the progress that it is the age of.
+func TestAFollowerIsToldTheAge(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{})
+	m := r.node.Map()
+	aged(r.node.Replica(m.Shards[0].ID), time.Hour)
+	f, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Follow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, end := m.Shards[0].Range.Etcd()
+	if err := f.Send(&peerv1.FollowRequest{ShardId: uint64(m.Shards[0].ID), Key: key, RangeEnd: end, FromRevision: first}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := f.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := m.GetHeartbeat()
+		if b == nil || kv.Revision(b.GetProgress()) < cachetest.Start {
+			continue
+		}
+		if !b.GetAgeKnown() || !around(b.GetAge(), time.Hour) {
+			t.Errorf("%v, want an age of an hour", b)
+		}
+		return
+	}
+}

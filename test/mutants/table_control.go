@@ -132,6 +132,14 @@ func shardGroup() Group {
 func operateGroup() Group {
 	return Group{Package: "internal/operate", Mutants: []Mutant{
 		{
+			Name: "done-before-moved", Bug: "a plan is done before its shard has moved", File: "progress.go",
+			Old: `left = left || moving[s.ID] || c.joins(s.ID)`, New: `left = left || c.joins(s.ID)`, Tests: "TestAPlanIsNotDoneBeforeThePlanner",
+		},
+		{
+			Name: "done-before-merged", Bug: "a plan is done before its shards are one", File: "progress.go",
+			Old: `left = left || moving[s.ID] || c.joins(s.ID)`, New: `left = left || moving[s.ID]`, Tests: "TestAPlanIsNotDoneBeforeThePlanner",
+		},
+		{
 			Name: "silent-nodes-have-no-watches", Bug: "counts no watches of nodes that do not answer, and does not say so", File: "settings.go",
 			Old: `case c.Members[i].State != shard.Left:`, New: `case false:`, Tests: "TestThePlanCountsTheWatchesThatEnd",
 		},
@@ -222,6 +230,14 @@ func operateGroup() Group {
 
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
+		{
+			Name: "fill-timeout-too-short", Bug: "accepts a fill timeout below the promote delay", File: "config.go",
+			Old: `check(c.FillTimeout >= c.PromoteDelay,`, New: `check(true,`, Tests: "TestBoundsOfTheConfig",
+		},
+		{
+			Name: "heartbeat-bound-off-by-one", Bug: "refuses the shortest heartbeat", File: "config.go",
+			Old: `d.d >= 5*time.Millisecond,`, New: `d.d > 5*time.Millisecond,`, Tests: "TestBoundsOfTheConfig",
+		},
 		{
 			Name: "raft-port-any-generation", Bug: "takes messages of voters of another generation", File: "transport.go",
 			Old: `if !bytes.Equal(preface, want) {`, New: `if false && !bytes.Equal(preface, want) {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",

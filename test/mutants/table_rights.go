@@ -3,8 +3,27 @@ package mutants
 func guardGroup() Group {
 	return Group{Package: "internal/guard", Mutants: []Mutant{
 		{
+			Name: "off-is-not-told", Bug: "watches do not learn that authentication was turned off", File: "rights.go",
+			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
+		},
+		{
+			Name: "known-off-borrowed", Bug: "a node that knows that authentication is off takes what others say", File: "rights.go",
+			Old: `before.denied != nil && !before.on {
+		g.borrow(ctx)`, New: `!before.on {
+		g.borrow(ctx)`, Tests: "TestOffIsKnown",
+		},
+		{
+			Name: "token-counted-twice", Bug: "a token that is used again stays among the old ones", File: "memory.go",
+			Old: `	delete(m.old, id)
+	if _, ok`, New: `	if _, ok`, Tests: "TestMemoryCountsATokenOnce",
+		},
+		{
+			Name: "memory-turns-early", Bug: "forgets old tokens when a young one is used again", File: "memory.go",
+			Old: `!ok && len(m.young) >= `, New: `(ok || !ok) && len(m.young) >= `, Tests: "TestMemoryCountsATokenOnce",
+		},
+		{
 			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "guard.go",
-			Old: `case !now.table.Root(caller):`, New: `case false:`, Tests: "TestOnlyRootAdministers", Package: "internal/node",
+			Old: `case !now.table.Root(caller):`, New: `case false:`, Tests: "TestRootAdministers",
 		},
 		{
 			Name: "refused-token-trusted", Bug: "trusts a token that etcd has refused", File: "caller.go",
@@ -36,7 +55,7 @@ func guardGroup() Group {
 		},
 		{
 			Name: "older-rights-borrowed", Bug: "borrows rights that are older than those of another node", File: "learn.go",
-			Old: `r.GetRevision() > best.GetRevision()`, New: `false`, Tests: "TestTheNewestRightsAreBorrowed",
+			Old: `r.GetRevision() > than.GetRevision()`, New: `false`, Tests: "TestWhichRightsAreNewer",
 		},
 		{
 			Name: "half-a-token-known", Bug: "takes a shorter name of a token for one with zeros", File: "learn.go",
@@ -153,6 +172,24 @@ func accessGroup() Group {
 
 func policyGroup() Group {
 	return Group{Package: "internal/policy", Mutants: []Mutant{
+		{
+			Name: "star-in-any-name", Bug: "takes a star at the beginning of names that are no DNS names", File: "names.go",
+			Old: `kind+":" == kindDNS && strings.HasPrefix(rest, "*."):`, New: `strings.HasPrefix(rest, "*."):`, Tests: "TestEdgesOfPatterns",
+		},
+		{
+			Name: "empty-label-matches", Bug: "a star stands for no label", File: "names.go",
+			Old: ` && label != "" && `, New: ` && `, Tests: "TestEdgesOfPatterns",
+		},
+		{
+			Name: "words-give-names", Bug: "an entry for all callers gives them their first name", File: "policy.go",
+			Old: `if p.kind() == "" {`, New: `if false {`, Tests: "TestTheNameThatIsMeant",
+		},
+		{
+			Name: "long-token-looked-at", Bug: "parses tokens of any length", File: "token.go",
+			Old: `	if len(token) > maxToken {
+		return false`, New: `	if false {
+		return false`, Tests: "TestALongTokenIsNotOurs",
+		},
 		{
 			Name: "token-without-end", Bug: "takes a token without an end", File: "token.go",
 			Old: `case claims.Expiry == nil:`, New: `case false:`, Tests: "TestTokens",

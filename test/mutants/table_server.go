@@ -3,6 +3,15 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "follower-not-told-the-age", Bug: "heartbeats of a shard do not say how old its data is", File: "follow.go",
+			Old: `h.Age, h.AgeKnown = durationpb.New(age), true`, New: `_ = age`, Tests: "TestAFollowerIsToldTheAge",
+		},
+		{
+			Name: "parts-of-one-item", Bug: "sends each item alone after the first part", File: "follow.go",
+			Old: `			size = 0
+`, New: ``, Tests: "TestPartsHaveTheirSize",
+		},
+		{
 			Name: "delta-across-lineages", Bug: "sends a delta to a watch whose position is of another lineage", File: "sync.go",
 			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
 			New: `case errors.As(err, &lineage):
