@@ -71,7 +71,7 @@ all of them, or sub:… of its token; without --identity, it is anonymous.
 
 Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
 		Example: `  cachenode policy explain policy.yaml --identity cn:web --verb watch --key /pods/ --prefix
-  cachenode policy explain policy.yaml --identity sub:system:serviceaccount:ops:admin --verb admin`,
+  cachenode policy explain policy.yaml --identity sub:system:serviceaccount:ops:admin --verb operator:write`,
 		Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := access.Check(args[0])
@@ -88,11 +88,11 @@ Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringArrayVar(&q.identities, "identity", nil, "`name` of the client, such as cn:web; repeatable")
-	fs.StringVar(&q.verb, "verb", "", "`verb`: read, watch, write or admin; required")
+	fs.StringVar(&q.verb, "verb", "", "`verb`: read, watch, write, operator:read or operator:write; required")
 	fs.StringVar(&q.key, "key", "", "`key` that it is about")
 	fs.BoolVar(&q.prefix, "prefix", false, "all keys that begin with --key")
 	fs.StringVar(&q.rangeEnd, "range-end", "", "all keys from --key up to and without this `key`")
-	completeWith(cmd, "verb", "read", "watch", "write", "admin")
+	completeWith(cmd, "verb", "read", "watch", "write", "operator:read", "operator:write")
 	return cmd
 }
 
@@ -108,9 +108,9 @@ func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
 		return v, r, fmt.Errorf("--verb: %w", err)
 	}
 	switch {
-	case v == policy.Admin && (q.key != "" || q.prefix || q.rangeEnd != ""):
-		err = errors.New("--verb admin is not about keys: leave --key, --prefix and --range-end out")
-	case v == policy.Admin:
+	case !v.OfKeys() && (q.key != "" || q.prefix || q.rangeEnd != ""):
+		err = fmt.Errorf("--verb %s is not about keys: leave --key, --prefix and --range-end out", v)
+	case !v.OfKeys():
 	case q.prefix && q.rangeEnd != "":
 		err = errors.New("--prefix and --range-end exclude each other")
 	case q.prefix:

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +62,7 @@ func granting(prefix, more string) string {
 	return tokens + more + fmt.Sprintf(`
 roles:
   r: [{verbs: [read, watch], prefixes: [%s]}]
-  admin: [{verbs: [admin]}]
+  admin: [{verbs: [operator:write]}]
 identities:
   - {match: [anonymous, authenticated], roles: [r]}
   - {match: ["sub:ann"], roles: [admin]}
@@ -164,7 +166,7 @@ func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
 	_, called := c.Call()
 	_, listed := c.List(1 << 40)
 	for _, err := range []error{
-		c.May(t.Context(), policy.Admin, kv.Range{}), c.MaySome(t.Context(), policy.Write), c.Known(t.Context()), called, listed,
+		c.May(t.Context(), policy.OperatorWrite, kv.Range{}), c.MaySome(t.Context(), policy.Write), c.Known(t.Context()), called, listed,
 		c.Watch(), c.Create(), c.WaitCreate(t.Context()), a.Reload(),
 	} {
 		if err != nil {
@@ -175,7 +177,7 @@ func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
 	if a.Changed() != nil || !c.Allows(policy.Write, kv.Range{}) || c.Name() != "" {
 		t.Error("there is something")
 	}
-	if s := a.Status(); s.Identities != 0 || len(s.Denied) != 4 {
+	if s := a.Status(); s.Identities != 0 || len(s.Denied) != int(policy.Verbs) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -560,5 +562,48 @@ func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {
 	}
 	if _, err := access.Check(c.File); err == nil || !strings.Contains(err.Error(), "policy.yaml: tokens.keys: ") || !strings.Contains(err.Error(), "jwks.json: no such file") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Metrics, the status page and profiles are for callers with operator:read, who prove
+// themselves by certificate or token, as long as the policy says so.
+func TestWhoMayLookOverHTTP(t *testing.T) {
+	may := func(name string) string {
+		return tokens + fmt.Sprintf("roles: {r: [{verbs: [operator:read]}], w: [{verbs: [operator:write]}]}\nidentities: [{match: [%q], roles: [r]}, {match: [\"cn:robot\"], roles: [w]}]\n", name)
+	}
+	r := start(t, may("cn:prometheus"), nil)
+	request := func(name, token string) *http.Request {
+		q := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		if name != "" {
+			q.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
+		}
+		if token != "" {
+			q.Header.Set("Authorization", "Bearer "+token)
+		}
+		return q
+	}
+	check := func(what string, q *http.Request, want error) {
+		t.Helper()
+		if err := r.a.Web(q); (err == nil) != (want == nil) || want != nil && fmt.Sprintf("%T", err) != fmt.Sprintf("%T", want) {
+			t.Errorf("%s: %v, want %T", what, err, want)
+		}
+	}
+	denied, unknown := &kv.DeniedError{}, &kv.UnauthenticatedError{}
+	check("the name", request("prometheus", ""), nil)
+	check("another name", request("web", ""), denied)
+	check("an operator who may not look", request("robot", ""), denied)
+	check("no name", request("", ""), denied)
+	shown := request("prometheus", "")
+	shown.TLS.PeerCertificates, shown.TLS.VerifiedChains = shown.TLS.VerifiedChains[0], nil
+	check("a certificate that was not verified", shown, denied)
+	check("a token that has expired", request("prometheus", r.token("prometheus", -time.Hour)), unknown)
+	r.mount(may("sub:prometheus"), r.keys)
+	if err := r.a.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	check("the name of before", request("prometheus", ""), denied)
+	check("a token", request("", r.token("prometheus", time.Hour)), nil)
+	if s := r.a.Status(); s.Unauthenticated != 1 || s.Denied["operator:read"] != 5 {
+		t.Errorf("counted %+v", s)
 	}
 }

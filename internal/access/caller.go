@@ -51,9 +51,9 @@ func (c *Caller) May(ctx context.Context, v policy.Verb, r kv.Range) error {
 	if c == nil || c.identity().May(v, r) {
 		return nil
 	}
-	what := fmt.Sprintf("%s %v", v, r)
-	if v == policy.Admin {
-		what = "administer"
+	what := "use " + v.String()
+	if v.OfKeys() {
+		what = fmt.Sprintf("%s %v", v, r)
 	}
 	return c.denied(ctx, v, what)
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"strings"
 	"sync"
@@ -69,7 +70,14 @@ func namesOf(info credentials.AuthInfo) policy.Names {
 	if !ok || len(t.State.VerifiedChains) == 0 || len(t.State.VerifiedChains[0]) == 0 {
 		return nil
 	}
-	return policy.CertificateNames(t.State.VerifiedChains[0][0])
+	return verifiedNames(&t.State)
+}
+
+func verifiedNames(state *tls.ConnectionState) policy.Names {
+	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	return policy.CertificateNames(state.VerifiedChains[0][0])
 }
 
 // present is a connection whose end is noted.

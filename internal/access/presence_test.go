@@ -182,9 +182,9 @@ func TestWhatIsDenied(t *testing.T) {
 		}
 	}
 	for want, err := range map[string]error{
-		"anonymous administer":     c.May(ctx, policy.Admin, kv.Range{}),
-		"anonymous write anything": c.MaySome(ctx, policy.Write),
-		"anonymous read [":         c.May(ctx, policy.Read, kv.Prefix("/b/")),
+		"anonymous use operator:write": c.May(ctx, policy.OperatorWrite, kv.Range{}),
+		"anonymous write anything":     c.MaySome(ctx, policy.Write),
+		"anonymous read [":             c.May(ctx, policy.Read, kv.Prefix("/b/")),
 	} {
 		if !errors.As(err, new(*kv.DeniedError)) || !strings.Contains(err.Error(), "does not let "+want) {
 			t.Errorf("%s: %v", want, err)
@@ -197,7 +197,7 @@ func TestWhatIsDenied(t *testing.T) {
 	if err := c.Known(ctx); !errors.As(err, new(*kv.DeniedError)) || !strings.Contains(err.Error(), "do anything here") {
 		t.Errorf("a caller that the policy does not name: %v", err)
 	}
-	if got := r.a.Status().Denied; got["admin"] != 1 || got["write"] != 1 || got["read"] != 2 || got["watch"] != 0 {
+	if got := r.a.Status().Denied; got["operator:write"] != 1 || got["write"] != 1 || got["read"] != 2 || got["watch"] != 0 {
 		t.Errorf("counted %v", got)
 	}
 }

@@ -82,18 +82,18 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar((*[]string)(&c.PeerSANs), "peer-tls-allowed-san", nil, "DNS or URI `name` of which nodes' certificates must carry one, such as *.peers.internal or spiffe://example.org/shardwatch; repeatable (default: one that this node's certificate carries)")
 	fs.StringVar(&c.HTTPTLS.Cert, "http-tls-cert", "", "certificate `file` of the HTTP port; turns TLS on")
 	fs.StringVar(&c.HTTPTLS.Key, "http-tls-key", "", "private key `file` of --http-tls-cert")
-	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it")
+	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it, and with --policy the right operator:read")
 	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
 
 	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")
 	fs.Lookup("insecure").NoOptDefVal = allPorts
 
-	fs.StringVar(&c.Policy, "policy", "", "`file` that says who may do what, and how much; read again when it changes (default: everybody may do everything that etcd lets them)")
+	fs.StringVar(&c.Policy, "policy", "", "`file` that says who may do what, and how much; read again when it changes (default: every client may do what etcd lets it, and administer the nodes)")
 	fs.StringVar(&c.AuditLog, "audit-log", "", "`file` that what administrators do and what clients are refused is appended to (default: the log)")
 
 	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
-	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiler at /debug/pprof/ of --http-listen, to whoever may read /metrics there")
+	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiler at /debug/pprof/ of --http-listen, to callers who may read /metrics there")
 	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
 }

@@ -92,7 +92,7 @@ func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, reque
 		etcdserverpb.Cluster_MemberList_FullMethodName, etcdserverpb.Maintenance_Status_FullMethodName:
 		return c.Known(ctx)
 	}
-	return on(policy.Admin, kv.Range{})
+	return on(policy.OperatorWrite, kv.Range{})
 }
 
 // within returns the keys of locks and elections of a name (etcd's
@@ -337,7 +337,7 @@ func (o *operations) unknown(op []byte) {
 		case opRange, opPut, opDelete, opTx:
 		default:
 			if o.err == nil {
-				o.err = o.may(policy.Admin, kv.Range{})
+				o.err = o.may(policy.OperatorWrite, kv.Range{})
 			}
 		}
 	})

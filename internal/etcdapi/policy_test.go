@@ -56,7 +56,7 @@ func TestUnknownOperationsAreForAdministrators(t *testing.T) {
 	get := message(1, message(1, []byte("k")))
 	for name, op := range map[string][]byte{"alone": message(5, get), "behind another": append(slices.Clone(get), message(5, get)...)} {
 		did, ok := etcdapi.Operations(message(2, op))
-		if want := fmt.Sprintf("%v %v", policy.Admin, kv.Range{}); !ok || !slices.Contains(did, want) {
+		if want := fmt.Sprintf("%v %v", policy.OperatorWrite, kv.Range{}); !ok || !slices.Contains(did, want) {
 			t.Errorf("%s: asked %q, want %q", name, did, want)
 		}
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -36,6 +37,15 @@ func (n *Node) ReloadPolicy() error { return n.access.Reload() }
 
 // TakesTokens reports whether the policy in force takes bearer tokens.
 func (n *Node) TakesTokens() bool { return n.access.TakesTokens() }
+
+// mayLook returns who may see metrics, the status page and profiles: those whom the
+// policy lets; nil without a policy.
+func (n *Node) mayLook() func(*http.Request) error {
+	if n.access == nil {
+		return nil
+	}
+	return n.access.Web
+}
 
 // registerAccess registers what the policy and the audit log tell.
 func (n *Node) registerAccess(m metric.Meter) error {

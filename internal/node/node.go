@@ -240,7 +240,7 @@ func (n *Node) Run(ctx context.Context) error {
 		part("status page", n.page.Run)
 	}
 	if l := n.cfg.Listeners.HTTP; l != nil {
-		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http(), n.cfg.HTTPTLS) })
+		part("http", func(ctx context.Context) error { return telemetry.Serve(ctx, l, n.http(), n.cfg.HTTPTLS, n.mayLook()) })
 	}
 	g.Go(func() error {
 		select {

@@ -52,7 +52,7 @@ tokens: {issuer: https://us, audience: shardwatch, keys: jwks.json}
 roles:
   web: [{verbs: [read, watch, write], prefixes: [/web/]}]
   reader: [{verbs: [read], all: true}]
-  operator: [{verbs: [admin]}]
+  operator: [{verbs: [operator:read, operator:write]}]
 identities:
   - {match: ["cn:ops"], roles: [operator]}
   - {match: ["uri:spiffe://prod/reader"], roles: [reader]}

@@ -218,16 +218,20 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 	if n.Kind != yaml.MappingNode {
 		return out
 	}
-	onlyAdmin := out.verbs == [verbs]bool{Admin: true}
+	var ofKeys, ofOperators bool
+	for v, on := range out.verbs {
+		ofKeys = ofKeys || on && Verb(v).OfKeys()
+		ofOperators = ofOperators || on && !Verb(v).OfKeys()
+	}
 	switch {
 	case !verbsAt:
 		r.failf(n, at, "verbs is needed: some of %s", strings.Join(verbNames(), ", "))
 	case !some: // told already
-	case onlyAdmin && len(keyed) > 0:
-		r.failf(n, at, "admin is not about keys: leave %s out", strings.Join(keyed, ", "))
-	case out.verbs[Admin] && !onlyAdmin:
-		r.failf(n, at, "admin is not about keys: give it a rule of its own")
-	case !onlyAdmin && len(keyed) == 0:
+	case ofKeys && ofOperators:
+		r.failf(n, at, "%s and %s are not about keys: give them a rule of their own", OperatorRead, OperatorWrite)
+	case ofOperators && len(keyed) > 0:
+		r.failf(n, at, "%s and %s are not about keys: leave %s out", OperatorRead, OperatorWrite, strings.Join(keyed, ", "))
+	case ofKeys && len(keyed) == 0:
 		r.failf(n, at, "keys are needed: prefixes, keys, ranges, or all: true")
 	}
 	return out

@@ -31,7 +31,7 @@ func TestMistakesAreNamed(t *testing.T) {
 			"p.yaml:2: roles.r: want a list with at least one item",
 		}},
 		"an unknown verb": {"roles: {r: [{verbs: [reed], all: true}]}\n" + identities, []string{
-			`p.yaml:1: roles.r[0].verbs[0]: "reed" is no verb: use read, watch, write, admin`,
+			`p.yaml:1: roles.r[0].verbs[0]: "reed" is no verb: use read, watch, write, operator:read, operator:write`,
 		}},
 		"no verbs": {"roles: {r: [{all: true}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: verbs is needed"}},
 		"no keys":  {"roles: {r: [{verbs: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
@@ -44,11 +44,11 @@ func TestMistakesAreNamed(t *testing.T) {
 		"a range backwards": {"roles:\n  r:\n    - verbs: [read]\n      ranges: [{from: b, to: a}, {to: c}]\n" + identities, []string{
 			`p.yaml:4: roles.r[0].ranges[0]: to ("a") does not lie behind from ("b")`, "p.yaml:4: roles.r[0].ranges[1]: from is needed",
 		}},
-		"admin with keys": {"roles: {r: [{verbs: [admin], keys: [a]}]}\n" + identities, []string{
-			"p.yaml:1: roles.r[0]: admin is not about keys: leave roles.r[0].keys out",
+		"an operator's verb with keys": {"roles: {r: [{verbs: [operator:read], keys: [a]}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0]: operator:read and operator:write are not about keys: leave roles.r[0].keys out",
 		}},
-		"admin among others": {"roles: {r: [{verbs: [admin, read], keys: [a]}]}\n" + identities, []string{
-			"p.yaml:1: roles.r[0]: admin is not about keys: give it a rule of its own",
+		"an operator's verb among others": {"roles: {r: [{verbs: [operator:write, read], keys: [a]}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0]: operator:read and operator:write are not about keys: give them a rule of their own",
 		}},
 		"an unknown role": {roles + "identities:\n  - match: [anonymous]\n    roles: [q]\n", []string{
 			`p.yaml:4: identities[0].roles[0]: there is no role "q": there is r`,
@@ -110,7 +110,7 @@ func FuzzParse(f *testing.F) {
 			names = policy.Names{name}
 		}
 		id := p.Identity(names)
-		for _, v := range []policy.Verb{policy.Read, policy.Watch, policy.Write, policy.Admin} {
+		for _, v := range []policy.Verb{policy.Read, policy.Watch, policy.Write, policy.OperatorRead, policy.OperatorWrite} {
 			for _, r := range []kv.Range{{}, kv.Single("a"), kv.Prefix("/pods/")} {
 				allowed, because := p.Explain(names, v, r)
 				if allowed != id.May(v, r) || len(because) == 0 {

@@ -52,8 +52,8 @@ type Identity struct {
 	// Roles are sorted.
 	Roles []string
 
-	keys  [verbs]rights.Keys
-	admin bool
+	keys [OperatorRead]rights.Keys
+	acts [verbs]bool // of those that are not about keys
 }
 
 // Identity returns what the policy says of a caller with those names: the roles
@@ -75,13 +75,16 @@ func (p *Policy) Identity(names Names) *Identity {
 	}
 	slices.Sort(id.Roles)
 	id.Roles = slices.Compact(id.Roles)
-	var keys [verbs][]kv.Range
+	var keys [OperatorRead][]kv.Range
 	for _, role := range id.Roles {
 		for _, r := range p.roles[role] {
-			id.admin = id.admin || r.verbs[Admin]
-			for v := range keys {
-				if r.verbs[v] {
+			for v := range verbs {
+				switch {
+				case !r.verbs[v]:
+				case v.OfKeys():
 					keys[v] = append(keys[v], r.keys...)
+				default:
+					id.acts[v] = true
 				}
 			}
 		}
@@ -109,19 +112,20 @@ func (e *entry) named(names Names) (string, bool) {
 	return "", false
 }
 
-// May reports whether the caller may use the verb on all keys of r. For Admin,
-// r means nothing. An empty range is for who may use the verb on its key.
+// May reports whether the caller may use the verb on all keys of r, which means
+// nothing for verbs that are not about keys. An empty range is for callers who may
+// use the verb on its key.
 func (id *Identity) May(v Verb, r kv.Range) bool {
-	if v == Admin {
-		return id.admin
+	if !v.OfKeys() {
+		return id.acts[v]
 	}
 	return id.keys[v].Cover(r)
 }
 
 // Some reports whether there are keys on which the caller may use the verb.
 func (id *Identity) Some(v Verb) bool {
-	if v == Admin {
-		return id.admin
+	if !v.OfKeys() {
+		return id.acts[v]
 	}
 	return !id.keys[v].None()
 }
@@ -168,7 +172,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 			if !rule.verbs[v] {
 				continue
 			}
-			if keys := rights.KeysOf(rule.keys); v == Admin || keys.Cover(r) {
+			if keys := rights.KeysOf(rule.keys); !v.OfKeys() || keys.Cover(r) {
 				return true, append(because, fmt.Sprintf("line %d: role %s allows %s", rule.line, role, v.of(r)))
 			}
 			for _, k := range rule.keys {
@@ -187,7 +191,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 
 // of is what is wanted, for people.
 func (v Verb) of(r kv.Range) string {
-	if v == Admin {
+	if !v.OfKeys() {
 		return v.String()
 	}
 	return fmt.Sprintf("%s of %v", v, r)

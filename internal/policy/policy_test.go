@@ -33,7 +33,9 @@ roles:
     - verbs: [read, watch]
       ranges: [{from: /pods0, to: /q}]
   operator:
-    - verbs: [admin]
+    - verbs: [operator:write]
+  looker:
+    - verbs: [operator:read]
   all:
     - verbs: [read, watch, write]
       all: true
@@ -48,6 +50,8 @@ identities:
     roles: [all]
   - match: ["cn:ops"]
     roles: [operator]
+  - match: ["cn:prometheus"]
+    roles: [looker]
   - match: [authenticated]
     roles: [nodes]
 `
@@ -79,7 +83,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"uri:spiffe://prod/api", policy.Write, kv.Single("/config/aa"), true},
 		{"uri:spiffe://prod/api", policy.Write, kv.Single("/config/c"), false},
 		{"uri:spiffe://prod/api", policy.Write, kv.Range{Start: "/zz"}, true},
-		{"uri:spiffe://prod/api", policy.Admin, kv.Range{}, false},
+		{"uri:spiffe://prod/api", policy.OperatorWrite, kv.Range{}, false},
 		{"uri:spiffe://test/api", policy.Read, kv.Prefix("/pods/"), false},
 		// Two roles together: neither covers it alone.
 		{"uri:spiffe://prod/web", policy.Watch, kv.Range{Start: "/pods/", End: "/q"}, true},
@@ -89,14 +93,18 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"dns:a.b.example.com", policy.Write, kv.Range{}, false},
 		{"dns:example.com", policy.Write, kv.Range{}, false},
 		{"cn:a.example.com", policy.Write, kv.Range{}, false},
-		{"dns:a.example.com", policy.Admin, kv.Range{}, false},
-		{"cn:ops", policy.Admin, kv.Range{}, true},
-		{"cn:opsy", policy.Admin, kv.Range{}, false},
+		{"dns:a.example.com", policy.OperatorWrite, kv.Range{}, false},
+		{"cn:ops", policy.OperatorWrite, kv.Range{}, true},
+		{"cn:opsy", policy.OperatorWrite, kv.Range{}, false},
+		{"cn:ops", policy.OperatorRead, kv.Range{}, false},
+		{"cn:prometheus", policy.OperatorRead, kv.Range{}, true},
+		{"cn:prometheus", policy.OperatorWrite, kv.Range{}, false},
+		{"cn:prometheus", policy.Read, kv.Single("/pods/a"), false},
 		{"cn:ops", policy.Read, kv.Single("/pods/a"), false},
 		{"cn:anybody", policy.Read, kv.Single("/pods0"), true},
 		{"", policy.Read, kv.Single("/pods0"), false},
 		// One of several names is enough.
-		{"cn:x dns:y cn:ops", policy.Admin, kv.Range{}, true},
+		{"cn:x dns:y cn:ops", policy.OperatorWrite, kv.Range{}, true},
 	} {
 		names := policy.Names(strings.Fields(c.names))
 		if got := p.Identity(names).May(c.verb, c.r); got != c.want {
@@ -168,11 +176,11 @@ func TestExplain(t *testing.T) {
 		r    kv.Range
 		want string
 	}{
-		{"uri:spiffe://prod/api", policy.Watch, kv.Single("/pods/a"), `line 27: uri:spiffe://prod/api has roles pods, config|line 37: uri:spiffe://prod/api has role nodes|line 11: role pods allows watch of "/pods/a"`},
-		{"uri:spiffe://prod/api", policy.Read, kv.Prefix("/"), `line 27: uri:spiffe://prod/api has roles pods, config|line 37: uri:spiffe://prod/api has role nodes|` +
+		{"uri:spiffe://prod/api", policy.Watch, kv.Single("/pods/a"), `line 29: uri:spiffe://prod/api has roles pods, config|line 41: uri:spiffe://prod/api has role nodes|line 11: role pods allows watch of "/pods/a"`},
+		{"uri:spiffe://prod/api", policy.Read, kv.Prefix("/"), `line 29: uri:spiffe://prod/api has roles pods, config|line 41: uri:spiffe://prod/api has role nodes|` +
 			`line 14: role config allows read of "/config/a"|line 14: role config allows read of "/config/b"|line 19: role nodes allows read of ["/pods0", "/q")|line 11: role pods allows read of ["/pods/", "/pods0")|` +
 			`no rule of these roles allows read of ["/", "0")`},
-		{"anonymous", policy.Admin, kv.Range{}, "no entry of identities matches anonymous"},
+		{"anonymous", policy.OperatorWrite, kv.Range{}, "no entry of identities matches anonymous"},
 	} {
 		names := policy.Names{c.name}
 		if c.name == policy.Anonymous {

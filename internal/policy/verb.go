@@ -9,12 +9,13 @@ import (
 // Verb is what a caller wants to do.
 type Verb uint8
 
-// The verbs. Admin is not about keys.
+// The verbs. Those of operators are not about keys.
 const (
-	Read  Verb = iota // get and list
-	Watch             // be told of changes
-	Write             // what is passed on to etcd and changes keys or leases
-	Admin             // the AdminService, and what acts on etcd as a whole
+	Read          Verb = iota // get and list
+	Watch                     // be told of changes
+	Write                     // what is passed on to etcd and changes keys or leases
+	OperatorRead              // status, watchers and traces; metrics, the status page and profiles
+	OperatorWrite             // orders: shards, lineages, voters; what acts on etcd as a whole
 
 	verbs
 )
@@ -22,10 +23,15 @@ const (
 // Verbs is the number of verbs.
 const Verbs = verbs
 
-func verbNames() []string { return []string{"read", "watch", "write", "admin"} }
+func verbNames() []string {
+	return []string{"read", "watch", "write", "operator:read", "operator:write"}
+}
 
 // String returns the verb as policies name it.
 func (v Verb) String() string { return verbNames()[v] }
+
+// OfKeys reports whether the verb is about keys.
+func (v Verb) OfKeys() bool { return v < OperatorRead }
 
 // ParseVerb returns the verb of a name.
 func ParseVerb(name string) (Verb, error) {
@@ -33,5 +39,5 @@ func ParseVerb(name string) (Verb, error) {
 	if i < 0 {
 		return 0, fmt.Errorf("%q is no verb: use %s", name, strings.Join(verbNames(), ", "))
 	}
-	return Verb(i), nil //nolint:gosec // one of four
+	return Verb(i), nil //nolint:gosec // one of five
 }

@@ -18,7 +18,7 @@ import (
 
 // Calls of clients are admitted in two steps. What is about no keys is decided
 // here, before the call is served: who asks, how many calls they have, and
-// whether they may administer. What is about keys is decided where the keys are
+// whether they are operators. What is about keys is decided where the keys are
 // known: in permit, here and in package etcdapi.
 
 // admission returns what every call at the client port passes.
@@ -64,7 +64,11 @@ func (s *Server) admit(ctx context.Context, method string) (caller *access.Calle
 	}
 	switch {
 	case of(method, &shardwatchv1.AdminService_ServiceDesc):
-		err = caller.May(ctx, policy.Admin, kv.Range{})
+		verb := policy.OperatorRead
+		if audited(method) {
+			verb = policy.OperatorWrite
+		}
+		err = caller.May(ctx, verb, kv.Range{})
 	case of(method, &shardwatchv1.ClusterService_ServiceDesc), of(method, &healthgrpc.Health_ServiceDesc), strings.HasPrefix(method, "/grpc.reflection."):
 		err = caller.Known(ctx)
 	}
@@ -79,8 +83,8 @@ func of(method string, service *grpc.ServiceDesc) bool {
 	return strings.HasPrefix(method, "/"+service.ServiceName+"/")
 }
 
-// audited reports whether what comes of a call is written down: what
-// administrators do, and not what they look at again and again.
+// audited reports whether a call is an order of an operator, whose outcome is
+// written down, and not a look at the cluster, which is repeated again and again.
 func audited(method string) bool {
 	switch method {
 	case shardwatchv1.AdminService_ClusterStatus_FullMethodName, shardwatchv1.AdminService_ListWatchers_FullMethodName,

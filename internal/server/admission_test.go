@@ -49,7 +49,9 @@ type policed struct {
 const (
 	readers = "limits: {streams: 2, watches: 2, list_bytes: 1}\nroles: {r: [{verbs: [read, watch], prefixes: [a]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
 	nobody  = "roles: {r: [{verbs: [read], prefixes: [a]}]}\nidentities: [{match: [\"sub:ann\"], roles: [r]}]\ntokens: {issuer: https://us, audience: x, keys: jwks.json}\n"
-	admins  = "roles: {r: [{verbs: [admin]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	admins  = "roles: {r: [{verbs: [operator:read, operator:write]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	lookers = "roles: {r: [{verbs: [operator:read]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	robots  = "roles: {r: [{verbs: [operator:write]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
 )
 
 func police(t *testing.T, policy string) *policed {
@@ -143,6 +145,14 @@ func TestThePolicyAdmitsCalls(t *testing.T) {
 		t.Errorf("what an administrator did is not written down: %s", log)
 	}
 	wantCode(t, "an administrator gets a key", get("a1"), codes.PermissionDenied)
+
+	p.change(t, lookers)
+	wantCode(t, "operator:read asks for the status", look(), codes.OK)
+	wantCode(t, "operator:read asks for the members", members(), codes.OK)
+	wantCode(t, "operator:read begins a lineage", bump(), codes.PermissionDenied)
+	p.change(t, robots)
+	wantCode(t, "operator:write asks for the status", look(), codes.PermissionDenied)
+	wantCode(t, "operator:write begins a lineage at a node that cannot", bump(), codes.Unavailable)
 
 	p.change(t, nobody)
 	wantCode(t, "a stranger asks for the members", members(), codes.PermissionDenied)

@@ -27,12 +27,16 @@ const (
 // Serve answers on ln with h until ctx ends; then it returns nil after all
 // requests have ended, which are cut after two seconds. It closes ln.
 //
-// secure is for TLS; nil: none. When it has client CAs, everything but the
-// probes, /healthz and /readyz, needs a certificate of theirs: a kubelet shows
-// none.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Config) error {
-	if secure != nil && secure.ClientCAs != nil {
-		h = identified(h)
+// secure is for TLS; nil: none. permit fails for requests that are not allowed,
+// which are answered with 403 and the reason. It does not count for the probes, /healthz and
+// /readyz: a kubelet shows no certificate. Without a permit, all requests are allowed,
+// and with client CAs in secure those of clients with a certificate of theirs.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Config, permit func(*http.Request) error) error {
+	if permit == nil && secure != nil && secure.ClientCAs != nil {
+		permit = certified
+	}
+	if permit != nil {
+		h = permitted(h, permit)
 	}
 	srv := &http.Server{
 		Handler:           h,
@@ -83,15 +87,24 @@ func settle(c net.Conn, s http.ConnState) {
 	}
 }
 
-// identified lets requests without a verified certificate through to the probes
-// only.
-func identified(h http.Handler) http.Handler {
+// permitted lets requests that are not permitted through to the probes only.
+func permitted(h http.Handler, permit func(*http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
-		if !probe && len(r.TLS.VerifiedChains) == 0 {
-			writeText(w, http.StatusForbidden, "a client certificate is needed here (--http-tls-client-ca); /healthz and /readyz need none")
-			return
+		if !probe {
+			if err := permit(r); err != nil {
+				writeText(w, http.StatusForbidden, err.Error())
+				return
+			}
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// certified permits requests of clients with a verified certificate.
+func certified(r *http.Request) error {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return errors.New("a client certificate is needed here (--http-tls-client-ca); /healthz and /readyz need none")
+	}
+	return nil
 }

@@ -190,7 +190,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, ln, tel.Handler(nil, nil), nil) }()
+	go func() { done <- Serve(ctx, ln, tel.Handler(nil, nil), nil, nil) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	resp, err := client.Get("http://" + ln.Addr().String() + "/metrics")
 	if err != nil {
@@ -207,7 +207,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 
-	if err := Serve(t.Context(), ln, tel.Handler(nil, nil), nil); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
+	if err := Serve(t.Context(), ln, tel.Handler(nil, nil), nil, nil); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
 		t.Errorf("a closed listener: %v", err)
 	}
 }

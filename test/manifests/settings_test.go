@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -43,6 +44,53 @@ func TestCachenodeTakesTheSettings(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if err != nil || strings.Contains(string(out), "sets nothing") {
 			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// What ships lets operators look and give orders, Prometheus look, and no certificate
+// read or write keys before somebody gives it a role.
+func TestTheShippedPolicyIsNarrow(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "cachenode")
+	command(t, "go", "build", "-tags", "nodev", "-o", bin, "./cmd/cachenode")
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		pod := shardwatch(t, objects).Spec.Template.Spec
+		file, ok := strings.CutPrefix(settings(t, objects, &pod)["CACHENODE_POLICY"], "/etc/shardwatch/")
+		if open := strings.HasSuffix(t.Name(), "/dev"); !ok {
+			if !open {
+				t.Error("there is no policy")
+			}
+			return
+		}
+		files := t.TempDir()
+		inConfigMaps(t, objects, &pod, files)
+		may := func(identity string, verb ...string) bool {
+			t.Helper()
+			args := append([]string{"policy", "explain", filepath.Join(files, file), "--verb"}, verb...)
+			if identity != "" {
+				args = append(args, "--identity", identity)
+			}
+			out, err := exec.CommandContext(t.Context(), bin, args...).CombinedOutput()
+			if verdict := string(out); err != nil && !strings.HasPrefix(verdict, "denied\n") || err == nil && !strings.HasPrefix(verdict, "allowed\n") {
+				t.Fatalf("%q: %v\n%s", args, err, out)
+			}
+			return err == nil
+		}
+		clients := map[string][2]bool{"": {}, "cn:stranger": {}, "dns:shardwatch.shardwatch.svc": {}}
+		for _, c := range of[*certmanager.Certificate](objects) {
+			if name := c.Spec.CommonName; name != "" && !c.Spec.IsCA {
+				clients["cn:"+name] = map[string][2]bool{"shardwatch-admin": {true, true}, "shardwatch-metrics": {true, false}}[name]
+			}
+		}
+		for identity, want := range clients {
+			if got := [2]bool{may(identity, "operator:read"), may(identity, "operator:write")}; got != want {
+				t.Errorf("%q may operator:read, operator:write: %v, want %v", identity, got, want)
+			}
+			for _, verb := range []string{"read", "watch", "write"} {
+				if may(identity, verb, "--key", "/registry/secrets/a") {
+					t.Errorf("%q may %s a key", identity, verb)
+				}
+			}
 		}
 	})
 }

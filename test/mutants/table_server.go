@@ -107,7 +107,11 @@ func serverGroup() Group {
 		},
 		{
 			Name: "admin-without-right", Bug: "serves administration to callers who are no administrators", File: "admission.go",
-			Old: `err = caller.May(ctx, policy.Admin, kv.Range{})`, New: `_, _ = policy.Admin, kv.Range{}`, Tests: "TestThePolicyAdmitsCalls",
+			Old: `err = caller.May(ctx, verb, kv.Range{})`, New: `_, _ = verb, kv.Range{}`, Tests: "TestThePolicyAdmitsCalls",
+		},
+		{
+			Name: "orders-for-lookers", Bug: "takes orders from callers who may only look", File: "admission.go",
+			Old: "\t\t\tverb = policy.OperatorWrite\n", New: "\t\t\t_ = policy.OperatorWrite\n", Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
 			Name: "members-for-strangers", Bug: "tells callers without any right about the cluster", File: "admission.go",

@@ -93,7 +93,8 @@ func secured(t *testing.T) (args []string, credentials *tls.Config) {
 	server := certtest.NewFiles(t, ca.Issue(t, "server"), ca)
 	node := certtest.NewFiles(t, ca.Issue(t, "node", "spiffe://shardwatch.test/node"), ca)
 	keys, policy := filepath.Join(t.TempDir(), "gossip.key"), filepath.Join(t.TempDir(), "policy.yaml")
-	const everything = "roles:\n  all: [{verbs: [read, watch, write], all: true}, {verbs: [admin]}]\nidentities:\n  - {match: [\"cn:ops\"], roles: [all]}\n"
+	const everything = "roles:\n  all: [{verbs: [read, watch, write], all: true}, {verbs: [operator:read, operator:write]}]\n  look: [{verbs: [operator:read]}]\n" +
+		"identities:\n  - {match: [\"cn:ops\"], roles: [all]}\n  - {match: [anonymous], roles: [look]}\n"
 	for file, text := range map[string]string{keys: base64.StdEncoding.EncodeToString(make([]byte, 32)), policy: everything} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
