@@ -186,10 +186,10 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 			read(n, field)
 		}
 	}
-	verbsAt, some := false, false
-	r.fields(n, at,
-		field{"verbs", func(n *yaml.Node, field string) {
-			verbsAt = true
+	verbsAt, denyAt, some := false, false, false
+	verbsTo := func(there *bool) func(*yaml.Node, string) {
+		return func(n *yaml.Node, field string) {
+			*there = true
 			r.texts(n, field, func(n *yaml.Node, field, text string) {
 				v, err := ParseVerb(text)
 				if err != nil {
@@ -198,7 +198,11 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 				}
 				out.verbs[v], some = true, true
 			})
-		}},
+		}
+	}
+	r.fields(n, at,
+		field{"verbs", verbsTo(&verbsAt)},
+		field{"deny", verbsTo(&denyAt)},
 		field{"all", keys(func(n *yaml.Node, field string) {
 			if n.Tag != "!!bool" || n.Value != "true" {
 				r.failf(n, field, "want true, or leave it out")
@@ -223,9 +227,12 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 		ofKeys = ofKeys || on && Verb(v).OfKeys()
 		ofOperators = ofOperators || on && !Verb(v).OfKeys()
 	}
+	out.deny = denyAt
 	switch {
-	case !verbsAt:
-		r.failf(n, at, "verbs is needed: some of %s", strings.Join(verbNames(), ", "))
+	case verbsAt && denyAt:
+		r.failf(n, at, "a rule allows verbs or denies them: give deny a rule of its own")
+	case !verbsAt && !denyAt:
+		r.failf(n, at, "verbs is needed, or deny: some of %s", strings.Join(verbNames(), ", "))
 	case !some: // told already
 	case ofKeys && ofOperators:
 		r.failf(n, at, "%s and %s are not about keys: give them a rule of their own", OperatorRead, OperatorWrite)

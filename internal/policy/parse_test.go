@@ -33,8 +33,15 @@ func TestMistakesAreNamed(t *testing.T) {
 		"an unknown verb": {"roles: {r: [{verbs: [reed], all: true}]}\n" + identities, []string{
 			`p.yaml:1: roles.r[0].verbs[0]: "reed" is no verb: use read, watch, write, operator:read, operator:write`,
 		}},
-		"no verbs": {"roles: {r: [{all: true}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: verbs is needed"}},
+		"no verbs": {"roles: {r: [{all: true}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: verbs is needed, or deny"}},
 		"no keys":  {"roles: {r: [{verbs: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
+		"deny beside verbs": {"roles: {r: [{verbs: [read], deny: [write], all: true}]}\n" + identities, []string{
+			"p.yaml:1: roles.r[0]: a rule allows verbs or denies them: give deny a rule of its own",
+		}},
+		"deny without keys": {"roles: {r: [{deny: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
+		"deny of an unknown verb": {"roles: {r: [{deny: [reed], all: true}]}\n" + identities, []string{
+			`p.yaml:1: roles.r[0].deny[0]: "reed" is no verb`,
+		}},
 		"all is false": {"roles: {r: [{verbs: [read], all: false}]}\n" + identities, []string{
 			"p.yaml:1: roles.r[0].all: want true, or leave it out",
 		}},
@@ -100,6 +107,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(example, "cn:ops")
 	f.Add("roles: {r: [{verbs: [read], ranges: [{from: a}]}]}\nidentities: [{match: ['dns:*.x'], roles: [r]}]", "dns:a.x")
 	f.Add("a: &a [*a]", "")
+	f.Add(denying, "cn:web")
+	f.Add("roles: {r: [{verbs: [read], all: true}, {deny: [read], ranges: [{from: b, to: c}, {from: x}], prefixes: [a]}]}\nidentities: [{match: [anonymous], roles: [r]}]", "")
+	f.Add("roles: {r: [{verbs: [operator:read, operator:write]}, {deny: [operator:write]}]}\nlimits: {watch_key_bytes: 1MiB}\nidentities: [{match: ['uri:*'], roles: [r], limits: {connections: 0}}]", "uri:a")
 	f.Fuzz(func(t *testing.T, text, name string) {
 		p, err := policy.Parse("p.yaml", []byte(text))
 		if err != nil {

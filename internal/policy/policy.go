@@ -27,11 +27,19 @@ type Tokens struct {
 	KeysFile string
 }
 
-// rule lets verbs be used on keys.
+// rule lets verbs be used on keys, or denies it.
 type rule struct {
 	line  int
+	deny  bool
 	verbs [verbs]bool
 	keys  []kv.Range
+}
+
+func (r *rule) word() string {
+	if r.deny {
+		return "denies"
+	}
+	return "allows"
 }
 
 // entry gives roles and limits to those whose names match.
@@ -58,7 +66,8 @@ type Identity struct {
 
 // Identity returns what the policy says of a caller with those names: the roles
 // of every entry that matches one of them, and of each limit what the first
-// entry says that sets it.
+// entry says that sets it. What any rule of the roles denies is denied, whatever
+// others allow.
 func (p *Policy) Identity(names Names) *Identity {
 	id := &Identity{Name: names.First(), Names: names, Limits: p.limits.over(DefaultLimits())}
 	for _, e := range slices.Backward(p.entries) { // the first has the last word on limits
@@ -75,24 +84,42 @@ func (p *Policy) Identity(names Names) *Identity {
 	}
 	slices.Sort(id.Roles)
 	id.Roles = slices.Compact(id.Roles)
-	var keys [OperatorRead][]kv.Range
-	for _, role := range id.Roles {
+	allowed, denied := p.rules(id.Roles, false), p.rules(id.Roles, true)
+	for v := range verbs {
+		if v.OfKeys() {
+			id.keys[v] = rights.KeysOf(allowed.keys[v]).Without(rights.KeysOf(denied.keys[v]))
+		} else {
+			id.acts[v] = allowed.acts[v] && !denied.acts[v]
+		}
+	}
+	return id
+}
+
+// granted is what rules are about, by verb.
+type granted struct {
+	keys [OperatorRead][]kv.Range
+	acts [verbs]bool
+}
+
+// rules returns what the rules of roles allow, or deny.
+func (p *Policy) rules(roles []string, deny bool) (out granted) {
+	for _, role := range roles {
 		for _, r := range p.roles[role] {
+			if r.deny != deny {
+				continue
+			}
 			for v := range verbs {
 				switch {
 				case !r.verbs[v]:
 				case v.OfKeys():
-					keys[v] = append(keys[v], r.keys...)
+					out.keys[v] = append(out.keys[v], r.keys...)
 				default:
-					id.acts[v] = true
+					out.acts[v] = true
 				}
 			}
 		}
 	}
-	for v := range keys {
-		id.keys[v] = rights.KeysOf(keys[v])
-	}
-	return id
+	return out
 }
 
 func (e *entry) matches(names Names) bool {
@@ -166,24 +193,36 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 	if len(because) == 0 {
 		return false, []string{fmt.Sprintf("no entry of identities matches %s", id.Name)}
 	}
+	allowed = id.May(v, r)
 	var part []string
+	denied := false
 	for _, role := range id.Roles {
 		for _, rule := range p.roles[role] {
 			if !rule.verbs[v] {
 				continue
 			}
-			if keys := rights.KeysOf(rule.keys); !v.OfKeys() || keys.Cover(r) {
-				return true, append(because, fmt.Sprintf("line %d: role %s allows %s", rule.line, role, v.of(r)))
+			all := !v.OfKeys()
+			if !all {
+				keys := rights.KeysOf(rule.keys)
+				all = keys.Cover(r)
+			}
+			if all && allowed != rule.deny {
+				return allowed, append(because, fmt.Sprintf("line %d: role %s %s %s", rule.line, role, rule.word(), v.of(r)))
 			}
 			for _, k := range rule.keys {
 				if k.Overlaps(r) {
-					part = append(part, fmt.Sprintf("line %d: role %s allows %s of %v", rule.line, role, v, k))
+					denied = denied || rule.deny
+					part = append(part, fmt.Sprintf("line %d: role %s %s %s of %v", rule.line, role, rule.word(), v, k))
 				}
 			}
 		}
 	}
 	because = append(because, part...)
-	if allowed = id.May(v, r); !allowed {
+	switch {
+	case allowed:
+	case denied:
+		because = append(because, "what any rule denies is denied, whatever others allow")
+	default:
 		because = append(because, fmt.Sprintf("no rule of these roles allows %s", v.of(r)))
 	}
 	return allowed, because

@@ -34,6 +34,30 @@ func (k Keys) Cover(r kv.Range) bool {
 	return i > 0 && k.ranges[i-1].Covers(r)
 }
 
+// Without returns the keys of k that are not in the other set.
+func (k Keys) Without(other Keys) (left Keys) {
+	for _, r := range k.ranges {
+		for _, cut := range other.ranges {
+			if !cut.Overlaps(r) {
+				continue
+			}
+			if cut.Start > r.Start {
+				left.ranges = append(left.ranges, kv.Range{Start: r.Start, End: cut.Start})
+			}
+			if r.Start = cut.End; r.End != "" && r.Start >= r.End {
+				r.Start = ""
+			}
+			if r.Start == "" { // no key is left of it: the start of a normal range is not ""
+				break
+			}
+		}
+		if r.Start != "" {
+			left.ranges = append(left.ranges, r)
+		}
+	}
+	return left
+}
+
 // None reports whether the set is empty.
 func (k Keys) None() bool { return len(k.ranges) == 0 }
 

@@ -195,6 +195,14 @@ func policyGroup() Group {
 		return false`, Tests: "TestALongTokenIsNotOurs",
 		},
 		{
+			Name: "deny-loses", Bug: "what a rule allows is allowed, though another denies it", File: "policy.go",
+			Old: `.Without(rights.KeysOf(denied.keys[v]))`, New: ``, Tests: "TestADenyRuleWins|TestDenyRulesAgainstAModel",
+		},
+		{
+			Name: "deny-of-orders-loses", Bug: "takes orders though a rule denies them", File: "policy.go",
+			Old: `allowed.acts[v] && !denied.acts[v]`, New: `allowed.acts[v]`, Tests: "TestADenyRuleWins",
+		},
+		{
 			Name: "token-without-end", Bug: "takes a token without an end", File: "token.go",
 			Old: `case claims.Expiry == nil:`, New: `case false:`, Tests: "TestTokens",
 		},
