@@ -419,6 +419,9 @@ func (c Config) Warnings() []string {
 	if c.ClientTLS.Cert != "" && c.ClientTLS.CA == "" {
 		w = append(w, "--tls-cert without --tls-client-ca: clients need no certificate, and may do what etcd's authentication lets them do: everything while that is off")
 	}
+	if host, _, err := splitAddress(c.Listen.Client); c.Policy == "" && err == nil && !loopback(host) {
+		w = append(w, "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes; say in a policy who may do what")
+	}
 	for _, e := range c.Etcd.Endpoints {
 		if u, err := url.Parse(e); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
 			w = append(w, fmt.Sprintf("--etcd %s: what is read and written, passwords too, goes in the clear", e))

@@ -219,7 +219,7 @@ func TestWarnings(t *testing.T) {
 	for _, want := range []string{
 		"--replicas (5) is above --bootstrap-expect (3)", "this node waits until the others join it",
 		"--listen :7400 is open, by --insecure", "--peer-listen :7401 is open", "--raft-listen :7402 is open", "--gossip-listen :7946 is open",
-		"--http-listen :7480 is open", "--etcd http://etcd.example:2379: what is read",
+		"--http-listen :7480 is open", "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes", "--etcd http://etcd.example:2379: what is read",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
