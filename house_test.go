@@ -32,7 +32,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
+		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/operate"},
 		{"internal/wire", "internal/policy"},
@@ -60,7 +60,7 @@ func beside() map[string][]string {
 		"client":            {"api/...", "internal/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version"},
-		"internal/etcdtest": {"internal/kv", "internal/devetcd"},
+		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/devetcd"},
 		"internal/nodetest": {},
 		"internal/proc":     {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -71,6 +72,9 @@ type Config struct {
 	// told what is refused; nil: nobody is.
 	Access *access.Access
 	Audit  *access.Audit
+	// Openings lets in the watches of both APIs that are being opened; nil: a gate
+	// of its own does.
+	Openings *fair.Gate
 	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
 	// does.
 	WatchKeys *access.WatchKeys
@@ -147,13 +151,22 @@ type Door struct {
 	// seenIn is the lineage in which newest looked at that last.
 	seenIn atomic.Uint64
 
-	// opens has a place for each watch that is being opened; see stream.create.
-	opens chan struct{}
+	homeFor time.Duration // see homeTimeout
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
 	draining bool                 // guarded by mu
 }
+
+// Bounds of the watches of a node that are being opened with the help of etcd or other
+// nodes, and that wait for that.
+const (
+	maxOpens        = 1000
+	MaxOpensWaiting = 100_000
+)
+
+// NewOpenings returns the gate for the watches of a node, of both APIs.
+func NewOpenings() *fair.Gate { return fair.NewGate(maxOpens, MaxOpensWaiting) }
 
 // New returns a Door. It fails when the Config is wrong.
 func New(cfg Config) (*Door, error) {
@@ -163,9 +176,12 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Openings == nil {
+		cfg.Openings = NewOpenings()
+	}
 	return &Door{
 		cfg: cfg, reads: newReads(cfg.MaxListBytes), member: memberID(cfg.Self),
-		opens: make(chan struct{}, maxOpens), streams: make(map[*stream]struct{}),
+		homeFor: homeTimeout, streams: make(map[*stream]struct{}),
 	}, nil
 }
 

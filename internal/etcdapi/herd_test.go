@@ -2,8 +2,11 @@ package etcdapi_test
 
 import (
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/cachetest"
 )
 
 // Streams that open watches all at once stand in line. None is refused, and one
@@ -30,4 +33,24 @@ func TestNewWatchesStandInLine(t *testing.T) {
 	last := r.watch()
 	last.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 	last.created(0)
+}
+
+// Watches of a shard that no node serves wait for it without a place that watches of
+// other shards need.
+func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
+	m := cachetest.Map(1, []string{"h"}, "here")
+	m.Shards[1].Replicas[0] = "there" // which is away
+	r := startWatches(t, rigOptions{shards: m})
+	r.door.BoundOpens(1)
+	r.door.LookForHomes(time.Hour)
+	homeless := r.watch()
+	for range 3 {
+		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
+	}
+	eventually(t, "they are on the list", func() bool { return r.door.Watches() > 0 })
+	s := r.watch()
+	for id := range int64(3) {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		s.created(id)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -33,9 +34,6 @@ const (
 // maxReplies bounds the answers to a client's requests that wait to be sent:
 // with more, its requests are no longer read.
 const maxReplies = 1024
-
-// maxOpens bounds the watches of a node that are being opened at a time.
-const maxOpens = 1000
 
 // sender is what a stream needs of its transport. It may block while the client
 // does not read; one goroutine at a time calls it.
@@ -298,15 +296,12 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	// When a node dies, its clients come all at once. etcd's API has no word for
 	// "later", so the stream waits: one place at a time is what each stands in line
 	// for, and what it does not read stays with its client.
+	let := make(chan struct{})
+	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.door.homeFor)}, func() { close(let) })
 	select {
-	case s.door.opens <- struct{}{}:
+	case <-let:
 	case <-s.done:
-		return
 	case <-s.ctx.Done():
-		return
-	}
-	if !s.spawn(func() { w.open(answer); <-s.door.opens }) {
-		<-s.door.opens
 	}
 }
 

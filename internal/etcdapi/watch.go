@@ -33,8 +33,10 @@ const (
 	// revision. Without an answer, what we have counts.
 	verifyTimeout = time.Second
 	// homeTimeout is how long a home for the watch is looked for before the
-	// stream is told to go elsewhere, homeRetry how often.
+	// stream is told to go elsewhere, homeLook for how long at a time, and homeRetry
+	// is the pause before it is looked for again.
 	homeTimeout = 5 * time.Second
+	homeLook    = 250 * time.Millisecond
 	homeRetry   = 100 * time.Millisecond
 )
 
@@ -102,19 +104,60 @@ func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, calle
 // Wake implements cache.Waker.
 func (w *watch) Wake() { w.task.Wake() }
 
+// opening is a watch that is being opened.
+type opening struct {
+	answer *reply
+	until  time.Time // a home is looked for till then
+	// from and now are the first revision to send and etcd's present one, once found
+	// is set.
+	from, now kv.Revision
+	found     bool
+}
+
+// openInTurn opens the watch beside its stream, now or in the turn of its connection,
+// and again until its keys have a home: a watch that waits for one holds no place at the
+// gate. let is called once it has had its turn, or its stream is closing.
+func (w *watch) openInTurn(o *opening, let func()) {
+	gate := w.s.door.cfg.Openings
+	again, ok := gate.Enter(w.s.from, func() bool {
+		let()
+		return w.s.spawn(func() {
+			began := time.Now()
+			opened := w.open(o)
+			gate.Leave(time.Since(began))
+			if !opened {
+				time.AfterFunc(homeRetry, func() { w.openInTurn(o, func() {}) })
+			}
+		})
+	})
+	if !ok { // etcd's API has no word for "come again": the stream waits
+		time.AfterFunc(again, func() { w.openInTurn(o, let) })
+	}
+}
+
 // open finds where the watch starts, and answers the request. What the window
-// does not hold any more is fetched once the watch has been announced.
-func (w *watch) open(answer *reply) {
+// does not hold any more is read from etcd's log once the watch has been announced. It
+// reports whether it is done: a shard that is just being loaded or moved has no home.
+func (w *watch) open(o *opening) (opened bool) {
 	s := w.s
-	var from, now kv.Revision
+	answer := o.answer
 	var err error
 	for again := true; again; again = w.start == 0 && errors.As(err, new(*kv.LineageError)) {
-		w.lineage = s.door.cfg.Router.History().Lineage
-		if from, now, err = w.from(); err == nil {
-			w.next = from
-			w.inner, err = w.home(from)
+		if !o.found {
+			w.lineage = s.door.cfg.Router.History().Lineage
+			o.from, o.now, err = w.from()
+			o.found = err == nil
 		}
+		if err == nil {
+			w.next = o.from
+			w.inner, err = w.lookForHome(o.from)
+		}
+		o.found = o.found && !errors.As(err, new(*kv.LineageError))
 	}
+	if o.found && w.homeless(err) && time.Now().Before(o.until) {
+		return false
+	}
+	from, now := o.from, o.now
 	var compacted *kv.CompactedError
 	var served *kv.NotServedError
 	switch {
@@ -133,12 +176,13 @@ func (w *watch) open(answer *reply) {
 		s.ready(answer, &etcdserverpb.WatchResponse{
 			Header: s.door.header(now), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
 		})
-		return
+		return true
 	default:
 		s.fail(wire.Status(err))
-		return
+		return true
 	}
 	s.ready(answer, &etcdserverpb.WatchResponse{Header: s.door.header(now), WatchId: w.id, Created: true})
+	return true
 }
 
 // from returns the first revision to send, and etcd's present one for the
@@ -184,15 +228,26 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	return w.start, now, nil
 }
 
+// lookForHome opens the watch at the router, if its shards have homes by now or soon.
+func (w *watch) lookForHome(from kv.Revision) (*router.Watch, error) {
+	ctx, cancel := context.WithTimeout(w.s.ctx, homeLook)
+	defer cancel()
+	return w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
+}
+
+// homeless reports whether err says that a shard has no home for now.
+func (w *watch) homeless(err error) bool {
+	return errors.As(err, new(*kv.UnavailableError)) && (!overtaken(err) || w.start == 0)
+}
+
 // home opens the watch at the router. It waits for a shard that is just being
 // loaded or moved.
 func (w *watch) home(from kv.Revision) (*router.Watch, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeTimeout)
 	defer cancel()
 	for {
-		inner, err := w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
-		var away *kv.UnavailableError
-		if err == nil || !errors.As(err, &away) || overtaken(err) && w.start != 0 {
+		inner, err := w.lookForHome(from)
+		if !w.homeless(err) {
 			return inner, err
 		}
 		select {

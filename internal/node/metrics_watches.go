@@ -27,7 +27,7 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		made  = counter("shardwatch.server.unit_made", "By", "Bytes of units that were made; what watches share counts once.")
 		begun = counter("shardwatch.server.units_begun", "{unit}", "Units that have begun; what watches share counts once.")
 		queue = gauge("shardwatch.server.units_waiting", "{watch}", "Watches that wait for a unit to begin.")
-		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches that are being opened with the help of etcd or other nodes.")
+		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches of both APIs that are being opened with the help of etcd or other nodes.")
 		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that wait for that.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
@@ -63,7 +63,7 @@ func (n *Node) registerWatches(m metric.Meter) error {
 			o.ObserveInt64(keys, sent.Keys, label)
 			o.ObserveInt64(bytes, sent.Bytes, label)
 		}
-		running, waiting := n.server.Openings()
+		running, waiting := n.openings.Figures()
 		o.ObserveInt64(opens, int64(running))
 		o.ObserveInt64(stand, int64(waiting))
 		o.ObserveInt64(lists, n.etcdAPI.ListBytes())

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
@@ -52,6 +53,7 @@ type Node struct {
 	access    *access.Access // nil: no policy
 	audit     *access.Audit
 	watchKeys access.WatchKeys
+	openings  *fair.Gate
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
 	page      *statuspage.Page // nil: none
@@ -115,9 +117,10 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildAccess(); err != nil {
 		return nil, err
 	}
+	n.openings = etcdapi.NewOpenings()
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.WatchKeys = n.access, n.audit, &n.watchKeys
+	ac.Access, ac.Audit, ac.WatchKeys, ac.Openings = n.access, n.audit, &n.watchKeys, n.openings
 	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
@@ -126,7 +129,7 @@ func New(cfg Config) (*Node, error) {
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
-	sc.Access, sc.Audit, sc.WatchKeys = n.access, n.audit, &n.watchKeys
+	sc.Access, sc.Audit, sc.WatchKeys, sc.Openings = n.access, n.audit, &n.watchKeys, n.openings
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

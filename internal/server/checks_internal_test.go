@@ -164,7 +164,7 @@ func TestPlaceOfAUnitIsGivenBackOnce(t *testing.T) {
 			u.board(w, key, 0, nil)
 		}
 		l := &u.lanes[key.lane()]
-		begun := l.pop()
+		begun, _ := l.Pop()
 		delete(u.waiting, key)
 		begun.state, begun.placed, begun.begun, begun.cancel = unitReady, true, time.Now(), func() {}
 		begun.body = router.NewBody(1, 10, nil, nil)

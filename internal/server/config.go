@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -101,6 +102,9 @@ type Config struct {
 	// refused, and what administrators do; nil: nobody is.
 	Access *access.Access
 	Audit  *access.Audit
+	// Openings lets in the watches of both APIs that are being opened; nil: a gate
+	// of its own does.
+	Openings *fair.Gate
 	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
 	// does.
 	WatchKeys *access.WatchKeys

@@ -22,6 +22,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -37,7 +38,6 @@ type Server struct {
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
 	pumps    pump.Connections
-	openings *openings
 	units    *units
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
@@ -77,7 +77,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: drainPace, openings: newOpenings(), health: health.NewServer()}
+	if cfg.Openings == nil {
+		cfg.Openings = etcdapi.NewOpenings()
+	}
+	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: drainPace, health: health.NewServer()}
 
 	s.pumps.Trail = cfg.Trail
 	s.units = newUnits(&s.cfg)

@@ -213,7 +213,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if start.fetch || !s.srv.cfg.Router.Here(rng) || !open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
-		if err := s.srv.openings.open(opening{w, start}); err != nil {
+		if err := s.srv.openInTurn(opening{w, start}); err != nil {
 			w.refuse(err)
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/tally"
@@ -76,6 +77,13 @@ func usualPatience() patience {
 	return patience{stalled: 5 * time.Second, hold: time.Minute, sweep: time.Second}
 }
 
+// lane is where units wait, and how many have left it for a place and still have it.
+type lane struct {
+	fair.Queue[*unit]
+
+	running int
+}
+
 // unitKey is what makes two watches need the same.
 type unitKey struct {
 	kind    shardwatchv1.SyncKind
@@ -111,6 +119,7 @@ type unit struct {
 	riders map[*watch]time.Time // and since when they wait
 	least  kv.Revision          // of those who waited for it to begin
 
+	entry  *fair.Entry[*unit] // while it waits
 	state  unitState
 	placed bool // it counts among those that its lane lets run
 	begun  time.Time
@@ -137,7 +146,6 @@ func newUnits(cfg *Config) *units {
 	return &units{
 		cfg: cfg, patience: usualPatience(), kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
 		waiting: make(map[unitKey]*unit), shared: make(map[unitKey]*unit), begun: make(map[*unit]struct{}),
-		lanes: [2]lane{newLane(), newLane()},
 	}
 }
 
@@ -183,7 +191,7 @@ func (u *units) board(w *watch, key unitKey, least kv.Revision, conn net.Addr) *
 	if x == nil {
 		x = &unit{key: key, riders: make(map[*watch]time.Time)}
 		u.waiting[key] = x
-		u.lanes[key.lane()].push(conn, x)
+		x.entry = u.lanes[key.lane()].Push(conn, x)
 		u.look()
 	}
 	x.riders[w], x.least = now, max(x.least, least)
@@ -226,8 +234,8 @@ func (u *units) begin(ctx context.Context) {
 	for i := range u.lanes {
 		l := &u.lanes[i]
 		for l.running < u.cfg.MaxResyncs {
-			x := l.pop()
-			if x == nil {
+			x, ok := l.Pop()
+			if !ok {
 				break
 			}
 			now := time.Now()
@@ -291,7 +299,7 @@ func (u *units) dropLocked(x *unit) {
 		return
 	case unitWaits:
 		delete(u.waiting, x.key)
-		u.lanes[x.key.lane()].left()
+		u.lanes[x.key.lane()].Remove(x.entry)
 	case unitLoads, unitReady:
 		x.cancel()
 	}

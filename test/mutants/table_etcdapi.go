@@ -27,6 +27,14 @@ func etcdapiGroup() Group {
 `, New: ``, Tests: "TestANarrowerPrefixEndsOnlyTheWatchesOutside",
 		},
 		{
+			Name: "homeless-keeps-its-place", Bug: "a watch without a home keeps the place that others need", File: "watch.go",
+			Old: `	if o.found && w.homeless(err) && time.Now().Before(o.until) {
+		return false
+	}`, New: `	for o.found && w.homeless(err) && time.Now().Before(o.until) {
+		w.inner, err = w.lookForHome(o.from)
+	}`, Tests: "TestAHomelessShardBlocksNoOtherWatch",
+		},
+		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
 			Old: ` || errors.As(err, new(*kv.NotServedError)) {`, New: ` {`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
 		},

@@ -1,0 +1,72 @@
+package fair
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// Gate lets in what clients have a node do, a bounded number at a time. Clients that
+// wait take turns. Create it with NewGate. All methods may be called from any goroutine.
+type Gate struct {
+	atATime, maxWaiting int
+
+	mu      sync.Mutex
+	running int                // guarded by mu
+	waiting Queue[func() bool] // guarded by mu
+	usually time.Duration      // guarded by mu; what one takes, of late
+}
+
+// Bounds of when to come again.
+const (
+	minComeAgain = time.Second
+	maxComeAgain = 30 * time.Second
+)
+
+// NewGate returns a Gate that lets in so many at a time, and beyond maxWaiting that wait
+// refuses.
+func NewGate(atATime, maxWaiting int) *Gate { return &Gate{atATime: atATime, maxWaiting: maxWaiting} }
+
+// Enter calls begin, now or in the client's turn. begin must not block nor use the Gate;
+// it reports whether it has begun what must end with Leave. When too many wait, it is not
+// called: ok is false then, and comeAgain is when those that wait will have had their
+// turn, about.
+func (g *Gate) Enter(client net.Addr, begin func() bool) (comeAgain time.Duration, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.running < g.atATime:
+		if begin() {
+			g.running++
+		}
+	case g.waiting.Len() >= g.maxWaiting:
+		return min(max(time.Duration(g.waiting.Len()/g.atATime)*g.usually, minComeAgain), maxComeAgain), false
+	default:
+		g.waiting.Push(client, begin)
+	}
+	return 0, true
+}
+
+// Leave ends what has begun, after the time that it took.
+func (g *Gate) Leave(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	g.usually += (took - g.usually) / 16
+	for g.running < g.atATime {
+		begin, ok := g.waiting.Pop()
+		if !ok {
+			return
+		}
+		if begin() {
+			g.running++
+		}
+	}
+}
+
+// Figures returns how many are in and how many wait.
+func (g *Gate) Figures() (running, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running, g.waiting.Len()
+}
