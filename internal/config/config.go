@@ -143,6 +143,8 @@ type Limits struct {
 	// Connections is how many connections clients may have, together: one more is
 	// closed at once.
 	Connections int
+	// ConnectionsPerAddress is how many of them one address may have. 0: any number.
+	ConnectionsPerAddress int
 	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
 	WatchesPerStream int
 	// StreamsPerConnection: a stream more waits until another ends (HTTP/2).
@@ -246,13 +248,14 @@ func Defaults() Config {
 		// etcd's default.
 		WatchProgressNotifyInterval: 10 * time.Minute,
 		Limits: Limits{
-			Connections:          50_000,
-			WatchesPerStream:     100_000,
-			StreamsPerConnection: 10_000,
-			MessageBytes:         2 * MiB,
-			ListBytes:            1 * GiB,
-			Resyncs:              16,
-			ResyncRate:           256 * MiB,
+			Connections:           50_000,
+			ConnectionsPerAddress: 10_000,
+			WatchesPerStream:      100_000,
+			StreamsPerConnection:  10_000,
+			MessageBytes:          2 * MiB,
+			ListBytes:             1 * GiB,
+			Resyncs:               16,
+			ResyncRate:            256 * MiB,
 		},
 		StatusPage:   "on",
 		LogLevel:     slog.LevelInfo,

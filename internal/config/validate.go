@@ -314,6 +314,9 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.Limits.Connections < 1 {
 		m.addf("--max-connections %d: at least 1", c.Limits.Connections)
 	}
+	if c.Limits.ConnectionsPerAddress < 0 {
+		m.addf("--max-connections-per-address %d: at least 1, or 0 for any number", c.Limits.ConnectionsPerAddress)
+	}
 	if c.Limits.WatchesPerStream < 1 {
 		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
 	}

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ type Config struct {
 	// Max. Use it where connections are short, so that old ones that are held open
 	// keep no probe out.
 	Evict bool
+	// MaxPerAddress is how many connections, settled or pending, one address may have: one
+	// more is closed at once. 0: any number.
+	MaxPerAddress int
 	// MaxPending is how many may be pending. One more ends the oldest.
 	MaxPending int
 	// Advice is logged when there are more than Max; it may be empty.
@@ -36,6 +40,7 @@ type Limit struct {
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
 	pending list.List            // of *Conn, the oldest first; guarded by mu
+	from    map[netip.Addr]int   // connections of each address; guarded by mu; empty without MaxPerAddress
 	told    map[string]time.Time // when each kind was logged last; guarded by mu
 }
 
@@ -44,7 +49,7 @@ const quiet = 10 * time.Second
 
 // New returns a Limit without connections.
 func New(cfg Config) *Limit {
-	return &Limit{cfg: cfg, told: make(map[string]time.Time)}
+	return &Limit{cfg: cfg, from: make(map[netip.Addr]int), told: make(map[string]time.Time)}
 }
 
 // Stats are the figures of a port.
@@ -91,18 +96,18 @@ func (l *listener) Accept() (net.Conn, error) {
 // Admit counts a connection in, as pending. When there are too many it closes it
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
+	ip := l.addressOf(c)
 	l.mu.Lock()
+	if ip.IsValid() && l.from[ip] >= l.cfg.MaxPerAddress {
+		l.mu.Unlock()
+		l.refuse(c, "connections are refused: there are too many from one address", l.cfg.MaxPerAddress)
+		return nil, false
+	}
 	var oldest *Conn
 	full := l.settled.Len() >= l.cfg.Max
 	if full && !l.cfg.Evict {
 		l.mu.Unlock()
-		l.refused.Add(1)
-		attrs := []any{"max", l.cfg.Max, "from", address(c)}
-		if l.cfg.Advice != "" {
-			attrs = append(attrs, "advice", l.cfg.Advice)
-		}
-		l.tell("connections are refused: there are too many", attrs...)
-		_ = c.Close()
+		l.refuse(c, "connections are refused: there are too many", l.cfg.Max)
 		return nil, false
 	}
 	switch {
@@ -114,7 +119,10 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		oldest, _ = l.settled.Front().Value.(*Conn)
 		l.leaveLocked(oldest)
 	}
-	out := &Conn{Conn: c, limit: l}
+	out := &Conn{Conn: c, limit: l, ip: ip}
+	if ip.IsValid() {
+		l.from[ip]++
+	}
 	out.place = l.pending.PushBack(out)
 	l.mu.Unlock()
 	switch {
@@ -129,6 +137,28 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
 	}
 	return out, true
+}
+
+// refuse closes a connection that is one too many.
+func (l *Limit) refuse(c net.Conn, why string, most int) {
+	l.refused.Add(1)
+	attrs := []any{"max", most, "from", address(c)}
+	if l.cfg.Advice != "" {
+		attrs = append(attrs, "advice", l.cfg.Advice)
+	}
+	l.tell(why, attrs...)
+	_ = c.Close()
+}
+
+// addressOf returns the address that a connection counts for; none without a limit of
+// them.
+func (l *Limit) addressOf(c net.Conn) netip.Addr {
+	a, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok || l.cfg.MaxPerAddress == 0 {
+		return netip.Addr{}
+	}
+	ip, _ := netip.AddrFromSlice(a.IP)
+	return ip.Unmap()
 }
 
 // Failed takes the news that a connection did not get through its handshake.
@@ -162,6 +192,7 @@ func address(c net.Conn) string {
 type Conn struct {
 	net.Conn
 	limit *Limit
+	ip    netip.Addr    // that it counts for; the zero Addr: none
 	place *list.Element // among those of its stage; guarded by limit.mu
 	stage stage         // guarded by limit.mu
 }
@@ -187,6 +218,9 @@ func (c *Conn) Settle() {
 	}
 }
 
+// NetConn returns the connection that is counted.
+func (c *Conn) NetConn() net.Conn { return c.Conn }
+
 // SetDeadline implements net.Conn. No deadline settles the connection.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
@@ -210,6 +244,13 @@ func (l *Limit) leaveLocked(c *Conn) {
 	case settled:
 		l.settled.Remove(c.place)
 	case gone:
+		return
 	}
 	c.stage = gone
+	if !c.ip.IsValid() {
+		return
+	}
+	if l.from[c.ip]--; l.from[c.ip] == 0 {
+		delete(l.from, c.ip)
+	}
 }

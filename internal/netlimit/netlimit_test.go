@@ -47,6 +47,7 @@ func (p *port) dial() (client, server net.Conn) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = client.Close() })
+	defer time.AfterFunc(20*time.Second, func() { _ = p.l.Close() }).Stop() // it may never be let in
 	if server, err = p.l.Accept(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -169,6 +170,59 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, got, want)
 		}
 	}
+}
+
+// One address has so many connections, settled or not, and others have the rest.
+func TestOneAddressDoesNotTakeAll(t *testing.T) {
+	var log lines
+	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Advice: "raise it", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	from := func(ip string) (client, server net.Conn) {
+		t.Helper()
+		client, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", p.l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		accepted := make(chan net.Conn, 1)
+		go func() {
+			c, _ := p.l.Accept()
+			accepted <- c
+		}()
+		refused := make(chan struct{})
+		go func() {
+			_, _ = client.Read(make([]byte, 1))
+			close(refused)
+		}()
+		select {
+		case server = <-accepted:
+			t.Cleanup(func() { _ = server.Close() })
+		case <-refused:
+			_ = p.l.Close() // Accept returns
+			t.Fatalf("one of %s is refused", ip)
+		}
+		return client, server
+	}
+	_, settled := from("127.0.0.2")
+	if err := settled.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	_, pending := from("127.0.0.2")
+	third, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}).Dial("tcp", p.l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	from("127.0.0.3") // Accept passes over the third of the other
+	ended(t, third)
+	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Refused: 1})
+	if text := log.String(); !strings.Contains(text, "too many from one address") || !strings.Contains(text, "raise it") || !strings.Contains(text, "127.0.0.2") {
+		t.Errorf("the log: %s", text)
+	}
+	for range 2 {
+		_ = pending.Close() // counts once
+	}
+	from("127.0.0.2")
+	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Refused: 1})
 }
 
 // Connections that are held open keep no new one out of a port of short connections:

@@ -96,6 +96,8 @@ type Config struct {
 	// MaxConnections is how many connections clients may have, together; one more
 	// is closed at once.
 	MaxConnections int
+	// MaxConnectionsPerAddress is how many of them one address may have. 0: any number.
+	MaxConnectionsPerAddress int
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
@@ -152,7 +154,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxConnections: 50_000, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,

@@ -19,13 +19,16 @@ type limits struct {
 // and for five voters with raft's few each. What gossip carries over TCP is over
 // within milliseconds.
 func newLimits(cfg *Config) limits {
-	limit := func(port string, most, pending int, advice string) *netlimit.Limit {
-		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Advice: advice, Logger: cfg.Logger})
+	limit := func(port string, most, pending int) *netlimit.Limit {
+		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Logger: cfg.Logger})
 	}
 	return limits{
-		clients: limit("client", cfg.MaxConnections, 1024, "see --max-connections"),
-		peers:   limit("peer", 4096, 256, ""), raft: limit("raft", 256, 64, ""),
-		gossip: limit("gossip", 64, 64, ""), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, Evict: true, MaxPending: 64, Logger: cfg.Logger}),
+		clients: netlimit.New(netlimit.Config{
+			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress,
+			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
+		}),
+		peers: limit("peer", 4096, 256), raft: limit("raft", 256, 64),
+		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, Evict: true, MaxPending: 64, Logger: cfg.Logger}),
 	}
 }
 

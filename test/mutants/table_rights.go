@@ -86,6 +86,15 @@ func netlimitGroup() Group {
 			Name: "probes-kept-out", Bug: "refuses new connections while old ones are held open", File: "netlimit.go",
 			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
 		},
+		{
+			Name: "address-keeps-places", Bug: "does not give back the place of a connection that its address has closed", File: "netlimit.go",
+			Old: `l.from[c.ip]--; l.from[c.ip] == 0`, New: `l.from[c.ip] == 0`, Tests: "TestOneAddressDoesNotTakeAll",
+		},
+	}}
+}
+
+func gatewayGroup() Group {
+	return Group{Package: "internal/gateway", Mutants: []Mutant{
 	}}
 }
 
