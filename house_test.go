@@ -33,7 +33,7 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
-		{"internal/shard", "internal/rights", "internal/trail", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/operate"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},

@@ -192,7 +192,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.MaxEtcdLists, nc.HistoryBytes = cfg.MaxEtcdLists, int64(cfg.HistoryBytes)
 	nc.VerifyInterval, nc.VerifyEtcdInterval = cfg.VerifyInterval, cfg.VerifyEtcdInterval
 	nc.Cache.TombstoneBytes, nc.Cache.TombstoneTime = int64(cfg.TombstoneBytes), cfg.TombstoneTime
-	nc.MaxConnections = cfg.Limits.Connections
+	nc.MaxConnections, nc.MaxClientBytes = cfg.Limits.Connections, int64(cfg.Limits.ClientBytes)
 	nc.MaxConnectionsPerAddress = cfg.Limits.ConnectionsPerAddress
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
@@ -200,7 +200,6 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.Server.MaxResyncs, nc.Server.ResyncRate = cfg.Limits.Resyncs, int64(cfg.Limits.ResyncRate)
 	nc.EtcdAPI.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.EtcdAPI.MaxMessageBytes = int(cfg.Limits.MessageBytes)
-	nc.EtcdAPI.MaxListBytes = int64(cfg.Limits.ListBytes)
 	nc.EtcdAPI.ProgressNotifyInterval = cfg.WatchProgressNotifyInterval
 	if nc.MaxStaleness = cfg.MaxStaleness; nc.MaxStaleness == 0 {
 		nc.MaxStaleness = anyAge

@@ -151,9 +151,9 @@ type Limits struct {
 	StreamsPerConnection int
 	// MessageBytes is the greatest request that is read.
 	MessageBytes Size
-	// ListBytes bounds the answers to large lists of etcd's API that wait to be
-	// read, all clients' together: one more is refused with RESOURCE_EXHAUSTED.
-	ListBytes Size
+	// ClientBytes bounds what all clients together can make the node hold: what does
+	// not fit waits, or is refused with RESOURCE_EXHAUSTED.
+	ClientBytes Size
 	// Resyncs is how many deltas, and how many states, that watches of the native
 	// API are brought up to date with begin at a time: one more waits. ResyncRate
 	// bounds what is made of them per second. 0: no bound.
@@ -253,7 +253,7 @@ func Defaults() Config {
 			WatchesPerStream:      100_000,
 			StreamsPerConnection:  10_000,
 			MessageBytes:          2 * MiB,
-			ListBytes:             1 * GiB,
+			ClientBytes:           512 * MiB,
 			Resyncs:               16,
 			ResyncRate:            256 * MiB,
 		},

@@ -31,7 +31,7 @@ const (
 	minVerify      = time.Second
 	minVerifyEtcd  = time.Minute
 	minNotify      = 100 * time.Millisecond // etcd's own
-	minListBytes   = 16 * MiB
+	minClientBytes = 64 * MiB
 	minHistory     = 16 * MiB
 	minResyncRate  = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
@@ -326,8 +326,8 @@ func (c Config) validateBounds(m *mistakes) {
 	if b := c.Limits.MessageBytes; b < minMessage || b > maxMessage {
 		m.addf("--max-message-bytes %s: use %s (etcd's largest request) to %s", b, minMessage, maxMessage)
 	}
-	if c.Limits.ListBytes < minListBytes {
-		m.addf("--max-list-bytes %s: at least %s", c.Limits.ListBytes, minListBytes)
+	if c.Limits.ClientBytes < minClientBytes {
+		m.addf("--max-client-bytes %s: at least %s", c.Limits.ClientBytes, minClientBytes)
 	}
 	if c.Limits.Resyncs < 1 {
 		m.addf("--max-resyncs %d: at least 1", c.Limits.Resyncs)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -75,9 +76,8 @@ type Config struct {
 	// Openings lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
 	Openings *fair.Gate
-	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
-	// does.
-	WatchKeys *access.WatchKeys
+	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	Budget *budget.Budget
 	// Learn, if set, is told the token that etcd gave a user, before the user
 	// has it.
 	Learn func(ctx context.Context, user, token string)
@@ -98,10 +98,6 @@ type Config struct {
 	// without a leader: serializable reads, and streams that require a leader,
 	// are refused. 0: any age.
 	MaxStaleness time.Duration
-	// MaxListBytes bounds the bytes of big lists that are being sent or wait for
-	// their clients to read. What lists share counts once; one list alone may
-	// be larger.
-	MaxListBytes int64
 }
 
 // Defaults returns the Config of a production node, without its parts.
@@ -112,7 +108,6 @@ func Defaults() Config {
 		MaxMessageBytes:        3<<19 + 512<<10,
 		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
 		MaxStaleness:           5 * time.Second,
-		MaxListBytes:           1 << 30,
 	}
 }
 
@@ -133,9 +128,6 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxStaleness < 0 {
 		errs = append(errs, fmt.Errorf("--max-staleness: %v is negative", c.MaxStaleness))
-	}
-	if c.MaxListBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("--max-list-bytes: %d is below 1 MiB", c.MaxListBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -180,15 +172,10 @@ func New(cfg Config) (*Door, error) {
 		cfg.Openings = NewOpenings()
 	}
 	return &Door{
-		cfg: cfg, reads: newReads(cfg.MaxListBytes), member: memberID(cfg.Self),
+		cfg: cfg, reads: newReads(cfg.Budget), member: memberID(cfg.Self),
 		homeFor: homeTimeout, streams: make(map[*stream]struct{}),
 	}, nil
 }
-
-// ListBytes returns the bytes of big lists that are being sent or wait for clients to
-// read them, those that the garbage collector has not noticed yet included. Its bound
-// is Config.MaxListBytes.
-func (d *Door) ListBytes() int64 { return d.reads.chunks.held.Load() }
 
 // wireHeader is header for messages that are encoded by hand.
 func (d *Door) wireHeader(revision kv.Revision) wire.Header {

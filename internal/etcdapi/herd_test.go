@@ -6,7 +6,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 )
 
 // Streams that open watches all at once stand in line. None is refused, and one
@@ -53,4 +55,30 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 		s.created(id)
 	}
+}
+
+// Answers that a client does not read are bounded for all streams together, and given
+// back when it reads or goes.
+func TestUnreadRepliesAreBounded(t *testing.T) {
+	b := budget.New(1 << 20) // 64 KiB of which are for replies
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Budget = b }})
+	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and its answers behind it
+	const streams, creates = 4, 300
+	var open []*watchStream
+	for range streams {
+		s := r.watch()
+		for range creates {
+			s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		}
+		open = append(open, s)
+	}
+	const most = 64 << 10
+	eventually(t, "the share is used", func() bool { return b.Held(budget.Replies) == most })
+	r.etcd.mu.Unlock()
+	for _, s := range open {
+		for id := range int64(creates) {
+			s.created(id)
+		}
+	}
+	eventually(t, "what was read is given back", func() bool { return b.Held(budget.Replies) == 0 })
 }

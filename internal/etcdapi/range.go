@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -27,8 +28,8 @@ type reads struct {
 // when a shard is away, the herd that waits here must not fall on etcd at once.
 const maxDetours = 16
 
-func newReads(maxListBytes int64) reads {
-	return reads{chunks: newChunks(maxListBytes), detours: make(chan struct{}, maxDetours)}
+func newReads(b *budget.Budget) reads {
+	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours)}
 }
 
 // Range implements etcd's KV.Range.

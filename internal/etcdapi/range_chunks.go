@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -8,9 +9,9 @@ import (
 	"time"
 	"weak"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/mem"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -30,10 +31,11 @@ type chunks struct {
 	// least and most bound a chunk in bytes, but for a single key that is
 	// larger; usual is what lies between least and a cut, on average.
 	least, usual, most int
-	// limit bounds held; see Config.MaxListBytes.
-	limit int64
+	// budget has the bytes of chunks that answers hold, those that the garbage
+	// collector has not noticed yet included. What answers share counts once; one
+	// answer alone may be larger than their share.
+	budget *budget.Budget
 
-	held      atomic.Int64 // bytes of chunks that answers hold
 	collected atomic.Int64 // when the garbage was last collected for want of space
 
 	mu   sync.Mutex
@@ -56,9 +58,9 @@ const (
 	mostChunk  = 512 << 10
 )
 
-func newChunks(limit int64) *chunks {
+func newChunks(b *budget.Budget) *chunks {
 	return &chunks{
-		least: leastChunk, usual: usualChunk, most: mostChunk, limit: limit,
+		least: leastChunk, usual: usualChunk, most: mostChunk, budget: b,
 		live: make(map[chunkKey]weak.Pointer[chunk]),
 	}
 }
@@ -78,8 +80,10 @@ type chunk struct {
 
 // hold counts the answers that hold a chunk. It outlives the chunk.
 type hold struct {
-	refs atomic.Int64
 	size int64
+
+	mu   sync.Mutex
+	refs int64 // guarded by mu
 }
 
 // find returns the chunk that begins with an item, or nil.
@@ -102,7 +106,7 @@ func (s *chunks) get(items []*kv.KeyValue, size int, form wire.ItemForm, end boo
 	h := c.hold
 	runtime.AddCleanup(c, func(key chunkKey) {
 		s.forget(key)
-		s.release(h, h.refs.Load()) // what gRPC has not given back
+		s.release(h, math.MaxInt64) // what gRPC has not given back
 	}, key)
 	return c
 }
@@ -116,24 +120,43 @@ func (s *chunks) forget(key chunkKey) {
 	}
 }
 
-// release takes n references away.
+// acquire adds a reference, for an answer that holds so many bytes already. It fails
+// when answers hold too much.
+func (s *chunks) acquire(h *hold, own int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refs == 0 {
+		if err := s.budget.Take(budget.Lists, h.size, own); err != nil {
+			return err
+		}
+	}
+	h.refs++
+	return nil
+}
+
+// release takes n references away, if there are so many.
 func (s *chunks) release(h *hold, n int64) {
-	if n > 0 && h.refs.Add(-n) == 0 {
-		s.held.Add(-h.size)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refs == 0 {
+		return
+	}
+	if h.refs -= min(n, h.refs); h.refs == 0 {
+		s.budget.Give(budget.Lists, h.size)
 	}
 }
 
 // collectEvery is the least time between two collections for want of space.
 const collectEvery = time.Second
 
-// full returns etcd's word for too much at once. What is held may be garbage
-// that nobody has noticed yet.
-func (s *chunks) full() error {
+// full returns the answer that err is, which says that answers hold too much. What
+// they hold may be garbage that the collector has not noticed yet.
+func (s *chunks) full(err error) error {
 	now, last := time.Now().UnixNano(), s.collected.Load()
 	if now-last > int64(collectEvery) && s.collected.CompareAndSwap(last, now) {
 		runtime.GC()
 	}
-	return final{rpctypes.ErrGRPCRequestTooManyRequests}
+	return final{wire.Status(err)}
 }
 
 // encode makes the bytes, once.
@@ -254,11 +277,8 @@ func (l *list) finish() error {
 // take adds a chunk to the answer. It fails when answers hold too much already,
 // unless this one holds all of it: a list of any size can be had alone.
 func (l *list) take(c *chunk) error {
-	if c.hold.refs.Add(1) == 1 {
-		if held := l.s.held.Add(c.hold.size); held > l.s.limit && held > l.own+c.hold.size {
-			l.s.release(c.hold, 1)
-			return l.s.full()
-		}
+	if err := l.s.acquire(c.hold, l.own); err != nil {
+		return l.s.full(err)
 	}
 	c.encode()
 	l.own += c.hold.size

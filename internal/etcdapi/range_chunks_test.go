@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -60,12 +63,12 @@ func distinct(lists []*list) (total int) {
 func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 	tb.Helper()
 	for range 1000 {
-		if s.held.Load() == want {
+		if s.budget.Held(budget.Lists) == want {
 			return
 		}
 		runtime.GC()
 	}
-	tb.Fatalf("%d bytes are held, want %d", s.held.Load(), want)
+	tb.Fatalf("%d bytes are held, want %d", s.budget.Held(budget.Lists), want)
 }
 
 // Whatever is listed, from wherever and in whatever order, an answer is made of
@@ -74,7 +77,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := newChunks(1 << 40)
+	s := newChunks(budget.New(1 << 40))
 	s.least, s.usual, s.most = 2000, 4000, 16000
 	var state []*kv.KeyValue
 	sizes := []int{10, 10, 100, 100, 1000, 5000, 20000, wire.SharedItem, 40000}
@@ -120,7 +123,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 	for _, l := range open {
 		l.buffers.Free()
 	}
-	if held := s.held.Load(); held != 0 {
+	if held := s.budget.Held(budget.Lists); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
 	for range 1000 {
@@ -138,7 +141,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 // A herd of lists holds the bytes of one, encoded once; after some writes, what
 // another one adds is little; ends of pages are shared, too.
 func TestAHerdSharesItsBytes(t *testing.T) {
-	s := newChunks(1 << 40)
+	s := newChunks(budget.New(1 << 40))
 	var state []*kv.KeyValue
 	for i := range 20_000 {
 		state = append(state, listItem(i, 0, 1000))
@@ -159,7 +162,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	if got := distinct(herd); got < size || got > size*11/10 {
 		t.Errorf("50 lists of %d bytes hold %d", size, got)
 	}
-	if held := s.held.Load(); held != int64(distinct(herd)) {
+	if held := s.budget.Held(budget.Lists); held != int64(distinct(herd)) {
 		t.Errorf("%d bytes are held, counted %d", distinct(herd), held)
 	}
 	before := distinct(herd)
@@ -178,21 +181,21 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	for _, l := range append(herd, page...) {
 		l.buffers.Free()
 	}
-	if held := s.held.Load(); held != 0 {
+	if held := s.budget.Held(budget.Lists); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
 }
 
 // Answers that gRPC forgets to give back do not count for ever.
 func TestForgottenAnswersAreNoticed(t *testing.T) {
-	s := newChunks(1 << 40)
+	s := newChunks(budget.New(1 << 40))
 	func() {
 		var state []*kv.KeyValue
 		for i := range 1000 {
 			state = append(state, listItem(i, 0, 1000))
 		}
-		if build(t, s, state, wire.WholeItem); s.held.Load() < 900_000 {
-			t.Errorf("%d bytes are held", s.held.Load())
+		if build(t, s, state, wire.WholeItem); s.budget.Held(budget.Lists) < 900_000 {
+			t.Errorf("%d bytes are held", s.budget.Held(budget.Lists))
 		}
 	}()
 	eventuallyHeld(t, s, 0)
@@ -201,7 +204,7 @@ func TestForgottenAnswersAreNoticed(t *testing.T) {
 // Answers that hold too much are refused, but for a list alone; what they share
 // counts once, and what they give back makes room.
 func TestAnswersAreBounded(t *testing.T) {
-	s := newChunks(4 << 20)
+	s := newChunks(budget.New(13 << 20)) // 4 of which are for lists
 	state := make([][]*kv.KeyValue, 3)
 	for version := range state {
 		for i := range 3000 {
@@ -226,15 +229,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		herd = append(herd, l)
 	}
-	held := s.held.Load()
-	if _, err := add(state[1]); !errors.Is(err, rpctypes.ErrGRPCRequestTooManyRequests) {
-		var answer final
-		if !errors.As(err, &answer) || !errors.Is(answer.error, rpctypes.ErrGRPCRequestTooManyRequests) {
-			t.Errorf("another 3 MB: %v", err)
-		}
+	held := s.budget.Held(budget.Lists)
+	_, err := add(state[1])
+	if answer, ok := errors.AsType[final](err); !ok || status.Code(answer.error) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
+		t.Errorf("another 3 MB: %v", err)
 	}
-	if s.held.Load() != held {
-		t.Errorf("a refused list holds %d bytes", s.held.Load()-held)
+	if s.budget.Held(budget.Lists) != held {
+		t.Errorf("a refused list holds %d bytes", s.budget.Held(budget.Lists)-held)
 	}
 	var buffers mem.BufferSlice
 	for _, l := range herd {
@@ -242,11 +243,11 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	buffers.Free()
 	l, err := add(append(append(append([]*kv.KeyValue(nil), state[0]...), state[1]...), state[2]...))
-	if err != nil || s.held.Load() < 8<<20 {
-		t.Errorf("9 MB alone: %v, %d bytes", err, s.held.Load())
+	if err != nil || s.budget.Held(budget.Lists) < 8<<20 {
+		t.Errorf("9 MB alone: %v, %d bytes", err, s.budget.Held(budget.Lists))
 	}
 	l.buffers.Free()
-	if held := s.held.Load(); held != 0 {
+	if held := s.budget.Held(budget.Lists); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
 }
@@ -258,14 +259,14 @@ func BenchmarkChunks(b *testing.B) {
 	}
 	for _, shared := range []bool{true, false} {
 		b.Run(fmt.Sprintf("keys=%d/shared=%v", len(state), shared), func(b *testing.B) {
-			s := newChunks(1 << 40)
+			s := newChunks(budget.New(1 << 40))
 			if shared {
 				defer build(b, s, state, wire.WholeItem).buffers.Free()
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				if !shared {
-					s = newChunks(1 << 40)
+					s = newChunks(budget.New(1 << 40))
 				}
 				build(b, s, state, wire.WholeItem).buffers.Free()
 			}

@@ -1,6 +1,10 @@
 package etcdapi
 
-import "runtime"
+import (
+	"runtime"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+)
 
 // CutLists has lists cut into chunks of so many bytes.
 func (d *Door) CutLists(least, usual, most int) {
@@ -11,5 +15,5 @@ func (d *Door) CutLists(least, usual, most int) {
 // Held returns the bytes of chunks that answers hold, once garbage is gone.
 func (d *Door) Held() int64 {
 	runtime.GC()
-	return d.reads.chunks.held.Load()
+	return d.cfg.Budget.Held(budget.Lists)
 }

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
@@ -183,7 +185,7 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 // them back when they go.
 func TestListsThatNobodyReads(t *testing.T) {
 	const limit = 8 << 20
-	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.MaxListBytes = limit })
+	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.Budget = budget.New(limit / 5 * 16) })
 	lazy, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	conn := dialPlain(t, n.addr)
@@ -213,7 +215,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 		t.Errorf("%d lists of 5 MB were answered", answered)
 	}
 	_, err := n.kv.Range(within(t), pods())
-	if rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests) {
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
 		t.Errorf("a list beside those that nobody reads: %v", err)
 	}
 	if held := n.door.Held(); held > limit+6<<20 {

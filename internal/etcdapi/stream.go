@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -34,6 +35,13 @@ const (
 // maxReplies bounds the answers to a client's requests that wait to be sent:
 // with more, its requests are no longer read.
 const maxReplies = 1024
+
+// replyBytes is about what an answer takes that waits to be sent. The first freeReplies
+// of a stream are part of what a stream takes.
+const (
+	replyBytes  = 512
+	freeReplies = 16
+)
 
 // sender is what a stream needs of its transport. It may block while the client
 // does not read; one goroutine at a time calls it.
@@ -63,13 +71,14 @@ type stream struct {
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
 	nextID   int64          // owned by the handler
 
-	mu      sync.Mutex
-	watches map[int64]*watch // guarded by mu; those that the client may cancel
-	replies []*reply         // guarded by mu
-	cancels int              // guarded by mu; replies to cancels among them
-	closing bool             // guarded by mu; nothing is spawned any more
-	err     error            // guarded by mu; why the stream must end
-	done    chan struct{}    // closed when err is set
+	mu       sync.Mutex
+	watches  map[int64]*watch // guarded by mu; those that the client may cancel
+	replies  []*reply         // guarded by mu
+	cancels  int              // guarded by mu; replies to cancels among them
+	reserved int64            // guarded by mu; answers whose bytes are of the budget
+	closing  bool             // guarded by mu; nothing is spawned any more
+	err      error            // guarded by mu; why the stream must end
+	done     chan struct{}    // closed when err is set
 }
 
 // reply is an answer to a request.
@@ -208,14 +217,42 @@ func (s *stream) handle(m *etcdserverpb.WatchRequest) {
 	// etcd passes over what it does not know.
 }
 
-// slot takes a place for an answer. It waits for the client to read; false when
-// the stream ends.
+// slot takes a place for an answer, and its bytes. It waits for the client to read;
+// false when the stream ends.
 func (s *stream) slot() bool {
 	select {
 	case s.slots <- struct{}{}:
-		return true
 	case <-s.done:
+		return false
 	case <-s.ctx.Done():
+		return false
+	}
+	if len(s.slots) <= freeReplies {
+		return true
+	}
+	got := make(chan struct{})
+	wait, err := s.door.cfg.Budget.Wait(budget.Replies, s.from, replyBytes, func() { close(got) })
+	if err != nil {
+		s.fail(wire.Status(err))
+		return false
+	}
+	select {
+	case <-got:
+	case <-s.done:
+		return s.gaveUp(wait)
+	case <-s.ctx.Done():
+		return s.gaveUp(wait)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved++
+	return true
+}
+
+// gaveUp ends the wait for an answer's bytes.
+func (s *stream) gaveUp(wait *budget.Waiter) bool {
+	if !wait.Cancel() {
+		s.door.cfg.Budget.Give(budget.Replies, replyBytes)
 	}
 	return false
 }
@@ -261,14 +298,14 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
-	if err := s.door.cfg.WatchKeys.Open(s.caller, rng); err != nil {
+	if err := access.OpenWatch(s.door.cfg.Budget, s.caller, rng); err != nil {
 		s.refuse(err.Error())
 		return
 	}
 	listed := false
 	defer func() {
 		if !listed {
-			s.door.cfg.WatchKeys.Close(s.caller, rng)
+			access.CloseWatch(s.door.cfg.Budget, s.caller, rng)
 		}
 	}()
 	s.mu.Lock()
@@ -333,7 +370,7 @@ func (s *stream) cancel(id int64) {
 	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
 	s.cancels++
 	s.mu.Unlock()
-	s.door.cfg.WatchKeys.Close(s.caller, w.rng)
+	access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
 	s.answers.Wake()
 }
 
@@ -346,7 +383,15 @@ func (s *stream) ready(r *reply, m *etcdserverpb.WatchResponse) {
 }
 
 // give gives a place back.
-func (s *stream) give() { <-s.slots }
+func (s *stream) give() {
+	<-s.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reserved > 0 {
+		s.reserved--
+		s.door.cfg.Budget.Give(budget.Replies, replyBytes)
+	}
+}
 
 // answer sends the answers that are ready: for the pump that is at the stream.
 func (s *stream) answer(*pump.Scratch) (again bool) {
@@ -420,7 +465,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
-	s.door.cfg.WatchKeys.Close(s.caller, w.rng)
+	access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
 	return true
 }
 
@@ -457,9 +502,11 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		s.door.cfg.WatchKeys.Close(s.caller, w.rng)
+		access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
 	}
 	clear(s.watches)
+	s.door.cfg.Budget.Give(budget.Replies, s.reserved*replyBytes)
+	s.reserved = 0
 	for _, r := range s.replies { // cancelled, and not yet told
 		if r.gone != nil {
 			r.gone.release()

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/guard"
@@ -98,6 +99,8 @@ type Config struct {
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them one address may have. 0: any number.
 	MaxConnectionsPerAddress int
+	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
+	MaxClientBytes int64
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
@@ -154,7 +157,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxClientBytes: 512 << 20, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
@@ -178,6 +181,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Spec.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--prefix, --shards, --replicas: %w", err))
+	}
+	if c.MaxClientBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("%s: %d is below 1 MiB", budget.Flag, c.MaxClientBytes))
 	}
 	if c.Cache.WindowBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("--window-bytes: %d is below 1 MiB", c.Cache.WindowBytes))

@@ -6,10 +6,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
-// maxWatchKeyBytes bounds the keys of all watches, with or without a policy: a million
-// watches of keys of 256 bytes.
-const maxWatchKeyBytes = 256 << 20
-
 // limits bound the connections of each port.
 type limits struct {
 	clients, peers, raft, gossip, http *netlimit.Limit

@@ -158,5 +158,5 @@ func (n *Node) register(m metric.Meter) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(netlimit.Register(m, n.limits.all()...), n.registerWatches(m), n.registerLineage(m), n.registerVerify(m), n.registerCluster(m), n.registerPlacement(m), n.registerHolding(m), n.registerEtcd(m), n.registerCalls(m), n.registerAccess(m))
+	return errors.Join(netlimit.Register(m, n.limits.all()...), n.registerWatches(m), n.registerLineage(m), n.registerVerify(m), n.registerCluster(m), n.registerPlacement(m), n.registerHolding(m), n.registerEtcd(m), n.registerCalls(m), n.registerAccess(m), n.registerBudget(m))
 }

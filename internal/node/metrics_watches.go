@@ -31,9 +31,6 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that wait for that.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
-		held  = gauge("shardwatch.server.watch_keys", "By", "Bytes of the keys of open watches of both APIs (256 MiB at most).")
-		lists = gauge("shardwatch.server.lists", "By", "Bytes of large lists of etcd's API that wait for their clients to read them (--max-list-bytes).")
-
 		behind = seconds("shardwatch.server.watch_behind", "For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all.")
 		waited = total("shardwatch.server.units_waited", "Time that watches have waited for a unit to begin, together.")
 	)
@@ -66,14 +63,12 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		running, waiting := n.openings.Figures()
 		o.ObserveInt64(opens, int64(running))
 		o.ObserveInt64(stand, int64(waiting))
-		o.ObserveInt64(lists, n.etcdAPI.ListBytes())
-		o.ObserveInt64(held, n.watchKeys.Held())
 		o.ObserveInt64(made, u.Made)
 		o.ObserveInt64(begun, u.Begun)
 		o.ObserveInt64(queue, int64(u.Waiting))
 		o.ObserveInt64(runs, int64(u.Running))
 		o.ObserveFloat64(waited, u.Waited.Seconds())
 		return nil
-	}, rungs, lag, behind, units, keys, bytes, made, begun, queue, runs, waited, opens, stand, lists, held)
+	}, rungs, lag, behind, units, keys, bytes, made, begun, queue, runs, waited, opens, stand)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
@@ -52,7 +53,7 @@ type Node struct {
 	guard     *guard.Guard
 	access    *access.Access // nil: no policy
 	audit     *access.Audit
-	watchKeys access.WatchKeys
+	budget    *budget.Budget
 	openings  *fair.Gate
 	etcdAPI   *etcdapi.Door
 	server    *server.Server
@@ -100,7 +101,7 @@ func New(cfg Config) (*Node, error) {
 		n.lineage.enter(m) // before etcd is looked at
 	}
 	n.digest = newDigest(n.log)
-	n.trail, n.watchKeys.Max = new(trail.Trail), maxWatchKeyBytes
+	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
 	var err error
 	if n.story, err = newStory(n); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -120,7 +121,7 @@ func New(cfg Config) (*Node, error) {
 	n.openings = etcdapi.NewOpenings()
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.WatchKeys, ac.Openings = n.access, n.audit, &n.watchKeys, n.openings
+	ac.Access, ac.Audit, ac.Budget, ac.Openings = n.access, n.audit, n.budget, n.openings
 	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
 	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func New(cfg Config) (*Node, error) {
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
 	sc.Happened = n.story.happened()
-	sc.Access, sc.Audit, sc.WatchKeys, sc.Openings = n.access, n.audit, &n.watchKeys, n.openings
+	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
 	sc.ClientTLS, sc.PeerTLS = cfg.ClientTLS, cfg.PeerServerTLS
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

@@ -12,6 +12,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
@@ -105,9 +106,8 @@ type Config struct {
 	// Openings lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
 	Openings *fair.Gate
-	// WatchKeys bounds the keys of all watches of the node; nil: the policy alone
-	// does.
-	WatchKeys *access.WatchKeys
+	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
 	// Verifier compares copies; nil: they cannot be.

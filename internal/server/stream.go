@@ -163,7 +163,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if len(s.watches) >= s.srv.cfg.MaxWatchesPerStream {
 		full = s.srv.tooMany()
 	} else {
-		full = s.srv.cfg.WatchKeys.Open(s.caller, rng)
+		full = access.OpenWatch(s.srv.cfg.Budget, s.caller, rng)
 	}
 	if full != nil {
 		s.refused++
@@ -322,7 +322,7 @@ func (s *stream) forget(w *watch) {
 		return
 	}
 	delete(s.watches, w.id)
-	s.srv.cfg.WatchKeys.Close(s.caller, w.rng)
+	access.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)
 	if len(s.watches) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
@@ -362,7 +362,7 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	for _, w := range s.watches {
-		s.srv.cfg.WatchKeys.Close(s.caller, w.rng)
+		access.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)
 	}
 	clear(s.watches) // nobody need wait for them
 	s.mu.Unlock()

@@ -49,6 +49,8 @@ func Groups() []Group {
 		replicaGroup(),
 		historyGroup(),
 		guardGroup(),
+		budgetGroup(),
+		fairGroup(),
 		tlsGroup(),
 		kvGroup(),
 		netlimitGroup(),

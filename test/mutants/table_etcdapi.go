@@ -35,6 +35,10 @@ func etcdapiGroup() Group {
 	}`, Tests: "TestAHomelessShardBlocksNoOtherWatch",
 		},
 		{
+			Name: "replies-unbounded", Bug: "keeps any number of unread answers", File: "stream.go",
+			Old: `if len(s.slots) <= freeReplies {`, New: `if true {`, Tests: "TestUnreadRepliesAreBounded",
+		},
+		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
 			Old: ` || errors.As(err, new(*kv.NotServedError)) {`, New: ` {`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
 		},
@@ -52,7 +56,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
-			Old: "\ts.mu.Unlock()\n\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
@@ -60,11 +64,11 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
-			Old: "\tdelete(s.watches, w.id)\n\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
-			Old: "\tfor _, w := range s.watches {\n\t\ts.door.cfg.WatchKeys.Close(s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 	}}
 }

@@ -110,6 +110,22 @@ func kvGroup() Group {
 func accessGroup() Group {
 	return Group{Package: "internal/access", Mutants: []Mutant{
 		{
+			Name: "refused-watch-counts", Bug: "a watch with too many keys counts as open", File: "keys.go",
+			Old: `watchKeyBytes, n); err != nil {
+			c.WatchesEnded(1)`, New: `watchKeyBytes, n); err != nil {`, Tests: "TestWatchKeysOfACallerAreBounded",
+		},
+		{
+			Name: "refused-keys-held", Bug: "the keys of a refused watch stay in the budget", File: "keys.go",
+			Old: `		b.Give(budget.WatchKeys, n)
+	}
+	return err`, New: `	}
+	return err`, Tests: "TestWatchKeysOfACallerAreBounded",
+		},
+		{
+			Name: "callers-keys-kept", Bug: "the keys of an ended watch count for its caller", File: "keys.go",
+			Old: `c.use.give(watchKeyBytes, n)`, New: `_ = n`, Tests: "TestWatchKeysOfACallerAreBounded",
+		},
+		{
 			Name: "limit-off-by-one", Bug: "a caller has one more open than its limit", File: "usage.go",
 			Old: `have+n > most`, New: `have+n > most+1`, Tests: "TestLimits",
 		},
@@ -120,15 +136,15 @@ func accessGroup() Group {
 		},
 		{
 			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
-			Old: `if k.held.Add(n) > k.Max {`, New: `if k.held.Add(n) < 0 {`, Tests: "TestWatchKeysAreBounded",
+			Old: `if err := b.Take(budget.WatchKeys, n, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(budget.WatchKeys, n, 0); err != nil {`, Tests: "TestWatchKeysAreBounded",
 		},
 		{
 			Name: "watch-keys-kept", Bug: "counts the keys of ended watches", File: "keys.go",
-			Old: "	if k != nil {\n		k.held.Add(-n)\n	}\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
+			Old: "	b.Give(budget.WatchKeys, n)\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
 		},
 		{
 			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
-			Old: `if len(key) <= MaxWatchKey {`, New: `if true {`, Tests: "TestLongWatchKeysAreRefused", Package: "internal/node",
+			Old: `if len(key) <= MaxWatchKey {`, New: `if true {`, Tests: "TestTheLongestWatchKey",
 		},
 		{
 			Name: "limit-not-given-back", Bug: "what a call has taken is not given back", File: "caller.go",
@@ -218,6 +234,44 @@ func policyGroup() Group {
 		{
 			Name: "token-without-subject", Bug: "takes a token without a subject", File: "token.go",
 			Old: `case claims.Subject == "":`, New: `case false:`, Tests: "TestTokens",
+		},
+	}}
+}
+
+func budgetGroup() Group {
+	return Group{Package: "internal/budget", Mutants: []Mutant{
+		{
+			Name: "budget-over-share", Bug: "lets a use have more than its share", File: "budget.go",
+			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= 2*a.most || a.held <= own`, Tests: "TestUsesDoNotStarveEachOther",
+		},
+		{
+			Name: "budget-never-alone", Bug: "refuses what is larger than the share to a caller that is alone", File: "budget.go",
+			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= a.most`, Tests: "TestWhatIsLargerThanTheShareIsHadAlone",
+		},
+		{
+			Name: "budget-overtaken", Bug: "lets callers overtake those that wait", File: "budget.go",
+			Old: `case a.waiting.Len() == 0 && a.fitsLocked(n, 0):`, New: `case a.fitsLocked(n, 0):`, Tests: "TestWaitersAreServedInTurn",
+		},
+		{
+			Name: "budget-given-up-kept", Bug: "holds what a caller that gave up waited for", File: "budget.go",
+			Old: "	a.wakeLocked() // it may have been the one that the others waited for\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
+		},
+	}}
+}
+
+func fairGroup() Group {
+	return Group{Package: "internal/fair", Mutants: []Mutant{
+		{
+			Name: "turns-not-taken", Bug: "a client with many entries keeps its turn", File: "queue.go",
+			Old: "		q.turns = append(q.turns, client)\n	}\n	return value, ok\n", New: "		q.turns = append([]net.Addr{client}, q.turns...)\n	}\n	return value, ok\n", Tests: "TestClientsTakeTurns",
+		},
+		{
+			Name: "removed-entries-kept", Bug: "keeps entries that were removed", File: "queue.go",
+			Old: `if q.gone++; q.gone < keepGone || q.gone < q.length/2 {`, New: `if q.gone++; true {`, Tests: "TestRemovedEntriesAreGone",
+		},
+		{
+			Name: "gate-of-any-queue", Bug: "has any number wait", File: "gate.go",
+			Old: `case g.waiting.Len() >= g.maxWaiting:`, New: `case false:`, Tests: "TestGate",
 		},
 	}}
 }

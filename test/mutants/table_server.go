@@ -61,15 +61,15 @@ func serverGroup() Group {
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
-			Old: "\n\ts.srv.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\n\taccess.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
-			Old: "\t\ts.srv.cfg.WatchKeys.Close(s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\t\taccess.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = s.srv.cfg.WatchKeys.Open(s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
+			Old: `full = access.OpenWatch(s.srv.cfg.Budget, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",

@@ -1,0 +1,17 @@
+// Package budget bounds the bytes that clients can make a node hold.
+//
+// A node has one [Budget]. Its total is --max-client-bytes, and each [Use] has a fixed
+// share of it, so that a client which exhausts one use does not starve another one.
+// Memory that grows with what clients ask for, or do not read, is reserved before it is
+// taken, and given back when it is free:
+//
+//	held, err := b.Reserve(ctx, budget.JSON, n) // waits; Take does not
+//	if err != nil {
+//		return err // a *kv.LimitError, which names the flag, when ctx's deadline has passed
+//	}
+//	defer held.Release()
+//
+// The delivery of events reserves nothing: events are shared with the window.
+//
+// All methods may be called from any goroutine. A nil Budget has no bound.
+package budget

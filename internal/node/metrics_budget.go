@@ -1,0 +1,28 @@
+package node
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// registerBudget registers what clients make the node hold.
+func (n *Node) registerBudget(m metric.Meter) error {
+	in := &instruments{m: m}
+	var (
+		held    = in.gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: keys of watches, catch-ups, and lists, replies and JSON that wait to be read.")
+		share   = in.gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes.")
+		waiting = in.gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
+		waits   = in.counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")
+		refused = in.counter("shardwatch.budget.refusals", "{caller}", "Callers that were refused bytes of a use, with RESOURCE_EXHAUSTED.")
+	)
+	return in.observe(func(o metric.Observer) {
+		for _, s := range n.budget.Status() {
+			use := metric.WithAttributes(attribute.String("use", s.Use.String()))
+			o.ObserveInt64(held, s.Held, use)
+			o.ObserveInt64(share, s.Most, use)
+			o.ObserveInt64(waiting, s.Waiting, use)
+			o.ObserveInt64(waits, s.Waited, use)
+			o.ObserveInt64(refused, s.Refused, use)
+		}
+	}, held, share, waiting, waits, refused)
+}
