@@ -143,6 +143,8 @@ type Door struct {
 	// seenIn is the lineage in which newest looked at that last.
 	seenIn atomic.Uint64
 
+	past *past
+
 	homeFor time.Duration // see homeTimeout
 
 	mu       sync.Mutex
@@ -171,10 +173,12 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Openings == nil {
 		cfg.Openings = NewOpenings()
 	}
-	return &Door{
+	d := &Door{
 		cfg: cfg, reads: newReads(cfg.Budget), member: memberID(cfg.Self),
 		homeFor: homeTimeout, streams: make(map[*stream]struct{}),
-	}, nil
+	}
+	d.past = newPast(d)
+	return d, nil
 }
 
 // wireHeader is header for messages that are encoded by hand.

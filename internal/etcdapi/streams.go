@@ -95,6 +95,7 @@ func (d *Door) Farewells() []Farewell {
 // Run ends the watches of those who lose the right to read what they watch,
 // until ctx ends. (etcd itself asks once, when a watch is created.)
 func (d *Door) Run(ctx context.Context) error {
+	defer d.past.run(ctx)
 	for {
 		var changed <-chan struct{} // never, without a guard
 		if d.cfg.Guard != nil {

@@ -54,16 +54,16 @@ type watch struct {
 
 	// Owned by the pump.
 	live     bool // created was sent, and the watch has not ended
-	fetching bool // a fetch is on its way
+	fetching bool // rejoin is on its way
 	quiet    bool // nothing was sent since the last progress notification was due
 
 	prev, fragment, notify bool
 	noPut, noDelete        bool
 
 	bare    kv.Revision             // what happened at this revision has no previous values
-	past    []kv.Batch              // owned by the pump: fetched, and to be sent before what inner has
 	held    held                    // owned by the pump: taken from inner, and not to be sent yet
-	fetched atomic.Pointer[fetched] // what a fetch has brought
+	fetched atomic.Pointer[fetched] // see catchUp
+	rides   *part                   // guarded by past.mu: the part of the log that it waits for
 	tally   tally.Watch             // for operators
 
 	rng    kv.Range
@@ -76,8 +76,10 @@ type watch struct {
 
 	// Set before the answer is ready, then owned by the pump. Everything below
 	// next was sent, but for what the window brings: inner knows that. Without
-	// an inner, what lies before the window must be fetched.
-	next kv.Revision
+	// an inner, what lies before the window, which begins at before or later, comes
+	// from etcd's log. part are the bytes that were asked for last.
+	next, before kv.Revision
+	part         int
 }
 
 // held is a revision that must wait; see progress.hold. The zero held is none.
@@ -168,6 +170,7 @@ func (w *watch) open(o *opening) (opened bool) {
 	case err == nil:
 		w.tally.Follow(w.inner)
 	case errors.As(err, &compacted):
+		w.before = compacted.Floor
 		w.tally.Leave(from-1, time.Now())
 		w.tally.Begin(tally.Log)
 	case errors.As(err, &served):
@@ -263,6 +266,7 @@ func (w *watch) home(from kv.Revision) (*router.Watch, error) {
 func (w *watch) release() {
 	w.over.Store(true)
 	w.forget()
+	w.s.door.past.leave(w)
 	if w.inner != nil {
 		w.inner.Close()
 	}
@@ -284,8 +288,10 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		w.finish(ending)
 		return false
 	}
-	if more := w.catchUp(own); w.inner == nil || len(w.past) > 0 || w.s.failed {
-		return more
+	if w.inner == nil {
+		if again = w.catchUp(own); w.inner == nil || w.s.failed {
+			return again
+		}
 	}
 	if h := w.held; h.revision > 0 {
 		if w.s.progress.holds(h.revision) {
@@ -298,7 +304,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 }
 
 // joined reports whether the watch is sent what the window holds.
-func (w *watch) joined() bool { return w.live && w.inner != nil && len(w.past) == 0 }
+func (w *watch) joined() bool { return w.live && w.inner != nil }
 
 // finish ends the watch with a last message, unless the client has cancelled it
 // and waits for the answer to that.
@@ -409,10 +415,11 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 // It reports whether there is more to do at once.
 func (w *watch) leave(err error) (again bool) {
 	at := w.reached()
+	var compacted *kv.CompactedError
 	switch {
-	case errors.As(err, new(*kv.CompactedError)):
+	case errors.As(err, &compacted):
 		w.inner.Close()
-		w.inner, w.next = nil, max(w.next, at+1)
+		w.inner, w.next, w.before = nil, max(w.next, at+1), compacted.Floor
 		w.tally.Leave(w.next-1, time.Now())
 		w.tally.Begin(tally.Log)
 		return true

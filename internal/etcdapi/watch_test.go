@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
@@ -347,7 +348,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	// While etcd is away, the watch waits, and others go on.
 	r.etcd.away = errors.New("away")
 	r.etcd.mu.Unlock()
-	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20})
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20, PrevKv: true})
 	s.created(2)
 	r.h.Commit(cachetest.Put("b", "1"))
 	if m := s.next(); text(m) != "p:b=1" {
@@ -704,4 +705,47 @@ func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 	}
 	stop()
 	writer.Wait()
+}
+
+// Watches of one range that start before the window share what is read of etcd's log,
+// and what they have read is given back.
+func TestCatchUpsShareWhatTheyRead(t *testing.T) {
+	b := budget.New(1 << 20)
+	r := startWatches(t, rigOptions{
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:  func(c *etcdapi.Config) { c.Budget = b },
+	})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	const watches = 50
+	s := r.watch()
+	for range watches {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	}
+	next := make(map[int64]int64)
+	for done := 0; done < watches; {
+		m := s.next()
+		if m.GetCreated() {
+			next[m.GetWatchId()] = first
+			continue
+		}
+		id := m.GetWatchId()
+		if m.GetHeader().GetRevision() != next[id] || len(m.GetEvents()) != 1 {
+			t.Fatalf("got %v, want revision %d", m, next[id])
+		}
+		if next[id]++; next[id] > int64(last) {
+			done++
+		}
+	}
+	r.etcd.mu.Lock()
+	if n := r.etcd.histories; n > 60 { // a read brings two revisions
+		t.Errorf("%d reads of the log for %d watches of 30 revisions", n, watches)
+	}
+	r.etcd.mu.Unlock()
+	eventually(t, "what was read is given back", func() bool { return b.Held(budget.CatchUps) == 0 })
 }

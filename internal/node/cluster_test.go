@@ -207,7 +207,10 @@ func (m *machine) dialEtcd() *etcd.Client {
 	ec := etcd.Defaults()
 	switch {
 	case m.c.etcdURL != "":
-		ec.Endpoints, ec.TLS = []string{m.c.etcdURL}, func() *tls.Config { return m.c.etcdTLS }
+		ec.Endpoints = []string{m.c.etcdURL}
+		if m.c.etcdTLS != nil {
+			ec.TLS = func() *tls.Config { return m.c.etcdTLS }
+		}
 	case m.c.through != nil:
 		ec.Endpoints = []string{"http://" + m.c.through.Endpoint()}
 	default:

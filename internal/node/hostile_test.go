@@ -26,6 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -358,5 +359,101 @@ func TestHealthWatchesObeyThePolicy(t *testing.T) {
 	}
 	if err := watch(who{name: "web"}); err != nil {
 		t.Errorf("cn:web: %v", err)
+	}
+}
+
+// held returns the bytes of the heap that are in use, garbage excluded.
+func held() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Watches that start before the window and whose client does not read them do not make
+// the node keep a copy of etcd's log each, and a client that reads gets all of it.
+func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures the process
+	p, err := etcdtest.NewProcess(within(t), etcdtest.ProcessConfig{Dir: t.TempDir(), ClientAddr: freePort(t), PeerAddr: freePort(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	if err := p.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	const window = 1 << 20
+	c := newCluster(t, 1, 1, func(cfg *node.Config) {
+		shards(1, 1)(cfg)
+		cfg.Cache.WindowBytes, cfg.MaxClientBytes = window, 64<<20
+	})
+	c.etcdURL = "http://" + p.Endpoint()
+	c.nodes[0].start()
+	c.ready()
+	n := c.nodes[0]
+	kv := etcdserverpb.NewKVClient(n.dialRaw(insecure.NewCredentials()))
+	const keys = 600
+	value := bytes.Repeat([]byte("v"), 10<<10)
+	var first, last int64
+	for i := range keys {
+		r, err := kv.Put(within(t), &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "/k/%03d", i), Value: value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = r.GetHeader().GetRevision(); i == 0 {
+			first = last
+		}
+	}
+	watch := func(key string) *etcdserverpb.WatchCreateRequest {
+		return &etcdserverpb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte("/k0"), StartRevision: first}
+	}
+	admin, err := client.New(client.Config{Endpoints: []string{n.clients}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Close() })
+	rest, open := held(), 0
+	for what, key := range map[string]func(i int) string{
+		"of one range":          func(int) string { return "/k/" },
+		"of a range for itself": func(i int) string { return fmt.Sprintf("/k/%03d", i) },
+	} {
+		attack, err := etcdserverpb.NewWatchClient(n.dialRaw(insecure.NewCredentials())).Watch(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			if err := attack.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: watch(key(i))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open += 300
+		eventually(t, "all watches of the attack are open", func() error {
+			if all, err := admin.Watchers(within(t), n.clients, client.WatcherFilter{}); err != nil || len(all) < open {
+				return fmt.Errorf("%d are: %w", len(all), err)
+			}
+			return nil
+		})
+		reader, err := etcdserverpb.NewWatchClient(n.dialRaw(insecure.NewCredentials())).Watch(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reader.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: watch("/k/")}}); err != nil {
+			t.Fatal(err)
+		}
+		for next := first; next <= last; {
+			m, err := reader.Recv()
+			if err != nil {
+				t.Fatalf("each %s: %v", what, err)
+			}
+			for _, e := range m.GetEvents() {
+				if e.GetKv().GetModRevision() != next {
+					t.Fatalf("each %s: revision %d, want %d", what, e.GetKv().GetModRevision(), next)
+				}
+				next++
+			}
+		}
+		if more := held() - rest; more > 48<<20 {
+			t.Errorf("each %s: 300 unread watches of a log of %d MiB hold %d MiB", what, keys*len(value)>>20, more>>20)
+		}
+		open++ // the reader's: all stay open
 	}
 }

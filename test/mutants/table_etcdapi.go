@@ -39,8 +39,16 @@ func etcdapiGroup() Group {
 			Old: `if len(s.slots) <= freeReplies {`, New: `if true {`, Tests: "TestUnreadRepliesAreBounded",
 		},
 		{
+			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",
+			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead",
+		},
+		{
+			Name: "catch-up-kept", Bug: "holds what was read of etcd's log for ever", File: "past.go",
+			Old: `x.idle = time.AfterFunc(keepPart, p.expire(x))`, New: `x.idle = time.AfterFunc(1e6*keepPart, p.expire(x))`, Tests: "TestCatchUpsShareWhatTheyRead",
+		},
+		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
-			Old: ` || errors.As(err, new(*kv.NotServedError)) {`, New: ` {`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
+			Old: `case errors.As(err, new(*kv.NotServedError)):`, New: `case false:`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp",
 		},
 		{
 			Name: "progress-below-sent", Bug: "answers a progress request below an event that was sent", File: "progress.go",

@@ -1,0 +1,306 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// past is what watches need of etcd's log, read once for all watches of a range. Its
+// bytes are of the budget, and are reserved before etcd is asked: a watch that waits for
+// them is an entry in a list, and connections take turns.
+//
+// A watch holds nothing of it: it takes a message's worth at a time, when its client
+// reads. What no watch has taken anything of for a while is dropped, and read again for
+// one that comes back. So a client that does not read holds a message for each of its
+// streams, whatever it watches.
+//
+//	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ gone
+//	                             └─▶ failed ─fetchRetry─▶ gone
+type past struct {
+	door *Door
+
+	mu      sync.Mutex
+	closed  bool                // guarded by mu; nothing more is read
+	parts   map[pastKey][]*part // guarded by mu
+	running sync.WaitGroup      // parts that wait or load; not after closed
+}
+
+// pastKey is what parts can be shared by.
+type pastKey struct {
+	rng     kv.Range
+	prev    bool
+	lineage uint64
+}
+
+// part is a part of the log. past.mu guards all of it; what batches hold never changes.
+type part struct {
+	key pastKey
+	// from is the first revision. When it is loaded, all before next is in batches;
+	// till then, next is the first revision that is not wanted.
+	from, next kv.Revision
+	batches    []kv.Batch
+
+	state  partState
+	size   int                     // bytes of the budget, once it has them
+	riders map[*watch]kv.Revision  // to be woken, and what they want
+	wait   *budget.Waiter          // for those bytes
+	ctx    context.Context         //nolint:containedctx // ends with its riders
+	cancel context.CancelCauseFunc // ends loading
+	idle   *time.Timer             // drops it
+}
+
+type partState uint8
+
+const (
+	partWaits partState = iota
+	partLoads
+	partLoaded
+	partFailed
+	partGone
+)
+
+const (
+	// leastPart and mostPart bound the bytes of a part, but for one revision that is
+	// larger: a watch begins with a small part, because most have missed little, and
+	// doubles it while that is not enough, because etcd reads its log anew for each.
+	leastPart = 64 << 10
+	mostPart  = 1 << 20
+	// shareWithin is the distance in revisions within which a watch waits for a part
+	// that begins before its own next revision.
+	shareWithin = 1000
+	// keepPart is how long a part is kept that no watch takes more of.
+	keepPart = 3 * time.Second
+	// fetchRetry is the pause after an attempt that etcd did not answer.
+	fetchRetry = time.Second
+)
+
+func newPast(d *Door) *past { return &past{door: d, parts: make(map[pastKey][]*part)} }
+
+// run ends all reads when ctx ends, and waits for them.
+func (p *past) run(ctx context.Context) {
+	<-ctx.Done()
+	p.mu.Lock()
+	p.closed = true
+	for _, list := range p.parts {
+		for _, x := range slices.Clone(list) {
+			p.dropLocked(x)
+		}
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// take returns what happened in w's range from its next revision on: about a message's
+// worth, and the revision to go on with. Without it, w is woken when there is some, or
+// told why there is none; see watch.fetched. For the pump that is at w.
+func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
+	key := pastKey{rng: w.rng, prev: w.prev, lineage: w.lineage}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.parts[key] {
+		switch {
+		case w.next < x.from:
+		case x.state == partLoaded && w.next < x.next:
+			x.idle.Reset(keepPart)
+			batches, next = x.cut(w.next)
+			return batches, next, true
+		case x.state != partLoaded && w.next < min(x.next, x.from+shareWithin):
+			p.rideLocked(x, w)
+			return nil, 0, false
+		}
+	}
+	if p.closed {
+		return nil, 0, false
+	}
+	w.part = min(max(2*w.part, leastPart), mostPart)
+	x := &part{key: key, from: w.next, next: w.before, size: w.part, riders: make(map[*watch]kv.Revision)}
+	x.ctx, x.cancel = context.WithCancelCause(context.Background())
+	p.parts[key] = append(p.parts[key], x)
+	p.rideLocked(x, w)
+	p.running.Add(1)
+	var err error
+	if x.wait, err = p.door.cfg.Budget.Wait(budget.CatchUps, w.s.from, int64(x.size), func() { go p.load(x) }); err != nil {
+		p.running.Done()
+		x.size = 0
+		p.failLocked(x, err)
+	}
+	return nil, 0, false
+}
+
+// cut returns a message's worth of the part from a revision on, one revision at least,
+// and the revision to go on with.
+func (x *part) cut(from kv.Revision) ([]kv.Batch, kv.Revision) {
+	i, _ := slices.BinarySearchFunc(x.batches, from, func(b kv.Batch, r kv.Revision) int { return int(b.Revision - r) })
+	rest := x.batches[i:]
+	for n, size := 0, 0; n < len(rest); n++ {
+		if size += rest[n].Size(); size >= messageBytes && n+1 < len(rest) {
+			return rest[: n+1 : n+1], rest[n+1].Revision
+		}
+	}
+	return rest, x.next
+}
+
+// rideLocked has w woken when the part is there or has failed.
+func (p *past) rideLocked(x *part, w *watch) {
+	if w.rides != nil && w.rides != x {
+		p.leaveLocked(w)
+	}
+	w.rides, x.riders[w] = x, w.next
+}
+
+// leave says that w wants nothing more.
+func (p *past) leave(w *watch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(w)
+}
+
+func (p *past) leaveLocked(w *watch) {
+	x := w.rides
+	if x == nil {
+		return
+	}
+	w.rides = nil
+	if delete(x.riders, w); len(x.riders) == 0 {
+		p.dropLocked(x)
+	}
+}
+
+// wakeLocked wakes all riders.
+func (x *part) wakeLocked() {
+	for w := range x.riders {
+		w.rides = nil
+		w.Wake()
+	}
+	clear(x.riders)
+}
+
+// dropLocked lets go of the part. Its riders, if there are any, want another one.
+func (p *past) dropLocked(x *part) {
+	was := x.state
+	if was == partGone {
+		return
+	}
+	x.state = partGone
+	x.cancel(errUnwanted)
+	if x.idle != nil {
+		x.idle.Stop()
+	}
+	list := slices.DeleteFunc(p.parts[x.key], func(y *part) bool { return x == y })
+	if p.parts[x.key] = list; len(list) == 0 {
+		delete(p.parts, x.key)
+	}
+	switch was {
+	case partWaits:
+		if x.wait.Cancel() {
+			p.running.Done()
+		} // else load does
+	case partLoads: // load gives back what it has
+	default:
+		p.door.cfg.Budget.Give(budget.CatchUps, int64(x.size))
+	}
+	x.batches = nil
+	if was == partFailed {
+		for w := range x.riders {
+			w.deliver(&fetched{}) // whether its keys are served yet, the window tells
+		}
+	}
+	x.wakeLocked()
+}
+
+// expire drops the part, when it is time.
+func (p *past) expire(x *part) func() {
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.dropLocked(x)
+	}
+}
+
+// failLocked has the riders try again in a while.
+func (p *past) failLocked(x *part, err error) {
+	x.state = partFailed
+	x.idle = time.AfterFunc(fetchRetry, p.expire(x))
+	p.door.cfg.Logger.Debug("watches wait for etcd's log", "range", x.key.rng, "from", x.from, "error", err)
+}
+
+// load reads the part, which has its bytes.
+func (p *past) load(x *part) {
+	defer p.running.Done()
+	p.mu.Lock()
+	gone := x.state == partGone
+	if !gone {
+		x.state = partLoads
+	}
+	p.mu.Unlock()
+	var h etcd.History
+	var err error
+	if !gone {
+		h, err = p.read(x)
+	}
+	size := partOverhead
+	for i := range h.Batches {
+		size += h.Batches[i].Size()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gone || x.state == partGone { // nobody rides any more
+		p.door.cfg.Budget.Give(budget.CatchUps, int64(x.size))
+		return
+	}
+	p.door.cfg.Budget.Settle(budget.CatchUps, int64(x.size), int64(size))
+	x.size = size
+	var compacted *kv.CompactedError
+	switch {
+	case errors.As(err, &compacted):
+		x.state = partFailed
+		for w, wants := range x.riders {
+			if wants < compacted.Floor || wants == x.from {
+				w.rides = nil
+				w.deliver(&fetched{err: err})
+				delete(x.riders, w)
+			}
+		}
+		p.dropLocked(x)
+	case err != nil:
+		p.failLocked(x, err)
+	default:
+		x.state, x.batches, x.next = partLoaded, h.Batches, h.Next
+		x.idle = time.AfterFunc(keepPart, p.expire(x))
+		if x.wakeLocked(); h.Next == x.from { // others had more: once more
+			p.dropLocked(x)
+		}
+	}
+}
+
+// partOverhead is what a part takes without its batches, in bytes.
+const partOverhead = 512
+
+// read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
+// lineage has ended.
+func (p *past) read(x *part) (etcd.History, error) {
+	d := p.door
+	h, err := d.cfg.Etcd.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: x.size})
+	if d.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
+		return etcd.History{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
+	}
+	if errors.As(err, new(*kv.CompactedError)) {
+		if _, newest := d.verifyNewest(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
+			err = newest
+		}
+	}
+	if err != nil {
+		return etcd.History{}, fmt.Errorf("read etcd's log of %v from %d: %w", x.key.rng, x.from, err)
+	}
+	return h, nil
+}
+
+var errUnwanted = errors.New("no watch waits for it")
