@@ -32,12 +32,12 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/gateway", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
+		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/operate"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
-		{"internal/cache", "internal/guard", "internal/access"},
+		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
 		{"internal/cachetest", "internal/history"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},

@@ -32,7 +32,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -510,26 +509,15 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	}
 }
 
-// Who speaks JSON comes through a gateway, and is told apart from it; who comes by
-// himself is not believed what he says of that.
+// A caller is not believed what it says of where it comes from.
 func TestAuditTellsWhereACallComesFrom(t *testing.T) {
-	direct, gateway := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, bufconn.Listen(1).Addr()
-	for _, tc := range []struct {
-		from net.Addr
-		told []string
-		want string
-	}{
-		{direct, nil, "192.0.2.1:7"},
-		{direct, []string{"192.0.2.2"}, "192.0.2.1:7"},
-		{gateway, []string{"192.0.2.2"}, "192.0.2.2"},
-		{gateway, []string{"192.0.2.3", "192.0.2.3, 192.0.2.2"}, "192.0.2.2"},
-		{gateway, nil, "bufconn"},
-	} {
+	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}
+	for _, told := range [][]string{nil, {"192.0.2.2"}} {
 		var out bytes.Buffer
-		ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), metadata.MD{"x-forwarded-for": tc.told}), &peer.Peer{Addr: tc.from})
+		ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), metadata.MD{"x-forwarded-for": told}), &peer.Peer{Addr: from})
 		access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(ctx, "sub:ann", "/Admin/Do", "", nil)
-		if !strings.Contains(out.String(), " client="+tc.want+" ") {
-			t.Errorf("%v, %q: %s", tc.from, tc.told, out.String())
+		if !strings.Contains(out.String(), " client=192.0.2.1:7 ") {
+			t.Errorf("%q: %s", told, out.String())
 		}
 	}
 }

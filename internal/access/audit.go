@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -102,20 +100,10 @@ func ShownBy(ctx context.Context) string {
 	return ""
 }
 
-// clientOf is where a call comes from. Those of the JSON API come from the gateway in
-// this process, which puts the address of its own client behind whatever that
-// client has told of others.
+// clientOf is where a call comes from.
 func clientOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
 	}
-	if told := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(told) > 0 && p.Addr.Network() == inProcess {
-		last := told[len(told)-1]
-		return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
-	}
-	return p.Addr.String()
+	return ""
 }
-
-// inProcess is the network of connections within this process (grpc's bufconn).
-const inProcess = "bufconn"

@@ -44,7 +44,7 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return nil, nil, err
 	}
 	p := &presence{AuthInfo: info, a: g.a, names: namesOf(info), usages: make(map[string]*usage)}
-	if err := p.arrive(raw); err != nil {
+	if err := p.arrive(); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
@@ -53,10 +53,9 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 
 // arrive counts a connection before it has a call. A caller without a certificate may
 // show a token with the first call, and is counted then where the policy takes tokens.
-// The clients of the JSON API share one connection within this process.
-func (p *presence) arrive(raw net.Conn) error {
+func (p *presence) arrive() error {
 	s := p.a.state.Load()
-	if len(p.names) == 0 && s.keys != nil || raw.RemoteAddr().Network() == inProcess {
+	if len(p.names) == 0 && s.keys != nil {
 		return nil
 	}
 	_, err := p.enter(p.names, s)
@@ -67,7 +66,7 @@ func (p *presence) arrive(raw net.Conn) error {
 // was verified.
 func namesOf(info credentials.AuthInfo) policy.Names {
 	t, ok := info.(credentials.TLSInfo)
-	if !ok || len(t.State.VerifiedChains) == 0 || len(t.State.VerifiedChains[0]) == 0 {
+	if !ok {
 		return nil
 	}
 	return verifiedNames(&t.State)
@@ -204,7 +203,7 @@ func (s *state) identify(certificate policy.Names, tokens [2]string) (names poli
 }
 
 // maxIdentities bounds the identities that use one connection at a time. The
-// JSON API's clients share one, and so do those of a proxy.
+// clients of a proxy share one.
 const maxIdentities = 1000
 
 // enter counts the connection as one of the identity's.

@@ -78,6 +78,9 @@ type Config struct {
 	// asked for it is told its progress.
 	WatchProgressNotifyInterval time.Duration
 
+	// JSONHosts are the names under which clients of the JSON API without TLS reach the
+	// node.
+	JSONHosts []string
 	// Limits are what one client may ask for.
 	Limits Limits
 

@@ -32,6 +32,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
 	fs.StringVar(&c.AdvertiseClients, "advertise-clients", "", "`host` under which clients reach this node, where it is another one")
 
+	fs.StringSliceVar(&c.JSONHosts, "json-hosts", nil, "`names`, such as *.example.org, that the Host header may have in the JSON API without TLS, beside addresses and localhost; *: any; repeatable (default: any, and none at loopback addresses)")
+
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; without a port, that of --gossip-listen; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
 

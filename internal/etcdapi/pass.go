@@ -110,7 +110,7 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 	caller, err := d.caller(ctx)
 	forward := d.cfg.Access.Forward(ctx)
 	if err == nil {
-		err = d.nameless(forward, name)
+		err = d.Nameless(forward, name)
 	}
 	if err == nil {
 		err = d.judge(ctx, caller, name, request)
@@ -137,7 +137,7 @@ func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler 
 		}
 		ctx, cancel := context.WithCancelCause(d.cfg.Access.Forward(client.Context()))
 		defer cancel(nil)
-		if err := d.nameless(ctx, name); err != nil {
+		if err := d.Nameless(ctx, name); err != nil {
 			return err
 		}
 		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)

@@ -65,9 +65,9 @@ func (d *Door) auth() methods {
 // worked.
 func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }
 
-// nameless refuses a call without a token while etcd's authentication is on, unless
+// Nameless refuses a call without a token while etcd's authentication is on, unless
 // etcd serves it to anyone. etcd would refuse it, too; the error is etcd's own.
-func (d *Door) nameless(ctx context.Context, name string) error {
+func (d *Door) Nameless(ctx context.Context, name string) error {
 	if d.cfg.Guard == nil || name == etcdserverpb.Auth_Authenticate_FullMethodName || name == etcdserverpb.Auth_AuthStatus_FullMethodName {
 		return nil
 	}

@@ -218,7 +218,7 @@ func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, 
 	}
 	if err == nil {
 		ctx = d.cfg.Access.Forward(ctx)
-		err = d.nameless(ctx, etcdserverpb.KV_RangeStream_FullMethodName)
+		err = d.Nameless(ctx, etcdserverpb.KV_RangeStream_FullMethodName)
 	}
 	if err != nil {
 		return err

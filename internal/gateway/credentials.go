@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -10,18 +11,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Credentials returns what the gRPC server uses for its connections: TLS when
-// cfg is not nil. HTTP/1 connections go to the gateway.
+// Credentials returns what the gRPC server uses for its connections: TLS when cfg is
+// not nil. greet, if set, wraps what shakes hands, and so counts all connections. HTTP/1
+// connections go to the gateway.
 //
 // With TLS the client says which it speaks (ALPN); otherwise HTTP/2's preface
 // does (RFC 9113, 3.4).
-func (g *Gateway) Credentials(cfg *tls.Config) credentials.TransportCredentials {
-	c := &splitter{TransportCredentials: insecure.NewCredentials(), arrive: g.arrive}
+func (g *Gateway) Credentials(cfg *tls.Config, greet func(credentials.TransportCredentials) credentials.TransportCredentials) credentials.TransportCredentials {
+	shake := &handshake{TransportCredentials: insecure.NewCredentials()}
 	if cfg != nil {
 		cfg = cfg.Clone()
 		for _, protocol := range []string{"h2", "http/1.1"} {
@@ -29,47 +30,72 @@ func (g *Gateway) Credentials(cfg *tls.Config) credentials.TransportCredentials 
 				cfg.NextProtos = append(cfg.NextProtos, protocol)
 			}
 		}
-		c.TransportCredentials, c.tls = credentials.NewTLS(cfg), cfg
+		shake.TransportCredentials, shake.tls = credentials.NewTLS(cfg), cfg
+	}
+	c := &splitter{TransportCredentials: shake, arrive: g.arrive}
+	if greet != nil {
+		c.TransportCredentials = greet(shake)
 	}
 	return c
 }
 
-// splitter hands HTTP/1 connections over.
+// splitter hands HTTP/1 connections over, after their handshake.
 type splitter struct {
-	credentials.TransportCredentials             // for all but ServerHandshake
-	tls                              *tls.Config // nil: plain text
-	arrive                           *arrivals
+	credentials.TransportCredentials
+	arrive *arrivals
 }
 
 // Clone implements credentials.TransportCredentials.
 func (c *splitter) Clone() credentials.TransportCredentials {
-	out := *c
-	out.TransportCredentials = c.TransportCredentials.Clone()
-	return &out
+	return &splitter{c.TransportCredentials.Clone(), c.arrive}
 }
 
 // ServerHandshake implements credentials.TransportCredentials. grpc-go bounds
 // its time with a deadline on the connection.
 func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, ok := raw.(*sniffed); !ok || !s.handed.Load() {
+		return conn, info, nil
+	}
+	return nil, nil, c.arrive.put(&web{Conn: conn, info: info})
+}
+
+// handshake finds out what a client speaks.
+type handshake struct {
+	credentials.TransportCredentials             // for all but ServerHandshake
+	tls                              *tls.Config // nil: plain text
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c *handshake) Clone() credentials.TransportCredentials {
+	return &handshake{c.TransportCredentials.Clone(), c.tls}
+}
+
+// ServerHandshake implements credentials.TransportCredentials. raw must come from a
+// Listener of the gateway's. It is handed to the gateway if it speaks HTTP/1.
+func (c *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, ok := raw.(*sniffed)
-	if !ok { // a call of our own
-		return insecure.NewCredentials().ServerHandshake(raw)
+	if !ok {
+		return nil, nil, errors.New("the connection has not come in at the gateway's listener")
 	}
 	if c.tls != nil {
 		return c.secure(conn)
 	}
 	isGRPC, err := conn.sniff()
-	switch {
-	case err != nil:
+	if err != nil {
 		_ = raw.Close()
 		return nil, nil, err
-	case !isGRPC:
-		return nil, nil, c.arrive.put(conn.hand())
+	}
+	if !isGRPC {
+		raw = conn.hand()
 	}
 	return insecure.NewCredentials().ServerHandshake(raw)
 }
 
-func (c *splitter) secure(raw *sniffed) (net.Conn, credentials.AuthInfo, error) {
+func (c *handshake) secure(raw *sniffed) (net.Conn, credentials.AuthInfo, error) {
 	conn := tls.Server(raw.Conn, c.tls)
 	if err := conn.HandshakeContext(context.Background()); err != nil {
 		_ = raw.Close()
@@ -78,11 +104,45 @@ func (c *splitter) secure(raw *sniffed) (net.Conn, credentials.AuthInfo, error) 
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
 		raw.hand()
-		return nil, nil, c.arrive.put(conn)
 	}
 	return conn, credentials.TLSInfo{
 		State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 	}, nil
+}
+
+// web is a connection of the gateway's. A client that reads nothing for a while, or too
+// slowly, is cut.
+type web struct {
+	net.Conn
+	info credentials.AuthInfo
+
+	waited time.Duration // owned by the one that writes; all that writes took
+	wrote  int64         // owned by the one that writes; bytes
+}
+
+// A client has to read something of an answer in such a time, and so many bytes per
+// second while there are some.
+const (
+	pieceTimeout = 30 * time.Second
+	piece        = 64 << 10
+	leastRate    = 16 << 10
+)
+
+// Write implements net.Conn.
+func (c *web) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		began := time.Now()
+		grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
+		if err = c.Conn.SetWriteDeadline(began.Add(min(grace, pieceTimeout))); err != nil {
+			break
+		}
+		var more int
+		more, err = c.Conn.Write(p[n:min(n+piece, len(p))])
+		n += more
+		c.wrote += int64(more)
+		c.waited += time.Since(began)
+	}
+	return n, err
 }
 
 // preface is what every HTTP/2 connection begins with, and no HTTP/1 request.
@@ -196,12 +256,3 @@ func (a *arrivals) Close() error {
 
 // Addr implements net.Listener.
 func (*arrivals) Addr() net.Addr { return &net.TCPAddr{} }
-
-// denied reports whether the caller's rights are the reason.
-func denied(err error) bool {
-	return slices.ContainsFunc([]error{
-		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCInvalidAuthToken,
-	}, func(known error) bool { // a policy's has its reason behind it
-		return strings.HasPrefix(rpctypes.ErrorDesc(err), rpctypes.ErrorDesc(known))
-	})
-}

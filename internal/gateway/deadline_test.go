@@ -42,7 +42,7 @@ func (l *notingListener) Accept() (net.Conn, error) {
 // gRPC puts a deadline on each new connection, for its handshake. A watch of the
 // JSON API ended with it.
 func TestTheHandshakesDeadlineIsNotTheWatches(t *testing.T) {
-	g, err := gateway.New(1 << 20)
+	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestTheHandshakesDeadlineIsNotTheWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &notingListener{Listener: inner}
-	s := grpc.NewServer(grpc.Creds(g.Credentials(nil)))
+	s := grpc.NewServer(grpc.Creds(g.Credentials(nil, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 2)
 	go func() { served <- s.Serve(g.Listener(l)) }()

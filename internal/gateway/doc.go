@@ -2,7 +2,11 @@
 // clients speak to etcd without gRPC, on the same port as gRPC.
 //
 // [Credentials] tell the two apart as a connection opens: HTTP/2 stays with
-// gRPC, and HTTP/1 goes to [Gateway], which translates each request into a gRPC
-// call of the same server. The translation itself is grpc-gateway's, with the
+// gRPC, and HTTP/1 goes to [Gateway], which translates each request into a call of a
+// gRPC service in this process. The translation itself is grpc-gateway's, with the
 // code that etcd generates for it.
+//
+//	connection ─▶ host, origin ─▶ Admit ─▶ body: bounded ─▶ grpc-gateway ─▶ services ─▶ answerWriter
+//
+// What a request and its answer hold comes from the node's budget for clients.
 package gateway

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -14,12 +16,16 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	electiongw "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	lockgw "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // headerTimeout is how long a client may take to send a request's header,
@@ -29,76 +35,105 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// inside is the size of the buffer between the gateway and the gRPC server.
-const inside = 256 << 10
-
-// Gateway answers HTTP/1 requests with calls of the gRPC server beside it.
-// Create it with New, have the gRPC server serve Inside, and Run it.
-type Gateway struct {
-	// Inside is where the gateway's own calls come in. The gRPC server must
-	// serve it, with the gateway's Credentials.
-	Inside net.Listener
-
-	conn   *grpc.ClientConn
-	web    *http.Server
-	open   sync.WaitGroup // connections
-	arrive *arrivals
+// Config is what a Gateway needs.
+type Config struct {
+	// MaxRequest bounds a message of a request that may carry values, in bytes of JSON.
+	// Others may have 64 KiB.
+	MaxRequest int
+	// Memory bounds what requests and answers hold; nil: nothing does.
+	Memory *budget.Budget
+	// Hosts are the names under which clients without TLS reach the node; see
+	// hosts.
+	Hosts []string
+	// Admit lets a call of a method in, until done, or says why not: before its
+	// request is read. ctx is that of a gRPC server's handler. nil: all are let in.
+	Admit func(ctx context.Context, method string) (done func(), err error)
+	// Unary and Stream are called around each call, as a gRPC server calls them; nil:
+	// nothing is.
+	Unary  grpc.UnaryServerInterceptor
+	Stream grpc.StreamServerInterceptor
+	Logger *slog.Logger // nil: nothing is logged
 }
 
-// New returns a gateway. maxRequest bounds the bytes of a request, as JSON.
-func New(maxRequest int64) (*Gateway, error) {
-	pipe := bufconn.Listen(inside)
-	conn, err := grpc.NewClient("passthrough:///gateway",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<31-1)), // as large as the server sends
-	)
-	if err != nil {
+// Gateway answers HTTP/1 requests with calls of gRPC services in this process. Create
+// it with New, add the services with RegisterService before the first request, and Run
+// it.
+type Gateway struct {
+	*services
+	mux     *runtime.ServeMux
+	options protojson.MarshalOptions
+	own     *http.ServeMux // /version, /health and others beside the API
+	origins *http.CrossOriginProtection
+	hosts   hosts
+	web     *http.Server
+	open    sync.WaitGroup // connections
+	arrive  *arrivals
+}
+
+// New returns a gateway.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Admit == nil {
+		cfg.Admit = func(context.Context, string) (func(), error) { return func() {}, nil }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{
+		services: &services{Config: cfg, codec: wire.NewCodec(), paths: make(map[string]*method), methods: make(map[string]*method)},
+		options:  protojson.MarshalOptions{UseProtoNames: true}, // as in the proto files: etcd's (embed/serve.go)
+		own:      http.NewServeMux(), origins: http.NewCrossOriginProtection(), hosts: cfg.Hosts, arrive: newArrivals(),
+	}
+	g.mux = runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
+		Marshaler: &marshaler{runtime.JSONPb{MarshalOptions: g.options, UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true}}},
+	}))
+	ctx := context.Background()
+	if err := errors.Join(
+		gw.RegisterKVHandlerClient(ctx, g.mux, etcdserverpb.NewKVClient(g)),
+		gw.RegisterWatchHandlerClient(ctx, g.mux, etcdserverpb.NewWatchClient(g)),
+		gw.RegisterLeaseHandlerClient(ctx, g.mux, etcdserverpb.NewLeaseClient(g)),
+		gw.RegisterClusterHandlerClient(ctx, g.mux, etcdserverpb.NewClusterClient(g)),
+		gw.RegisterMaintenanceHandlerClient(ctx, g.mux, etcdserverpb.NewMaintenanceClient(g)),
+		gw.RegisterAuthHandlerClient(ctx, g.mux, etcdserverpb.NewAuthClient(g)),
+		lockgw.RegisterLockHandlerClient(ctx, g.mux, v3lockpb.NewLockClient(g)),
+		electiongw.RegisterElectionHandlerClient(ctx, g.mux, v3electionpb.NewElectionClient(g)),
+	); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	// The marshaller is etcd's (embed/serve.go): names as in the proto files.
-	mux := runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
-		Marshaler: &runtime.JSONPb{
-			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
-			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
-		},
-	}))
-	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
-		gw.RegisterKVHandler, gw.RegisterWatchHandler, gw.RegisterLeaseHandler, gw.RegisterClusterHandler,
-		gw.RegisterMaintenanceHandler, gw.RegisterAuthHandler, lockgw.RegisterLockHandler, electiongw.RegisterElectionHandler,
-	} {
-		if err := register(context.Background(), mux, conn); err != nil {
-			return nil, errors.Join(fmt.Errorf("gateway: %w", err), conn.Close())
-		}
-	}
-	g := &Gateway{Inside: pipe, conn: conn, arrive: newArrivals()}
-	all := http.NewServeMux()
-	all.Handle("/v3/", mux)
-	all.HandleFunc("GET /version", g.version)
-	all.HandleFunc("GET /health", g.health)
+	g.addHealth()
 	g.web = &http.Server{
-		Handler:           http.MaxBytesHandler(all, maxRequest),
+		Handler:           g,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		ConnState:         g.count,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if c, ok := c.(*web); ok {
+				ctx = peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr(), LocalAddr: c.LocalAddr(), AuthInfo: c.info})
+			}
+			return ctx
+		},
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return g, nil
 }
 
 // Run serves until ctx ends. Requests that are open then are cut.
 func (g *Gateway) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
 	stopped := context.AfterFunc(ctx, func() { _ = g.web.Close() }) // what fails to close is closed
 	defer stopped()
 	err := g.web.Serve(g.arrive)
 	g.open.Wait()
-	if err = errors.Join(ignore(err, http.ErrServerClosed), g.conn.Close()); err != nil {
+	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	return nil
 }
 
-// count counts the connections, so that Run can wait for the last.
+// count counts the connections, so that Run can wait for the last. A WebSocket counts
+// itself.
 func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateNew:
@@ -109,45 +144,114 @@ func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 	}
 }
 
-func ignore(err, expected error) error {
-	if errors.Is(err, expected) {
-		return nil
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.hosts.allow(r) {
+		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
+		return
 	}
-	return err
+	socket := isSocket(r)
+	if err := g.origins.Check(asWrite(r, socket)); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	if !strings.HasPrefix(r.URL.Path, "/v3/") {
+		x := &exchange{memory: g.Memory}
+		defer x.end()
+		g.own.ServeHTTP(w, r.WithContext(x.in(r.Context())))
+		return
+	}
+	r.Header.Del("X-HTTP-Method-Override") // all methods are POST
+	m := g.paths[r.URL.Path]
+	if socket && m != nil {
+		r = fromSocket(r)
+	}
+	if m == nil || r.Method != http.MethodPost {
+		r.Body = http.NoBody
+		g.mux.ServeHTTP(w, r) // says so, as etcd does
+		return
+	}
+	g.serve(w, r, m, socket)
 }
 
-// version says which etcd is behind the cache, as etcd does.
-func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
-	s, err := etcdserverpb.NewMaintenanceClient(g.conn).Status(r.Context(), &etcdserverpb.StatusRequest{})
+// asWrite returns a WebSocket's request as what it is: one that may write.
+func asWrite(r *http.Request, socket bool) *http.Request {
+	if socket {
+		r = r.Clone(r.Context())
+		r.Method = http.MethodPost
+	}
+	return r
+}
+
+// serve answers a request for a method.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socket bool) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	done, err := g.admit(ctx, r, m)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		g.fail(w, r, err)
 		return
 	}
-	cluster := "not_decided"
-	if parts := strings.Split(s.GetVersion(), "."); len(parts) > 2 {
-		cluster = parts[0] + "." + parts[1] + ".0"
-	}
-	answer(w, http.StatusOK, map[string]string{
-		"etcdserver": s.GetVersion(), "etcdcluster": cluster, "storage": s.GetStorageVersion(),
-	})
-}
-
-// health says whether a read gets through: of etcd, or with serializable=true
-// of this node.
-func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
-	_, err := etcdserverpb.NewKVClient(g.conn).Range(r.Context(), &etcdserverpb.RangeRequest{
-		Key: []byte("health"), CountOnly: true, Serializable: r.URL.Query().Get("serializable") == "true",
-	})
-	// That the caller may not read the key is an answer, too.
-	if err != nil && !denied(err) {
-		answer(w, http.StatusServiceUnavailable, map[string]string{"health": "false", "reason": err.Error()})
+	defer done()
+	x := &exchange{memory: g.Memory, method: m}
+	waits, gone := context.WithTimeout(ctx, patience)
+	x.request, err = g.Memory.Reserve(waits, budget.JSON, objectCost)
+	gone()
+	if err != nil {
+		g.fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]string{"health": "true", "reason": ""})
+	defer x.end()
+	defer cancel()
+	r = r.WithContext(x.in(ctx))
+	deadline := http.NewResponseController(w)
+	b := &body{ReadCloser: r.Body, x: x, limit: m.limit, due: func(at time.Time) { _ = deadline.SetReadDeadline(at) }}
+	if socket {
+		g.serveSocket(w, r, m, b, cancel)
+		return
+	}
+	b.due(time.Now().Add(messageTimeout))
+	if r.Body = b; !m.many {
+		one, err := io.ReadAll(b)
+		if err != nil {
+			g.fail(w, r, err)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(one))
+	}
+	g.mux.ServeHTTP(&answerWriter{ResponseWriter: w, x: x, options: g.options}, r)
 }
 
-func answer(w http.ResponseWriter, code int, what map[string]string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(what) // the client is gone
+// admit asks whether the call may be made, by its headers alone.
+func (g *Gateway) admit(ctx context.Context, r *http.Request, m *method) (done func(), err error) {
+	ctx, err = runtime.AnnotateContext(ctx, g.mux, r, m.name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := served(ctx, newTransport(m.name))
+	defer cancel()
+	return g.Admit(ctx, m.name)
+}
+
+// fail answers with an error as the translation does.
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	_, out := runtime.MarshalerForRequest(g.mux, r)
+	runtime.HTTPError(r.Context(), g.mux, out, w, r, wire.Status(err))
+}
+
+// marshaler is etcd's, and knows bodies.
+type marshaler struct{ runtime.JSONPb }
+
+// NewDecoder implements runtime.Marshaler.
+func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	d := m.JSONPb.NewDecoder(r)
+	b, ok := r.(*body)
+	if !ok {
+		return d
+	}
+	return runtime.DecoderFunc(func(v any) error {
+		err := d.Decode(v)
+		b.next()
+		return err
+	})
 }

@@ -69,7 +69,7 @@ func (backend) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserver
 // start serves a backend, with TLS when cfg is not nil, and returns its address.
 func start(t *testing.T, cfg *tls.Config) string {
 	t.Helper()
-	g, err := gateway.New(1 << 20)
+	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,15 +77,16 @@ func start(t *testing.T, cfg *tls.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.Creds(g.Credentials(cfg)))
-	etcdserverpb.RegisterKVServer(s, backend{})
-	etcdserverpb.RegisterWatchServer(s, backend{})
-	etcdserverpb.RegisterMaintenanceServer(s, backend{})
+	s := grpc.NewServer(grpc.Creds(g.Credentials(cfg, nil)))
+	for _, r := range []grpc.ServiceRegistrar{s, g} {
+		etcdserverpb.RegisterKVServer(r, backend{})
+		etcdserverpb.RegisterWatchServer(r, backend{})
+		etcdserverpb.RegisterMaintenanceServer(r, backend{})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, serve := range []func() error{
 		func() error { return s.Serve(g.Listener(l)) },
-		func() error { return s.Serve(g.Inside) },
 		func() error { return g.Run(ctx) },
 	} {
 		running.Go(func() {
@@ -211,7 +212,7 @@ func TestWatchOverJSON(t *testing.T) {
 func TestVersionAndHealth(t *testing.T) {
 	addr := start(t, nil)
 	for path, want := range map[string]string{
-		"/version": `{"etcdcluster":"3.7.0","etcdserver":"3.7.3","storage":"3.7.0"}`,
+		"/version": `{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"}`,
 		"/health":  `{"health":"true","reason":""}`,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)

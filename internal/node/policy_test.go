@@ -620,7 +620,7 @@ func TestTheJSONAPIObeysThePolicy(t *testing.T) {
 			t.Errorf("%s %s: %d %s, %v", c.path, c.body, answer.StatusCode, body, err)
 		}
 	}
-	if p.audit.count("audit.identity=sub:web", "audit.client=127.0.0.1 ") == 0 {
+	if p.audit.count("audit.identity=sub:web", "audit.client=127.0.0.1:") == 0 {
 		t.Errorf("the audit log does not tell from where somebody was refused: %s", p.audit.tail(10_000))
 	}
 }

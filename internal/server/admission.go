@@ -78,6 +78,20 @@ func (s *Server) admit(ctx context.Context, method string) (caller *access.Calle
 	return caller, done, err
 }
 
+// admitJSON is admit for a call of the JSON API, before its request is read. A caller
+// without a token is refused then, too, where etcd's authentication is on.
+func (s *Server) admitJSON(ctx context.Context, method string) (done func(), err error) {
+	_, done, err = s.admit(ctx, method)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.cfg.Etcd.Nameless(s.cfg.Access.Forward(ctx), method); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
 // of reports whether a method is one of the service.
 func of(method string, service *grpc.ServiceDesc) bool {
 	return strings.HasPrefix(method, "/"+service.ServiceName+"/")

@@ -130,6 +130,9 @@ type Config struct {
 	// handshake; nil: nobody is.
 	ClientFailed, PeerFailed func(from net.Addr, err error)
 
+	// JSONHosts are the names under which clients of the JSON API without TLS reach the
+	// node; see gateway.Config.
+	JSONHosts []string
 	// MaxWatchesPerStream and MaxStreamsPerConnection bound what a client may
 	// open.
 	MaxWatchesPerStream     int

@@ -84,15 +84,18 @@ func New(cfg Config) (*Server, error) {
 
 	s.pumps.Trail = cfg.Trail
 	s.units = newUnits(&s.cfg)
-	creds := plain(cfg.ClientTLS)
+	creds := cfg.Access.Credentials(plain(cfg.ClientTLS))
 	if cfg.Etcd != nil {
 		var err error
-		if s.gateway, err = gateway.New(2 * int64(cfg.MaxMessageBytes)); err != nil { // base64, in JSON
+		if s.gateway, err = gateway.New(gateway.Config{
+			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
+			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.called.unary, Stream: s.called.stream, Logger: cfg.Logger,
+		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		creds = s.gateway.Credentials(cfg.ClientTLS)
+		creds = s.gateway.Credentials(cfg.ClientTLS, cfg.Access.Credentials)
 	}
-	options := append(s.options(cfg.Access.Credentials(creds), cfg.ClientFailed, idleTimeout),
+	options := append(s.options(creds, cfg.ClientFailed, idleTimeout),
 		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))
 	s.clients = grpc.NewServer(append(options, s.admission()...)...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
@@ -100,6 +103,7 @@ func New(cfg Config) (*Server, error) {
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
+		cfg.Etcd.Register(s.gateway, &s.pumps)
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
@@ -185,7 +189,6 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	}
 	if s.gateway != nil {
 		clients = s.gateway.Listener(clients)
-		serve("JSON", s.clients, s.gateway.Inside)
 		g.Go(func() error { return s.gateway.Run(ctx) })
 	}
 	if s.cfg.Guard != nil {

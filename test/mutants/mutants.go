@@ -54,6 +54,7 @@ func Groups() []Group {
 		tlsGroup(),
 		kvGroup(),
 		netlimitGroup(),
+		gatewayGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -95,6 +95,22 @@ func netlimitGroup() Group {
 
 func gatewayGroup() Group {
 	return Group{Package: "internal/gateway", Mutants: []Mutant{
+		{
+			Name: "json-slow-reader", Bug: "lets a client take any time for an answer if it reads something now and then", File: "credentials.go",
+			Old: `min(grace, pieceTimeout)`, New: `max(grace, pieceTimeout)`, Tests: "TestClientsThatDoNotReadAreCut",
+		},
+		{
+			Name: "json-objects", Bug: "takes any number of objects in a request", File: "exchange.go",
+			Old: `case b.objects > maxObjects:`, New: `case b.objects < 0:`, Tests: "TestJSONBodiesCostTheirSize", Package: "internal/node",
+		},
+		{
+			Name: "json-rebinding", Bug: "lets a request name any host at a loopback address", File: "hosts.go",
+			Old: `return !ok || !isLoopback(at.LocalAddr)`, New: `return true`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
+		},
+		{
+			Name: "socket-of-other-origin", Bug: "lets pages of another origin open WebSockets", File: "gateway.go",
+			Old: `g.origins.Check(asWrite(r, socket))`, New: `g.origins.Check(r)`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
+		},
 	}}
 }
 
@@ -131,7 +147,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "connection-without-calls", Bug: "does not count connections that have no call", File: "presence.go",
-			Old: `if err := p.arrive(raw); err != nil {`, New: `if err := error(nil); err != nil {`,
+			Old: `if err := p.arrive(); err != nil {`, New: `if err := error(nil); err != nil {`,
 			Tests: "TestConnectionsCountWithoutCalls", Package: "internal/node",
 		},
 		{

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// A WebSocket carries one call, as at etcd (grpc-websocket-proxy): each message of the
+// client's is one of the request, and each of the node's one of the answer, which looks
+// as in HTTP. Browsers cannot set headers of a WebSocket, so that a token may come as the
+// subprotocol "Bearer, TOKEN" or in the cookie "token".
+
+// isSocket reports whether a request opens a WebSocket.
+func isSocket(r *http.Request) bool { return websocket.IsWebSocketUpgrade(r) }
+
+// bearer is the subprotocol that a token follows.
+const bearer = "Bearer"
+
+// fromSocket returns the request of a WebSocket as that of the call.
+func fromSocket(r *http.Request) *http.Request {
+	r = r.Clone(r.Context())
+	r.Method = http.MethodPost
+	if _, token, ok := strings.Cut(r.Header.Get("Sec-Websocket-Protocol"), bearer+","); ok {
+		r.Header.Set("Authorization", bearer+" "+strings.TrimSpace(token))
+	}
+	if c, err := r.Cookie("token"); err == nil {
+		r.Header.Set("Authorization", bearer+" "+c.Value)
+	}
+	return r
+}
+
+// socketBuffer is what a WebSocket keeps for what it sends, in bytes. Larger messages
+// take several writes.
+const socketBuffer = 1 << 10
+
+// serveSocket answers the request of a WebSocket. end ends the call.
+func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method, b *body, end context.CancelFunc) {
+	g.open.Add(1) // before the connection no longer counts
+	defer g.open.Done()
+	upgrade := websocket.Upgrader{
+		ReadBufferSize: socketBuffer, WriteBufferSize: socketBuffer,
+		CheckOrigin: func(*http.Request) bool { return true }, // it has been checked
+		Error:       func(w http.ResponseWriter, _ *http.Request, code int, why error) { http.Error(w, why.Error(), code) },
+	}
+	var header http.Header
+	if strings.HasPrefix(r.Header.Get("Sec-Websocket-Protocol"), bearer) {
+		header = http.Header{"Sec-Websocket-Protocol": {bearer}}
+	}
+	r.Method = http.MethodGet
+	conn, err := upgrade.Upgrade(w, r, header)
+	if err != nil {
+		return // the client has been told
+	}
+	r.Method = http.MethodPost
+	conn.SetReadLimit(int64(m.limit))
+	stop := context.AfterFunc(r.Context(), func() { _ = conn.Close() })
+	defer stop()
+
+	messages, write := io.Pipe()
+	b.ReadCloser, b.due = messages, func(at time.Time) { _ = conn.SetReadDeadline(at) }
+	b.due(time.Now().Add(messageTimeout))
+	r.Body = b
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		defer end() // the client has gone
+		_ = write.CloseWithError(receive(conn, write, m.many))
+	}()
+	g.mux.ServeHTTP(&answerWriter{ResponseWriter: &socketWriter{conn: conn, header: make(http.Header)}, x: b.x, options: g.options}, r)
+	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	_ = conn.Close()
+	_ = messages.Close()
+	<-reading
+}
+
+// receive passes on the messages of a client until it goes, or only the first.
+func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
+	buffer := make([]byte, socketBuffer)
+	for sent := false; ; sent = true {
+		_, m, err := conn.NextReader()
+		if err != nil {
+			return io.EOF
+		}
+		if sent && !many {
+			continue // there is no other request
+		}
+		if _, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{m}, buffer); err != nil {
+			return err
+		}
+		if _, err := to.Write([]byte("\n")); err != nil {
+			return err
+		}
+		if !many {
+			_ = to.Close()
+		}
+	}
+}
+
+// socketWriter sends what is written, which is a message or ends one, as messages.
+type socketWriter struct {
+	conn   *websocket.Conn
+	header http.Header
+}
+
+// Header implements http.ResponseWriter. A WebSocket has none.
+func (w *socketWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter. The message says what it says.
+func (w *socketWriter) WriteHeader(int) {}
+
+// Flush implements http.Flusher.
+func (w *socketWriter) Flush() {}
+
+// Write implements http.ResponseWriter.
+func (w *socketWriter) Write(p []byte) (int, error) {
+	if text := bytes.TrimRight(p, "\n"); len(text) > 0 {
+		if err := w.conn.WriteMessage(websocket.TextMessage, text); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
