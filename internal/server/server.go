@@ -143,7 +143,7 @@ func (s *Server) options(creds credentials.TransportCredentials, failed func(net
 	if failed != nil {
 		creds = &handshakes{creds, failed}
 	}
-	return []grpc.ServerOption{
+	return append(uncompressed(),
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.WaitForHandlers(true), // they use pumps
@@ -156,7 +156,7 @@ func (s *Server) options(creds credentials.TransportCredentials, failed func(net
 		grpc.MaxHeaderListSize(maxHeader),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
-	}
+	)
 }
 
 // SetReady says whether the node serves, for gRPC's health protocol.

@@ -12,6 +12,11 @@ func serverGroup() Group {
 `, New: ``, Tests: "TestPartsHaveTheirSize",
 		},
 		{
+			Name: "compresses-streams", Bug: "compresses streams for clients that compress requests", File: "uncompressed.go",
+			Old: `if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {`, New: `if err := error(nil); err != nil {`,
+			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
+		},
+		{
 			Name: "delta-across-lineages", Bug: "sends a delta to a watch whose position is of another lineage", File: "sync.go",
 			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
 			New: `case errors.As(err, &lineage):

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+)
+
+// uncompressed has answers sent as they are. gRPC would answer a client that
+// compresses its requests with the same encoding, each message for each stream, at the
+// node's expense. Compressed requests are read.
+func uncompressed() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+			if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+				return nil, err
+			}
+			return serve(ctx, request)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+			if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
+				return err
+			}
+			return serve(srv, stream)
+		}),
+	}
+}
