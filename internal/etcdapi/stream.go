@@ -71,14 +71,16 @@ type stream struct {
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
 	nextID   int64          // owned by the handler
 
-	mu       sync.Mutex
-	watches  map[int64]*watch // guarded by mu; those that the client may cancel
-	replies  []*reply         // guarded by mu
-	cancels  int              // guarded by mu; replies to cancels among them
-	reserved int64            // guarded by mu; answers whose bytes are of the budget
-	closing  bool             // guarded by mu; nothing is spawned any more
-	err      error            // guarded by mu; why the stream must end
-	done     chan struct{}    // closed when err is set
+	mu      sync.Mutex
+	watches map[int64]*watch // guarded by mu; those that the client may cancel
+	replies []*reply         // guarded by mu
+	cancels int              // guarded by mu; replies to cancels among them
+
+	reserved int64         // guarded by mu; answers whose bytes are of the budget
+	closing  bool          // guarded by mu; nothing is spawned any more
+	err      error         // guarded by mu; why the stream must end
+	done     chan struct{} // closed when err is set
+	gone     chan struct{} // closed when nothing uses the stream any more
 }
 
 // reply is an answer to a request.
@@ -115,7 +117,7 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	s := &stream{
 		door: d, tasks: tasks, out: gs, from: clientOf(ctx), caller: caller, ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
-		watches: make(map[int64]*watch), done: make(chan struct{}),
+		watches: make(map[int64]*watch), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if !d.enter(s) {
 		cancel()
@@ -490,6 +492,7 @@ func (s *stream) state() (watches []*watch, answered bool) {
 // close ends all watches and waits until no pump is at the stream: the gRPC
 // handler must not return before.
 func (s *stream) close() {
+	defer close(s.gone)
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()

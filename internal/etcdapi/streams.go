@@ -72,8 +72,19 @@ func (s *stream) count() int {
 type Farewell struct {
 	Client  net.Addr // nil: not known
 	Watches int
-	// End ends it: its client goes on at another node, from where it was.
-	End func()
+	// End ends it: its client goes on at another node, from where it was. Open reports
+	// whether it has not ended yet: it cannot while its client does not read.
+	End  func()
+	Open func() bool
+}
+
+func (s *stream) isOpen() bool {
+	select {
+	case <-s.gone:
+		return false
+	default:
+		return true
+	}
 }
 
 // Drain refuses new watch streams from now on.
@@ -87,7 +98,7 @@ func (d *Door) Drain() {
 func (d *Door) Farewells() []Farewell {
 	var out []Farewell
 	for _, s := range d.list() {
-		out = append(out, Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }})
+		out = append(out, Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }, Open: s.isOpen})
 	}
 	return out
 }

@@ -33,7 +33,7 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 				ended := 0
 				var all []farewell
 				for range 50 { // of two watches each
-					all = append(all, farewell{&net.TCPAddr{}, 2, func() { ended += 2 }})
+					all = append(all, farewell{client: &net.TCPAddr{}, watches: 2, end: func() { ended += 2 }})
 				}
 				ctx := t.Context()
 				var cancel context.CancelFunc

@@ -35,7 +35,7 @@ func (s *Server) Status() *shardwatchv1.StatusResponse {
 	out := s.cfg.Node.Status()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out.Connections, out.Watches = s.connections.Load(), int64(s.etcdWatches())
+	out.Connections, out.Watches = int64(s.conns.count()), int64(s.etcdWatches())
 	for st := range s.streams {
 		st.mu.Lock()
 		out.Watches += int64(len(st.watches))

@@ -27,6 +27,40 @@ type farewell struct {
 	client  net.Addr
 	watches int
 	end     func()
+	open    func() bool // it has not ended yet
+}
+
+// unreadTimeout is how long a stream that was told to end may take to write that. A
+// client that does not read for so long is cut off: nothing else ends its stream.
+const unreadTimeout = 5 * time.Second
+
+// cutUnread waits until all have ended, and cuts the connections of those whose clients
+// do not read. It returns the number of connections; none when ctx ends before.
+func (s *Server) cutUnread(ctx context.Context, all []farewell) (cut int) {
+	tick, late := time.NewTicker(drainTick), time.NewTimer(unreadTimeout)
+	defer tick.Stop()
+	defer late.Stop()
+	for {
+		if all = slices.DeleteFunc(all, func(f farewell) bool { return !f.open() }); len(all) == 0 {
+			return 0
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-ctx.Done():
+			return 0 // whoever drains ends the rest
+		case <-late.C:
+		}
+		for _, f := range all {
+			if s.conns.cut(f.client) {
+				cut++
+			}
+		}
+		if cut > 0 {
+			s.cfg.Logger.Warn("connections cut: their clients do not read", "connections", cut, "streams", len(all))
+		}
+		return cut
+	}
 }
 
 // Drain tells every watch to go elsewhere with its position, at a pace that the
@@ -47,8 +81,10 @@ func (s *Server) Drain(ctx context.Context) {
 		s.cfg.Etcd.Drain()
 	}
 	streams := s.allStreams()
-	told, late := s.sayGoodbye(ctx, s.farewells(streams, s.goodbye()))
+	all := s.farewells(streams, s.goodbye())
+	told, late := s.sayGoodbye(ctx, slices.Clone(all))
 	told += endAll(late)
+	s.cutUnread(ctx, all)
 	poll := time.NewTicker(drainTick)
 	defer poll.Stop()
 	for {
@@ -75,7 +111,7 @@ func (s *Server) farewells(streams []*stream, why error) []farewell {
 	out := nativeFarewells(streams, []kv.Range{{}}, why)
 	if s.cfg.Etcd != nil {
 		for _, f := range s.cfg.Etcd.Farewells() {
-			out = append(out, farewell{f.Client, f.Watches, f.End})
+			out = append(out, farewell{f.Client, f.Watches, f.End, f.Open})
 		}
 	}
 	return clientByClient(out)
@@ -88,7 +124,7 @@ func nativeFarewells(streams []*stream, ranges []kv.Range, why error) (out []far
 			if !slices.ContainsFunc(ranges, w.rng.Overlaps) {
 				continue
 			}
-			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(why) }})
+			out = append(out, farewell{st.from, 1, func() { w.sendElsewhere(why) }, func() bool { return st.has(w) }})
 		}
 	}
 	return out
@@ -167,10 +203,12 @@ func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (wat
 // clients; at Drain's pace, and no more of them once ctx ends. New ones are let
 // in, and those that come back: they may reach no other node.
 func (s *Server) SendOn(ctx context.Context) (watches int) {
-	told, left := s.sayGoodbye(ctx, s.farewells(s.allStreams(), s.elsewhere()))
+	all := s.farewells(s.allStreams(), s.elsewhere())
+	told, left := s.sayGoodbye(ctx, slices.Clone(all))
 	if len(left) > 0 {
 		return told
 	}
+	s.cutUnread(ctx, all)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.moved)

@@ -11,7 +11,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -195,6 +197,72 @@ func TestClientsAreSentOn(t *testing.T) {
 	s.created(2)
 	if n := r.server.SendOn(t.Context()); n != 1 { // it may be drained again
 		t.Errorf("%d watches the second time", n)
+	}
+}
+
+// A stream ends with a drain though its client does not read it, by either API: of a node
+// that shuts down, and of one that goes on.
+func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
+	for what, drain := range map[string]func(*server.Server, context.Context){
+		"shuts down": func(s *server.Server, ctx context.Context) { s.Drain(ctx) },
+		"goes on":    func(s *server.Server, ctx context.Context) { s.SendOn(ctx) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := startBoth(t)
+			unread := func() *grpc.ClientConn {
+				conn, err := grpc.NewClient(r.clients, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				return conn
+			}
+			native := watchOn(t, unread())
+			native.create(all(1, first))
+			native.created(1)
+			etcd, err := etcdserverpb.NewWatchClient(unread()).Watch(t.Context())
+			if err == nil {
+				err = etcd.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+					CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}},
+				}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, err := etcd.Recv(); err != nil || !m.GetCreated() {
+				t.Fatal(m, err)
+			}
+			value := strings.Repeat("v", 100<<10)
+			for range 20 {
+				r.h.Commit(cachetest.Put("a", value))
+			}
+			reader := r.watch() // who reads is not cut
+			reader.create(all(1, int64(r.h.Now())+1))
+			reader.created(1)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*deadline)
+			defer cancel()
+			drained := make(chan struct{})
+			go func() { drain(r.server, ctx); close(drained) }()
+			reader.ended(1)
+			select {
+			case <-drained:
+			case <-time.After(deadline):
+				t.Fatal("the drain waits for streams that are not read")
+			}
+			for name, read := range map[string]func() error{
+				"native": func() error { _, err := native.rpc.Recv(); return err }, "etcd": func() error { _, err := etcd.Recv(); return err },
+			} {
+				var err error
+				for err == nil {
+					err = read()
+				}
+				if status.Code(err) != codes.Unavailable {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			eventually(t, "the connections are closed", func() bool { return r.server.Status().GetConnections() == 1 })
+		})
 	}
 }
 

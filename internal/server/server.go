@@ -47,10 +47,10 @@ type Server struct {
 	mapParts   mapParts   // for clients that follow
 	memberFeed memberFeed // for clients that follow
 
-	connections atomic.Int64 // open, of clients and peers
-	called      calls        // of clients
-	orders      atomic.Int64 // of operators, that are followed
-	verifies    atomic.Int64 // calls of Verify, that go on
+	conns    connections
+	called   calls        // of clients
+	orders   atomic.Int64 // of operators, that are followed
+	verifies atomic.Int64 // calls of Verify, that go on
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
@@ -173,7 +173,7 @@ func (s *Server) SetReady(ready bool) {
 // before.
 func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
-	clients, peers = &counter{Listener: clients, open: &s.connections}, &counter{Listener: peers, open: &s.connections}
+	clients, peers = &listener{clients, &s.conns}, &listener{peers, &s.conns}
 	serve := func(name string, server *grpc.Server, l net.Listener) {
 		g.Go(func() error {
 			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -261,29 +261,69 @@ func (s *Server) leave(st *stream) {
 	delete(s.streams, st)
 }
 
-// counter counts a listener's connections.
-type counter struct {
+// connections are those that are open, of clients and peers. A connection is known by its
+// remote address, the very pointer, as its calls have it; see pump.Connections.
+type connections struct {
+	mu   sync.Mutex
+	open map[net.Addr]net.Conn // guarded by mu
+}
+
+// count returns how many are open.
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// cut closes the connection of an address, and reports whether it was open.
+func (c *connections) cut(from net.Addr) bool {
+	c.mu.Lock()
+	conn := c.open[from]
+	c.mu.Unlock()
+	if conn == nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// listener is one whose connections are among them.
+type listener struct {
 	net.Listener
-	open *atomic.Int64
+	conns *connections
 }
 
 // Accept implements net.Listener.
-func (l *counter) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	l.open.Add(1)
-	return &counted{Conn: c, gone: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	l.conns.mu.Lock()
+	defer l.conns.mu.Unlock()
+	if l.conns.open == nil {
+		l.conns.open = make(map[net.Addr]net.Conn)
+	}
+	from := c.RemoteAddr()
+	l.conns.open[from] = c
+	return &counted{c, l.conns, from}, nil
 }
 
 type counted struct {
 	net.Conn
-	gone func()
+	conns *connections
+	from  net.Addr
 }
+
+// NetConn returns the connection that is counted.
+func (c *counted) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	c.gone()
+	c.conns.mu.Lock()
+	if c.conns.open[c.from] == c.Conn {
+		delete(c.conns.open, c.from)
+	}
+	c.conns.mu.Unlock()
 	return c.Conn.Close()
 }

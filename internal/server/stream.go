@@ -336,6 +336,13 @@ func (s *stream) count() int {
 	return len(s.watches)
 }
 
+// has reports whether a watch is open.
+func (s *stream) has(w *watch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches[w.id] == w
+}
+
 // list returns the stream's watches.
 func (s *stream) list() []*watch {
 	s.mu.Lock()
