@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/policy"
 )
@@ -35,6 +36,8 @@ type Access struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // guarded by mu; closed at the next change
+
+	connected connected
 }
 
 // state is a policy in force, with the keys of its tokens.
@@ -118,7 +121,8 @@ func (a *Access) Files() []string {
 }
 
 // Reload reads the files anew. When they are wrong, the policy stays as it was,
-// and the error names every mistake.
+// and the error names every mistake. Connections of identities that had rights and
+// have none any more end within farewell.
 func (a *Access) Reload() error {
 	if a == nil {
 		return nil
@@ -132,6 +136,7 @@ func (a *Access) Reload() error {
 	if a.state.Swap(s).content != s.content {
 		close(a.changed)
 		a.changed = make(chan struct{})
+		time.AfterFunc(farewell, a.cut)
 	}
 	return nil
 }

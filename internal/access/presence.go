@@ -43,11 +43,15 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &presence{AuthInfo: info, a: g.a, names: namesOf(info), usages: make(map[string]*usage)}
+	p := &presence{
+		AuthInfo: info, a: g.a, raw: raw, names: namesOf(info),
+		usages: make(map[string]*usage), trusted: make(map[string]policy.Names),
+	}
 	if err := p.arrive(); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
+	g.a.connected.add(p)
 	return &present{conn, sync.OnceFunc(p.leave)}, p, nil
 }
 
@@ -95,12 +99,15 @@ func (c *present) Close() error {
 type presence struct {
 	credentials.AuthInfo
 	a     *Access
+	raw   net.Conn
 	names policy.Names // of the certificate
 
 	last atomic.Pointer[arrival]
 
 	mu     sync.Mutex
 	usages map[string]*usage // guarded by mu; by identity; nil: the connection has ended
+	// trusted are the names of those identities that had rights when they came.
+	trusted map[string]policy.Names // guarded by mu; by identity, as usages
 }
 
 // arrival is a caller who was found: most calls of a connection are of the same.
@@ -216,6 +223,9 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 		return nil, &kv.UnauthenticatedError{Detail: "the connection has ended"}
 	}
 	if c.use = p.usages[id.Name]; c.use != nil {
+		if id.Known() {
+			p.trusted[id.Name] = names // by a policy that was read since
+		}
 		return c, nil
 	}
 	if len(p.usages) == maxIdentities && !p.dropLocked() {
@@ -227,6 +237,9 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 		return nil, c.exceeded(connections, id.Limits.Connections, comeAgain)
 	}
 	p.usages[id.Name], c.use = u, u
+	if id.Known() {
+		p.trusted[id.Name] = names
+	}
 	return c, nil
 }
 
@@ -236,6 +249,7 @@ func (p *presence) dropLocked() bool {
 	for name, u := range p.usages {
 		if u.idle() {
 			delete(p.usages, name)
+			delete(p.trusted, name)
 			u.give(connections, 1)
 			p.a.usage.leave(u)
 			return true
@@ -246,6 +260,7 @@ func (p *presence) dropLocked() bool {
 
 // leave says that the connection has ended.
 func (p *presence) leave() {
+	p.a.connected.remove(p)
 	p.mu.Lock()
 	usages := p.usages
 	p.usages = nil

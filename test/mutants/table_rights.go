@@ -151,6 +151,10 @@ func accessGroup() Group {
 			Tests: "TestConnectionsCountWithoutCalls", Package: "internal/node",
 		},
 		{
+			Name: "removed-goes-on", Bug: "connections of an identity that lost its rights go on", File: "cut.go",
+			Old: `if !known(names) {`, New: `if false {`, Tests: "TestAnIdentityWithoutRightsIsCutOff",
+		},
+		{
 			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
 			Old: `if err := b.Take(budget.WatchKeys, n, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(budget.WatchKeys, n, 0); err != nil {`, Tests: "TestWatchKeysAreBounded",
 		},
