@@ -42,22 +42,26 @@ func (m *material) clientAuth() tls.ClientAuthType {
 
 // secure sets the certificates of the ports.
 func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
+	p, err := cfg.Protocol()
+	if err != nil {
+		return err
+	}
 	if m.client != nil {
 		if cfg.Policy != "" {
-			p, err := access.Check(cfg.Policy)
+			found, err := access.Check(cfg.Policy)
 			if err != nil {
 				return err
 			}
-			m.tokens.Store(p.Tokens != nil)
+			m.tokens.Store(found.Tokens != nil)
 		}
-		if nc.ClientTLS, err = m.client.Server(tls.VersionTLS12, m.clientAuth, "h2", "http/1.1"); err != nil {
+		if nc.ClientTLS, err = m.client.Server(p, m.clientAuth, "h2", "http/1.1"); err != nil {
 			return err
 		}
 	}
 	if m.http != nil {
 		// Some paths are for everybody: see telemetry.Serve.
 		some := func() tls.ClientAuthType { return tls.VerifyClientCertIfGiven }
-		if nc.HTTPTLS, err = m.http.Server(tls.VersionTLS12, some, "h2", "http/1.1"); err != nil {
+		if nc.HTTPTLS, err = m.http.Server(p, some, "h2", "http/1.1"); err != nil {
 			return err
 		}
 	}

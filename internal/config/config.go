@@ -98,6 +98,10 @@ type Config struct {
 	// HTTPTLS secures the HTTP port. With its CA, all but the probes need a
 	// client certificate.
 	HTTPTLS tlsconf.Files
+	// TLSMinVersion and TLSMaxVersion bound the version of TLS at the client and HTTP
+	// ports, CipherSuites are those of TLS 1.2 there: see Protocol. Empty: Go's choice.
+	TLSMinVersion, TLSMaxVersion string
+	CipherSuites                 []string
 	// GossipKeyFile holds the keys that gossip is encrypted with, see
 	// GossipKeys. Empty: gossip is in the clear.
 	GossipKeyFile string
@@ -284,6 +288,11 @@ func (c Config) PeerMaterial() (*tlsconf.Material, error) { return material(c.Pe
 // HTTPMaterial reads the certificates of the HTTP port. It returns nil when the
 // port speaks plain text.
 func (c Config) HTTPMaterial() (*tlsconf.Material, error) { return material(c.HTTPTLS, httpTLSNames) }
+
+// Protocol returns what TLS is spoken at the client and HTTP ports.
+func (c Config) Protocol() (tlsconf.Protocol, error) {
+	return tlsconf.ParseProtocol(c.TLSMinVersion, c.TLSMaxVersion, c.CipherSuites)
+}
 
 func material(f tlsconf.Files, n tlsconf.Names) (*tlsconf.Material, error) {
 	if f.IsZero() {

@@ -86,6 +86,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HTTPTLS.Cert, "http-tls-cert", "", "certificate `file` of the HTTP port; turns TLS on")
 	fs.StringVar(&c.HTTPTLS.Key, "http-tls-key", "", "private key `file` of --http-tls-cert")
 	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it, and with --policy the right operator:read")
+	fs.StringVar(&c.TLSMinVersion, "tls-min-version", "", "least `version` of TLS at the client and HTTP ports, TLS1.2 or TLS1.3 (default: TLS1.2; between nodes always TLS1.3)")
+	fs.StringVar(&c.TLSMaxVersion, "tls-max-version", "", "greatest `version` of TLS there, TLS1.2 or TLS1.3 (default: the newest)")
+	fs.StringSliceVar(&c.CipherSuites, "cipher-suites", nil, "cipher `suites` of TLS 1.2 there, by the names that etcd uses, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; comma separated or repeated (default: Go's choice)")
 	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
 
 	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")

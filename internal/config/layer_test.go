@@ -181,8 +181,8 @@ func TestPrintReadsBack(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	// An empty list is printed, and read back as one.
-	if first.Join == nil && first.PeerSANs == nil && first.JSONHosts == nil {
-		second.Join, second.PeerSANs, second.JSONHosts = nil, nil, nil
+	if first.Join == nil && first.PeerSANs == nil && first.JSONHosts == nil && first.CipherSuites == nil {
+		second.Join, second.PeerSANs, second.JSONHosts, second.CipherSuites = nil, nil, nil, nil
 	}
 	if !reflect.DeepEqual(first, second) {
 		t.Errorf("printed %+v\nread    %+v", first, second)

@@ -354,6 +354,9 @@ func (c Config) validateSecurity(m *mistakes) {
 	if c.HTTPTLS.CA != "" && c.HTTPTLS.Cert == "" && c.HTTPTLS.Key == "" {
 		m.addf("--http-tls-client-ca is given without --http-tls-cert and --http-tls-key: a port without TLS cannot ask for certificates")
 	}
+	if _, err := c.Protocol(); err != nil {
+		m.add(err)
+	}
 	if c.Policy != "" {
 		m.add(tlsconf.Readable("--policy", c.Policy))
 	}

@@ -121,18 +121,20 @@ func (m *Material) Issued() time.Time {
 	return time.Time{}
 }
 
-// Server returns the configuration of a listener that speaks TLS version min
-// (such as tls.VersionTLS12) or newer, and one of the protocols (ALPN) when
-// there are any. With a CA, auth says what is wanted of clients, in
+// Server returns the configuration of a listener that speaks p, and one of the
+// protocols (ALPN) when there are any. With a CA, auth says what is wanted of clients, in
 // certificates of that CA, and is asked with each handshake; without, they need
 // none. It fails without a certificate.
-func (m *Material) Server(min uint16, auth func() tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
+func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	if m.now.Load().cert == nil {
 		return nil, fmt.Errorf("a TLS listener needs a certificate: give %s and %s", m.names.Cert, m.names.Key)
 	}
 	return renewed(func() *tls.Config {
 		now := m.now.Load()
-		c := &tls.Config{MinVersion: min, Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols}
+		c := &tls.Config{
+			MinVersion: max(p.Min, tls.VersionTLS12), MaxVersion: p.Max, CipherSuites: p.CipherSuites,
+			Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols,
+		}
 		if now.ca != nil {
 			c.ClientCAs, c.ClientAuth = now.ca, auth()
 			// A ticket would let in, for days, who was let in once.

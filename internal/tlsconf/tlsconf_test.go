@@ -32,7 +32,7 @@ func noCA(f certtest.Files) certtest.Files {
 
 func server(t *testing.T, m *tlsconf.Material) *tls.Config {
 	t.Helper()
-	c, err := m.Server(tls.VersionTLS12, func() tls.ClientAuthType { return tls.RequireAndVerifyClientCert })
+	c, err := m.Server(tlsconf.Protocol{}, func() tls.ClientAuthType { return tls.RequireAndVerifyClientCert })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestErrorsNameFlagAndFile(t *testing.T) {
 
 func TestAListenerNeedsACertificate(t *testing.T) {
 	m := load(t, certtest.Files{})
-	if _, err := m.Server(tls.VersionTLS12, nil); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+	if _, err := m.Server(tlsconf.Protocol{}, nil); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := m.Peer(nil); err == nil || !strings.Contains(err.Error(), "--tls-client-ca") {
