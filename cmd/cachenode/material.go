@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"net"
 	"sync/atomic"
 
 	"github.com/shardwatch/shardwatch/internal/access"
@@ -68,12 +69,27 @@ func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
 	if m.peer == nil {
 		return nil
 	}
-	peer, err := m.peer.Peer(cfg.PeerSANs)
+	peer, err := m.peer.Peer(cfg.Name, cfg.PeerSANs)
 	if err != nil {
 		return err
 	}
-	nc.PeerServerTLS, nc.PeerClientTLS = peer.Server(), peer.Client
+	nc.PeerServerTLS, nc.PeerClientTLS, nc.PeerSpeaks = peer.Server(), peer.Client, peer.Speaks
 	return nil
+}
+
+// listeners returns the ports such that connections end whose certificates are revoked.
+func (m *material) listeners(l node.Listeners) node.Listeners {
+	for _, p := range []struct {
+		of *tlsconf.Material
+		at []*net.Listener
+	}{{m.client, []*net.Listener{&l.Client}}, {m.peer, []*net.Listener{&l.Peer, &l.Raft}}, {m.http, []*net.Listener{&l.HTTP}}} {
+		for _, at := range p.at {
+			if p.of != nil && *at != nil {
+				*at = p.of.Listener(*at)
+			}
+		}
+	}
+	return l
 }
 
 // parts are what is read again while the node runs.

@@ -81,6 +81,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	if nc.Listeners, err = listen(ctx, cfg.Listen); err != nil {
 		return err
 	}
+	nc.Listeners = m.listeners(nc.Listeners)
 	tel, err := telemetry.New(telemetry.Config{
 		ServiceName: "cachenode", Version: version.String(), Node: cfg.Name,
 		Endpoint: cfg.OTLPEndpoint, Getenv: os.Getenv, Logger: log, Pprof: cfg.Pprof,

@@ -85,6 +85,12 @@ type secureNode struct {
 
 func newSecureCluster(t *testing.T) *secureCluster {
 	t.Helper()
+	return newSecureClusterWith(t, func(*secureCluster, int) []string { return nil })
+}
+
+// newSecureClusterWith gives node i further arguments.
+func newSecureClusterWith(t *testing.T, more func(c *secureCluster, i int) []string) *secureCluster {
+	t.Helper()
 	ca, next := certtest.NewCA(t, "first"), certtest.NewCA(t, "second")
 	node := ca.Issue(t, "node", role)
 	c := &secureCluster{
@@ -107,6 +113,7 @@ func newSecureCluster(t *testing.T) *secureCluster {
 			"--http-tls-cert", c.http.Cert, "--http-tls-key", c.http.Key, "--http-tls-client-ca", c.http.CA,
 			"--gossip-key-file", c.keys, "--log-level", "debug",
 		}
+		n.args = append(n.args, more(c, i)...)
 		c.nodes = append(c.nodes, n)
 		c.start(n)
 	}

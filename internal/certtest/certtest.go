@@ -30,19 +30,48 @@ type CA struct {
 // NewCA makes a CA.
 func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
-	ca := &CA{key: newKey(t), cert: &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der, err := x509.CreateCertificate(rand.Reader, ca.cert, ca.cert, &ca.key.PublicKey, ca.key)
+	ca, err := MakeCA(name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ca
+}
+
+// MakeCA is NewCA outside of tests.
+func MakeCA(name string) (*CA, error) {
+	key, number, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	ca := &CA{key: key, cert: &x509.Certificate{
+		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}}
+	der, err := x509.CreateCertificate(rand.Reader, ca.cert, ca.cert, &ca.key.PublicKey, ca.key)
+	if err != nil {
+		return nil, err
+	}
 	if ca.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	ca.PEM = encode("CERTIFICATE", der)
-	return ca
+	return ca, nil
+}
+
+// Revoke returns a revocation list with the certificates, in PEM.
+func (ca *CA) Revoke(t testing.TB, leaves ...Leaf) []byte {
+	t.Helper()
+	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now().Add(-time.Minute), NextUpdate: time.Now().Add(time.Hour)}
+	for _, l := range leaves {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{
+			SerialNumber: l.Pair.Leaf.SerialNumber, RevocationTime: time.Now().Add(-time.Minute),
+		})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, ca.cert, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encode("X509 CRL", der)
 }
 
 // Pool holds the CAs' certificates.
@@ -64,19 +93,27 @@ type Leaf struct {
 // names, and URIs.
 func (ca *CA) Issue(t testing.TB, name string, names ...string) Leaf {
 	t.Helper()
-	return ca.issue(t, name, time.Time{}, time.Now().Add(time.Hour), names)
+	return issued(t)(ca.Make(name, names...))
+}
+
+// Make is Issue outside of tests.
+func (ca *CA) Make(name string, names ...string) (Leaf, error) {
+	return ca.issue(name, time.Time{}, time.Now().Add(time.Hour), names)
 }
 
 // IssueFor is Issue for a certificate with a lifetime of its own.
 func (ca *CA) IssueFor(t testing.TB, name string, from, to time.Time) Leaf {
 	t.Helper()
-	return ca.issue(t, name, from, to, nil)
+	return issued(t)(ca.issue(name, from, to, nil))
 }
 
-func (ca *CA) issue(t testing.TB, name string, from, to time.Time, names []string) Leaf {
-	t.Helper()
+func (ca *CA) issue(name string, from, to time.Time, names []string) (Leaf, error) {
+	key, number, err := newKey()
+	if err != nil {
+		return Leaf{}, err
+	}
 	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
+		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
@@ -87,20 +124,17 @@ func (ca *CA) issue(t testing.TB, name string, from, to time.Time, names []strin
 			template.DNSNames = append(template.DNSNames, n)
 		}
 	}
-	key := newKey(t)
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &key.PublicKey, ca.key)
 	if err != nil {
-		t.Fatal(err)
+		return Leaf{}, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		t.Fatal(err)
+		return Leaf{}, err
 	}
 	l := Leaf{Cert: encode("CERTIFICATE", der), Key: encode("PRIVATE KEY", keyDER)}
-	if l.Pair, err = tls.X509KeyPair(l.Cert, l.Key); err != nil {
-		t.Fatal(err)
-	}
-	return l
+	l.Pair, err = tls.X509KeyPair(l.Cert, l.Key)
+	return l, err
 }
 
 // Files are the paths of a certificate, its key, and the CAs to trust.
@@ -140,22 +174,28 @@ func write(t testing.TB, file string, data []byte) {
 	}
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
+// newKey returns a key and a serial number for its certificate.
+func newKey() (*ecdsa.PrivateKey, *big.Int, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	return key
-}
-
-func serial(t testing.TB) *big.Int {
-	t.Helper()
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	return n.Add(n, big.NewInt(1))
+	return key, n.Add(n, big.NewInt(1)), nil
+}
+
+// issued returns a function that fails the test on an error.
+func issued(t testing.TB) func(Leaf, error) Leaf {
+	return func(l Leaf, err error) Leaf {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
 }
 
 func encode(kind string, der []byte) []byte {

@@ -212,9 +212,9 @@ func StatusPages() []string { return []string{"on", "with-keys", "off"} }
 // The TLS flags, for errors of package tlsconf.
 var (
 	etcdTLSNames   = tlsconf.Names{Cert: "--etcd-cert", Key: "--etcd-key", CA: "--etcd-ca"}
-	clientTLSNames = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-client-ca"}
-	peerTLSNames   = tlsconf.Names{Cert: "--peer-tls-cert", Key: "--peer-tls-key", CA: "--peer-tls-ca"}
-	httpTLSNames   = tlsconf.Names{Cert: "--http-tls-cert", Key: "--http-tls-key", CA: "--http-tls-client-ca"}
+	clientTLSNames = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-client-ca", CRL: "--tls-client-crl"}
+	peerTLSNames   = tlsconf.Names{Cert: "--peer-tls-cert", Key: "--peer-tls-key", CA: "--peer-tls-ca", CRL: "--peer-tls-crl"}
+	httpTLSNames   = tlsconf.Names{Cert: "--http-tls-cert", Key: "--http-tls-key", CA: "--http-tls-client-ca", CRL: "--http-tls-client-crl"}
 )
 
 // Defaults returns the settings of a node of which nothing is set. Name and

@@ -80,9 +80,12 @@ type Config struct {
 	Listeners Listeners
 	// ClientTLS is for the client port, HTTPTLS for the HTTP port, PeerServerTLS
 	// and PeerClientTLS for both sides of the peer and raft ports; the latter is
-	// asked for each connection. nil: no TLS.
+	// asked for each connection, see tlsconf.Peer. nil: no TLS.
 	ClientTLS, HTTPTLS, PeerServerTLS *tls.Config
-	PeerClientTLS                     func() *tls.Config
+	PeerClientTLS                     func(raw net.Conn, node string) (net.Conn, *tls.Config)
+	// PeerSpeaks fails unless the other side of a connection to the peer port may
+	// speak as a node; nil: it may.
+	PeerSpeaks func(state *tls.ConnectionState, node string) error
 
 	// Policy is the file that says what clients may do; "": everything.
 	Policy string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -22,9 +23,9 @@ import (
 // peers keeps a connection to each other node's peer port.
 type peers struct {
 	member  func(shard.NodeID) (shard.Member, bool)
-	cluster func() string      // the ID of this node's cluster; "": not known yet
-	heard   func(replica.Look) // what other nodes have read of etcd
-	tls     func() *tls.Config // nil: no TLS
+	cluster func() string                                           // the ID of this node's cluster; "": not known yet
+	heard   func(replica.Look)                                      // what other nodes have read of etcd
+	tls     func(raw net.Conn, node string) (net.Conn, *tls.Config) // nil: no TLS
 	sim     *Simulation
 
 	mu     sync.Mutex
@@ -42,7 +43,7 @@ type peerConn struct {
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
-func newPeers(member func(shard.NodeID) (shard.Member, bool), cluster func() string, heard func(replica.Look), t func() *tls.Config, sim *Simulation) *peers {
+func newPeers(member func(shard.NodeID) (shard.Member, bool), cluster func() string, heard func(replica.Look), t func(net.Conn, string) (net.Conn, *tls.Config), sim *Simulation) *peers {
 	return &peers{member: member, cluster: cluster, heard: heard, tls: t, sim: sim, conns: make(map[shard.NodeID]*peerConn)}
 }
 
@@ -73,7 +74,7 @@ func (p *peers) reach(node shard.NodeID) (*peerConn, error) {
 		}
 		_ = c.Close() // it came back under another address
 	}
-	c, err := grpc.NewClient("passthrough:///"+m.PeerAddress, p.options()...)
+	c, err := grpc.NewClient("passthrough:///"+m.PeerAddress, p.options(node)...)
 	if err != nil {
 		return nil, fmt.Errorf("node %s at %s: %w", node, m.PeerAddress, err)
 	}
@@ -91,10 +92,10 @@ const (
 	connWindow   = 8 << 20
 )
 
-func (p *peers) options() []grpc.DialOption {
+func (p *peers) options(node shard.NodeID) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if p.tls != nil {
-		creds = tlsconf.Credentials(p.tls)
+		creds = tlsconf.PeerCredentials(p.tls, string(node))
 	}
 	o := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

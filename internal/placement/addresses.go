@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/raft"
 
@@ -39,11 +40,50 @@ type addresses struct {
 	// configured is where raft's configuration has a voter, which is what raft
 	// falls back to; "" when it has none.
 	configured func(raft.ServerID) raft.ServerAddress
+
+	mu    sync.Mutex
+	found map[raft.ServerAddress]raft.ServerID // whom raft was last sent there for; guarded by mu
+}
+
+// name returns the node that raft dials at an address: raft does not say. "": not
+// known.
+func (a *addresses) name(at raft.ServerAddress) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if id, ok := a.found[at]; ok {
+		return string(nameOf(id))
+	}
+	return ""
+}
+
+// note remembers whom raft dials at an address. There are as many as voters.
+func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.found == nil {
+		a.found = make(map[raft.ServerAddress]raft.ServerID)
+	}
+	for old, who := range a.found {
+		if who == id {
+			delete(a.found, old)
+		}
+	}
+	a.found[at] = id
 }
 
 // ServerAddr fails, and raft falls back, when gossip knows nothing of the voter
 // or of its place.
-func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	at, err := a.address(id)
+	if err != nil {
+		a.note(id, a.configured(id))
+		return "", err
+	}
+	a.note(id, at)
+	return at, nil
+}
+
+func (a *addresses) address(id raft.ServerID) (raft.ServerAddress, error) {
 	members := a.members()
 	for _, m := range members {
 		if serverID(m.Name, m.UUID) == id && m.RaftAddress != "" {

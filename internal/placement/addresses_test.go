@@ -37,7 +37,7 @@ func TestAddresses(t *testing.T) {
 		"gossip shows it beside its double": {append(with(func(m *shard.Member) { m.UUID = "c" }), n2), "n2:1"},
 	} {
 		configured := func(raft.ServerID) raft.ServerAddress { return "n2:1" }
-		got, err := addresses{func() []shard.Member { return c.members }, configured}.ServerAddr("n2/b")
+		got, err := (&addresses{members: func() []shard.Member { return c.members }, configured: configured}).ServerAddr("n2/b")
 		if got != c.want || (err == nil) != (c.want != fallback) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}

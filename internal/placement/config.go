@@ -34,9 +34,9 @@ type Config struct {
 	// Listener is the raft port of a node that may vote. Run closes it.
 	Listener net.Listener
 	// ServerTLS and ClientTLS protect the raft port; both or neither. ClientTLS
-	// is asked for each connection.
+	// is asked for each connection; see tlsconf.Peer.
 	ServerTLS *tls.Config
-	ClientTLS func() *tls.Config
+	ClientTLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
 
 	// Failed is told of connections to the raft port that fail in their handshake;
 	// nil: nobody is.

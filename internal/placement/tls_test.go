@@ -39,7 +39,9 @@ func TestVotersOverTLS(t *testing.T) {
 	c := newCluster(t, false)
 	c.edit = func(cfg *placement.Config) {
 		cfg.ServerTLS = &tls.Config{Certificates: certs, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
-		cfg.ClientTLS = func() *tls.Config { return &tls.Config{Certificates: certs, RootCAs: pool} }
+		cfg.ClientTLS = func(raw net.Conn, _ string) (net.Conn, *tls.Config) {
+			return raw, &tls.Config{Certificates: certs, RootCAs: pool, ServerName: "127.0.0.1"}
+		}
 	}
 	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
 	c.founded(nodes...)

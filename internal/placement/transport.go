@@ -76,7 +76,8 @@ type stream struct {
 	preface []byte
 	address string
 	server  *tls.Config
-	client  func() *tls.Config
+	client  func(raw net.Conn, node string) (net.Conn, *tls.Config)
+	name    func(raft.ServerAddress) string // the node that is dialled there; "": not known
 	failed  func(net.Addr, error)
 	log     *slog.Logger
 
@@ -86,9 +87,9 @@ type stream struct {
 	closed chan struct{}
 }
 
-func newStream(cfg *Config, p *port, generation uint64) *stream {
+func newStream(cfg *Config, p *port, generation uint64, name func(raft.ServerAddress) string) *stream {
 	return &stream{
-		port: p, preface: prefaceOf(generation), address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS, failed: cfg.Failed,
+		port: p, name: name, preface: prefaceOf(generation), address: cfg.Address, server: cfg.ServerTLS, client: cfg.ClientTLS, failed: cfg.Failed,
 		log: cfg.Logger, conns: make(map[net.Conn]struct{}), closed: make(chan struct{}),
 	}
 }
@@ -186,9 +187,14 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := (&tls.Dialer{NetDialer: d, Config: s.client()}).DialContext(ctx, "tcp", string(to))
+	raw, err := d.DialContext(ctx, "tcp", string(to))
 	if err != nil {
 		return nil, err
+	}
+	raw, config := s.client(raw, s.name(to))
+	c := tls.Client(raw, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("handshake with %s: %w", to, err), c.Close())
 	}
 	return s.introduce(c, timeout)
 }
@@ -269,9 +275,10 @@ func openTransport(cfg *Config, p *port, generation uint64, configured func(raft
 			return nil
 		}}
 	}
-	s := newStream(cfg, p, generation)
+	found := &addresses{members: cfg.Members, configured: configured}
+	s := newStream(cfg, p, generation, found.name)
 	t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: addresses{cfg.Members, configured},
+		ServerAddressProvider: found,
 		Logger:                log, Stream: s, MaxPool: connectionsPerPeer, Timeout: ioTimeout,
 	})
 	return transport{Transport: t, close: func() error {

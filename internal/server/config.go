@@ -126,6 +126,9 @@ type Config struct {
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config
+	// PeerSpeaks fails unless the other side of a connection to the peer port may
+	// speak as a node; nil: it may.
+	PeerSpeaks func(state *tls.ConnectionState, node string) error
 	// ClientFailed and PeerFailed are told of connections that fail in their
 	// handshake; nil: nobody is.
 	ClientFailed, PeerFailed func(from net.Addr, err error)

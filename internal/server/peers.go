@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -19,7 +21,11 @@ import (
 func (s *Server) ownCluster() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
-			if err := s.sameCluster(ctx, info.FullMethod); err != nil {
+			err := s.sameCluster(ctx, info.FullMethod)
+			if err == nil {
+				err = s.speaks(ctx, request)
+			}
+			if err != nil {
 				return nil, wire.Status(err)
 			}
 			return serve(ctx, request)
@@ -28,9 +34,43 @@ func (s *Server) ownCluster() []grpc.ServerOption {
 			if err := s.sameCluster(stream.Context(), info.FullMethod); err != nil {
 				return wire.Status(err)
 			}
-			return serve(srv, stream)
+			if s.cfg.PeerSpeaks == nil {
+				return serve(srv, stream)
+			}
+			return serve(srv, &claims{stream, s})
 		}),
 	}
+}
+
+// claims is a stream of a peer, whose requests may name the node that sends them.
+type claims struct {
+	grpc.ServerStream
+	srv *Server
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (c *claims) RecvMsg(m any) error {
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return wire.Status(c.srv.speaks(c.Context(), m))
+}
+
+// speaks fails when a request names another node than the one whose certificate the
+// caller has shown.
+func (s *Server) speaks(ctx context.Context, request any) error {
+	r, ok := request.(interface{ GetNode() string })
+	if s.cfg.PeerSpeaks == nil || !ok || r.GetNode() == "" {
+		return nil
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			if err := s.cfg.PeerSpeaks(&info.State, r.GetNode()); err != nil {
+				return &kv.DeniedError{Detail: fmt.Sprintf("the caller says that it is node %s: %v", r.GetNode(), err)}
+			}
+		}
+	}
+	return nil
 }
 
 // sameCluster fails when the caller has named another cluster. Maps are exempt:

@@ -16,12 +16,14 @@ type Files struct {
 	Key string
 	// CA holds the certificates that the other side's must come from.
 	CA string
+	// CRL holds revocation lists of these CAs, in PEM or one in DER. It needs CA.
+	CRL string
 }
 
 // Names are what Files were given with, such as flags ("--cert"). They appear in
 // errors only.
 type Names struct {
-	Cert, Key, CA string
+	Cert, Key, CA, CRL string
 }
 
 // IsZero reports whether no file is named.
@@ -38,7 +40,10 @@ func (f Files) Validate(n Names) error {
 	case f.Cert == "" && f.Key != "":
 		errs = append(errs, fmt.Errorf("%s is given but %s is not: they go together", n.Key, n.Cert))
 	}
-	for _, x := range []struct{ name, file string }{{n.Cert, f.Cert}, {n.Key, f.Key}, {n.CA, f.CA}} {
+	if f.CRL != "" && f.CA == "" {
+		errs = append(errs, fmt.Errorf("%s is given but %s is not: a revocation list is about certificates of its CAs", n.CRL, n.CA))
+	}
+	for _, x := range []struct{ name, file string }{{n.Cert, f.Cert}, {n.Key, f.Key}, {n.CA, f.CA}, {n.CRL, f.CRL}} {
 		if x.file != "" {
 			errs = append(errs, Readable(x.name, x.file))
 		}

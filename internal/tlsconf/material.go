@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,12 +26,16 @@ type Material struct {
 	// Peer.
 	accept func(*contents) error
 	now    atomic.Pointer[contents]
+
+	mu   sync.Mutex
+	live map[*conn]struct{} // with verified certificates; guarded by mu
 }
 
 // contents are what the files held at one time. A value is never changed.
 type contents struct {
-	cert *tls.Certificate // nil: none
-	ca   *x509.CertPool   // nil: none
+	cert    *tls.Certificate // nil: none
+	ca      *x509.CertPool   // nil: none
+	revoked revoked
 }
 
 // Load reads files. It fails as Files.Validate does, and when a file holds
@@ -39,7 +44,7 @@ func Load(files Files, names Names) (*Material, error) {
 	if err := files.Validate(names); err != nil {
 		return nil, err
 	}
-	m := &Material{files: files, names: names}
+	m := &Material{files: files, names: names, live: make(map[*conn]struct{})}
 	if err := m.Reload(); err != nil {
 		return nil, err
 	}
@@ -47,7 +52,7 @@ func Load(files Files, names Names) (*Material, error) {
 }
 
 // Reload reads all files again. Handshakes that begin afterwards use what they
-// hold. When one is not good, everything stays as it was and the error says
+// hold, and connections whose certificates are revoked end. When one is not good, everything stays as it was and the error says
 // why.
 func (m *Material) Reload() error {
 	var (
@@ -55,11 +60,16 @@ func (m *Material) Reload() error {
 		errs []error
 	)
 	if m.files.CA != "" {
-		pool, err := readPool(m.files.CA)
+		pool, cas, err := readPool(m.files.CA)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.names.CA, err))
 		}
 		next.ca = pool
+		if m.files.CRL != "" && err == nil {
+			if next.revoked, err = readCRL(m.files.CRL, cas); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", m.names.CRL, err))
+			}
+		}
 	}
 	if m.files.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(m.files.Cert, m.files.Key)
@@ -79,7 +89,7 @@ func (m *Material) Reload() error {
 			return err
 		}
 	}
-	m.now.Store(&next)
+	m.use(&next)
 	return nil
 }
 
@@ -97,7 +107,7 @@ func inTime(leaf *x509.Certificate, now time.Time) error {
 // Paths returns the files that are named.
 func (m *Material) Paths() []string {
 	var out []string
-	for _, f := range []string{m.files.Cert, m.files.Key, m.files.CA} {
+	for _, f := range []string{m.files.Cert, m.files.Key, m.files.CA, m.files.CRL} {
 		if f != "" {
 			out = append(out, f)
 		}
@@ -129,13 +139,14 @@ func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols 
 	if m.now.Load().cert == nil {
 		return nil, fmt.Errorf("a TLS listener needs a certificate: give %s and %s", m.names.Cert, m.names.Key)
 	}
-	return renewed(func() *tls.Config {
+	return renewed(func(raw net.Conn) *tls.Config {
 		now := m.now.Load()
 		c := &tls.Config{
 			MinVersion: max(p.Min, tls.VersionTLS12), MaxVersion: p.Max, CipherSuites: p.CipherSuites,
 			Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols,
 		}
 		if now.ca != nil {
+			c.VerifyConnection = func(state tls.ConnectionState) error { return m.verified(raw, &state) }
 			c.ClientCAs, c.ClientAuth = now.ca, auth()
 			// A ticket would let in, for days, who was let in once.
 			c.SessionTicketsDisabled = true
@@ -145,9 +156,9 @@ func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols 
 }
 
 // renewed has every handshake of a listener ask for its configuration.
-func renewed(now func() *tls.Config) *tls.Config {
-	c := now()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return now(), nil }
+func renewed(now func(raw net.Conn) *tls.Config) *tls.Config {
+	c := now(nil)
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return now(hello.Conn), nil }
 	return c
 }
 
@@ -168,23 +179,24 @@ func (m *Material) Client(min uint16) *tls.Config {
 
 // Peer are the configurations of both sides of a connection between nodes: TLS
 // 1.3, with certificates of the CA that carry one of the allowed names. The
-// address that is dialled is not compared with the certificate: every node may
-// be asked for everything, so that it counts that it is one, not which.
+// address that is dialled is not compared with the certificate: nodes come back at
+// other ones. Where the allowed names have a place for the node's name, that is.
 type Peer struct {
 	m       *Material
 	allowed SANs
+	self    string
 }
 
-// Peer returns the configurations for connections between nodes. Without
-// allowed names they are those of our own certificate. It fails when a
+// Peer returns the configurations of the node self for connections between nodes.
+// Without allowed names they are those of our own certificate. It fails when a
 // certificate, a CA or a name is missing; so does Reload from now on. Call it
 // before Reload may be called by others.
-func (m *Material) Peer(allowed SANs) (*Peer, error) {
+func (m *Material) Peer(self string, allowed SANs) (*Peer, error) {
 	now := m.now.Load()
 	if now.cert == nil || now.ca == nil {
 		return nil, fmt.Errorf("nodes prove themselves to each other both ways: give %s, %s and %s", m.names.Cert, m.names.Key, m.names.CA)
 	}
-	p := &Peer{m, allowed}
+	p := &Peer{m, allowed, self}
 	if err := p.accept(now); err != nil {
 		return nil, err
 	}
@@ -194,7 +206,7 @@ func (m *Material) Peer(allowed SANs) (*Peer, error) {
 
 // accept refuses a certificate of ours that other nodes would refuse.
 func (p *Peer) accept(now *contents) error {
-	names := p.names(now)
+	names := p.names(now).of(p.self)
 	if names.Match(now.cert.Leaf) {
 		return nil
 	}
@@ -219,43 +231,87 @@ func (p *Peer) names(now *contents) SANs {
 
 // verify refuses a certificate without a node's name. A star is a wildcard in a name
 // that the operator has given. In a name of our own certificate it is not: every
-// holder of a certificate of that domain would be a node.
-func (p *Peer) verify(now *contents, state tls.ConnectionState) error {
-	like := same
+// holder of a certificate of that domain would be a node. With node, it must be a
+// name of that one.
+func (p *Peer) verify(now *contents, state *tls.ConnectionState, node string) error {
+	names, like := p.names(now), same
 	if len(p.allowed) > 0 {
 		like = matches
 	}
-	return p.names(now).verify(state, like)
+	if node != "" {
+		names = names.of(node)
+	}
+	return names.verify(state, like)
+}
+
+// Speaks fails unless the other side of a connection may speak as the node, by the
+// certificate that it has shown.
+func (p *Peer) Speaks(state *tls.ConnectionState, node string) error {
+	return p.verify(p.m.now.Load(), state, node)
 }
 
 // Server returns the configuration of a listener for other nodes.
 func (p *Peer) Server() *tls.Config {
-	return renewed(func() *tls.Config {
+	return renewed(func(raw net.Conn) *tls.Config {
 		now := p.m.now.Load()
 		return &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*now.cert},
 			ClientCAs: now.ca, ClientAuth: tls.RequireAndVerifyClientCert,
-			VerifyConnection:       func(state tls.ConnectionState) error { return p.verify(now, state) },
+			VerifyConnection: func(state tls.ConnectionState) error {
+				if err := p.verify(now, &state, ""); err != nil {
+					return err
+				}
+				return p.m.verified(raw, &state)
+			},
 			SessionTicketsDisabled: true,
 		}
 	})
 }
 
-// Client returns the configuration of a connection to another node, as the
-// files were read last: make one for each connection.
-func (p *Peer) Client() *tls.Config {
+// Listener is [Material.Listener].
+func (p *Peer) Listener(inner net.Listener) net.Listener { return p.m.Listener(inner) }
+
+// Client returns a connection to another node, raw as the material sees it, and the
+// configuration of its handshake, as the files were read last. node is whom the
+// certificate must be for, where allowed names have a place for that; "": any node.
+func (p *Peer) Client(raw net.Conn, node string) (net.Conn, *tls.Config) {
 	now := p.m.now.Load()
-	return &tls.Config{
+	seen := &conn{Conn: raw, m: p.m}
+	return seen, &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*now.cert},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, without the address.
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if err := verifyChain(state, now.ca); err != nil {
 				return err
 			}
-			return p.verify(now, state)
+			if err := p.verify(now, &state, node); err != nil {
+				return err
+			}
+			return p.m.verified(seen, &state)
 		},
 	}
 }
+
+// PeerCredentials returns what a gRPC client proves itself to a node with, where
+// client is [Peer.Client].
+func PeerCredentials(client func(raw net.Conn, node string) (net.Conn, *tls.Config), node string) credentials.TransportCredentials {
+	return &peering{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13}), client, node}
+}
+
+type peering struct {
+	credentials.TransportCredentials // for all but ClientHandshake
+	client                           func(raw net.Conn, node string) (net.Conn, *tls.Config)
+	node                             string
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (p *peering) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	raw, config := p.client(raw, p.node)
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (p *peering) Clone() credentials.TransportCredentials { return PeerCredentials(p.client, p.node) }
 
 // verifyChain refuses a server whose certificate does not come from the CA.
 func verifyChain(state tls.ConnectionState, ca *x509.CertPool) error {
@@ -288,12 +344,13 @@ func (r *renewing) Clone() credentials.TransportCredentials { return Credentials
 
 // readPool reads certificates; what is no certificate is an error, with its
 // line.
-func readPool(file string) (*x509.CertPool, error) {
+func readPool(file string) (pool *x509.CertPool, cas []*x509.Certificate, err error) {
 	rest, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, cause(err))
+		return nil, nil, fmt.Errorf("%s: %w", file, cause(err))
 	}
-	pool, line, found := x509.NewCertPool(), 1, false
+	pool = x509.NewCertPool()
+	line := 1
 	for {
 		block, behind := pem.Decode(rest)
 		if block == nil {
@@ -304,17 +361,17 @@ func readPool(file string) (*x509.CertPool, error) {
 		line += bytes.Count(rest[:len(rest)-len(behind)], []byte("\n"))
 		rest = behind
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("%s:%d: %s where a certificate is wanted", file, at, strings.ToLower(block.Type))
+			return nil, nil, fmt.Errorf("%s:%d: %s where a certificate is wanted", file, at, strings.ToLower(block.Type))
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, at, err)
+			return nil, nil, fmt.Errorf("%s:%d: %w", file, at, err)
 		}
 		pool.AddCert(cert)
-		found = true
+		cas = append(cas, cert)
 	}
-	if !found {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	if len(cas) == 0 {
+		return nil, nil, fmt.Errorf("%s holds no PEM certificate", file)
 	}
-	return pool, nil
+	return pool, cas, nil
 }

@@ -17,6 +17,7 @@ import (
 //	*.peers.shardwatch.internal       that, and every name with one label in place of the star
 //	spiffe://example.org/shardwatch   that URI
 //	spiffe://example.org/peers/*      that, and every URI that begins so
+//	{node}.peers.internal             the node's own: its name stands in the place
 //
 // IP addresses do not count: they change hands.
 type SANs []string
@@ -26,17 +27,29 @@ func (s SANs) Validate(flag string) error {
 	var errs []error
 	for _, want := range s {
 		if strings.Contains(want, "://") {
-			if u, err := url.Parse(want); err != nil || u.Host == "" || strings.Contains(strings.TrimSuffix(want, "/*"), "*") {
-				errs = append(errs, fmt.Errorf("--%s %q: want a URI such as spiffe://example.org/shardwatch; a star may stand at its end, behind a slash", flag, want))
+			if u, err := url.Parse(strings.Replace(want, place, "node", 1)); err != nil || u.Host == "" || strings.Contains(strings.TrimSuffix(want, "/*"), "*") {
+				errs = append(errs, fmt.Errorf("--%s %q: want a URI such as spiffe://example.org/shardwatch or spiffe://example.org/{node}; a star may stand at its end, behind a slash", flag, want))
 			}
 			continue
 		}
-		name := strings.TrimPrefix(want, "*.")
-		if name == "" || strings.ContainsAny(name, "*/: ") || strings.HasPrefix(name, ".") {
-			errs = append(errs, fmt.Errorf("--%s %q: want a DNS name, such as node.shardwatch.internal or *.peers.internal, or a URI", flag, want))
+		name := strings.TrimPrefix(strings.Replace(want, place, "node", 1), "*.")
+		if name == "" || strings.ContainsAny(name, "*/: {}") || strings.HasPrefix(name, ".") {
+			errs = append(errs, fmt.Errorf("--%s %q: want a DNS name, such as node.shardwatch.internal, *.peers.internal or {node}.peers.internal, or a URI", flag, want))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// place is where a node's name stands in one of SANs.
+const place = "{node}"
+
+// of returns the names with the node's in its place.
+func (s SANs) of(node string) SANs {
+	out := make(SANs, len(s))
+	for i, want := range s {
+		out[i] = strings.Replace(want, place, node, 1)
+	}
+	return out
 }
 
 // Match reports whether cert carries one of the names.
@@ -58,6 +71,11 @@ func same(want, name string) bool {
 
 // matches compares DNS names as DNS does, and URIs byte by byte.
 func matches(want, name string) bool {
+	if before, after, ok := strings.Cut(want, place); ok { // any node's
+		n := len(before) + len(after)
+		return len(name) > n && same(before, name[:len(before)]) && same(after, name[len(name)-len(after):]) &&
+			!strings.ContainsAny(name[len(before):len(name)-len(after)], "/*") && strings.Contains(want, "://") == strings.Contains(name, "://")
+	}
 	if strings.Contains(want, "://") {
 		prefix, all := strings.CutSuffix(want, "*")
 		return want == name || (all && strings.HasPrefix(name, prefix))
@@ -86,7 +104,7 @@ func namesOf(cert *x509.Certificate) []string {
 
 // verify refuses the other side of a connection whose certificate carries no name
 // that is like one of s.
-func (s SANs) verify(state tls.ConnectionState, like func(want, name string) bool) error {
+func (s SANs) verify(state *tls.ConnectionState, like func(want, name string) bool) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("no certificate was shown")
 	}

@@ -18,7 +18,7 @@ var names = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-clien
 
 func load(t *testing.T, f certtest.Files) *tlsconf.Material {
 	t.Helper()
-	m, err := tlsconf.Load(tlsconf.Files(f), names)
+	m, err := tlsconf.Load(tlsconf.Files{Cert: f.Cert, Key: f.Key, CA: f.CA}, names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,12 @@ func server(t *testing.T, m *tlsconf.Material) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// dialing is the configuration of a connection to a node.
+func dialing(p *tlsconf.Peer, node string) *tls.Config {
+	_, c := p.Client(nil, node)
 	return c
 }
 
@@ -95,7 +101,7 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 		"a name that looks like a URI's": {allowed: tlsconf.SANs{spiffe}, other: []string{"example.org"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer(c.allowed)
+			peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer("n1", c.allowed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +109,7 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 			if _, err := handshake(t, peer.Server(), local(other.Client(tls.VersionTLS13))); (err == nil) != c.ok {
 				t.Errorf("as a client: %v, want success: %t", err, c.ok)
 			}
-			if _, err := handshake(t, server(t, other), peer.Client()); (err == nil) != c.ok {
+			if _, err := handshake(t, server(t, other), dialing(peer, "")); (err == nil) != c.ok {
 				t.Errorf("as a server: %v, want success: %t", err, c.ok)
 			} else if err != nil && !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
 				t.Errorf("the error does not say what to do: %v", err)
@@ -116,7 +122,7 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 	} {
 		t.Run("our wildcard and "+name, func(t *testing.T) {
 			wild := ca.Issue(t, "node", "*.example.org", "spiffe://example.org/peers/*")
-			peer, err := load(t, certtest.NewFiles(t, wild, ca)).Peer(nil)
+			peer, err := load(t, certtest.NewFiles(t, wild, ca)).Peer("n1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,13 +130,13 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 			if _, err := handshake(t, peer.Server(), local(other.Client(tls.VersionTLS13))); (err == nil) != ok {
 				t.Errorf("as a client: %v, want success: %t", err, ok)
 			}
-			if _, err := handshake(t, server(t, other), peer.Client()); (err == nil) != ok {
+			if _, err := handshake(t, server(t, other), dialing(peer, "")); (err == nil) != ok {
 				t.Errorf("as a server: %v, want success: %t", err, ok)
 			}
 		})
 	}
 	others := certtest.NewCA(t, "another")
-	peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer(nil)
+	peer, err := load(t, certtest.NewFiles(t, node, ca)).Peer("n1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +144,7 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 	if _, err := handshake(t, peer.Server(), local(stranger.Client(tls.VersionTLS13))); err == nil {
 		t.Error("the right name of a wrong CA was let in")
 	}
-	if _, err := handshake(t, server(t, stranger), peer.Client()); err == nil {
+	if _, err := handshake(t, server(t, stranger), dialing(peer, "")); err == nil {
 		t.Error("the right name of a wrong CA was taken for a node")
 	}
 }
@@ -147,7 +153,7 @@ func TestPeerWithoutAName(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
 	m := load(t, certtest.NewFiles(t, ca.Issue(t, "node"), ca))
 	for _, allowed := range []tlsconf.SANs{nil, {"peers.internal"}} {
-		if _, err := m.Peer(allowed); err == nil || !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
+		if _, err := m.Peer("n1", allowed); err == nil || !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
 			t.Errorf("%v: %v", allowed, err)
 		}
 	}
@@ -226,7 +232,7 @@ func TestWhatIsBadIsNotTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := certtest.NewFiles(t, ca.Issue(t, "good", "peer.internal"), ca)
 			m := load(t, files)
-			if _, err := m.Peer(tlsconf.SANs{"peer.internal"}); err != nil {
+			if _, err := m.Peer("n1", tlsconf.SANs{"peer.internal"}); err != nil {
 				t.Fatal(err)
 			}
 			c.spoil(files)
@@ -288,7 +294,7 @@ func TestAListenerNeedsACertificate(t *testing.T) {
 	if _, err := m.Server(tlsconf.Protocol{}, nil); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := m.Peer(nil); err == nil || !strings.Contains(err.Error(), "--tls-client-ca") {
+	if _, err := m.Peer("n1", nil); err == nil || !strings.Contains(err.Error(), "--tls-client-ca") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -75,7 +75,27 @@ func tlsGroup() Group {
 	return Group{Package: "internal/tlsconf", Mutants: []Mutant{
 		{
 			Name: "own-wildcard", Bug: "takes a star in its own certificate for a wildcard", File: "material.go",
-			Old: `like := same`, New: `like := matches`, Tests: "TestPeersKnowEachOtherByName",
+			Old: `names, like := p.names(now), same`, New: `names, like := p.names(now), matches`, Tests: "TestPeersKnowEachOtherByName",
+		},
+		{
+			Name: "revoked-goes-on", Bug: "connections of a revoked certificate go on", File: "live.go",
+			Old: `if next.revoked.check(c.shown) != nil {`, New: `if false {`, Tests: "TestARevokedCertificateEndsItsConnections",
+		},
+		{
+			Name: "revoked-opens", Bug: "a revoked certificate opens connections", File: "live.go",
+			Old: `if err := m.now.Load().revoked.check(state.PeerCertificates); err != nil {`, New: `if err := error(nil); err != nil {`, Tests: "TestARevokedCertificateEndsItsConnections",
+		},
+		{
+			Name: "foreign-list", Bug: "takes revocation lists that no CA has signed", File: "crl.go",
+			Old: `if err := signedByOne(list, cas); err != nil {`, New: `if err := signedByOne(list, cas); false {`, Tests: "TestARevokedCertificateEndsItsConnections",
+		},
+		{
+			Name: "any-node-will-do", Bug: "takes the certificate of one node for another's", File: "material.go",
+			Old: `names = names.of(node)`, New: `_ = node`, Tests: "TestACertificateIsForOneNode",
+		},
+		{
+			Name: "least-version", Bug: "speaks TLS 1.2 whatever the least version is", File: "material.go",
+			Old: `MinVersion: max(p.Min, tls.VersionTLS12)`, New: `MinVersion: tls.VersionTLS12`, Tests: "TestProtocols",
 		},
 	}}
 }
