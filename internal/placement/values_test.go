@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-func testMap(t *testing.T, replicas ...shard.NodeID) *shard.Map {
+func testMap(t testing.TB, replicas ...shard.NodeID) *shard.Map {
 	t.Helper()
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
 		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},

@@ -1,0 +1,83 @@
+package replica
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Whatever another node sends, it is refused or makes updates with keys of the range
+// alone, and whole revisions.
+func FuzzFollowResponse(f *testing.F) {
+	event := func(key string, revision int64) *shardwatchv1.Event {
+		return &shardwatchv1.Event{Kv: &shardwatchv1.KeyValue{Key: []byte(key), ModRevision: revision}}
+	}
+	add := func(all ...*peerv1.FollowResponse) {
+		var b []byte
+		for _, m := range all {
+			one, err := proto.Marshal(m)
+			if err != nil {
+				f.Fatal(err)
+			}
+			b = protowire.AppendBytes(b, one)
+		}
+		f.Add(b)
+	}
+	state := &peerv1.StateChunk{Kvs: []*shardwatchv1.KeyValue{{Key: []byte("a"), ModRevision: 3}}, Deleted: [][]byte{[]byte("b")}}
+	add(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Begin{Begin: &peerv1.FollowBegin{Revision: 7, Floor: 2}}},
+		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{State: state}},
+		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Tombstones{Tombstones: &peerv1.Tombstones{Tombstones: []*peerv1.Tombstone{{Key: []byte("c"), Revision: 4}}}}},
+		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_End{}})
+	add(&peerv1.FollowResponse{Revision: 8, Fragment: true, Events: []*shardwatchv1.Event{event("a", 8)}},
+		&peerv1.FollowResponse{Revision: 8, Events: []*shardwatchv1.Event{event("b", 8)}},
+		&peerv1.FollowResponse{Revision: 9, History: true, Events: []*shardwatchv1.Event{event("z", 9)}},
+		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: &peerv1.Heartbeat{Progress: 9}}})
+	add(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{}}, &peerv1.FollowResponse{})
+	rng := kv.Range{Start: "a", End: "m"}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var assembling kv.Batch
+		for len(b) > 0 {
+			one, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return
+			}
+			b = b[n:]
+			var m peerv1.FollowResponse
+			if proto.Unmarshal(one, &m) != nil {
+				return
+			}
+			u, complete, err := decode(&m, &assembling)
+			if err == nil && complete {
+				err = plausible(u, rng)
+			}
+			if err != nil {
+				return // the stream ends
+			}
+			if !complete {
+				continue
+			}
+			within := func(key string) {
+				if !rng.Contains(key) {
+					t.Fatalf("%v has key %q", u.Kind, key)
+				}
+			}
+			for _, item := range u.KVs {
+				within(string(item.Key()))
+			}
+			for i := range u.Batch.Events {
+				e := &u.Batch.Events[i]
+				if within(string(e.KV.Key())); e.KV.ModRevision() != u.Revision {
+					t.Fatalf("an event of %d in %d", e.KV.ModRevision(), u.Revision)
+				}
+			}
+			if (u.Kind == kv.UpdateBatch || u.Kind == kv.UpdateHistory) && (u.Revision <= 0 || len(u.Batch.Events) == 0) {
+				t.Fatalf("%+v", u)
+			}
+		}
+	})
+}
