@@ -44,6 +44,10 @@ scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARG
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
+.PHONY: hostile
+hostile: ## Attack a real node in every way there is, beside a quiet crowd (ARGS="--help" shows how)
+	go run ./test/hostile/cmd/hostile $(ARGS)
+
 .PHONY: lifecycle
 lifecycle: ## Live the StatefulSet's life with processes, whole: update, scale, evict, lose, upgrade (root)
 	go test ./test/lifecycle -count=1 -v -timeout 30m -lifecycle.whole $(ARGS)

@@ -2,12 +2,14 @@ package nodetest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,13 @@ type Config struct {
 	Nodes int
 	// Args are further arguments of every node.
 	Args []string
+	// Env is the environment of every node besides that of this process.
+	Env []string
+	// Under is a program with its arguments that runs a node, whose own command
+	// follows them; empty: none.
+	Under []string
+	// HTTPS: the HTTP port speaks TLS, by Args. Its certificate is not verified.
+	HTTPS bool
 }
 
 // Cluster is nodes that found each other. Its methods belong to one goroutine.
@@ -60,11 +69,16 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 				args = append(args, "--join", g)
 			}
 		}
-		c.Nodes = append(c.Nodes, &Node{
-			Name: name, Client: a[0], HTTP: a[4],
-			data: filepath.Join(cfg.Dir, name),
-			proc: &process{name: name, bin: cfg.Binary, args: append(args, cfg.Args...), log: filepath.Join(cfg.Dir, name+".log")},
-		})
+		command := slices.Concat(cfg.Under, []string{cfg.Binary}, args, cfg.Args)
+		n := &Node{
+			Name: name, Client: a[0], Peer: a[1], HTTP: a[4],
+			data: filepath.Join(cfg.Dir, name), scheme: "http",
+			proc: &process{name: name, bin: command[0], args: command[1:], env: cfg.Env, log: filepath.Join(cfg.Dir, name+".log")},
+		}
+		if cfg.HTTPS {
+			n.scheme = "https"
+		}
+		c.Nodes = append(c.Nodes, n)
 	}
 	for _, n := range c.Nodes {
 		if err := n.proc.start(); err != nil {
@@ -118,11 +132,11 @@ func (c *Cluster) Logs(bytes int64) string {
 // Node is one cache node.
 type Node struct {
 	Name string
-	// Client and HTTP are host:port. They stay over restarts.
-	Client, HTTP string
+	// Client, Peer and HTTP are host:port. They stay over restarts.
+	Client, Peer, HTTP string
 
-	data string
-	proc *process
+	data, scheme string
+	proc         *process
 }
 
 // PID returns the process ID, or 0 when the node does not run.
@@ -134,6 +148,15 @@ func (n *Node) Kill() { n.proc.kill() }
 
 // Start starts a node that was killed, on the data it had.
 func (n *Node) Start() error { return n.proc.start() }
+
+// Log returns the last bytes of the node's log.
+func (n *Node) Log(bytes int64) string { return n.proc.tail(bytes) }
+
+// LogFile is the path of the node's log.
+func (n *Node) LogFile() string { return n.proc.log }
+
+// End returns how the last process ended.
+func (n *Node) End() error { return n.proc.reason() }
 
 // Wipe removes the data of a node that does not run.
 func (n *Node) Wipe() error {
@@ -170,11 +193,13 @@ func (n *Node) WaitReady(ctx context.Context) error {
 func (n *Node) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/readyz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.scheme+"://"+n.HTTP+"/readyz", http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", n.Name, err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", n.Name, err)

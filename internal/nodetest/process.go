@@ -15,8 +15,8 @@ import (
 // never outlives this one: the kernel kills it when we die.
 type process struct {
 	name, bin string
-	args      []string
-	log       string // path of the file, appended to by every start
+	args, env []string // env: besides ours
+	log       string   // path of the file, appended to by every start
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // nil: not running; guarded by mu
@@ -38,6 +38,7 @@ func (p *process) start() error {
 	// It ends with kill or with this process, not with a context.
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, done := make(chan error), make(chan struct{})
 	go func() {

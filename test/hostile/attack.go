@@ -1,0 +1,297 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Attack is one way to hurt a node and its other clients.
+type Attack struct {
+	Name, About string
+	// API is what it speaks.
+	API string
+	// Right is the least right that reaches the code.
+	right right
+	// run attacks until ctx ends.
+	run func(ctx context.Context, a *attacker) error
+}
+
+// in reports whether there is such an attack in a mode: without TLS nothing is forbidden,
+// and no name is looked at. The control runs once.
+func (a *Attack) in(mode string) bool {
+	if mode == plain {
+		return a.API != peerAPI && a.Name != "administers" && a.Name != "leases"
+	}
+	return a.Name != control
+}
+
+// order tells an attacker's process what to do.
+type order struct {
+	Attack             string
+	Client, Peer, HTTP string // host:port
+	PKI                pki
+}
+
+// attacker is one attacker. Its methods may be called from any goroutine.
+type attacker struct {
+	order
+	tls *tls.Config // nil: none is spoken
+
+	mu      sync.Mutex
+	done    map[string]int // guarded by mu
+	refused map[string]int // by reason; guarded by mu
+	breach  string         // guarded by mu
+}
+
+// report is what an attacker has done so far.
+type report struct {
+	Done, Refused map[string]int
+	// Breach is what it got without a right to it.
+	Breach string
+	// Error says why it cannot go on.
+	Error string
+}
+
+// did counts what was done to the node.
+func (a *attacker) did(what string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.done[what] += n
+}
+
+// was counts an answer: an error is counted by its reason.
+func (a *attacker) was(what string, err error) {
+	if err == nil {
+		a.did(what, 1)
+		return
+	}
+	reason := status.Code(err).String()
+	if reason == "Unknown" {
+		reason = "connection failed"
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused[reason]++
+}
+
+// got says that the node gave what the attacker has no right to.
+func (a *attacker) got(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.breach = what
+}
+
+func (a *attacker) report() report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return report{Done: maps.Clone(a.done), Refused: maps.Clone(a.refused), Breach: a.breach}
+}
+
+func (r *report) empty() bool { return len(r.Done)+len(r.Refused) == 0 }
+
+// String shows a report in one line.
+func (r report) String() string {
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(r.Done)) {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Done[what], what))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
+		parts = append(parts, fmt.Sprintf("%d × %s", r.Refused[reason], reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// dial returns a gRPC connection, which is made when it is used.
+func (a *attacker) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+a.Client, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds(a.tls)), grpc.WithContextDialer(connect), grpc.WithAuthority("127.0.0.1"),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.MaxCallRecvMsgSize(1<<31-1)),
+	}, opts...)...)
+}
+
+// connect opens a connection from an address of its own: nodes count the connections of
+// each address, and the crowd's comes from another machine.
+func connect(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// tcp connects to an address; with TLS it names the protocol (ALPN).
+func (a *attacker) tcp(ctx context.Context, addr, protocol string) (net.Conn, error) {
+	conn, err := connect(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	if a.tls == nil {
+		return conn, nil
+	}
+	cfg := a.tls.Clone()
+	cfg.ServerName, cfg.NextProtos = "127.0.0.1", []string{protocol}
+	secured := tls.Client(conn, cfg)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secured, nil
+}
+
+// many runs n copies of f at a time, each again and again until ctx ends. One that
+// fails makes a pause.
+func (a *attacker) many(ctx context.Context, n int, f func(context.Context, int) error) error {
+	var g sync.WaitGroup
+	for i := range n {
+		g.Go(func() {
+			for ctx.Err() == nil {
+				if err := f(ctx, i); err != nil && ctx.Err() == nil {
+					a.was("", err)
+					_ = pause(ctx, 50*time.Millisecond)
+				}
+			}
+		})
+	}
+	g.Wait()
+	return nil
+}
+
+// Perform is an attacker's process: it reads its order from in, attacks until in ends,
+// and writes what it has done to out, a line of JSON at a time.
+func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := bufio.NewReader(in)
+	line, err := lines.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	a := &attacker{done: map[string]int{}, refused: map[string]int{}}
+	if err := json.Unmarshal(line, &a.order); err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	go func() {
+		_, _ = lines.ReadByte() // ends with the process that gave the order
+		cancel()
+	}()
+	all := Attacks()
+	at := slices.IndexFunc(all, func(x Attack) bool { return x.Name == a.Attack })
+	if at < 0 {
+		return fmt.Errorf("there is no attack %q", a.Attack)
+	}
+	if a.PKI != "" {
+		if a.tls, err = a.PKI.client(all[at].right); err != nil {
+			return err
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- all[at].run(ctx, a) }()
+	tell := json.NewEncoder(out)
+	for {
+		select {
+		case <-time.After(100 * time.Millisecond):
+			if err := tell.Encode(a.report()); err != nil {
+				return err
+			}
+		case err := <-ended:
+			r := a.report()
+			if err != nil && ctx.Err() == nil {
+				r.Error = err.Error()
+			}
+			if err := tell.Encode(r); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		}
+	}
+}
+
+// launch starts an attacker in a process of its own and returns when it has begun. The function that it returns ends
+// it and returns what it has done.
+func launch(ctx context.Context, cfg *Config, o order) (func() (report, error), error) {
+	cmd := exec.CommandContext(ctx, cfg.Program[0], cfg.Program[1:]...)
+	cmd.Env = append(os.Environ(), AttackEnv+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan error)
+	go func() {
+		// A process inherits the priority of the thread that starts it. The thread ends
+		// with this function, since it stays locked.
+		runtime.LockOSThread()
+		err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, cfg.Nice)
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start an attacker: %w", err)
+	}
+	last, begun := make(chan report, 1), make(chan struct{})
+	go func() {
+		var r report
+		begin := sync.OnceFunc(func() { close(begun) })
+		defer begin()
+		for lines := json.NewDecoder(out); ; {
+			var next report
+			if lines.Decode(&next) != nil {
+				last <- r
+				return
+			}
+			if r = next; !r.empty() || r.Error != "" || o.Attack == control {
+				begin()
+			}
+		}
+	}()
+	end := func() (report, error) {
+		_ = cmd.Process.Kill() // it may have ended
+		r := <-last
+		_ = cmd.Wait() // killed
+		if r.Error != "" {
+			return r, errors.New(r.Error)
+		}
+		return r, nil
+	}
+	if err := json.NewEncoder(in).Encode(o); err != nil {
+		_, broken := end()
+		return nil, errors.Join(fmt.Errorf("give an attacker its order: %w", err), broken)
+	}
+	select {
+	case <-begun:
+	case <-time.After(headStart):
+	case <-ctx.Done():
+	}
+	return end, nil
+}
+
+// headStart is how long an attacker may take until it has done something to the node.
+const headStart = 3 * time.Minute
+
+// AttackEnv marks the process of an attacker, for programs that cannot be told by
+// arguments: tests.
+const AttackEnv = "SHARDWATCH_HOSTILE_ATTACK"

@@ -1,0 +1,262 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// control is the attack that is none.
+const control = "none"
+
+// The names of APIs.
+const (
+	etcdAPI   = "etcd"
+	nativeAPI = "native"
+	jsonAPI   = "JSON"
+	http2API  = "HTTP/2"
+	httpAPI   = "HTTP port"
+	peerAPI   = "peer port"
+)
+
+// Attacks returns all attacks.
+func Attacks() []Attack {
+	return []Attack{
+		{control, "no attack at all: what the measurement itself shows", "", stranger, func(ctx context.Context, _ *attacker) error {
+			<-ctx.Done()
+			return nil
+		}},
+		{"nested-txn", "transactions of 1 MiB, nested 1,000 deep, without a right to anything", etcdAPI, nameless, nestedTxn},
+		{"catch-up", "3,000 watches of everything since the beginning on one stream that is not read", etcdAPI, reader, catchUp(etcdAPI)},
+		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
+		{"long-keys", "watches on keys of 1.9 MiB, 600 at a time", etcdAPI, reader, longKeys},
+		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel},
+		{"lists", "lists of everything, 50 at a time, which are read", etcdAPI, reader, lists(etcdAPI, true)},
+		{"lists-unread", "lists of everything, 500 streams that are not read", etcdAPI, reader, lists(etcdAPI, false)},
+		{"lists-unread-native", "the same through the native API", nativeAPI, reader, lists(nativeAPI, false)},
+		{"watches-unread", "1,000 watches of all that is written, on streams that are not read", etcdAPI, reader, unreadWatches},
+		{"watches-many", "quiet watches, as many as the node takes", etcdAPI, reader, manyWatches},
+		{"refusals", "lists with keys of 900 KiB that are refused, 8 at a time", etcdAPI, nameless, refusals},
+		{"health-watches", "5,000 watches of the node's health", "gRPC", nameless, healthWatches},
+		{"administers", "what only administrators may do: alarms, compactions, users, lineages", etcdAPI, reader, administer},
+		{"leases", "another client's lease: to attach keys, to end it, to list its keys", etcdAPI, writer, leases},
+		{"peers", "the port of nodes, with a certificate that a wildcard in theirs matches", peerAPI, sibling, peers},
+
+		{"json-lists-unread", "50 lists of everything that are not read", jsonAPI, reader, jsonUnread(50, "/v3/kv/range", rangeJSON())},
+		{"json-watches-unread", "500 watches of all that is written, not read", jsonAPI, reader, jsonUnread(500, "/v3/watch", watchJSON(0))},
+		{"json-catch-up", "200 watches of everything since the beginning, not read", jsonAPI, reader, jsonUnread(200, "/v3/watch", watchJSON(2))},
+		{"json-compares", "transactions of 1.4 million comparisons in 4 MiB, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", emptyCompares())},
+		{"json-nested", "transactions nested 5,000 deep, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", nestedJSON(5000))},
+		{"json-endless", "200 requests whose bodies never end", jsonAPI, nameless, jsonEndless},
+		{"json-slow-loris", "600 connections that send a header byte by byte", jsonAPI, nameless, slowHTTP(clientPort)},
+
+		{"slow-loris", "100 streams on each of 20 connections that send a request byte by byte", http2API, nameless, floods(20, slowStream)},
+		{"rapid-reset", "streams that are reset at once, on 4 connections (CVE-2023-44487)", http2API, nameless, floods(4, rapidReset)},
+		{"settings-flood", "settings whose acknowledgements are not read, on 20 connections", http2API, nameless, floods(20, settingsFlood)},
+		{"ping-flood", "pings that are not read, on 20 connections", http2API, nameless, floods(20, pingFlood)},
+		{"continuation-flood", "headers without an end, on 20 connections (CVE-2023-45288)", http2API, nameless, floods(20, continuationFlood)},
+		{"gzip-bombs", "requests of 32 KiB that decompress to 32 MiB, on 8 connections", http2API, nameless, floods(8, gzipBombs)},
+		{"half-open", "5,000 connections a second that end in their handshake", http2API, stranger, halfOpen},
+		{"connections", "10,000 connections without a call", http2API, nameless, connections(10_000)},
+		{"streams-idle", "50,000 streams without a watch, on 5 connections", http2API, reader, idleStreams},
+
+		{"probes-held", "600 connections to /healthz that are kept open", httpAPI, stranger, held(600, "/healthz", true)},
+		{"probes-unread", "600 connections that ask for /healthz and read no answer", httpAPI, stranger, held(600, "/healthz", false)},
+		{"metrics-unread", "100 connections that ask for /metrics and read no answer", httpAPI, nameless, held(100, "/metrics", false)},
+		{"http-slow-loris", "600 connections that send a header byte by byte", httpAPI, stranger, slowHTTP(httpPort)},
+	}
+}
+
+// everything is the range of keys that a reader may read.
+const (
+	everything    = "/data/"
+	everythingEnd = "/data0"
+)
+
+// encoded is a message of the API's as bytes.
+func encoded(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // of our own message
+	}
+	return b
+}
+
+func raw(b []byte) *wire.Encoded { return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}} }
+
+// nestedTxn sends transactions within transactions, each operation in two parts.
+func nestedTxn(ctx context.Context, a *attacker) error {
+	b := nested(1000, 1<<20)
+	conn, err := a.dial()
+	if err != nil {
+		return err
+	}
+	return a.many(ctx, 4, func(ctx context.Context, _ int) error {
+		err := conn.Invoke(ctx, etcdserverpb.KV_Txn_FullMethodName, raw(b), new(wire.Encoded))
+		a.was("transactions", err)
+		return nil
+	})
+}
+
+// nested returns a transaction of about size bytes within so many others. Each is an
+// operation in two parts: an empty one and the next.
+func nested(levels, size int) []byte {
+	var heads [][]byte // from the inside
+	n := size
+	for range levels {
+		op := protowire.AppendVarint([]byte{0x22, 0, 0x22}, uint64(n))
+		n += len(op)
+		head := append(protowire.AppendVarint([]byte{0x12}, uint64(n)), op...)
+		n += len(head) - len(op)
+		heads = append(heads, head)
+	}
+	slices.Reverse(heads)
+	return append(bytes.Join(heads, nil), bytes.Repeat([]byte{0x12, 0}, size/2)...)
+}
+
+// createRequest creates a watch through an API.
+func createRequest(api string, id int64, key, end string, from int64) []byte {
+	if api == nativeAPI {
+		return encoded(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: &pb.CreateWatch{
+			WatchId: id, Key: []byte(key), RangeEnd: []byte(end), Start: &pb.CreateWatch_StartRevision{StartRevision: from},
+		}}})
+	}
+	return encoded(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{
+		WatchId: id, Key: []byte(key), RangeEnd: []byte(end), StartRevision: from,
+	}}})
+}
+
+// watch opens a watch stream.
+func watch(ctx context.Context, conn *grpc.ClientConn, api string) (grpc.ClientStream, error) {
+	method := etcdserverpb.Watch_Watch_FullMethodName
+	if api == nativeAPI {
+		method = pb.CacheService_Watch_FullMethodName
+	}
+	return conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+}
+
+// catchUp creates watches whose past is below every window, and does not read them.
+func catchUp(api string) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		s, err := watch(ctx, conn, api)
+		if err != nil {
+			return err
+		}
+		for id := range int64(3000) {
+			if err := s.SendMsg(raw(createRequest(api, id+1, everything, everythingEnd, 2))); err != nil {
+				return nil //nolint:nilerr // the node ended the stream, as it may
+			}
+			a.did("watches", 1)
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// longKeys keeps watches on long keys open, as many as are taken.
+func longKeys(ctx context.Context, a *attacker) error {
+	const watches, size = 600, 19 << 20 / 10
+	return a.many(ctx, 6, func(ctx context.Context, i int) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s, err := watch(ctx, conn, etcdAPI)
+		if err != nil {
+			return err
+		}
+		go a.countWatches(s)
+		for n := range watches / 6 {
+			key := everything + strings.Repeat("k", size) + fmt.Sprintf("%d-%d", i, n)
+			if err := s.SendMsg(raw(createRequest(etcdAPI, 0, key, "", 0))); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// createCancel creates watches and cancels each at once.
+func createCancel(ctx context.Context, a *attacker) error {
+	const streams, rate = 10, 10_000
+	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		s, err := watch(ctx, conn, etcdAPI)
+		if err != nil {
+			return err
+		}
+		go a.countWatches(s)
+		return each(ctx, rate/streams, func(n int64) error {
+			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: n + 1}}}
+			if err := s.SendMsg(raw(createRequest(etcdAPI, n+1, everything, everythingEnd, 0))); err != nil {
+				return err
+			}
+			return s.SendMsg(raw(encoded(cancel)))
+		})
+	})
+}
+
+// lists lists everything. Lists that are not read keep their streams open: the node may
+// send all of each.
+func lists(api string, read bool) func(context.Context, *attacker) error {
+	method, request := etcdserverpb.KV_Range_FullMethodName, encoded(&etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)})
+	if api == nativeAPI {
+		method, request = pb.CacheService_List_FullMethodName, encoded(&pb.ListRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)})
+	}
+	if read {
+		return func(ctx context.Context, a *attacker) error {
+			conn, err := a.dial()
+			if err != nil {
+				return err
+			}
+			return a.many(ctx, 50, func(ctx context.Context, _ int) error {
+				var answer wire.Encoded
+				err := conn.Invoke(ctx, method, raw(request), &answer)
+				answer.Buffers.Free()
+				a.was("lists", err)
+				return nil
+			})
+		}
+	}
+	return func(ctx context.Context, a *attacker) error {
+		return a.many(ctx, 5, func(ctx context.Context, _ int) error {
+			h, err := a.h2(ctx)
+			if err != nil {
+				return err
+			}
+			defer h.conn.Close()
+			for range 100 {
+				h.call(method, request, false)
+			}
+			if err := h.send(); err != nil {
+				return err
+			}
+			a.did("lists", 100)
+			<-ctx.Done()
+			return nil
+		})
+	}
+}

@@ -1,0 +1,26 @@
+package hostile
+
+import (
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// The attack's bytes are what they say, so that the node refuses what it is there to
+// refuse.
+func TestNestedTransactionsAreTransactions(t *testing.T) {
+	for levels := range 5 {
+		var txn etcdserverpb.TxnRequest
+		if err := proto.Unmarshal(nested(levels, 10), &txn); err != nil {
+			t.Fatalf("%d levels: %v", levels, err)
+		}
+		depth, inner := 0, &txn
+		for len(inner.GetSuccess()) == 1 {
+			depth, inner = depth+1, inner.Success[0].GetRequestTxn()
+		}
+		if depth != levels || len(inner.GetSuccess()) != 5 {
+			t.Errorf("%d levels with %d operations, want %d with 5", depth, len(inner.GetSuccess()), levels)
+		}
+	}
+}

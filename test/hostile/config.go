@@ -1,0 +1,89 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The ways in which a client reaches a node.
+const (
+	plain  = "plain" // without TLS, policy and users: every caller may do everything
+	secure = "tls"   // TLS with clients' certificates, and a policy
+)
+
+// Config says what to run.
+type Config struct {
+	// Attacks are names of [Attacks]; empty: all.
+	Attacks []string
+	// Modes are plain, tls or both.
+	Modes []string
+	// Rounds is how often each attack runs; Calm and Hot are how long the crowd is
+	// measured before each and during each.
+	Rounds    int
+	Calm, Hot time.Duration
+	// Watches is the size of the crowd, at least 20.
+	Watches int
+	// Keys is how many keys of 1 KiB there are to list.
+	Keys int
+	// MaxMemory is how many bytes the node's memory may grow above rest, MaxRatio how
+	// many times its own 99th percentile the crowd may wait.
+	MaxMemory int64
+	MaxRatio  float64
+	// Probe is how long each probe may take at least, beside the timeouts of
+	// deploy/k8s/base: on a machine with other work, a late answer is no failure.
+	Probe time.Duration
+	// Nice is the niceness of an attacker's process: the node's machine is not to be
+	// slower because the attacker's CPU time comes from it.
+	Nice int
+	// Cachenode is the program's path; empty: built from this repository.
+	Cachenode string
+	// Program is a command that calls [Attack], with its arguments. Required.
+	Program []string
+	// Dir is where data and logs go. Required.
+	Dir string
+	// Say is told the progress; nil: nothing is said.
+	Say func(format string, args ...any)
+}
+
+// Defaults returns the configuration of `make hostile`, without Program and Dir.
+func Defaults() Config {
+	return Config{
+		Modes: []string{plain, secure}, Rounds: 3, Calm: 5 * time.Second, Hot: 10 * time.Second,
+		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Nice: 10,
+	}
+}
+
+// Validate names everything that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, name := range c.Attacks {
+		if !slices.ContainsFunc(Attacks(), func(a Attack) bool { return a.Name == name }) {
+			wrong("--only: there is no attack %q; see --help", name)
+		}
+	}
+	if len(c.Modes) == 0 {
+		wrong("--modes: none is named")
+	}
+	for _, m := range c.Modes {
+		if m != plain && m != secure {
+			wrong("--modes: there is no %q: %s", m, strings.Join([]string{plain, secure}, ", "))
+		}
+	}
+	if c.Rounds < 1 {
+		wrong("--rounds: must be at least 1")
+	}
+	if c.Calm <= 0 || c.Hot <= 0 {
+		wrong("--calm and --hot must be positive")
+	}
+	if c.Watches < 2*clients {
+		wrong("--watches: must be at least %d", 2*clients)
+	}
+	if c.Keys < perTxn {
+		wrong("--keys: must be at least %d", perTxn)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,332 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// clients is how many connections the crowd has: half of them speak the native API,
+// the others etcd's.
+const clients = 10
+
+// pace is the time between two writes and between two reads.
+const (
+	writePace = 10 * time.Millisecond
+	readPace  = 20 * time.Millisecond
+)
+
+// patience is how long after a round its writes may arrive, and how long a read may
+// take. What takes longer counts as that long.
+const patience = 20 * time.Second
+
+// crowd is watches and a reader of one node. Each client watches the prefix /crowd/
+// and single keys below it; the writer puts the keys in turn, each as often as all
+// others. It writes to etcd itself: the time from there to a watch is measured.
+type crowd struct {
+	store   *clientv3.Client
+	natives []*client.Client
+	etcds   []*clientv3.Client
+	keys    int // watched alone, each by one watch
+
+	ready sync.WaitGroup // watches that have not begun
+	began time.Time
+
+	mu    sync.Mutex
+	puts  []*put  // by number; guarded by mu
+	reads []*read // guarded by mu
+
+	failed atomic.Pointer[error] // of a watch, which does not end by itself
+}
+
+// put is a write that the watches wait for.
+type put struct {
+	at   time.Duration // since began
+	late []time.Duration
+	ok   bool // etcd has it
+}
+
+// read is a read of one key.
+type read struct {
+	at, took time.Duration
+	ended    bool
+}
+
+// deliveries is how many watches see a put.
+const deliveries = clients + 1
+
+// newCrowd connects to a node.
+func newCrowd(s *store, addr string, cfg *tls.Config, watches int) (_ *crowd, err error) {
+	c := &crowd{store: s.client, keys: watches - clients, began: time.Now()}
+	for i := range clients {
+		if i%2 == 0 {
+			n, err := client.New(client.Config{Endpoints: []string{addr}, TLS: cfg, RetryFor: patience})
+			if err != nil {
+				return nil, errors.Join(err, c.close())
+			}
+			c.natives = append(c.natives, n)
+			continue
+		}
+		n, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, TLS: cfg, Logger: zap.NewNop(), DialTimeout: patience})
+		if err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		c.etcds = append(c.etcds, n)
+	}
+	return c, nil
+}
+
+func (c *crowd) close() error {
+	var errs []error
+	for _, n := range c.natives {
+		errs = append(errs, n.Close())
+	}
+	for _, n := range c.etcds {
+		if err := n.Close(); !errors.Is(err, context.Canceled) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func crowdKey(i int) string { return fmt.Sprintf("/crowd/%06d", i) }
+
+// run watches, writes and reads until ctx ends. It calls ready once all watches have
+// begun.
+func (c *crowd) run(ctx context.Context, ready func()) {
+	var g sync.WaitGroup
+	defer g.Wait()
+	c.ready.Add(c.keys + clients)
+	for i := range c.keys + clients {
+		key, prefix := "/crowd/", true
+		if i >= clients {
+			key, prefix = crowdKey(i-clients), false
+		}
+		at := i % clients
+		g.Go(func() {
+			var err error
+			if at%2 == 0 {
+				err = c.watchNative(ctx, c.natives[at/2], key, prefix)
+			} else {
+				err = c.watchEtcd(ctx, c.etcds[at/2], key, prefix)
+			}
+			if ctx.Err() == nil {
+				err = fmt.Errorf("a watch of the crowd ended: %w", err)
+				c.failed.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	c.ready.Wait()
+	ready()
+	g.Go(func() { c.write(ctx) })
+	g.Go(func() { c.read(ctx) })
+	<-ctx.Done()
+}
+
+func (c *crowd) watchNative(ctx context.Context, n *client.Client, key string, prefix bool) error {
+	began := sync.OnceFunc(c.ready.Done)
+	defer began()
+	r := client.Key(key)
+	if prefix {
+		r = client.Prefix(key)
+	}
+	w := n.Watch(ctx, r)
+	defer w.Close()
+	select {
+	case <-w.Started():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	began()
+	for {
+		u, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range u.Events {
+			c.saw(e.KV.Value)
+		}
+		for _, k := range u.KVs { // a node that is too slow sends states
+			c.saw(k.Value)
+		}
+	}
+}
+
+func (c *crowd) watchEtcd(ctx context.Context, n *clientv3.Client, key string, prefix bool) error {
+	began := sync.OnceFunc(c.ready.Done)
+	defer began()
+	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
+	if prefix {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	for r := range n.Watch(ctx, key, opts...) {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		began()
+		for _, e := range r.Events {
+			c.saw(e.Kv.Value)
+		}
+	}
+	return errors.New("its channel was closed")
+}
+
+// saw notes that a watch has the put whose number is in the value.
+func (c *crowd) saw(value []byte) {
+	now := time.Since(c.began)
+	number, _, _ := strings.Cut(string(value), " ")
+	n, err := strconv.Atoi(number)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && n < len(c.puts) {
+		p := c.puts[n]
+		p.late = append(p.late, now-p.at)
+	}
+}
+
+// write puts keys in turn, each at its time whether or not those before are done.
+func (c *crowd) write(ctx context.Context) {
+	var g sync.WaitGroup
+	defer g.Wait()
+	tick := time.NewTicker(writePace)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		p := &put{at: time.Since(c.began)}
+		c.mu.Lock()
+		c.puts = append(c.puts, p)
+		c.mu.Unlock()
+		g.Go(func() {
+			_, err := c.store.Put(ctx, crowdKey(n%c.keys), fmt.Sprintf("%d %s", n, strings.Repeat("v", valueSize)))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			p.ok = err == nil
+		})
+	}
+}
+
+// read reads keys in turn with both APIs, linearizable, each at its time.
+func (c *crowd) read(ctx context.Context) {
+	var g sync.WaitGroup
+	defer g.Wait()
+	tick := time.NewTicker(readPace)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		r := &read{at: time.Since(c.began), took: patience}
+		c.mu.Lock()
+		c.reads = append(c.reads, r)
+		c.mu.Unlock()
+		g.Go(func() {
+			timed, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			var err error
+			if n%2 == 0 {
+				_, err = c.natives[0].Get(timed, crowdKey(n%c.keys))
+			} else {
+				_, err = c.etcds[0].Get(timed, crowdKey(n%c.keys))
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if r.ended = true; err == nil {
+				r.took = time.Since(c.began) - r.at
+			}
+		})
+	}
+}
+
+// pain is the 99th percentiles of a round.
+type pain struct{ Watch, Read time.Duration }
+
+// measure lasts for d and returns what the crowd had to wait for what was written and
+// asked in that time. It waits for what is late.
+func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Context) (pain, error), error) {
+	from := time.Since(c.began)
+	if err := pause(ctx, d); err != nil {
+		return nil, err
+	}
+	to := time.Since(c.began)
+	return func(ctx context.Context) (pain, error) {
+		limit := time.Now().Add(patience)
+		for {
+			p, missing := c.between(from, to)
+			if missing == 0 || time.Now().After(limit) {
+				if err := c.failed.Load(); err != nil {
+					return p, *err
+				}
+				return p, nil
+			}
+			if err := pause(ctx, 20*time.Millisecond); err != nil {
+				return p, err
+			}
+		}
+	}, nil
+}
+
+// between returns the percentiles of what began in a time, and how much of it has not
+// ended. What has not counts as the greatest delay.
+func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var watches, reads []time.Duration
+	for _, put := range c.puts {
+		if put.at < from || put.at >= to {
+			continue
+		}
+		watches = append(watches, put.late...)
+		for range deliveries - len(put.late) {
+			missing++
+			watches = append(watches, patience)
+		}
+	}
+	for _, r := range c.reads {
+		if r.at >= from && r.at < to {
+			reads = append(reads, r.took)
+			if !r.ended {
+				missing++
+			}
+		}
+	}
+	return pain{p99(watches), p99(reads)}, missing
+}
+
+// p99 returns the 99th percentile; 0: there is nothing.
+func p99(ds []time.Duration) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[(len(ds)-1)*99/100]
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

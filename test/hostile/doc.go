@@ -1,0 +1,20 @@
+// Package hostile attacks a real cache node over its sockets, while a quiet crowd
+// of watches and a reader use it, and measures what the attack costs them.
+//
+// Read [Run] first. For every attack it starts a cachenode process with the settings
+// and the memory limit of deploy/k8s/base in front of a real etcd, connects the crowd,
+// and takes turns: a calm round, then a round under attack. The attacker is a
+// process of its own with a low priority: it stands for other machines, and its CPU
+// time is not to be taken for the node's.
+//
+//	writer ──▶ etcd ──▶ node ──▶ crowd: 500 watches, one reader
+//	                     ▲  ▲
+//	          attacker ──┘  └── probes, as a kubelet makes them
+//
+// An attack exceeds its bounds ([Row.Exceeded]) if the node's memory grows too far above rest,
+// the crowd becomes too slow, a probe fails, the process ends, or the attacker gets
+// something that it has no right to.
+//
+// An attack is one function that runs until its context ends, and an entry in
+// [Attacks].
+package hostile

@@ -1,0 +1,27 @@
+package hostile
+
+import (
+	"context"
+	"time"
+)
+
+// each calls f so many times per second until it fails or ctx ends. It catches up with
+// calls that it could not make in time.
+func each(ctx context.Context, perSecond int, f func(int64) error) error {
+	const step = 10 * time.Millisecond
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	began := time.Now()
+	for n := int64(0); ; {
+		for due := int64(time.Since(began).Seconds() * float64(perSecond)); n < due; n++ {
+			if err := f(n); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// probes ask a node whether it is alive and ready, as a kubelet does: each on a
+// connection of its own, with the timeouts of deploy/k8s/base. They come more often
+// than a kubelet's, since attacks are short.
+type probes struct {
+	mu     sync.Mutex
+	made   int    // guarded by mu
+	failed int    // guarded by mu
+	first  string // the first failure; guarded by mu
+}
+
+const probePace = 500 * time.Millisecond
+
+// run probes until ctx ends.
+// atLeast is the least timeout of each.
+func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, atLeast time.Duration) {
+	scheme := "http"
+	if cfg != nil {
+		scheme = "https"
+	}
+	web := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	get := func(path string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+t.node.HTTP+path, http.NoBody)
+			if err != nil {
+				return err
+			}
+			resp, err := web.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s", path, resp.Status)
+			}
+			return nil
+		}
+	}
+	health := func(ctx context.Context) error {
+		conn, err := grpc.NewClient(t.node.Client, grpc.WithTransportCredentials(creds(cfg)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		r, err := healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
+		if err == nil && r.GetStatus() != healthgrpc.HealthCheckResponse_SERVING {
+			err = fmt.Errorf("gRPC health: %v", r.GetStatus())
+		}
+		return err
+	}
+	var g sync.WaitGroup
+	defer g.Wait()
+	g.Go(func() { p.repeat(ctx, max(2*time.Second, atLeast), get("/readyz")) })
+	g.Go(func() { p.repeat(ctx, max(5*time.Second, atLeast), get("/healthz")) })
+	g.Go(func() { p.repeat(ctx, max(2*time.Second, atLeast), health) })
+}
+
+func (p *probes) repeat(ctx context.Context, timeout time.Duration, probe func(context.Context) error) {
+	for pause(ctx, probePace) == nil {
+		timed, cancel := context.WithTimeout(ctx, timeout)
+		err := probe(timed)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		p.mu.Lock()
+		p.made++
+		if err != nil {
+			if p.failed++; p.first == "" {
+				p.first = err.Error()
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// count returns how many probes were made and failed, and the first failure.
+func (p *probes) count() (made, failed int, first string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.made, p.failed, p.first
+}

@@ -1,0 +1,154 @@
+package hostile
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a run measured.
+type Report struct{ Rows []Row }
+
+// Row is what one attack cost, over all of its rounds.
+type Row struct {
+	Attack, API, Mode, Right string
+	// Did is what the attacker did, as it says.
+	Did report
+	// Rest and Peak are the node's greatest memory before the first attack and from
+	// there on; Log is what its log grew by. In bytes.
+	Rest, Peak, Log int64
+	// Before and During are the medians over the rounds.
+	Before, During pain
+	Probes, Failed int
+	Restarts       int
+	// MaxMemory and MaxRatio are the run's; see [Config].
+	MaxMemory int64
+	MaxRatio  float64
+	// Why explains the first failed probe or a restart.
+	Why string
+}
+
+func (r *Row) add(did report) {
+	if r.Did.Done == nil {
+		r.Did = report{Done: map[string]int{}, Refused: map[string]int{}}
+	}
+	for what, n := range did.Done {
+		r.Did.Done[what] += n
+	}
+	for why, n := range did.Refused {
+		r.Did.Refused[why] += n
+	}
+	if did.Breach != "" {
+		r.Did.Breach = did.Breach
+	}
+}
+
+// Unsafe returns which bounds were exceeded that hold on every machine: memory,
+// probes, restarts, rights. An attacker that did nothing proves nothing.
+func (r *Row) Unsafe() (out []string) {
+	if r.Peak-r.Rest > r.MaxMemory {
+		out = append(out, "memory")
+	}
+	if r.Failed > 0 {
+		out = append(out, "probes")
+	}
+	if r.Restarts > 0 {
+		out = append(out, "restart")
+	}
+	if r.Did.Breach != "" {
+		out = append(out, "breach")
+	}
+	if r.Attack != control && r.Did.empty() {
+		out = append(out, "nothing was done")
+	}
+	return out
+}
+
+// Exceeded returns which bounds were exceeded, the crowd's delays included.
+func (r *Row) Exceeded() []string {
+	out := r.Unsafe()
+	slower := func(before, during time.Duration) bool { return float64(during) > r.MaxRatio*float64(before) }
+	if slower(r.Before.Watch, r.During.Watch) {
+		out = append(out, "watch p99")
+	}
+	if slower(r.Before.Read, r.During.Read) {
+		out = append(out, "read p99")
+	}
+	return out
+}
+
+// Exceeded returns a sentence for each attack that exceeded a bound.
+func (r Report) Exceeded() (out []string) {
+	for _, row := range r.Rows {
+		if over := row.Exceeded(); len(over) > 0 {
+			text := fmt.Sprintf("%s, %s: %s", row.Attack, row.Mode, strings.Join(over, ", "))
+			for _, why := range []string{row.Why, row.Did.Breach} {
+				if why != "" {
+					text += "; " + why
+				}
+			}
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func (r *Row) line() string {
+	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, %d of %d probes failed, %d restarts; %s; %s", r.Attack, r.Mode,
+		mib(r.Peak-r.Rest), mib(r.Rest), ms(r.Before.Watch), ms(r.During.Watch), ms(r.Before.Read), ms(r.During.Read),
+		r.Failed, r.Probes, r.Restarts, r.Did, verdict(r))
+}
+
+func verdict(r *Row) string {
+	if over := r.Exceeded(); len(over) > 0 {
+		return "EXCEEDS " + strings.Join(over, ", ")
+	}
+	return "ok"
+}
+
+func ms(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// columns are the table's.
+func columns() []string {
+	return []string{"attack", "API", "right", "above rest", "watch p99, calm → attacked", "read p99, calm → attacked", "failed probes", "restarts", "within"}
+}
+
+func (r *Row) cells() []string {
+	right := r.Right
+	if r.Mode == secure {
+		right += " (TLS)"
+	}
+	within := "yes"
+	if over := r.Exceeded(); len(over) > 0 {
+		within = "**" + strings.Join(over, ", ") + "**"
+	}
+	return []string{
+		r.Attack, r.API, right, mib(r.Peak - r.Rest), ms(r.Before.Watch) + " → " + ms(r.During.Watch), ms(r.Before.Read) + " → " + ms(r.During.Read),
+		fmt.Sprintf("%d of %d", r.Failed, r.Probes), fmt.Sprint(r.Restarts), within,
+	}
+}
+
+// Text prints the table for a terminal.
+func (r Report) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(columns(), "\t"))
+	for _, row := range r.Rows {
+		fmt.Fprintln(t, strings.Join(row.cells(), "\t"))
+	}
+	return t.Flush()
+}
+
+// Markdown prints the table for a page.
+func (r Report) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns(), " | "), strings.Repeat("---|", len(columns())))
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row.cells(), " | "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,191 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+)
+
+// Run runs the attacks and returns what each cost. The error says why it could not go
+// on; what it measured until then is returned beside it.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	var out Report
+	if cfg.Say == nil {
+		cfg.Say = func(string, ...any) {}
+	}
+	if err := cfg.Validate(); err != nil {
+		return out, err
+	}
+	if cfg.Cachenode == "" {
+		var err error
+		if cfg.Cachenode, err = nodetest.Build(ctx, cfg.Dir); err != nil {
+			return out, err
+		}
+	}
+	cfg.Say("etcd with %d keys", cfg.Keys)
+	s, err := newStore(ctx, &cfg)
+	if err != nil {
+		return out, err
+	}
+	defer s.stop()
+	for _, a := range Attacks() {
+		if len(cfg.Attacks) > 0 && !slices.Contains(cfg.Attacks, a.Name) {
+			continue
+		}
+		for _, mode := range cfg.Modes {
+			if !a.in(mode) {
+				continue
+			}
+			row, err := cfg.try(ctx, s, a, mode)
+			if err != nil {
+				return out, fmt.Errorf("%s, %s: %w", a.Name, mode, err)
+			}
+			out.Rows = append(out.Rows, row)
+			cfg.Say("%s", row.line())
+		}
+	}
+	return out, nil
+}
+
+// try runs one attack in its rounds against a node of its own.
+func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row Row, err error) {
+	row = Row{Attack: a.Name, API: a.API, Mode: mode, Right: "everyone", MaxMemory: c.MaxMemory, MaxRatio: c.MaxRatio}
+	if mode == secure {
+		row.Right = string(a.right)
+	}
+	t, err := newSite(ctx, c, s, mode, filepath.Join(c.Dir, a.Name+"-"+mode))
+	if err != nil {
+		return row, err
+	}
+	defer t.stop()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, t.node.Log(2000))
+		}
+	}()
+	mine, err := t.tls(measures)
+	if err != nil {
+		return row, err
+	}
+	people, err := newCrowd(s, t.node.Client, mine, c.Watches)
+	if err != nil {
+		return row, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	defer func() {
+		cancel()
+		g.Wait()
+		err = errors.Join(err, people.close())
+	}()
+	var kubelet probes
+	ready := make(chan struct{})
+	g.Go(func() { people.run(ctx, func() { close(ready) }) })
+	select {
+	case <-ready:
+	case <-time.After(3 * time.Minute):
+		return row, errors.New("the crowd's watches have not begun within three minutes")
+	case <-ctx.Done():
+		return row, ctx.Err()
+	}
+	if err := pause(ctx, c.Calm/2); err != nil { // the node has just loaded its keys
+		return row, err
+	}
+	if err := t.resetPeak(); err != nil {
+		return row, err
+	}
+	g.Go(func() { kubelet.run(ctx, t, mine, c.Probe) })
+	var before, during []pain
+	for round := range c.Rounds {
+		calm, err := people.calm(ctx, c.Calm, before)
+		if err != nil {
+			return row, err
+		}
+		before = append(before, calm)
+		if round == 0 {
+			if row.Rest, err = t.peak(); err != nil {
+				return row, err
+			}
+			row.Log = -t.disk()
+		}
+		o := order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, PKI: t.pki}
+		end, err := launch(ctx, c, o)
+		if err != nil {
+			return row, err
+		}
+		hot, err := people.measure(ctx, c.Hot)
+		did, broken := end()
+		if err = errors.Join(err, broken); err != nil {
+			return row, err
+		}
+		if ctx.Err() != nil {
+			return row, ctx.Err()
+		}
+		row.add(did)
+		if t.node.PID() == 0 {
+			row.Restarts++
+			row.Why = fmt.Sprintf("the node ended: %v", t.node.End())
+			row.Peak = t.memory
+			break
+		}
+		p, err := hot(ctx)
+		if err != nil {
+			return row, err
+		}
+		during = append(during, p)
+		if row.Peak, err = t.peak(); err != nil {
+			return row, err
+		}
+	}
+	if t.limit.dir == "" && row.Peak > t.memory {
+		row.Restarts++
+		row.Why = "more memory than its limit"
+	}
+	row.Log += t.disk()
+	row.Before, row.During = median(before), median(during)
+	var first string
+	row.Probes, row.Failed, first = kubelet.count()
+	if first != "" && row.Why == "" {
+		row.Why = first
+	}
+	return row, nil
+}
+
+// calm measures a calm round. After an attack, and on a machine with other work, a
+// round may not be calm: it is repeated while it is worse than twice the best before it.
+func (c *crowd) calm(ctx context.Context, d time.Duration, before []pain) (p pain, err error) {
+	const most = 5
+	for range most {
+		get, err := c.measure(ctx, d)
+		if err != nil {
+			return p, err
+		}
+		if p, err = get(ctx); err != nil {
+			return p, err
+		}
+		if !slices.ContainsFunc(before, func(b pain) bool { return p.Watch > 2*b.Watch || p.Read > 2*b.Read }) {
+			break
+		}
+	}
+	return p, nil
+}
+
+// median returns the medians of rounds; of an even number the greater.
+func median(rounds []pain) (p pain) {
+	if len(rounds) == 0 {
+		return p
+	}
+	var watches, reads []time.Duration
+	for _, r := range rounds {
+		watches, reads = append(watches, r.Watch), append(reads, r.Read)
+	}
+	slices.Sort(watches)
+	slices.Sort(reads)
+	return pain{watches[len(watches)/2], reads[len(reads)/2]}
+}

@@ -1,0 +1,182 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/proc"
+)
+
+// store is the etcd of a run, with keys under /data/ that attackers may list.
+type store struct {
+	etcd   *etcdtest.Process
+	client *clientv3.Client
+}
+
+// perTxn is how many keys are written at a time, valueSize the bytes of each value.
+const (
+	perTxn    = 100
+	valueSize = 1 << 10
+)
+
+// newStore starts etcd and writes the keys.
+func newStore(ctx context.Context, cfg *Config) (_ *store, err error) {
+	s := &store{}
+	defer func() {
+		if err != nil {
+			s.stop()
+		}
+	}()
+	dir := filepath.Join(cfg.Dir, "etcd")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if s.etcd, err = etcdtest.NewProcess(ctx, etcdtest.ProcessConfig{Dir: dir, Args: []string{"--quota-backend-bytes=8589934592"}}); err != nil {
+		return nil, err
+	}
+	if err := s.etcd.Start(ctx); err != nil {
+		return nil, err
+	}
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{s.etcd.Endpoint()}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}); err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	value := strings.Repeat("v", valueSize)
+	for at := 0; at < cfg.Keys; {
+		var ops []clientv3.Op
+		for ; at < cfg.Keys && len(ops) < perTxn; at++ {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/data/%08d", at), value))
+		}
+		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return nil, fmt.Errorf("write keys: %w", err)
+		}
+	}
+	if _, err := etcdserverpb.NewLeaseClient(s.client.ActiveConnection()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: 36_000, ID: crowdLease}); err != nil {
+		return nil, fmt.Errorf("grant a lease: %w", err)
+	}
+	if _, err := s.client.Put(ctx, "/crowd/leased", "", clientv3.WithLease(crowdLease)); err != nil {
+		return nil, fmt.Errorf("write a key with a lease: %w", err)
+	}
+	return s, nil
+}
+
+func (s *store) stop() {
+	if s.client != nil {
+		_ = s.client.Close()
+	}
+	if s.etcd != nil {
+		_ = s.etcd.Kill() // nothing of it is needed
+	}
+}
+
+// site is one node with what its clients need.
+type site struct {
+	node  *nodetest.Node
+	nodes *nodetest.Cluster
+	pki   pki // empty: without TLS
+	limit limit
+	// memory is the limit in bytes, dir where the node's data and log are.
+	memory int64
+	dir    string
+}
+
+// newSite starts a node that has nothing yet, with the settings and the memory limit
+// of the shipped manifests.
+func newSite(ctx context.Context, cfg *Config, s *store, mode, dir string) (_ *site, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	shipped, err := nodetest.ReadShipped(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &site{memory: shipped.Memory, dir: dir}
+	nodes := nodetest.Config{Binary: cfg.Cachenode, Dir: dir, Etcd: s.etcd.Endpoint(), Nodes: 1, HTTPS: mode == secure}
+	for _, v := range shipped.Env {
+		if !strings.HasPrefix(v, "CACHENODE_JOIN=") { // it is alone
+			nodes.Env = append(nodes.Env, v)
+		}
+	}
+	if mode == secure {
+		if t.pki, err = newPKI(filepath.Join(dir, "pki")); err != nil {
+			return nil, fmt.Errorf("make certificates: %w", err)
+		}
+		nodes.Args = t.pki.flags()
+	}
+	var without error
+	if t.limit, without = newLimit(shipped.Memory); without != nil {
+		cfg.Say("the node runs without a cgroup, and counts as ended above %s: %v", mib(shipped.Memory), without)
+		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode does by itself
+	}
+	nodes.Under = t.limit.command()
+	if t.nodes, err = nodetest.Start(ctx, nodes); err != nil {
+		t.limit.remove()
+		return nil, err
+	}
+	t.node = t.nodes.Nodes[0]
+	return t, nil
+}
+
+func (t *site) stop() {
+	t.nodes.Stop()
+	t.limit.remove()
+}
+
+// tls returns the TLS of a client with a right; nil: none is spoken.
+func (t *site) tls(r right) (*tls.Config, error) {
+	if t.pki == "" {
+		return nil, nil //nolint:nilnil // no TLS is a configuration
+	}
+	return t.pki.client(r)
+}
+
+func creds(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(cfg)
+}
+
+// peak returns the greatest memory of the node since resetPeak.
+func (t *site) peak() (int64, error) {
+	pid := t.node.PID()
+	if pid == 0 {
+		return 0, errEnded
+	}
+	peaks, err := proc.Peaks([]int{pid})
+	if err != nil {
+		return 0, err
+	}
+	return peaks[0], nil
+}
+
+func (t *site) resetPeak() error { return proc.ResetPeaks([]int{t.node.PID()}) }
+
+// errEnded says that the node does not run.
+var errEnded = errors.New("the node has ended")
+
+// disk returns how many bytes the node's log has.
+func (t *site) disk() int64 {
+	info, err := os.Stat(t.node.LogFile())
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// mib shows bytes.
+func mib(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
