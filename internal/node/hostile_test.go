@@ -391,7 +391,7 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 	c.ready()
 	n := c.nodes[0]
 	kv := etcdserverpb.NewKVClient(n.dialRaw(insecure.NewCredentials()))
-	const keys = 600
+	const keys, watches = 300, 120
 	value := bytes.Repeat([]byte("v"), 10<<10)
 	var first, last int64
 	for i := range keys {
@@ -420,12 +420,12 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 300 {
+		for i := range watches {
 			if err := attack.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: watch(key(i))}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		open += 300
+		open += watches
 		eventually(t, "all watches of the attack are open", func() error {
 			if all, err := admin.Watchers(within(t), n.clients, client.WatcherFilter{}); err != nil || len(all) < open {
 				return fmt.Errorf("%d are: %w", len(all), err)
@@ -452,7 +452,7 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 			}
 		}
 		if more := held() - rest; more > 48<<20 {
-			t.Errorf("each %s: 300 unread watches of a log of %d MiB hold %d MiB", what, keys*len(value)>>20, more>>20)
+			t.Errorf("each %s: %d unread watches of a log of %d MiB hold %d MiB", what, watches, keys*len(value)>>20, more>>20)
 		}
 		open++ // the reader's: all stay open
 	}

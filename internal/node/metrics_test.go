@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 		"shardwatch.cluster.feature_level ":                        shard.Level,
 		"shardwatch.cluster.feature_level_common ":                 shard.Level,
 		"shardwatch.raft.voter_changes change=step_down":           0,
-		"shardwatch.server.lists ":                                 0,
+		"shardwatch.budget.held use=lists":                         0,
 	} {
 		if got, ok := found[name]; !ok || got != want {
 			t.Errorf("%s: %d (%v), want %d", name, got, ok, want)

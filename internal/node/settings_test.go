@@ -210,7 +210,8 @@ func TestSettingsEndWatchesOutside(t *testing.T) {
 	}
 	o := operator{t, c.patient(c.nodes[2])}
 	plan := o.does(client.ChangeSettings{Served: []client.Range{client.Prefix("/b/")}})
-	if len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], `only "/b/" is served then`) {
+	if len(plan.Warnings) != 2 || !strings.Contains(plan.Warnings[0], `only "/b/" is served then`) ||
+		plan.Warnings[1] != "watches that end: 1 of the native API, 1 of etcd's API" {
 		t.Errorf("warnings %q", plan.Warnings)
 	}
 	const says = `is not served: this cluster serves ["/b/", "/b0") (cachectl settings changes that)`
