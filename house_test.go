@@ -34,7 +34,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/operate"},
+		{"internal/operate", "internal/intake"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},

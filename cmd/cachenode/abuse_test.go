@@ -202,6 +202,7 @@ func TestAbuse(t *testing.T) {
 	t.Run("settings flood", v.settingsFlood)
 	t.Run("headers without end", v.headersWithoutEnd)
 	t.Run("huge headers", v.hugeHeaders)
+	t.Run("requests without an end", v.requestsWithoutEnd)
 	t.Run("half-open handshakes", v.halfOpenHandshakes)
 	t.Run("too many connections", v.tooManyConnections)
 	t.Run("probes that are kept open", v.probesKeptOpen)
@@ -251,6 +252,35 @@ func (v *victim) rapidReset(t *testing.T) {
 	// A stream has its handler and few helpers.
 	if most := before + 20*victimStreams; peak > most {
 		t.Errorf("%d goroutines, at first %d", peak, before)
+	}
+	v.serves()
+}
+
+// Requests that are not sent to their end are held before any limit sees the call.
+func (v *victim) requestsWithoutEnd(t *testing.T) {
+	const conns, size, piece = 2, 2<<20 - 1, 16 << 10
+	before, peak, sent := heap(), uint64(0), 0
+	part := make([]byte, piece)
+	for range conns {
+		a := v.attack(t)
+		a.discard()
+		for i := range uint32(victimStreams) {
+			a.frame(a.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: a.headers(), EndHeaders: true}))
+			a.frame(a.WriteData(2*i+1, false, binary.BigEndian.AppendUint32([]byte{0}, size)))
+		}
+		for at := piece; at < size; at += piece {
+			for i := range uint32(victimStreams) {
+				a.frame(a.WriteData(2*i+1, false, part))
+			}
+			if a.send() != nil {
+				break // the node has had enough
+			}
+			sent += victimStreams * piece
+			peak = max(peak, heap())
+		}
+	}
+	if grown := int64(peak) - int64(before); grown > 160<<20 {
+		t.Errorf("the heap has grown by %d MiB, of %d MiB sent", grown>>20, sent>>20)
 	}
 	v.serves()
 }

@@ -33,25 +33,27 @@ const (
 	Replies
 	// JSON are requests and answers of the JSON API.
 	JSON
+	// Requests are those of gRPC that have arrived in part.
+	Requests
 
 	uses
 )
 
 // String returns the use as metrics name it.
 func (u Use) String() string {
-	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json"}[u]
+	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests"}[u]
 }
 
 // text is the use in errors.
 func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that wait for clients to read them", "watches that catch up",
-		"replies that wait for clients to read them", "requests and answers in JSON",
+		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete",
 	}[u]
 }
 
 // sixteenths is the use's share of the total. The shares add up to all of it.
-func (u Use) sixteenths() int64 { return [...]int64{4, 5, 3, 1, 3}[u] }
+func (u Use) sixteenths() int64 { return [...]int64{3, 5, 2, 1, 3, 2}[u] }
 
 // maxWaiting bounds the callers that wait for bytes, of each use.
 const maxWaiting = 10_000

