@@ -160,13 +160,15 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 }
 
 // tell sends the notifications that are due: to those who have heard nothing
-// since the last.
+// since the last. No answer to a request may lie below one: clientv3 resumes behind the
+// last of the two.
 func (p *progress) tell(watches []*watch) {
 	for _, w := range watches {
 		if !w.notify || !w.joined() {
 			continue
 		}
 		if at := w.reached(); w.quiet && at >= w.start && at > 0 {
+			p.s.sent = max(p.s.sent, at)
 			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(at), WatchId: w.id})
 		}
 		w.quiet = true
@@ -182,13 +184,10 @@ func (p *progress) tell(watches []*watch) {
 // for those that are behind. It follows the answers to all cancels, since a client
 // takes it to speak for each watch that it does not know to be cancelled.
 func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
-	target, never := max(wanted, p.s.sent), len(watches) == 0
+	target, never := max(wanted, p.hold, p.s.sent), len(watches) == 0
 	for _, w := range watches {
 		// etcd says nothing while a watch catches up, either.
 		never = never || w.start > wanted || w.live && !w.joined()
-	}
-	if p.hold > 0 {
-		target = p.hold
 	}
 	reached, behind := kv.Revision(math.MaxInt64), !answered
 	for _, w := range watches {

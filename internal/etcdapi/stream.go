@@ -57,7 +57,7 @@ type stream struct {
 	door   *Door
 	tasks  *pump.Stream
 	failed bool        // owned by the pump that is at it: sending does not work
-	sent   kv.Revision // owned by the pump: the highest revision of events sent
+	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
 	batch  wire.Batch  // owned by the pump: what is sent at the end of its turn
 	out    sender
 

@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -447,6 +448,66 @@ func TestWatchProgressNotify(t *testing.T) {
 		if m := s.next(); m.GetWatchId() != 1 || len(m.GetEvents()) != 0 || m.GetHeader().GetRevision() != int64(r.h.Now()) {
 			t.Fatalf("got %v", m)
 		}
+	}
+}
+
+// tellingClock is a router.Clock that tells which revisions it has returned.
+type tellingClock struct {
+	*cachetest.History
+	returned chan kv.Revision
+}
+
+func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
+	revision, err := c.History.Revision(ctx)
+	if err == nil {
+		c.returned <- revision
+	}
+	return revision, err
+}
+
+// clientv3 resumes a watch after the progress that it was told last, even where it was
+// told more before. So an answer to a progress request is not below what any watch was
+// notified of while the request waited for a shard.
+func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
+	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
+	r := startWatches(t, rigOptions{
+		clock: func(h *cachetest.History) router.Clock { clock.History = h; return clock },
+		door:  func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond },
+	})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first, ProgressNotify: true})
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
+	s.created(1)
+	r.node.Gate(3).Limit(r.h.Now())
+	asked := r.h.Commit(cachetest.Put("b", "1"))
+	s.requestProgress()
+	for <-clock.returned < asked { // the request waits for the shard of z
+	}
+	for range 5 {
+		r.h.Commit(cachetest.Put("b", "2"))
+	}
+	told := int64(0)
+	next := func() (id int64) {
+		t.Helper()
+		m := s.next()
+		if at := m.GetHeader().GetRevision(); at < told || len(m.GetEvents()) > 0 {
+			t.Fatalf("got %v after progress %d", m, told)
+		}
+		told = m.GetHeader().GetRevision()
+		return m.GetWatchId()
+	}
+	for told < int64(r.h.Now()) {
+		next()
+	}
+	r.node.Gate(3).Limit(asked) // the shard gets what the request asked for
+	for range 6 {               // the request is looked at between two of them
+		if id := next(); id == -1 {
+			t.Fatalf("answered with %d, and the shard is at %d", told, asked)
+		}
+	}
+	r.node.Gate(3).Limit(r.h.Now())
+	for next() != -1 {
 	}
 }
 

@@ -52,7 +52,11 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "progress-below-sent", Bug: "answers a progress request below an event that was sent", File: "progress.go",
-			Old: `max(wanted, p.s.sent)`, New: `wanted`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt",
+			Old: `max(wanted, p.hold, p.s.sent)`, New: `max(wanted, p.hold)`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt",
+		},
+		{
+			Name: "progress-below-notified", Bug: "answers a progress request below a notification that was sent", File: "progress.go",
+			Old: `p.s.sent = max(p.s.sent, at)`, New: `_ = at`, Tests: "TestProgressAnswerIsNotBelowANotification",
 		},
 		{
 			Name: "progress-for-the-future", Bug: "answers a progress request for a watch that begins in the future", File: "progress.go",
