@@ -203,6 +203,19 @@ func (s *Store) Keep(shards []Shard) {
 	}
 }
 
+// Forget removes what is saved of a shard: the copy that it is of was found to be
+// wrong. After an error the caller tries again.
+func (s *Store) Forget(id shard.ID) error {
+	err := s.prepare()
+	if err == nil && s.logs[id] != nil {
+		err = s.remove(id)
+	}
+	if errors.Is(err, errDamaged) {
+		s.abandon() // the next Save sets the file aside
+	}
+	return err
+}
+
 // remove removes all that is of a shard.
 func (s *Store) remove(id shard.ID) error {
 	delete(s.logs, id)

@@ -476,3 +476,56 @@ func TestSaveStops(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The saved history of a copy that was wrong is removed at once, that of others stays,
+// and the next Save writes the new copy from its floor on.
+func TestAForgottenShardIsSavedAnew(t *testing.T) {
+	for name, known := range map[string]bool{"by the run that saved it": true, "by a run that has not looked yet": false} {
+		t.Run(name, func(t *testing.T) {
+			wrong, other, anew := newWorld(t, nil), newWorld(t, nil), newWorldAt(t, 20, nil)
+			wrong.run(40)
+			other.run(40)
+			anew.run(20)
+			dir := t.TempDir()
+			s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+			if err := s.Save(t.Context(), origin, []Shard{wrong.shard(7), other.shard(8)}); err != nil {
+				t.Fatal(err)
+			}
+			if !known {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // it may be gone already
+				if err := s.Forget(7); err != nil {
+					t.Fatal(err)
+				}
+			}
+			onDisk := func(id shard.ID) (h *cache.History, saved bool) {
+				t.Helper()
+				next, h, _ := load(t, dir, origin, id, wrong.r)
+				_, saved = next.logs[id]
+				return h, saved
+			}
+			if _, saved := onDisk(7); saved {
+				t.Error("a shard that was forgotten is there")
+			}
+			if h, saved := onDisk(8); !saved || h.Progress != other.now {
+				t.Errorf("another shard: %+v", h)
+			}
+			if err := s.Save(t.Context(), origin, []Shard{anew.shard(7), other.shard(8)}); err != nil {
+				t.Fatal(err)
+			}
+			h, _ := onDisk(7)
+			if h == nil || h.Progress != anew.now || h.Floor != 21 {
+				t.Fatalf("the new copy is saved as %+v", h)
+			}
+			if err := part(h, anew.past(), anew.r); err != nil {
+				t.Error(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

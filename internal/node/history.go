@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +26,10 @@ type historian struct {
 	begun     chan struct{} // closed once what was on disk is loaded
 	ask       chan chan struct{}
 	hurry     atomic.Bool // the node is about to end
+
+	dropped chan struct{} // capacity 1: there is something in wrong
+	mu      sync.Mutex
+	wrong   map[shard.ID]struct{} // guarded by mu; shards whose saved history is of a wrong copy
 }
 
 const (
@@ -35,7 +42,10 @@ const (
 )
 
 func newHistorian(n *Node) *historian {
-	h := &historian{n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ask: make(chan chan struct{})}
+	h := &historian{
+		n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ask: make(chan chan struct{}),
+		dropped: make(chan struct{}, 1), wrong: make(map[shard.ID]struct{}),
+	}
 	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
 		h.store = history.New(history.Config{
 			Dir: filepath.Join(n.cfg.DataDir, "history"), MaxBytes: n.cfg.HistoryBytes, Pace: h.pace, Logger: n.log,
@@ -107,6 +117,8 @@ func (h *historian) run(ctx context.Context) error {
 			h.save(within)
 			cancel()
 			close(saved)
+		case <-h.dropped:
+			h.dropWrong()
 		case <-ctx.Done():
 			if h.store != nil {
 				return h.close()
@@ -124,12 +136,46 @@ func (h *historian) close() error {
 	return nil
 }
 
+// drop has the saved history of a shard removed, because the copy that it is of was
+// wrong: loaded at the next start, it would contradict etcd. The caller has taken that
+// copy out of the store, so that it is not saved again.
+func (h *historian) drop(id shard.ID) {
+	if h.store == nil {
+		return
+	}
+	h.mu.Lock()
+	h.wrong[id] = struct{}{}
+	h.mu.Unlock()
+	select {
+	case h.dropped <- struct{}{}:
+	default: // it is pending already
+	}
+}
+
+// dropWrong removes the saved history of wrong copies. What cannot be removed now is
+// tried again before the next save, which logs what is wrong with the disk.
+func (h *historian) dropWrong() {
+	h.mu.Lock()
+	ids := slices.Collect(maps.Keys(h.wrong))
+	h.mu.Unlock()
+	for _, id := range ids {
+		if err := h.store.Forget(id); err != nil {
+			h.n.log.Debug("the saved history of a wrong copy is not removed yet", "shard", uint64(id), "error", err)
+			continue
+		}
+		h.mu.Lock()
+		delete(h.wrong, id)
+		h.mu.Unlock()
+	}
+}
+
 // save writes what is new. The store logs what goes wrong.
 func (h *historian) save(ctx context.Context) {
 	m := h.n.placement.Map()
 	if m == nil || h.store == nil {
 		return
 	}
+	h.dropWrong()
 	o := origin(m)
 	var shards []history.Shard
 	for id, c := range h.n.store.copies() {

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/history"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -40,15 +41,18 @@ func (c *cluster) kept(shards int) {
 
 // onDisk returns how many shards the node would find on disk if it were killed
 // now.
-func (m *machine) onDisk() int {
+func (m *machine) onDisk() int { return len(m.saved()) }
+
+// saved returns the histories that the node would find on disk if it were killed now.
+func (m *machine) saved() map[shard.ID]*cache.History {
 	m.c.t.Helper()
 	now := m.node.Map()
 	if now == nil {
-		return 0
+		return nil
 	}
 	killed := m.c.t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(filepath.Join(m.dir, "history"))); errors.Is(err, fs.ErrNotExist) {
-		return 0
+		return nil
 	} else if err != nil {
 		m.c.t.Fatal(err)
 	}
@@ -58,7 +62,25 @@ func (m *machine) onDisk() int {
 	}
 	s := history.New(history.Config{Dir: killed, MaxBytes: 1 << 30})
 	defer s.Close()
-	return len(s.Load(history.Origin{Cluster: now.ClusterID, Etcd: now.EtcdClusterID, Lineage: now.Lineage}, ranges))
+	return s.Load(history.Origin{Cluster: now.ClusterID, Etcd: now.EtcdClusterID, Lineage: now.Lineage}, ranges)
+}
+
+// savedAs returns what the saved history of the node has of a key at a revision; nil:
+// nothing.
+func (m *machine) savedAs(key string, revision int64) []byte {
+	m.c.t.Helper()
+	h := m.saved()[m.shardOf(key).ID]
+	if h == nil {
+		return nil
+	}
+	for _, b := range h.Batches {
+		for _, e := range b.Events {
+			if string(e.KV.Key()) == key && int64(b.Revision) == revision {
+				return e.KV.Value()
+			}
+		}
+	}
+	return nil
 }
 
 func (c *cluster) startAll() {
@@ -335,6 +357,82 @@ func TestCompactedWhileTheWholeTierWasDown(t *testing.T) {
 		}
 	}
 	cancel()
+}
+
+// A node has saved a record that was wrong in its memory. When it finds that out, it
+// drops what it has saved of the shard and saves its new copy. After a restart of all
+// nodes its watches resume without a resync, with the right value.
+func TestWrongRecordThatWasSaved(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("memory that changes by itself is what the race detector is there to find")
+	}
+	c := startCluster(t, 3, 3, func(cfg *node.Config) {
+		quiet(2, 3)(cfg)
+		cfg.HistoryInterval = 200 * time.Millisecond
+	})
+	all := keys(40)
+	first := c.put(all...)
+	c.ready()
+	sm := c.settled(2, 3)
+	key := all[7]
+	of := sm.Overlapping(kv.Single(key))[0]
+	bad, good := c.machineOf(of.Replicas[1]), c.machineOf(of.Replicas[0])
+	user := c.client(bad)
+	w := user.Watch(within(t), client.Prefix("/"), client.FromRevision(first+1))
+	t.Cleanup(w.Close)
+
+	var want string
+	var at int64
+	eventually(t, "the wrong record is saved", func() error {
+		want = fmt.Sprintf("value %d", at) // its last byte is a digit
+		at = c.write(key, want)
+		c.reached(at)
+		bad.flip(key)
+		eventually(t, "the record is saved", func() error {
+			if bad.savedAs(key, at) == nil {
+				return errors.New("it is not there")
+			}
+			return nil
+		})
+		if got := string(bad.savedAs(key, at)); got == want {
+			bad.flip(key) // it was saved before: once more
+			return errors.New("it was saved as it should be")
+		}
+		return nil
+	})
+	if err := user.Verify(within(t), client.VerifyRequest{Shards: []uint64{uint64(of.ID)}}, func(client.VerifiedShard) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	bad.heals(key, good)
+	eventually(t, "the right record is saved", func() error {
+		if got := string(bad.savedAs(key, at)); got != want {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	c.kept(2)
+	c.stopAll()
+	last := c.write(key, "after")
+	c.startAll()
+	for {
+		u, err := w.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Kind != client.KindBatch {
+			t.Fatalf("%v at revision %d", u.Kind, u.Revision)
+		}
+		if u.Revision == last {
+			break
+		}
+	}
+	if s := user.Stats(); s.Lists > 0 || s.Units != (client.Units{}) {
+		t.Errorf("the client listed: %+v", s)
+	}
+	if n := c.log.count("what was kept of the past is wrong"); n > 0 {
+		t.Errorf("%d nodes have found their history to be wrong", n)
+	}
 }
 
 // A volume that belongs to another cluster is not used.

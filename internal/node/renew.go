@@ -31,6 +31,7 @@ func (s *store) renew(ctx context.Context, r renewal) {
 	sh, _ := m.Shard(r.id)
 	delete(s.replicas, r.id)
 	s.mu.Unlock()
+	s.n.history.drop(r.id) // it may have saved what is wrong
 	old.stop()
 	<-old.done
 	h := s.start(ctx, m, &sh, nil, nil, r.avoid)

@@ -175,6 +175,7 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	}
 	if len(bad) == 0 {
 		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.id), "finding", x.found.Detail)
+		s.n.history.drop(x.held.id)
 	}
 }
 

@@ -74,5 +74,9 @@ func historyGroup() Group {
 			Name: "unloaded-file-rewritten", Bug: "does not know how far a file goes that was not loaded", File: "load.go",
 			Old: `g.written = max(g.written, e.progress)`, New: `g.written = max(g.written, e.after)`, Tests: "TestAFileThatWasNotLoadedIsContinued",
 		},
+		{
+			Name: "forgets-only-loaded", Bug: "a shard is not removed from a file that was not looked at yet", File: "store.go",
+			Old: "err := s.prepare()\n\tif err", New: "err := s.open()\n\tif err", Tests: "TestAForgottenShardIsSavedAnew",
+		},
 	}}
 }

@@ -10,5 +10,9 @@ func nodeGroup() Group {
 			Name: "too-old-by-damage", Bug: "one damaged byte of a map ends the node", File: "followmap.go",
 			Old: `!ok || m.Level <= shard.Level || `, New: `!ok || m.Name == "" || `, Tests: "TestANodeOutlivesAMapWithADamagedLevel",
 		},
+		{
+			Name: "wrong-copy-stays-on-disk", Bug: "keeps the saved history of a copy that was wrong", File: "renew.go",
+			Old: `s.n.history.drop(r.id)`, New: `_ = s.n.history`, Tests: "TestWrongRecordThatWasSaved",
+		},
 	}}
 }
