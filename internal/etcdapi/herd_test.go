@@ -9,6 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // Streams that open watches all at once stand in line. None is refused, and one
@@ -41,19 +43,24 @@ func TestNewWatchesStandInLine(t *testing.T) {
 // other shards need.
 func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
-	m.Shards[1].Replicas[0] = "there" // which is away
+	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is away
 	r := startWatches(t, rigOptions{shards: m})
 	r.door.BoundOpens(1)
 	r.door.LookForHomes(time.Hour)
+	r.node.RefuseRelays(&kv.UnavailableError{Why: kv.NotReady, Detail: "there is away"})
 	homeless := r.watch()
 	for range 3 {
 		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
 	}
-	eventually(t, "they are on the list", func() bool { return r.door.Watches() > 0 })
+	eventually(t, "they are on the list", func() bool { return r.door.Watches() == 3 })
 	s := r.watch()
 	for id := range int64(3) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 		s.created(id)
+	}
+	r.node.RefuseRelays(nil)
+	for id := range int64(3) {
+		homeless.created(id)
 	}
 }
 

@@ -4,7 +4,7 @@ func clientGroup() Group {
 	return Group{Package: "client", Mutants: []Mutant{
 		{
 			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
-			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if false {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
 		},
 		{
 			Name: "silent-list-waited-for", Bug: "waits for ever for a node that falls silent in a list", File: "list.go",

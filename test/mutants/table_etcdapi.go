@@ -44,7 +44,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "catch-up-kept", Bug: "holds what was read of etcd's log for ever", File: "past.go",
-			Old: `x.idle = time.AfterFunc(keepPart, p.expire(x))`, New: `x.idle = time.AfterFunc(1e6*keepPart, p.expire(x))`, Tests: "TestCatchUpsShareWhatTheyRead",
+			Old: `keepPart = 3 * time.Second`, New: `keepPart = 1e6 * time.Second`, Tests: "TestCatchUpsShareWhatTheyRead",
 		},
 		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
