@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"time"
@@ -286,6 +287,14 @@ func (b *Budget) Status() []Status {
 		a.mu.Unlock()
 	}
 	return out
+}
+
+// Share returns the most bytes that a use may hold; without a bound math.MaxInt64.
+func (b *Budget) Share(u Use) int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.accounts[u].most
 }
 
 // Held returns the bytes that a use holds.

@@ -21,15 +21,18 @@ import (
 //
 // Whatever is not named here goes to etcd and back as it is, byte for byte:
 // fields that we do not know survive, and errors are etcd's. Nothing is tried
-// again, since nobody could tell whether a write was applied. No message is
-// kept: what a client does not read stays at etcd, by gRPC's flow control.
+// again, but for reads: nobody could tell whether a write was applied. What a client does
+// not read of a stream stays at etcd, by gRPC's flow control; other answers take their
+// bytes from the budget.
 func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Connections) {
 	for _, s := range []struct {
 		desc *grpc.ServiceDesc
 		own  methods
 	}{
-		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn()}},
-		{&etcdserverpb.Lease_ServiceDesc, nil},
+		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn(), "DeleteRange": d.guardedDelete()}},
+		{&etcdserverpb.Lease_ServiceDesc, methods{
+			"LeaseTimeToLive": d.asked(etcdserverpb.Lease_LeaseTimeToLive_FullMethodName), "LeaseLeases": d.asked(etcdserverpb.Lease_LeaseLeases_FullMethodName),
+		}},
 		{&etcdserverpb.Auth_ServiceDesc, d.auth()},
 		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
 		{&etcdserverpb.Cluster_ServiceDesc, d.cluster()},
@@ -107,6 +110,11 @@ func (m method) unary(name string) grpc.MethodHandler {
 
 // pass sends a request to etcd and returns its answer.
 func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	return d.passBy(ctx, name, request, d.once)
+}
+
+// passBy is pass for a request that send sends.
+func (d *Door) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
 	caller, err := d.caller(ctx)
 	forward := d.cfg.Access.Forward(ctx)
 	if err == nil {
@@ -121,11 +129,7 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
 		d.tellHistory(ctx)
 	}
-	answer := new(wire.Encoded)
-	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer); err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return send(ctx, name, request)
 }
 
 // passStream joins a client's stream with one at etcd, message by message.

@@ -37,7 +37,14 @@ func (d *Door) guardedTxn() method {
 		case s.deadly && !s.malformed:
 			return nil, rpctypes.ErrGRPCDuplicateKey
 		}
-		return d.pass(ctx, etcdserverpb.KV_Txn_FullMethodName, request)
+		send := d.once
+		switch {
+		case !s.writes && !s.malformed:
+			send = d.ask
+		case s.wide:
+			send = d.onceWide
+		}
+		return d.passBy(ctx, etcdserverpb.KV_Txn_FullMethodName, request, send)
 	})
 }
 
@@ -65,6 +72,8 @@ const (
 	opRange, opPut, opDelete, opTx = 1<<3 | length, 2<<3 | length, 3<<3 | length, 4<<3 | length
 	putKey                         = 1<<3 | length
 	deleteKey, deleteEnd           = 1<<3 | length, 2<<3 | length
+	rangeUpTo                      = 2<<3 | length
+	deletePrevious                 = 3<<3 | uint64(protowire.VarintType)
 )
 
 // maxTxnDepth is more than etcd takes: messages within messages are 10,000 deep
@@ -78,6 +87,8 @@ type txnScan struct {
 	deadly    bool
 	malformed bool
 	split     bool // an operation has several parts
+	writes    bool // there is a put or a delete
+	wide      bool // an operation answers with the keys of a range
 }
 
 // txn looks at a TxnRequest behind deletes so far, and returns them with its
@@ -118,9 +129,13 @@ func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 // op looks at a RequestOp.
 func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 	switch kind, body := s.operation(b); kind {
+	case opRange:
+		s.fields(body, func(tag uint64, value []byte) { s.wide = s.wide || tag == rangeUpTo && len(value) > 0 })
 	case opPut:
+		s.writes = true
 		s.put(body, deleted)
 	case opDelete:
+		s.writes, s.wide = true, s.wide || wideDelete(body)
 		return s.del(body, deleted)
 	case opTx:
 		return s.txn(body, deleted, depth+1)

@@ -22,6 +22,8 @@ type reads struct {
 	chunks *chunks
 	// detours has a place for each list that etcd answers because we cannot.
 	detours chan struct{}
+	// wide has a place for each write with etcd whose answer may be large.
+	wide chan struct{}
 }
 
 // maxDetours bounds the lists that etcd answers at a time because we cannot:
@@ -29,7 +31,7 @@ type reads struct {
 const maxDetours = 16
 
 func newReads(b *budget.Budget) reads {
-	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours)}
+	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), wide: make(chan struct{}, maxWide)}
 }
 
 // Range implements etcd's KV.Range.
@@ -217,5 +219,5 @@ func (d *Door) detour(ctx context.Context, rng kv.Range, why error) (leave func(
 
 // forward has etcd answer.
 func (d *Door) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
-	return d.pass(ctx, etcdserverpb.KV_Range_FullMethodName, r)
+	return d.passBy(ctx, etcdserverpb.KV_Range_FullMethodName, r, d.ask)
 }

@@ -149,14 +149,19 @@ func (s *chunks) release(h *hold, n int64) {
 // collectEvery is the least time between two collections for want of space.
 const collectEvery = time.Second
 
-// full returns the answer that err is, which says that answers hold too much. What
-// they hold may be garbage that the collector has not noticed yet.
+// full returns the answer that err is, which says that answers hold too much.
 func (s *chunks) full(err error) error {
+	s.collect()
+	return final{wire.Status(err)}
+}
+
+// collect has the collector run: what answers hold may be garbage that it has not noticed
+// yet.
+func (s *chunks) collect() {
 	now, last := time.Now().UnixNano(), s.collected.Load()
 	if now-last > int64(collectEvery) && s.collected.CompareAndSwap(last, now) {
 		runtime.GC()
 	}
-	return final{wire.Status(err)}
 }
 
 // encode makes the bytes, once.

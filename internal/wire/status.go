@@ -229,6 +229,17 @@ func IsExhausted(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted
 }
 
+// TooLarge returns the size of an answer that a call has refused unread, because it is
+// larger than the call takes. gRPC tells it in its text alone.
+func TooLarge(err error) (size int, ok bool) {
+	if !IsExhausted(err) {
+		return 0, false
+	}
+	var most int
+	n, _ := fmt.Sscanf(status.Convert(err).Message(), "grpc: received message larger than max (%d vs. %d)", &size, &most)
+	return size, n > 0
+}
+
 // Unimplemented returns an error that says what is not offered, and why.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
 

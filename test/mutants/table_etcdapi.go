@@ -7,6 +7,22 @@ func etcdapiGroup() Group {
 			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart",
 		},
 		{
+			Name: "etcds-answers-free", Bug: "an answer of etcd's that is passed on takes nothing of the budget", File: "pass_answers.go",
+			Old: "	if size := int64(answer.Buffers.Len()); size > freeAnswer {", New: "	if size := int64(answer.Buffers.Len()); false {", Tests: "TestAnswersOfEtcdsAreBounded",
+		},
+		{
+			Name: "etcds-answers-unbounded", Bug: "takes answers of any size from etcd before bytes are reserved", File: "pass_answers.go",
+			Old: "grpc.MaxCallRecvMsgSize(int(limit))", New: "grpc.MaxCallRecvMsgSize(math.MaxInt32)", Tests: "TestAnswersOfEtcdsAreBounded",
+		},
+		{
+			Name: "etcds-answers-kept", Bug: "holds the bytes of an answer that its client has read", File: "pass_answers.go",
+			Old: "func (l *answerLease) Put(*[]byte) { l.held.release() }", New: "func (l *answerLease) Put(*[]byte) {}", Tests: "TestAnswersOfEtcdsAreBounded",
+		},
+		{
+			Name: "etcds-writes-asked-twice", Bug: "puts a transaction that writes to etcd again when its answer is large", File: "pass_txn.go",
+			Old: "		s.writes = true\n", New: "", Tests: "TestAnswersLargerThanTheBudget",
+		},
+		{
 			Name: "lease-of-others", Bug: "attaches keys to leases of others", File: "policy.go",
 			Old: `for lease := range o.leases {`, New: `for lease := range map[int64]struct{}{} {`,
 			Tests: "TestALeaseOfAnothersKeysIsNotEnded", Package: "internal/node",

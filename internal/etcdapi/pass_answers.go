@@ -1,0 +1,201 @@
+package etcdapi
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Answers of etcd's that are passed on may be as large as its database, and are held
+// until their clients have read them. Above freeAnswer they take their bytes from the
+// budget, as lists do that are answered here.
+
+const (
+	// freeAnswer is up to which size answers take nothing, in bytes.
+	freeAnswer = leastChunk
+	// askTries is how often a question is put when its answer grows.
+	askTries = 5
+	// leastPooled is the least capacity of a buffer that gRPC gives back.
+	leastPooled = 2 << 10
+	// maxWide is how many writes whose answers may be large are with etcd at a time:
+	// their answers are counted when they are there.
+	maxWide = 4
+)
+
+// ask puts a question to etcd, which changes nothing. etcd's answer is refused unread if
+// it is larger than was reserved; its size is reserved then, and etcd is asked again.
+func (d *Door) ask(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	held := &heldAnswer{budget: d.cfg.Budget}
+	limit := int64(freeAnswer)
+	for range askTries {
+		answer := new(wire.Encoded)
+		err := d.cfg.Etcd.Passage().Invoke(ctx, name, again(request), answer, grpc.MaxCallRecvMsgSize(int(limit)))
+		if err == nil {
+			held.attach(answer)
+			return answer, nil
+		}
+		size, large := wire.TooLarge(err)
+		if !large {
+			held.release()
+			return nil, err
+		}
+		limit = int64(size) + int64(size)/8
+		if err := held.resize(limit); err != nil {
+			d.reads.chunks.collect()
+			return nil, wire.Status(err)
+		}
+	}
+	held.release()
+	return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "the answer grows faster than it is read: ask for less"})
+}
+
+// again returns a request such that it can be sent once more.
+func again(request any) any {
+	e, ok := request.(*wire.Encoded)
+	if !ok {
+		return request
+	}
+	e.Buffers.Ref()
+	return &wire.Encoded{Buffers: e.Buffers}
+}
+
+// once passes on what may change something, and so must not be sent twice. Its answer is
+// counted when it is there.
+func (d *Door) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	return d.onceWith(ctx, name, request)
+}
+
+// onceWide is once for a request whose answer may be large. Few are with etcd at a time.
+// An answer that is larger than all lists together may be is lost, though etcd has
+// executed the request.
+func (d *Door) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	select {
+	case d.reads.wide <- struct{}{}:
+		defer func() { <-d.reads.wide }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	share := d.cfg.Budget.Share(budget.Lists)
+	answer, err := d.onceWith(ctx, name, request, grpc.MaxCallRecvMsgSize(int(min(share, math.MaxInt32))))
+	if _, large := wire.TooLarge(err); large {
+		err = wire.Status(&kv.LimitError{
+			Limit: budget.Flag, Max: share,
+			Detail: "etcd has executed the request, but its answer is larger than all lists together may be: read less with each write",
+		})
+	}
+	return answer, err
+}
+
+func (d *Door) onceWith(ctx context.Context, name string, request any, opts ...grpc.CallOption) (*wire.Encoded, error) {
+	answer := new(wire.Encoded)
+	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer, opts...); err != nil {
+		return nil, err
+	}
+	if size := int64(answer.Buffers.Len()); size > freeAnswer {
+		held := &heldAnswer{budget: d.cfg.Budget, n: size}
+		d.cfg.Budget.Settle(budget.Lists, 0, size)
+		held.attach(answer)
+	}
+	return answer, nil
+}
+
+// heldAnswer is what an answer of etcd's holds of the budget. It is the mem.BufferPool of
+// a part of the answer: gRPC gives that back when it is sent.
+type heldAnswer struct {
+	budget *budget.Budget
+	mu     sync.Mutex
+	n      int64 // guarded by mu
+}
+
+// resize makes it n bytes. When they are not there it holds nothing.
+func (h *heldAnswer) resize(n int64) error {
+	h.release()
+	if err := h.budget.Take(budget.Lists, n, 0); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n = n
+	return nil
+}
+
+func (h *heldAnswer) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n > 0 {
+		h.budget.Give(budget.Lists, h.n)
+	}
+	h.n = 0
+}
+
+// attach has the bytes given back with the last buffer of the answer, or when the
+// garbage collector finds that: gRPC does not give back the buffers of streams whose
+// connection breaks.
+func (h *heldAnswer) attach(answer *wire.Encoded) {
+	last := len(answer.Buffers) - 1
+	if h.n == 0 || last < 0 {
+		h.release()
+		return
+	}
+	end := answer.Buffers[last].ReadOnlyData()
+	data := append(make([]byte, 0, max(len(end), leastPooled)), end...)
+	answer.Buffers[last].Free()
+	lease := &answerLease{h}
+	runtime.AddCleanup(lease, func(h *heldAnswer) { h.release() }, h)
+	answer.Buffers[last] = mem.NewBuffer(&data, lease)
+}
+
+// answerLease is what the buffer of an answer leads to.
+type answerLease struct{ held *heldAnswer }
+
+// Get implements mem.BufferPool: nobody calls it.
+func (*answerLease) Get(length int) *[]byte { b := make([]byte, length); return &b }
+
+// Put implements mem.BufferPool: the answer has been sent or dropped.
+func (l *answerLease) Put(*[]byte) { l.held.release() }
+
+// wideDelete reports whether an encoded DeleteRangeRequest returns the keys of a range.
+func wideDelete(b []byte) bool {
+	var s txnScan
+	var end, previous bool
+	s.fields(b, func(tag uint64, value []byte) {
+		switch tag {
+		case deleteEnd:
+			end = len(value) > 0
+		case deletePrevious:
+			n, _ := protowire.ConsumeVarint(value)
+			previous = n != 0
+		}
+	})
+	return end && previous
+}
+
+// guardedDelete passes deletes on.
+func (d *Door) guardedDelete() method {
+	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
+		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
+		send := d.once
+		if wideDelete(b.ReadOnlyData()) {
+			send = d.onceWide
+		}
+		b.Free()
+		return d.passBy(ctx, etcdserverpb.KV_DeleteRange_FullMethodName, request, send)
+	})
+}
+
+// asked serves a method that changes nothing.
+func (d *Door) asked(name string) method {
+	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
+		return d.passBy(ctx, name, request, d.ask)
+	})
+}
