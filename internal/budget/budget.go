@@ -36,13 +36,15 @@ const (
 	JSON
 	// Requests are those of gRPC that have arrived in part.
 	Requests
+	// Fetches are keys of shards that are on other nodes, for lists and native watches.
+	Fetches
 
 	uses
 )
 
 // String returns the use as metrics name it.
 func (u Use) String() string {
-	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests"}[u]
+	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests", "fetches"}[u]
 }
 
 // text is the use in errors.
@@ -50,11 +52,12 @@ func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that wait for clients to read them", "watches that catch up",
 		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete",
+		"keys from other nodes",
 	}[u]
 }
 
 // sixteenths is the use's share of the total. The shares add up to all of it.
-func (u Use) sixteenths() int64 { return [...]int64{3, 5, 2, 1, 3, 2}[u] }
+func (u Use) sixteenths() int64 { return [...]int64{3, 4, 2, 1, 3, 2, 1}[u] }
 
 // maxWaiting bounds the callers that wait for bytes, of each use.
 const maxWaiting = 10_000

@@ -204,7 +204,7 @@ func TestForgottenAnswersAreNoticed(t *testing.T) {
 // Answers that hold too much are refused, but for a list alone; what they share
 // counts once, and what they give back makes room.
 func TestAnswersAreBounded(t *testing.T) {
-	s := newChunks(budget.New(13 << 20)) // 4 of which are for lists
+	s := newChunks(budget.New(16 << 20)) // 4 of which are for lists
 	state := make([][]*kv.KeyValue, 3)
 	for version := range state {
 		for i := range 3000 {

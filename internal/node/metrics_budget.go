@@ -9,7 +9,7 @@ import (
 func (n *Node) registerBudget(m metric.Meter) error {
 	in := &instruments{m: m}
 	var (
-		held    = in.gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: keys of watches, catch-ups, requests that have arrived in part, and lists, replies and JSON that wait to be read.")
+		held    = in.gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: keys of watches, catch-ups, requests that have arrived in part, keys from other nodes, and lists, replies and JSON that wait to be read.")
 		share   = in.gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes.")
 		waiting = in.gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
 		waits   = in.counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")

@@ -110,7 +110,7 @@ func New(cfg Config) (*Node, error) {
 	n.verifier = newVerifier(n)
 	n.suspects = newSuspects(n)
 	n.router = router.New(router.Config{
-		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Logger: n.log,
+		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Budget: n.budget, Logger: n.log,
 	})
 	if err := n.buildGuard(); err != nil {
 		return nil, err

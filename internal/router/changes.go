@@ -21,6 +21,15 @@ type Body struct {
 
 	sections []section
 	deleted  []string
+	load     load // of keys from other nodes
+}
+
+// Release gives back the bytes that the Body holds of the budget. It must not be called
+// concurrently.
+func (b *Body) Release() {
+	if b != nil {
+		b.load.release()
+	}
 }
 
 // NewBody returns a Body of changed keys and deleted ones.
@@ -97,9 +106,15 @@ func (b *Body) End(at Place) bool {
 }
 
 // Hold returns all keys of the reading. Those of other nodes are fetched, once
-// for all who read the same, and are held as long as the Body is.
-func (g *Reading) Hold(ctx context.Context) (*Body, error) {
-	out := &Body{Lineage: g.Lineage}
+// for all who read the same, and are held until the Body is released. It fails with a
+// *kv.LimitError when Bodies hold too many of them.
+func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
+	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget}}
+	defer func() {
+		if err != nil {
+			out.Release()
+		}
+	}()
 	for i := range g.parts {
 		p := &g.parts[i]
 		if p.snapshot != nil {
@@ -111,6 +126,9 @@ func (g *Reading) Hold(ctx context.Context) (*Body, error) {
 			items = append(items, item)
 			return nil
 		}); err != nil {
+			return nil, err
+		}
+		if err := out.load.add(ctx, items...); err != nil {
 			return nil, err
 		}
 		out.sections = append(out.sections, section{items: items})
@@ -125,12 +143,17 @@ func (g *Reading) Hold(ctx context.Context) (*Body, error) {
 //
 // It fails with a *kv.CompactedError that requests since+1 when some shard does
 // not reach back anywhere, its Floor being the highest that was heard of; with a
-// *kv.FutureError when since is ahead; and as Read does.
-func (g *Reading) Changes(ctx context.Context, since kv.Revision) (*Body, error) {
-	out := &Body{Lineage: g.Lineage}
+// *kv.FutureError when since is ahead; with a *kv.LimitError as Hold does; and as Read does.
+func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err error) {
+	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget}}
+	defer func() {
+		if err != nil {
+			out.Release()
+		}
+	}()
 	var floor kv.Revision
 	for i := range g.parts {
-		found, err := g.changes(ctx, &g.parts[i], since)
+		found, err := g.changes(ctx, &g.parts[i], since, &out.load)
 		var compacted *kv.CompactedError
 		switch {
 		case errors.As(err, &compacted) && compacted.Requested == since+1:
@@ -150,23 +173,23 @@ func (g *Reading) Changes(ctx context.Context, since kv.Revision) (*Body, error)
 }
 
 // changes returns one shard's share.
-func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision) (*cache.Changes, error) {
+func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision, held *load) (*cache.Changes, error) {
 	if p.home == nil {
-		return g.changesElsewhere(ctx, p, since)
+		return g.changesElsewhere(ctx, p, since, held)
 	}
 	found, err := p.home.Changes(ctx, p.rng, since, g.Revision)
 	var compacted *kv.CompactedError
 	if g.req.Local || !errors.As(err, &compacted) || compacted.Requested != since+1 {
 		return found, Soon(p.shard, err)
 	}
-	if other, failed := g.changesElsewhere(ctx, p, since); failed == nil {
+	if other, failed := g.changesElsewhere(ctx, p, since, held); failed == nil {
 		return other, nil
 	}
 	return nil, err
 }
 
 // changesElsewhere asks the shard's other nodes.
-func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revision) (*cache.Changes, error) {
+func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revision, held *load) (*cache.Changes, error) {
 	if since == 0 { // a request cannot say it: that would be a list of everything
 		return nil, &kv.CompactedError{Requested: 1, Floor: 2}
 	}
@@ -176,7 +199,7 @@ func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revisi
 	err := g.remote(ctx, p.shard, req, func(m *wire.ListMessage) error {
 		out.Changed = append(out.Changed, m.KVs...)
 		out.Deleted = append(out.Deleted, m.Deleted...)
-		return nil
+		return held.add(ctx, m.KVs...)
 	})
 	if err != nil {
 		return nil, err

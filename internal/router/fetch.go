@@ -33,6 +33,7 @@ type fetch struct {
 	users  int           // guarded by fetches.mu
 	done   chan struct{} // closed when the rest is set
 	items  []*kv.KeyValue
+	load   load
 	count  int64
 	err    error
 	gaveUp bool // the reading that fetched it was given up: err says nothing
@@ -135,7 +136,11 @@ func (s *fetches) join(key fetchKey) (f *fetch, first bool) {
 func (s *fetches) leave(key fetchKey, f *fetch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.users--; f.users == 0 && s.live[key] == f {
+	if f.users--; f.users > 0 {
+		return
+	}
+	f.load.release()
+	if s.live[key] == f {
 		delete(s.live, key)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -47,7 +48,9 @@ type Config struct {
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
-	Logger       *slog.Logger
+	// Budget bounds the keys of other nodes that readings hold; nil: there is no bound.
+	Budget *budget.Budget
+	Logger *slog.Logger
 }
 
 // Bounds of waiting.
@@ -81,6 +84,7 @@ type Router struct {
 	cfg     Config
 	kick    chan struct{}
 	fetches fetches
+	over    chan struct{} // see load
 
 	// placed is closed, by place, once there is a shard map.
 	placed chan struct{}
@@ -98,7 +102,7 @@ func New(cfg Config) *Router {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Router{
-		cfg: cfg, kick: make(chan struct{}, 1), placed: make(chan struct{}),
+		cfg: cfg, kick: make(chan struct{}, 1), over: make(chan struct{}, 1), placed: make(chan struct{}),
 		homeless: make(map[*Watch]struct{}), frontiers: make(map[*cache.Cache][]*frontier),
 	}
 	r.place = sync.OnceFunc(func() { close(r.placed) })

@@ -99,9 +99,10 @@ func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly
 	}
 	k := fetchKey{shard: p.shard.ID, lineage: g.Lineage, revision: g.Revision, rng: p.rng, limit: limit, keysOnly: keysOnly}
 	f, leave, err := g.r.fetches.get(ctx, k, func(f *fetch) (err error) {
+		f.load = load{budget: g.r.cfg.Budget, over: g.r.over}
 		f.count, err = g.scanNode(ctx, p, req, func(item *kv.KeyValue) error {
 			f.items = append(f.items, item)
-			return nil
+			return f.load.add(ctx, item)
 		})
 		return err
 	})

@@ -48,6 +48,7 @@ func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading,
 	if err != nil {
 		return err
 	}
+	defer body.Release()
 	of := kv.History{Cluster: cluster, Lineage: body.Lineage}
 	for at := (router.Place{}); !body.End(at); {
 		var chunk router.Chunk

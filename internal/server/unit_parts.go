@@ -115,7 +115,7 @@ func (u *units) makePart(x *unit, index int, at router.Place) {
 	p.made, p.making = made, false
 	p.wakeLocked()
 	u.kept = append(u.kept, keptPart{unit: x, index: index, size: size})
-	for u.bytes += size; u.bytes > keepBytes && len(u.kept) > 1; u.kept = u.kept[1:] {
+	for u.bytes += size; u.bytes > u.keep && len(u.kept) > 1; u.kept = u.kept[1:] {
 		old := u.kept[0]
 		u.bytes -= old.size
 		u.kept[0] = keptPart{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -31,6 +32,7 @@ import (
 type units struct {
 	cfg      *Config
 	patience patience
+	keep     int // bytes of chunks that are kept for others to share
 	kick     chan struct{}
 	pace     pace
 
@@ -54,7 +56,8 @@ const (
 	// holdFactor bounds how many units without a place there are, as a multiple of
 	// those with one.
 	holdFactor = 4
-	// keepBytes bounds the chunks that are kept for others to share.
+	// keepBytes bounds the chunks that are kept for others to share; so does the share of
+	// the budget that is for keys of other nodes.
 	keepBytes = 64 << 20
 	// loadTries is how often a unit is tried whose revision is gone before all
 	// shards have told what they have at it.
@@ -144,7 +147,7 @@ const (
 
 func newUnits(cfg *Config) *units {
 	return &units{
-		cfg: cfg, patience: usualPatience(), kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
+		cfg: cfg, patience: usualPatience(), keep: int(min(keepBytes, cfg.Budget.Share(budget.Fetches))), kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
 		waiting: make(map[unitKey]*unit), shared: make(map[unitKey]*unit), begun: make(map[*unit]struct{}),
 	}
 }
@@ -261,6 +264,7 @@ func (u *units) load(x *unit, least kv.Revision) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if x.state == unitGone {
+		body.Release()
 		return
 	}
 	x.state, x.body, x.err, x.taken = unitReady, body, err, time.Now()
@@ -309,6 +313,7 @@ func (u *units) dropLocked(x *unit) {
 	for i := range x.parts {
 		x.parts[i].wakeLocked()
 	}
+	x.body.Release()
 	x.body, x.parts = nil, nil
 }
 
@@ -346,6 +351,7 @@ func (c *Config) find(ctx context.Context, key unitKey, least kv.Revision) (*rou
 	for try := 1; ; try++ {
 		body, err := c.findOnce(ctx, key, least)
 		if err == nil && body.Lineage != key.lineage {
+			body.Release()
 			return nil, &kv.LineageError{Requested: key.lineage, Current: body.Lineage}
 		}
 		var compacted *kv.CompactedError

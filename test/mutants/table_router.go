@@ -3,6 +3,22 @@ package mutants
 func routerGroup() Group {
 	return Group{Package: "internal/router", Mutants: []Mutant{
 		{
+			Name: "fetched-keys-free", Bug: "keys of other nodes take nothing of the budget", File: "scan.go",
+			Old: `return f.load.add(ctx, item)`, New: `return nil`, Tests: "TestListsOfOtherNodesAreBounded",
+		},
+		{
+			Name: "fetched-keys-kept", Bug: "holds the bytes of a fetch that no list uses", File: "fetch.go",
+			Old: "	f.load.release()\n", New: "", Tests: "TestListsOfOtherNodesAreBounded",
+		},
+		{
+			Name: "fetched-keys-all-over", Bug: "any number of fetches may exceed their share", File: "load.go",
+			Old: `own = 0 //`, New: `own = l.budget.Held(budget.Fetches) //`, Tests: "TestListsOfOtherNodesAreBounded",
+		},
+		{
+			Name: "states-of-others-free", Bug: "states of shards on other nodes take nothing of the budget", File: "changes.go",
+			Old: `out.load.add(ctx, items...)`, New: `error(nil)`, Tests: "TestStatesOfOtherNodesAreBounded",
+		},
+		{
 			Name: "progress-before-events", Bug: "reports progress over shards of which one is behind", File: "watch.go",
 			Old: `progress = min(progress, c.progress())`, New: `progress = max(min(progress, c.progress()), c.watcher.Progress())`, Tests: "TestPositionOfAMerge|TestWatchAgainstHistory",
 		},
@@ -137,7 +153,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "fetch-kept", Bug: "what was fetched from another node is kept after its last reader", File: "fetch.go",
-			Old: `if f.users--; f.users == 0 && s.live[key] == f {`, New: `if f.users--; false {`, Tests: "TestFetchesLeaveNothing",
+			Old: "	f.load.release()\n	if s.live[key] == f {", New: "	f.load.release()\n	if false {", Tests: "TestFetchesLeaveNothing",
 		},
 		{
 			Name: "answer-of-any-cluster", Bug: "takes an answer of another cluster", File: "read.go",

@@ -1,0 +1,73 @@
+package router
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// load is what is held of other nodes' keys for a reading, in bytes of the budget. One
+// goroutine at a time may use it.
+type load struct {
+	budget *budget.Budget
+	// over has a place for one load that is larger than what is there; nil: such a load
+	// fails.
+	over chan struct{}
+
+	size, taken int64
+	isOver      bool
+}
+
+const (
+	// freeLoad is up to which size a load takes nothing, in bytes.
+	freeLoad = 64 << 10
+	// loadStep is how much a load takes at a time, in bytes.
+	loadStep = 256 << 10
+)
+
+// add counts keys in. When their bytes are not there it waits until this load alone may
+// exceed the share, or fails with a *kv.LimitError.
+func (l *load) add(ctx context.Context, items ...*kv.KeyValue) error {
+	for _, item := range items {
+		l.size += int64(len(item.Encoded()))
+	}
+	for l.size > freeLoad && l.size > l.taken {
+		own := l.taken
+		if l.over != nil {
+			own = 0 // it may exceed the share in its turn
+		}
+		err := l.budget.Take(budget.Fetches, loadStep, own)
+		switch {
+		case err == nil:
+		case l.over == nil:
+			return err
+		case l.isOver:
+			l.budget.Settle(budget.Fetches, 0, loadStep)
+		default:
+			select {
+			case l.over <- struct{}{}:
+				l.isOver = true
+			case <-ctx.Done():
+				return fmt.Errorf("wait for memory: %w", context.Cause(ctx))
+			}
+			continue
+		}
+		l.taken += loadStep
+	}
+	return nil
+}
+
+// release gives all bytes back. It may be called twice, and of nil.
+func (l *load) release() {
+	if l == nil {
+		return
+	}
+	l.budget.Give(budget.Fetches, l.taken)
+	l.size, l.taken = 0, 0
+	if l.isOver {
+		l.isOver = false
+		<-l.over
+	}
+}
