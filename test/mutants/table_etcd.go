@@ -23,6 +23,10 @@ func etcdGroup() Group {
 			Old: `first := s.begun + 1`, New: `first := s.begun`, Tests: "TestSharedFetchBeginsAfterTheCall",
 		},
 		{
+			Name: "fetch-begun-unnoticed", Bug: "takes a fetch that is in flight for one that has not begun", File: "shared.go",
+			Old: "\ts.begun++\n", New: "", Tests: "TestSharedFetchBeginsAfterTheCall",
+		},
+		{
 			Name: "starts-one-late", Bug: "the assembler starts one revision late", File: "assemble.go",
 			Old: `case revision < a.from:`, New: `case revision <= a.from:`, Tests: "TestAssembly",
 		},
