@@ -264,6 +264,8 @@ func writeList(to io.Writer, list mem.BufferSlice, options protojson.MarshalOpti
 		}
 		switch {
 		case err != nil:
+		case number != rangeKvs && !w.note(number):
+			err = errTwice
 		case kind != protowire.BytesType:
 			w.rest = protowire.AppendVarint(protowire.AppendTag(w.rest, number, kind), value)
 		case number == rangeKvs:
@@ -284,7 +286,25 @@ type listWriter struct {
 	rest    []byte // encoded fields that are not written yet
 	json    []byte
 	item    mvccpb.KeyValue
-	list    bool // has begun
+	list    bool   // has begun
+	before  uint64 // the numbers of fields before the list, as bits
+}
+
+// errTwice is for a field before the keys and after them. Its JSON would be there twice;
+// neither etcd nor this node encodes a list so.
+var errTwice = errors.New("a field comes twice")
+
+// note notes a field that is no key. It reports whether the field has not come before the
+// list already.
+func (w *listWriter) note(number protowire.Number) bool {
+	if number < 0 || number >= 64 {
+		return true // it is not known, and is not written
+	}
+	if !w.list {
+		w.before |= 1 << number
+		return true
+	}
+	return w.before&(1<<number) == 0
 }
 
 // fields returns the fields in rest as JSON, without braces.

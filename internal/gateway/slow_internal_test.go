@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,7 @@ func FuzzWriteList(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b, 3)
+		f.Add(slices.Concat(b, b), 5) // fields before the keys and after them
 	}
 	f.Fuzz(func(t *testing.T, b []byte, size int) {
 		var out bytes.Buffer

@@ -120,6 +120,10 @@ func gatewayGroup() Group {
 			Old: `min(grace, pieceTimeout)`, New: `max(grace, pieceTimeout)`, Tests: "TestClientsThatDoNotReadAreCut",
 		},
 		{
+			Name: "json-field-twice", Bug: "writes a field before the keys and after them", File: "exchange.go",
+			Old: `return w.before&(1<<number) == 0`, New: `return true`, Tests: "FuzzWriteList",
+		},
+		{
 			Name: "json-objects", Bug: "takes any number of objects in a request", File: "exchange.go",
 			Old: `case b.objects > maxObjects:`, New: `case b.objects < 0:`, Tests: "TestJSONBodiesCostTheirSize", Package: "internal/node",
 		},
