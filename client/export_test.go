@@ -23,6 +23,12 @@ func (c *Client) Draining(name string) bool {
 	return slices.ContainsFunc(c.topology.Load().members, func(m Member) bool { return m.Name == name && m.Draining })
 }
 
+// Follows reports whether the client has a shard on a node, by the map that it follows.
+func (c *Client) Follows(shard uint64, node string) bool {
+	t := c.topology.Load()
+	return t != nil && slices.ContainsFunc(t.shards.Shards, func(s Shard) bool { return s.ID == shard && s.Owner() == node })
+}
+
 // MoveTo moves the watch to a node, unless it is in the middle of something.
 func (w *Watcher) MoveTo(addr string) bool { return w.moveTo(addr) }
 

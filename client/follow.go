@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -47,6 +48,7 @@ func (c *Client) follow() {
 		}
 		failures++
 		v := judge(err)
+		c.renewed(v, began)
 		if v.penalise || errors.Is(err, errSilent) {
 			c.penalise(addr, 0)
 		}
@@ -79,7 +81,7 @@ func (c *Client) followAt(addr string, got func()) error {
 	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	cluster := pb.NewClusterServiceClient(n.conn)
+	cluster, health := pb.NewClusterServiceClient(n.conn), healthgrpc.NewHealthClient(n.conn)
 	defer c.following(nil)
 
 	var heard atomic.Int64 // as Client.ran; 0: nothing yet
@@ -101,7 +103,7 @@ func (c *Client) followAt(addr string, got func()) error {
 			}
 			wait := c.wait()
 			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
-			_, err := cluster.ListMembers(probe, &pb.ListMembersRequest{})
+			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
 			done()
 			switch code := status.Code(err); {
 			case code == codes.DeadlineExceeded && c.stalled(wait): // says nothing about the node

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // After a rolling restart the watches of every client sit on the nodes that were
@@ -108,7 +108,7 @@ func (c *Client) ready(addr string) int {
 	if n.connected(ctx) != nil {
 		return 0
 	}
-	if _, err := pb.NewClusterServiceClient(n.conn).ListMembers(ctx, &pb.ListMembersRequest{}); err != nil {
+	if _, err := healthgrpc.NewHealthClient(n.conn).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {
 		return 0
 	}
 	c.mu.Lock()

@@ -12,9 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-
-	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
 // login gets a token of etcd's authentication, through any node, and keeps it:
@@ -88,8 +87,7 @@ func (l *login) options() []grpc.DialOption {
 	}
 }
 
-// carry adds the token to the calls for which etcd's rights count: those about keys
-// and those of operators.
+// carry adds the token to the calls for which etcd's users count.
 func (l *login) carry(ctx context.Context, method string, conn *grpc.ClientConn) (context.Context, error) {
 	if !needsToken(method) {
 		return ctx, nil
@@ -101,15 +99,10 @@ func (l *login) carry(ctx context.Context, method string, conn *grpc.ClientConn)
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token), nil
 }
 
+// needsToken reports whether a call is for etcd's users, while etcd's authentication is
+// on: all but the login and the question whether a node answers.
 func needsToken(method string) bool {
-	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	switch service {
-	case pb.CacheService_ServiceDesc.ServiceName, etcdserverpb.KV_ServiceDesc.ServiceName:
-		return true
-	case pb.AdminService_ServiceDesc.ServiceName:
-		return method != pb.AdminService_ClusterStatus_FullMethodName // it works while etcd is away
-	}
-	return false
+	return method != etcdserverpb.Auth_Authenticate_FullMethodName && method != healthgrpc.Health_Check_FullMethodName
 }
 
 // ready logs in at the node if need be.

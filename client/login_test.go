@@ -172,3 +172,43 @@ func TestNotPermitted(t *testing.T) {
 		t.Error("a user without a password")
 	}
 }
+
+// The shard map is for users: a client logs in before it follows the map, follows it on
+// when authentication is turned on and when its token has expired, and is told why if it
+// has no user.
+func TestTheMapIsFollowedAsAUser(t *testing.T) {
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
+	before := connect(t, cluster, as("ann", "secret"))
+	if _, err := before.ShardMap(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	follows := func(what string, c *client.Client) {
+		t.Helper()
+		for _, n := range cluster.Nodes()[:2] {
+			cluster.SetReplicas(1, n.Name)
+			eventually(t, what+": the client has the new map", func() bool { return c.Follows(1, n.Name) })
+		}
+	}
+	cluster.Authenticate(map[string]string{"ann": "secret"})
+	follows("turned on", before)
+	c := connect(t, cluster, as("ann", "secret"))
+	follows("logged in", c)
+	cluster.Expire()
+	for _, n := range cluster.Nodes() { // streams break, and begin with the old token
+		n.Kill()
+		if err := n.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follows("expired", c)
+	stranger := connect(t, cluster)
+	_, errMap := stranger.ShardMap(deadline(t))
+	_, errMembers := stranger.Members(deadline(t))
+	_, errStatus := stranger.Status(deadline(t), "")
+	_, errCluster := stranger.ClusterStatus(deadline(t), 0)
+	for what, err := range map[string]error{"map": errMap, "members": errMembers, "status": errStatus, "cluster status": errCluster} {
+		if !errors.Is(err, client.ErrUnauthenticated) {
+			t.Errorf("%s without a user: %v", what, err)
+		}
+	}
+}

@@ -22,10 +22,19 @@ type clusterServer struct {
 
 func (s *clusterServer) WatchShardMap(_ *pb.WatchShardMapRequest, stream pb.ClusterService_WatchShardMapServer) error {
 	c := s.n.c
+	user, err := c.user(stream.Context())
+	if err != nil {
+		return err
+	}
 	for sent := uint64(0); ; {
 		c.mu.Lock()
 		m, members, changed := c.shardMap, c.membersLocked(), c.changed
+		_, known := c.users[user]
+		foreign := c.users != nil && !known
 		c.mu.Unlock()
+		if foreign {
+			return errNoUser()
+		}
 		if m.GetVersion() > sent {
 			sent = m.GetVersion()
 			if err := stream.Send(&pb.WatchShardMapResponse{Map: m, AllShards: true, Members: members, AllMembers: true, MembersVersion: m.GetVersion()}); err != nil {

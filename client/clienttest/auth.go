@@ -16,11 +16,12 @@ import (
 )
 
 // Authenticate turns authentication on: only users, with their passwords, may
-// read and write. nil turns it off.
+// read and write, and see the shard map and members. nil turns it off.
 func (c *Cluster) Authenticate(users map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users, c.denied, c.tokens = users, map[string]bool{}, map[string]string{}
+	c.broadcastLocked()
 }
 
 // Expire makes all tokens invalid.
@@ -44,22 +45,43 @@ func (c *Cluster) Logins() int {
 	return c.logins
 }
 
-// permit fails unless the caller has a token and rights.
-func (c *Cluster) permit(ctx context.Context) error {
+// user returns whose token the caller has; "": authentication is off. It fails unless the
+// caller has a token that is taken.
+func (c *Cluster) user(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users == nil {
-		return nil
+		return "", nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	user := c.tokens[strings.Join(md.Get(rpctypes.TokenFieldNameGRPC), "")]
-	switch {
-	case user == "":
-		return failure(codes.Unauthenticated, "UNAUTHENTICATED", "the token is not taken", nil)
-	case c.denied[user]:
+	if user == "" {
+		return "", errNoUser()
+	}
+	return user, nil
+}
+
+func errNoUser() error {
+	return failure(codes.Unauthenticated, "UNAUTHENTICATED", "the token is not taken", nil)
+}
+
+// permit fails unless the caller has a token and rights.
+func (c *Cluster) permit(ctx context.Context) error {
+	user, err := c.user(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.denied[user] {
 		return failure(codes.PermissionDenied, "DENIED", "no right", nil)
 	}
 	return nil
+}
+
+// ofCluster reports whether a method is about the cluster, and not about keys.
+func ofCluster(method string) bool {
+	return strings.Contains(method, pb.ClusterService_ServiceDesc.ServiceName) || strings.Contains(method, pb.AdminService_ServiceDesc.ServiceName)
 }
 
 func (c *Cluster) checkCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -77,12 +99,22 @@ func (c *Cluster) checkCall(ctx context.Context, req any, info *grpc.UnaryServer
 			return nil, err
 		}
 	}
+	if ofCluster(info.FullMethod) {
+		if _, err := c.user(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return handle(ctx, req)
 }
 
 func (c *Cluster) checkStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if info.FullMethod == pb.CacheService_List_FullMethodName {
 		if err := c.permit(s.Context()); err != nil {
+			return err
+		}
+	}
+	if ofCluster(info.FullMethod) {
+		if _, err := c.user(s.Context()); err != nil {
 			return err
 		}
 	}

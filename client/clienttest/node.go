@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -77,6 +79,7 @@ func (n *Node) Restart() error {
 	pb.RegisterAdminServiceServer(s, &adminServer{n: n})
 	etcdserverpb.RegisterKVServer(s, &kvServer{n: n})
 	etcdserverpb.RegisterAuthServer(s, &authServer{c: n.c})
+	healthgrpc.RegisterHealthServer(s, health.NewServer())
 	n.server = s
 	served := make(chan struct{})
 	n.served = served

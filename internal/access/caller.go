@@ -45,6 +45,10 @@ func (c *Caller) Name() string {
 	return c.identity().Name
 }
 
+// Named reports whether the caller has proved a name, by a certificate or a token. A nil
+// Caller has none.
+func (c *Caller) Named() bool { return c != nil && len(c.names) > 0 }
+
 // May fails with a *kv.DeniedError unless the caller may use the verb on all
 // keys of r. It is counted and audited: ask when something is to be done.
 func (c *Caller) May(ctx context.Context, v policy.Verb, r kv.Range) error {

@@ -18,6 +18,9 @@ import (
 // nobody is a token that etcd never gives out.
 const nobody = "shardwatch-asks-whether-authentication-is-on"
 
+// Account reports whether we log in at etcd.
+func (c *Client) Account() bool { return c.cfg.Username != "" }
+
 // Authenticated reports whether etcd's authentication is on. It reads
 // linearizably and costs etcd no raft proposal: with a token that is none, only
 // an etcd without authentication reads at all. (Without a token, one that takes

@@ -14,6 +14,9 @@ import (
 
 // Etcd is what the guard asks etcd; internal/etcd has it.
 type Etcd interface {
+	// Account reports whether we have an account at etcd: authentication is to be
+	// expected there.
+	Account() bool
 	// Authenticated reports whether authentication is on, cheaply.
 	Authenticated(ctx context.Context) (bool, error)
 	// AuthStatus reports the same with the revision of users and roles.

@@ -111,6 +111,24 @@ func (g *Guard) MayAdminister(caller string) error {
 	return nil
 }
 
+// MayLook fails, with etcd's error, unless the caller is one of etcd's users: shard map,
+// members and status are for users alone, while etcd's authentication is on.
+func (g *Guard) MayLook(caller string) error {
+	now := g.rights.Load()
+	switch {
+	case now.denied != nil && (now.on || g.cfg.Etcd.Account()):
+		return now.denied
+	case !now.on:
+		return nil
+	case caller == "": // of before it was on
+		return rpctypes.ErrGRPCUserEmpty
+	case !now.table.Has(caller):
+		g.count.denied.Add(1)
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
 // Trouble says for people why nobody may read; "": that is not so.
 func (g *Guard) Trouble() string {
 	if denied := g.rights.Load().denied; denied != nil {

@@ -188,6 +188,7 @@ type fake struct {
 	confirm  func(ctx context.Context, token string) error
 	owner    func(ctx context.Context, token, user string) error
 	calls    map[string]int
+	account  bool
 	away     error // the answer to questions about all users; nil: it answers
 }
 
@@ -229,6 +230,8 @@ func (f *fake) Confirm(ctx context.Context, token string) error {
 	f.called("confirm")
 	return f.confirm(ctx, token)
 }
+
+func (f *fake) Account() bool { return f.account }
 
 func (f *fake) ConfirmUser(ctx context.Context, token, user string) error {
 	f.called("owner")

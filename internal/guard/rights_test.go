@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/rights"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Before etcd has said anything nobody may read, and they are told to come
@@ -354,5 +355,37 @@ func TestRootAdministers(t *testing.T) {
 	}
 	if table.Root("nobody") || table.Root("ann") || !table.Root("op") {
 		t.Error("the wrong ones have the root role")
+	}
+}
+
+// The cluster is shown to etcd's users, whatever these may read. Before etcd has said
+// anything, a node with an account expects authentication to be on, and one without an
+// account, which could serve nothing then, shows it.
+func TestUsersLook(t *testing.T) {
+	g := knowing(t, 3, "k")
+	for user, want := range map[string]error{"ann": nil, "nobody": rpctypes.ErrGRPCPermissionDenied, "": rpctypes.ErrGRPCUserEmpty} {
+		if err := g.MayLook(user); !errors.Is(err, want) {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+	if n := g.Status().Denied; n != 1 {
+		t.Errorf("%d were denied", n)
+	}
+	g.set(&known{})
+	if err := g.MayLook(""); err != nil {
+		t.Errorf("authentication is off: %v", err)
+	}
+	g.set(&known{on: true, denied: wire.Denied(unreadable)})
+	if err := g.MayLook("ann"); !wire.IsDenied(err) {
+		t.Errorf("users are not known: %v", err)
+	}
+	for _, account := range []bool{false, true} {
+		fresh, err := New(quick(&fake{account: account}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fresh.MayLook(""); wire.IsUnavailable(err) != account || err != nil && !account {
+			t.Errorf("etcd has said nothing, account %v: %v", account, err)
+		}
 	}
 }

@@ -18,6 +18,9 @@ func (t *Table) Root(user string) bool {
 	return s != nil && s.root
 }
 
+// Has reports whether there is such a user.
+func (t *Table) Has(user string) bool { return t.users[user] != nil }
+
 // set is what some users may read.
 type set struct {
 	root bool // everything

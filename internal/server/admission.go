@@ -56,7 +56,7 @@ func (s *Server) admission() []grpc.ServerOption {
 
 // admit lets a call in, until done, or says why not.
 func (s *Server) admit(ctx context.Context, method string) (caller *access.Caller, done func(), err error) {
-	if s.cfg.Access == nil || method == healthgrpc.Health_Check_FullMethodName { // probes have no name
+	if method == healthgrpc.Health_Check_FullMethodName { // probes have no name
 		return nil, func() {}, nil
 	}
 	if caller, err = s.cfg.Access.Caller(ctx); err != nil {
@@ -71,6 +71,9 @@ func (s *Server) admit(ctx context.Context, method string) (caller *access.Calle
 		err = caller.May(ctx, verb, kv.Range{})
 	case of(method, &shardwatchv1.ClusterService_ServiceDesc), of(method, &healthgrpc.Health_ServiceDesc), strings.HasPrefix(method, "/grpc.reflection."):
 		err = caller.Known(ctx)
+	}
+	if err == nil && (of(method, &shardwatchv1.AdminService_ServiceDesc) || of(method, &shardwatchv1.ClusterService_ServiceDesc)) {
+		_, err = s.look(ctx, caller)
 	}
 	if err == nil {
 		done, err = caller.Call()

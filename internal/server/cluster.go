@@ -16,8 +16,10 @@ import (
 
 type clusterService struct {
 	shardwatchv1.UnimplementedClusterServiceServer
-	srv    *Server
-	access *access.Access // nil: who asks may know, such as other nodes
+	srv *Server
+	// access and guard decide who may know; nil: every caller, such as other nodes.
+	access *access.Access
+	guard  Guard
 }
 
 // ListMembers implements shardwatchv1.ClusterServiceServer.

@@ -62,6 +62,9 @@ type Guard interface {
 	// MayAdminister fails when the caller does not have etcd's root role, while
 	// etcd's authentication is on.
 	MayAdminister(caller string) error
+	// MayLook fails when the caller may not see the shard map, the members and their
+	// status: who is no user of etcd's, while etcd's authentication is on.
+	MayLook(caller string) error
 	// Share is told by another node to whom etcd has given a token, Identify
 	// tells one; "": not known.
 	Share(tokenSHA256 []byte, user string)

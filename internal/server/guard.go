@@ -45,6 +45,23 @@ func (s *Server) user(ctx context.Context) (string, error) {
 	return s.cfg.Guard.Caller(s.cfg.Access.Forward(ctx))
 }
 
+// look fails unless the caller of ctx may see the shard map, the members and their
+// status. A name that the policy knows will do, also while etcd is away; without one the
+// caller must be a user of etcd's, while etcd's authentication is on. It returns that
+// user; "": none was needed.
+func (s *Server) look(ctx context.Context, caller *access.Caller) (user string, err error) {
+	g := s.cfg.Guard
+	if g == nil || caller.Named() || g.MayLook("") == nil {
+		return "", nil
+	}
+	if user, err = s.user(ctx); err == nil {
+		err = g.MayLook(user)
+	}
+	err = native(err)
+	s.cfg.Audit.Refused(ctx, user, err)
+	return user, err
+}
+
 // open reports whether everybody may read r: etcd's authentication is off.
 func open(g Guard, r kv.Range) bool { return g == nil || g.MayRead("", r) == nil }
 

@@ -98,6 +98,20 @@ func (g *warden) MayAdminister(caller string) error {
 	return nil
 }
 
+func (g *warden) MayLook(caller string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.table == nil:
+		return nil
+	case caller == "":
+		return rpctypes.ErrGRPCUserEmpty
+	case !g.table.Has(caller):
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
 func (g *warden) Changed() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,5 +315,81 @@ func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
 	client := peerv1.NewPeerServiceClient(r.conn)
 	if _, err := client.IdentifyToken(t.Context(), &peerv1.IdentifyTokenRequest{TokenSha256: id[:]}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("on the client port: %v", err)
+	}
+}
+
+// While etcd's authentication is on, shard map, members and status are for etcd's users,
+// whatever these may read; other nodes need no user. Who follows the map and is no user
+// any more is told.
+func TestTheClusterIsShownToUsers(t *testing.T) {
+	r, g := guarded(t)
+	follow := func(token string) pb.ClusterService_WatchShardMapClient {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(as(t, token), deadline)
+		t.Cleanup(cancel)
+		s, err := pb.NewClusterServiceClient(r.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	look := func(conn *grpc.ClientConn, token string) map[string]error {
+		_, members := pb.NewClusterServiceClient(conn).ListMembers(as(t, token), &pb.ListMembersRequest{})
+		_, own := pb.NewClusterServiceClient(conn).Status(as(t, token), &pb.StatusRequest{})
+		return map[string]error{"members": members, "status": own}
+	}
+	operators := func(token string) map[string]error {
+		admin := pb.NewAdminServiceClient(r.conn)
+		_, all := admin.ClusterStatus(as(t, token), &pb.ClusterStatusRequest{})
+		_, trace := admin.TraceRevision(as(t, token), &pb.TraceRevisionRequest{Revision: 1})
+		_, first := follow(token).Recv()
+		return map[string]error{"status of all": all, "trace": trace, "map": first}
+	}
+	expect := func(what string, errs map[string]error, want codes.Code, says string) {
+		t.Helper()
+		for which, err := range errs {
+			if status.Code(err) != want || err != nil && !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %s: %v, want %v", what, which, err, want)
+			}
+		}
+	}
+	expect("authentication is off", look(r.conn, ""), codes.OK, "")
+	expect("authentication is off", operators(""), codes.OK, "")
+	before := follow("")
+	if _, err := before.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(map[string]string{"ann": "a", "bob": "b"})
+	if _, err := before.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a caller of before authentication was on follows the map: %v", err)
+	}
+	for token, c := range map[string]struct {
+		code codes.Code
+		says string
+	}{
+		"":     {codes.Unauthenticated, "has no token"},
+		"old":  {codes.Unauthenticated, "log in again"},
+		"away": {codes.Unavailable, "away"},
+		"eve":  {codes.PermissionDenied, "permission denied"}, // deleted a moment ago
+		"ann":  {codes.OK, ""},
+	} {
+		expect("token "+token, look(r.conn, token), c.code, c.says)
+		expect("token "+token, operators(token), c.code, c.says)
+	}
+	expect("another node", look(dial(t, r.peers), ""), codes.OK, "")
+	ann, bob := follow("ann"), follow("bob")
+	for _, s := range []pb.ClusterService_WatchShardMapClient{ann, bob} {
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.grant(map[string]string{"bob": "c"})
+	if _, err := ann.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a user who was deleted follows the map: %v", err)
+	}
+	g.grant(nil)
+	g.grant(map[string]string{"ann": "c"})
+	if _, err := bob.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the user that was left follows the map: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))
 	s.clients = grpc.NewServer(append(options, s.admission()...)...)
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
-	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s, access: cfg.Access})
+	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s, access: cfg.Access, guard: cfg.Guard})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)

@@ -140,7 +140,7 @@ func TestListWatchers(t *testing.T) {
 // read.
 func TestListWatchersAsSomebody(t *testing.T) {
 	r, g := guarded(t)
-	g.grant(map[string]string{"ann": "a", "bob": "b", "root": ""})
+	g.grant(map[string]string{"ann": "a", "bob": "b", "eve": "e", "root": ""})
 	for id, user := range map[int64]string{1: "ann", 2: "bob"} {
 		s := watchAs(t, user, r.conn)
 		s.create(&pb.CreateWatch{WatchId: id, Key: []byte(user), Start: &pb.CreateWatch_StartRevision{StartRevision: first}})

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -263,6 +264,10 @@ func sameHead(a, b *shardwatchv1.ShardMap) bool {
 // WatchShardMap implements shardwatchv1.ClusterServiceServer.
 func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out grpc.ServerStreamingServer[shardwatchv1.WatchShardMapResponse]) error {
 	caller, err := s.access.Caller(out.Context())
+	user := ""
+	if err == nil && s.guard != nil {
+		user, err = s.srv.look(out.Context(), caller)
+	}
 	if err != nil {
 		return wire.Status(err)
 	}
@@ -274,6 +279,10 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	for first := true; ; first = false {
 		changed, policyChanged := s.srv.cfg.Node.Changes(), s.access.Changed() // before the values: nothing is missed
 		if err := caller.Known(out.Context()); err != nil {
+			return wire.Status(err)
+		}
+		rightsChanged, err := s.looksOn(caller, user)
+		if err != nil {
 			return wire.Status(err)
 		}
 		var pace <-chan time.Time
@@ -291,6 +300,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 		case <-pace:
 		case <-changed:
 		case <-policyChanged:
+		case <-rightsChanged:
 		case <-s.srv.left: // who watches needs the map to find where to go
 			return wire.Status(s.srv.goodbye())
 		case <-goOn:
@@ -299,4 +309,17 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 			return out.Context().Err()
 		}
 	}
+}
+
+// looksOn fails when the caller, who followed the map as a user of etcd's, may not see it
+// any more. changed is closed when that may have changed; nil: it does not.
+func (s *clusterService) looksOn(caller *access.Caller, user string) (changed <-chan struct{}, err error) {
+	if s.guard == nil || caller.Named() {
+		return changed, nil
+	}
+	changed = s.guard.Changed() // before the guard is asked: nothing is missed
+	if err = s.guard.MayLook(user); wire.IsUnavailable(err) {
+		err = nil
+	}
+	return changed, native(err)
 }

@@ -3,6 +3,15 @@ package mutants
 func clientGroup() Group {
 	return Group{Package: "client", Mutants: []Mutant{
 		{
+			Name: "map-without-login", Bug: "follows the shard map without a token", File: "login.go",
+			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
+			Tests: "TestTheMapIsFollowedAsAUser",
+		},
+		{
+			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
+			Old: `c.renewed(v, began)`, New: `_ = v`, Tests: "TestTheMapIsFollowedAsAUser",
+		},
+		{
 			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
 			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
 		},

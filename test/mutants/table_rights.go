@@ -22,6 +22,14 @@ func guardGroup() Group {
 			Old: `!ok && len(m.young) >= `, New: `(ok || !ok) && len(m.young) >= `, Tests: "TestMemoryCountsATokenOnce",
 		},
 		{
+			Name: "strangers-look", Bug: "shows the cluster to callers who are no users of etcd's", File: "guard.go",
+			Old: `case !now.table.Has(caller):`, New: `case false:`, Tests: "TestUsersLook",
+		},
+		{
+			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has said whether authentication is on", File: "guard.go",
+			Old: `case now.denied != nil && (now.on || g.cfg.Etcd.Account()):`, New: `case now.denied != nil && now.on:`, Tests: "TestUsersLook",
+		},
+		{
 			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "guard.go",
 			Old: `case !now.table.Root(caller):`, New: `case false:`, Tests: "TestRootAdministers",
 		},
