@@ -141,11 +141,6 @@ const (
 // looked at. Clients send little; what is bigger is read past it.
 const readBuffer = 4 << 10
 
-// streamWorkers is the number of goroutines that take calls one after the other: a new
-// goroutine grows its stack for each. A watch keeps the one that it gets, and calls that
-// find none get a new one.
-const streamWorkers = 32
-
 // options are those of a server whose connections without a call end after idle;
 // 0: they do not.
 func (s *Server) options(creds credentials.TransportCredentials, failed func(net.Addr, error), idle time.Duration) []grpc.ServerOption {
@@ -160,7 +155,6 @@ func (s *Server) options(creds credentials.TransportCredentials, failed func(net
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer),
-		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreamsPerConnection)), //nolint:gosec // validated
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(maxHeader),
