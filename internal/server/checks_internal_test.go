@@ -123,8 +123,8 @@ func TestUnitsThatAreShared(t *testing.T) {
 		}{
 			"as new as needed":     {shardwatchv1.SyncKind_SYNC_KIND_RESYNC, 10, 0, true},
 			"one revision too old": {shardwatchv1.SyncKind_SYNC_KIND_RESYNC, 11, 0, false},
-			"a delta":              {shardwatchv1.SyncKind_SYNC_KIND_DELTA, 10, shareFor - 1, true},
-			"begun too long ago":   {shardwatchv1.SyncKind_SYNC_KIND_DELTA, 10, shareFor, false},
+			"a delta":              {shardwatchv1.SyncKind_SYNC_KIND_DELTA, 10, usualPatience().share - 1, true},
+			"begun too long ago":   {shardwatchv1.SyncKind_SYNC_KIND_DELTA, 10, usualPatience().share, false},
 			"a state":              {shardwatchv1.SyncKind_SYNC_KIND_STATE, 10, 0, false},
 		} {
 			u := newUnits(&Config{MaxResyncs: 1})

@@ -50,9 +50,6 @@ type units struct {
 
 // Bounds of units.
 const (
-	// shareFor is how long others may still join a unit that has begun, and how
-	// long it is held for them: the older it is, the more has happened behind it.
-	shareFor = 10 * time.Second
 	// holdFactor bounds how many units without a place there are, as a multiple of
 	// those with one.
 	holdFactor = 4
@@ -64,8 +61,11 @@ const (
 	loadTries = 5
 )
 
-// patience is how long units wait for watches that do not read.
+// patience is how long units wait for watches that come later or do not read.
 type patience struct {
+	// share is how long others may still join a unit that has begun, and how long it
+	// is held for them: the older it is, the more has happened behind it.
+	share time.Duration
 	// stalled is when a unit that none of its watches takes more of gives its
 	// place to another one.
 	stalled time.Duration
@@ -77,7 +77,7 @@ type patience struct {
 }
 
 func usualPatience() patience {
-	return patience{stalled: 5 * time.Second, hold: time.Minute, sweep: time.Second}
+	return patience{share: 10 * time.Second, stalled: 5 * time.Second, hold: time.Minute, sweep: time.Second}
 }
 
 // lane is where units wait, and how many have left it for a place and still have it.
@@ -186,7 +186,7 @@ func (u *units) board(w *watch, key unitKey, least kv.Revision, conn net.Addr) *
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
-	if x := u.shared[key]; x != nil && x.sharesLocked(now) && (x.body == nil || x.body.Revision >= least) {
+	if x := u.shared[key]; x != nil && u.sharesLocked(x, now) && (x.body == nil || x.body.Revision >= least) {
 		x.riders[w] = now
 		return x
 	}
@@ -219,15 +219,15 @@ func (u *units) leave(x *unit, w *watch, through bool) {
 	if through || len(x.riders) == 0 { // it has been made once, or nobody makes it
 		u.freeLocked(x)
 	}
-	if len(x.riders) == 0 && (x.err != nil || !x.sharesLocked(time.Now())) {
+	if len(x.riders) == 0 && (x.err != nil || !u.sharesLocked(x, time.Now())) {
 		u.dropLocked(x)
 	}
 }
 
 // sharesLocked reports whether others may join. Not a state that was asked for:
 // it sees everything before the question.
-func (x *unit) sharesLocked(now time.Time) bool {
-	return x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < shareFor
+func (u *units) sharesLocked(x *unit, now time.Time) bool {
+	return x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < u.patience.share
 }
 
 // begin lets units begin while there are places.
@@ -331,7 +331,7 @@ func (u *units) sweep(now time.Time) {
 		if idle > u.patience.stalled {
 			u.freeLocked(x)
 		}
-		if idle > u.patience.hold || len(x.riders) == 0 && !x.sharesLocked(now) {
+		if idle > u.patience.hold || len(x.riders) == 0 && !u.sharesLocked(x, now) {
 			u.dropLocked(x)
 		} else if !x.placed {
 			held = append(held, x)

@@ -9,8 +9,11 @@ import (
 // Hurry has units wait for hardly a moment for watches that do not read. For
 // tests, before Run.
 func (s *Server) Hurry(hold time.Duration) {
-	s.units.patience = patience{stalled: 20 * time.Millisecond, hold: hold, sweep: 5 * time.Millisecond}
+	s.units.patience = patience{share: usualPatience().share, stalled: 20 * time.Millisecond, hold: hold, sweep: 5 * time.Millisecond}
 }
+
+// ShareFor has watches share units for longer or shorter than usual. For tests, before Run.
+func (s *Server) ShareFor(share time.Duration) { s.units.patience.share = share }
 
 // What is made comes to no more than the pace, and those who wait are in turn.
 func TestPace(t *testing.T) {

@@ -122,11 +122,11 @@ func serverChecks() []Mutant {
 		},
 		{
 			Name: "shares-state", Bug: "a watch that asks for the state is sent that of before its question", File: "units.go",
-			Old: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < shareFor`, New: `x.state != unitWaits && now.Sub(x.begun) < shareFor`, Tests: "TestUnitsThatAreShared",
+			Old: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < u.patience.share`, New: `x.state != unitWaits && now.Sub(x.begun) < u.patience.share`, Tests: "TestUnitsThatAreShared",
 		},
 		{
 			Name: "shares-for-ever", Bug: "units are shared however old they are", File: "units.go",
-			Old: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < shareFor`, New: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE`, Tests: "TestUnitsThatAreShared",
+			Old: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < u.patience.share`, New: `x.state != unitWaits && x.key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE`, Tests: "TestUnitsThatAreShared",
 		},
 		{
 			Name: "least-of-the-last", Bug: "a unit is as new as the last watch needs, not as all need", File: "units.go",
