@@ -105,13 +105,11 @@ func (c *Client) followAt(addr string, got func()) error {
 			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
 			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
 			done()
-			switch code := status.Code(err); {
-			case code == codes.DeadlineExceeded && c.stalled(wait): // says nothing about the node
-			case code == codes.DeadlineExceeded, code == codes.Unavailable:
+			switch there, silent := judgeProbe(status.Code(err), c.stalled(wait)); {
+			case silent:
 				cancel(errSilent)
 				return
-			case code == codes.Unauthenticated: // perhaps not even sent
-			default:
+			case there:
 				heard.Store(int64(c.ran()))
 			}
 		}
@@ -133,6 +131,21 @@ func (c *Client) followAt(addr string, got func()) error {
 		return fmt.Errorf("%s: %w than others", addr, errForeign)
 	}
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
+}
+
+// judgeProbe says what a probe shows of a node: that it is there, that it is silent, or
+// neither. stalled: this process stood still meanwhile.
+func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
+	switch code {
+	case codes.DeadlineExceeded: // which a process that stood still finds at any node
+		return false, !stalled
+	case codes.Unavailable:
+		return false, true
+	case codes.Unauthenticated: // perhaps it was not even sent
+		return false, false
+	default:
+		return true, false
+	}
 }
 
 // followPart keeps that part of the topology that the client needs from one node, until

@@ -130,8 +130,12 @@ func (c *Client) react(ctx context.Context, e endpoint) (r reaction) {
 	})
 	both.Go(func() {
 		_, err := c.readHeader(withLeader(ctx), from, 0)
-		r.led = err == nil || !wire.IsTimeout(err) && !isUnavailable(err)
+		r.led = ledBy(err)
 	})
 	both.Wait()
 	return r
 }
+
+// ledBy reports whether the outcome of a read that etcd's leader must confirm shows that
+// the member reaches the leader: a refusal does, too.
+func ledBy(err error) bool { return err == nil || !wire.IsTimeout(err) && !isUnavailable(err) }

@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -227,6 +230,26 @@ func TestHanging(t *testing.T) {
 	}
 }
 
+// A read that the leader must confirm shows that a member reaches it, also when it is
+// refused. Without a leader a member does not answer, or says so; a learner never asks it.
+func TestLedBy(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil:                                              true,
+		rpctypes.ErrGRPCPermissionDenied:                 true,
+		rpctypes.ErrGRPCInvalidAuthToken:                 true,
+		rpctypes.ErrGRPCCompacted:                        true,
+		rpctypes.ErrGRPCNoLeader:                         false,
+		rpctypes.ErrGRPCLeaderChanged:                    false,
+		rpctypes.ErrGRPCTimeout:                          false,
+		rpctypes.ErrGRPCNotSupportedForLearner:           false,
+		status.Error(codes.DeadlineExceeded, "deadline"): false,
+	} {
+		if got := ledBy(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
 // An etcd that is slow as a whole is asked ever more seldom.
 func TestInquiriesBecomeRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -266,6 +289,31 @@ func TestInquiriesBecomeRare(t *testing.T) {
 		if asked != before+1 {
 			t.Error("an inquiry after close")
 		}
+	})
+}
+
+// An inquiry that takes long is the only one: the members are not asked again before they
+// have answered.
+func TestInquiriesAreOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, make(chan struct{})
+		i := newInquiry(func(context.Context) { asked++; <-answer })
+		for range 20 {
+			i.start()
+			time.Sleep(inquiryPause)
+		}
+		if asked != 1 {
+			t.Errorf("%d inquiries while the first one was not answered", asked)
+		}
+		answer <- struct{}{}
+		time.Sleep(longestInquiryPause)
+		i.start()
+		synctest.Wait()
+		if asked != 2 {
+			t.Errorf("%d inquiries after the first one", asked)
+		}
+		close(answer)
+		i.close()
 	})
 }
 

@@ -179,3 +179,60 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 		t.Errorf("reports %+v", got)
 	}
 }
+
+// A node that votes ends raft as soon as the map is of the next generation, and not while
+// it is of its own.
+func TestRaftEndsWithItsGeneration(t *testing.T) {
+	p := &Placement{board: newBoard()}
+	f := newFSM(p.board.show, func() {})
+	show := func(version, generation uint64) {
+		t.Helper()
+		if err := p.board.show(&shard.Map{ClusterID: "c", Version: version, Generation: generation}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show(8, 7)
+	own, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.endOf(own, 7, f); err != nil {
+		t.Errorf("in its own generation: %v", err)
+	}
+	show(9, 8)
+	if err := p.endOf(t.Context(), 7, f); !errors.Is(err, errOutdated) {
+		t.Errorf("in the next generation: %v", err)
+	}
+}
+
+// A node is about to found a cluster, and others have been faster: its raft log is theirs.
+// They may have begun with other voters, so the node forgets the ID of its own cluster,
+// which would keep it from starting again.
+func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
+	logger := newRaftLogger(slog.New(slog.DiscardHandler))
+	disk, err := NewMemDisk().open(0, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", board: newBoard(), votes: newBell(), opened: make(chan struct{})}
+	cfg := p.raftConfig(logger)
+	_, trans := raft.NewInmemTransport("a:1")
+	theirs := raft.Configuration{Servers: []raft.Server{{ID: "a/u", Address: "a:1"}, {ID: "b/u", Address: "b:1"}}}
+	if err := raft.BootstrapCluster(cfg, disk.logs, disk.stable, disk.snaps, trans, theirs); err != nil {
+		t.Fatal(err)
+	}
+	r, err := raft.NewRaft(cfg, newFSM(p.board.show, p.votes.ring), disk.logs, disk.stable, disk.snaps, trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Shutdown().Error(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.setCurrent(r, 0)
+	if err := p.bootstrapWith(t.Context(), r, disk, []raft.Server{{ID: "a/u", Address: "a:1"}, {ID: "c/u", Address: "c:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := disk.clusterID(); id != "" || err != nil {
+		t.Errorf("the node's disk says cluster %q, %v", id, err)
+	}
+}

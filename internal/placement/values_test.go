@@ -996,6 +996,7 @@ func TestDecideVoter(t *testing.T) {
 		{name: "undrained during its replacement: four voters", servers: four, members: []shard.Member{a, b, c, d}, want: "demote d/u-d"},
 		{name: "one that voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},
 		{name: "a learner is gone", servers: learning, members: []shard.Member{a, b, c}, lost: "d", want: "remove d/u-d"},
+		{name: "a learner lives, and its log does not follow", servers: learning, members: []shard.Member{a, b, c, d}, lost: "d"},
 
 		{name: "one shuts down", servers: full, members: []shard.Member{a, b, edit(c, draining), d}, want: "learn d/u-d d:1"},
 		{name: "one shuts down, another can vote", servers: learning, members: []shard.Member{a, b, edit(c, draining), d}, want: "add d/u-d d:1"},
@@ -1005,6 +1006,7 @@ func TestDecideVoter(t *testing.T) {
 		{name: "the first ordinals are back", servers: moved, members: back, want: "await b/u-b b:1"},
 		{name: "for a moment", servers: moved, members: []shard.Member{a, b, c, d, e}},
 		{name: "while another voter is away", servers: moved, members: []shard.Member{back[0], back[1], back[2], back[3], edit(e, dead)}},
+		{name: "while the log of another voter does not follow", servers: moved, members: back, slow: "e"},
 		{name: "zones before ordinals", servers: full, members: []shard.Member{zoned(back[0], "x"), zoned(back[1], "x"), zoned(back[2], "y"), zoned(back[3], "z")}, want: "learn d/u-d d:1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -16,6 +16,14 @@ func clientGroup() Group {
 			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
 		},
 		{
+			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
+			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
+			Name: "probe-unsent-counts", Bug: "a probe that was not sent for want of a token shows that the node is there", File: "follow.go",
+			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
 			Name: "silent-list-waited-for", Bug: "waits for ever for a node that falls silent in a list", File: "list.go",
 			Old: `				}
 			}

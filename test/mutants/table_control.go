@@ -231,6 +231,22 @@ func operateGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
 		{
+			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
+			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
+		},
+		{
+			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter does not follow", File: "voters.go",
+			Old: ` || f.away(nameOf(v)) > 0`, New: ``, Tests: "TestDecideVoter",
+		},
+		{
+			Name: "living-learner-removed", Bug: "removes a learner that lives and whose log does not follow", File: "voters.go",
+			Old: `f.lost(nameOf(l)) && !serves(f.states, nameOf(l))`, New: `f.lost(nameOf(l))`, Tests: "TestDecideVoter",
+		},
+		{
+			Name: "next-generation-not-followed", Bug: "goes on with raft when the map is of the next generation", File: "vote.go",
+			Old: `m.Generation > generation {`, New: `m.Generation > generation+1 {`, Tests: "TestRaftEndsWithItsGeneration",
+		},
+		{
 			Name: "fill-timeout-too-short", Bug: "accepts a fill timeout below the promote delay", File: "config.go",
 			Old: `check(c.FillTimeout >= c.PromoteDelay,`, New: `check(true,`, Tests: "TestBoundsOfTheConfig",
 		},

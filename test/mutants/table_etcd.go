@@ -226,5 +226,13 @@ func etcdGroup() Group {
 			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "verify.go",
 			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestVerify",
 		},
+		{
+			Name: "inquiries-at-once", Bug: "asks all members again before they have answered", File: "inquiry.go",
+			Old: `i.running || now`, New: `now`, Tests: "TestInquiriesAreOneAtATime",
+		},
+		{
+			Name: "leaderless-is-led", Bug: "takes a member that reports no leader for one that reaches it", File: "inquiry.go",
+			Old: ` && !isUnavailable(err) }`, New: ` }`, Tests: "TestLedBy",
+		},
 	}}
 }
