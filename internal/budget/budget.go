@@ -34,7 +34,7 @@ const (
 	Replies
 	// JSON are requests and answers of the JSON API.
 	JSON
-	// Requests are those of gRPC that have arrived in part.
+	// Requests are those of gRPC that have arrived in part, or wait for etcd's answer.
 	Requests
 	// Fetches are keys of shards that are on other nodes, for lists and native watches.
 	Fetches
@@ -51,7 +51,7 @@ func (u Use) String() string {
 func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that wait for clients to read them", "watches that catch up",
-		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete",
+		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete or wait for etcd",
 		"keys from other nodes",
 	}[u]
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -129,7 +130,29 @@ func (d *Door) passBy(ctx context.Context, name string, request any, send func(c
 	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
 		d.tellHistory(ctx)
 	}
+	carried, err := d.carry(request)
+	if err != nil {
+		return nil, err
+	}
+	defer d.cfg.Budget.Give(budget.Requests, carried)
 	return send(ctx, name, request)
+}
+
+// freeRequest is up to which size a request takes nothing of the budget, in bytes.
+const freeRequest = 64 << 10
+
+// carry takes the bytes of a request that is passed on: it is held until etcd has answered.
+func (d *Door) carry(request any) (size int64, err error) {
+	if e, ok := request.(*wire.Encoded); ok {
+		size = int64(e.Buffers.Len())
+	}
+	if size <= freeRequest {
+		return 0, nil
+	}
+	if err := d.cfg.Budget.Take(budget.Requests, size, 0); err != nil {
+		return 0, wire.Status(err)
+	}
+	return size, nil
 }
 
 // passStream joins a client's stream with one at etcd, message by message.

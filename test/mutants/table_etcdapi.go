@@ -7,6 +7,10 @@ func etcdapiGroup() Group {
 			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart",
 		},
 		{
+			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes nothing of the budget", File: "pass.go",
+			Old: `if size <= freeRequest {`, New: `if true {`, Tests: "TestRequestsThatWaitForEtcdAreBounded",
+		},
+		{
 			Name: "etcds-answers-free", Bug: "an answer of etcd's that is passed on takes nothing of the budget", File: "pass_answers.go",
 			Old: "	if size := int64(answer.Buffers.Len()); size > freeAnswer {", New: "	if size := int64(answer.Buffers.Len()); false {", Tests: "TestAnswersOfEtcdsAreBounded",
 		},
