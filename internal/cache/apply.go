@@ -49,7 +49,7 @@ func (c *Cache) apply(b *kv.Batch) {
 	seq := c.win.next
 	added := c.win.append(b)
 	c.win.evict(b.Received)
-	v := &view{win: c.win.view(), seams: old.seams, root: old.root, changed: b.Revision, progress: b.Revision, ready: true}
+	v := &view{win: c.win.view(), root: old.root, changed: b.Revision, progress: b.Revision, ready: true}
 	if !c.cfg.Stateless {
 		v.root = c.tree.Copy()
 	}

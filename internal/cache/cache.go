@@ -134,7 +134,6 @@ type Cache struct {
 // ahead of progress by nothing.
 type view struct {
 	win      windowView
-	seams    []seam // of replaced windows, the newest first; never changed in place
 	root     *tree
 	changed  kv.Revision // revision of the newest batch in root
 	progress kv.Revision // everything up to it is here

@@ -179,7 +179,7 @@ func (c *Cache) replace(t *tree, past *History) {
 	c.roots.clear()
 	old := c.view.Load()
 	before := c.win.next
-	c.win.reset(floor)
+	c.win.reset(floor, old.progress)
 	// The history is complete from the floor on: what happened before it is
 	// not known.
 	changed := floor - 1
@@ -195,7 +195,6 @@ func (c *Cache) replace(t *tree, past *History) {
 	})
 	c.counters.stateBytes.Store(bytes)
 	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: past.Progress, ready: true}
-	v.seams = append([]seam{{next: before, reached: old.progress}}, old.seams[:min(len(old.seams), maxSeams-1)]...)
 	c.view.Store(v)
 	c.wakeAll(before) // below the new window: they have a gap
 	c.settle(v)

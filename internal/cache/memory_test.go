@@ -68,7 +68,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	h.rewritten = last - before
 	c.roots.clear()
 	h.roots = -grown()
-	c.win.reset(revision + 1)
+	c.win.reset(revision+1, revision)
 	v := *c.view.Load()
 	v.win = c.win.view()
 	c.view.Store(&v)

@@ -18,7 +18,7 @@ type Position struct {
 }
 
 // Position returns how far the watcher is, as Progress does, but to anybody:
-// it moves nothing. A watcher behind the floor counts as being at it.
+// it moves nothing.
 func (w *Watcher) Position() Position {
 	settled := w.c.settled.Load().progress // before the state, as in Progress
 	state := w.state.Load()
@@ -27,8 +27,11 @@ func (w *Watcher) Position() Position {
 	}
 	v := w.c.view.Load()
 	p := Position{Revision: v.progress, Newest: v.progress}
-	// The window may be empty, and the watcher behind it nevertheless.
-	if pos := max(state>>1, v.win.first); pos < v.win.next {
+	switch pos := state >> 1; {
+	case pos < v.win.first:
+		at := v.win.passedBy(pos)
+		p.Revision, p.Since = at.reached, at.received
+	case pos < v.win.next:
 		e := v.win.at(pos)
 		p.Revision, p.Since = e.Revision-1, e.Received
 	}

@@ -44,14 +44,22 @@ func TestPosition(t *testing.T) {
 	if got := slow.Received(15); !got.Equal(time.Unix(15, 0)) || !slow.Received(22).IsZero() {
 		t.Errorf("received at %v", got)
 	}
-	for revision := kv.Revision(22); revision < 4000; revision++ {
+	for revision := kv.Revision(22); revision < 1500; revision++ {
 		b := puts(revision, "a")
+		b.Received = time.Unix(int64(revision), 0)
 		c.apply(&b)
 	}
-	if got := slow.Position(); got.Revision != c.Floor()-1 || got.Since.IsZero() {
-		t.Errorf("behind the floor %d: %+v", c.Floor(), got)
+	// Its batch has left the window since: it is where it was.
+	first := slow.Position()
+	if first.Revision < 11 || first.Revision > 20 || !first.Since.Equal(time.Unix(int64(first.Revision)+1, 0)) || first.Newest != 1499 {
+		t.Errorf("behind the floor %d: %+v", c.Floor(), first)
 	}
 	// Loaded again, with nothing in the window.
 	c.load(newTree(), &History{Progress: 5000, Floor: 5001, DeltaFloor: 5001})
-	is(slow, 5000, 5000, time.Time{})
+	is(slow, first.Revision, 5000, first.Since)
+	is(idle, 1499, 5000, time.Time{})
+	if _, _, err := idle.Next(nil); err == nil {
+		t.Error("a watcher before a gap does not miss it")
+	}
+	is(idle, 1499, 5000, time.Time{})
 }

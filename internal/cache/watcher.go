@@ -117,11 +117,7 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			return 0, dst, ErrRetired
 		}
 		if pos < v.win.first {
-			for _, s := range v.seams {
-				if s.next == pos { // it was at the end of a window that was replaced
-					w.from = max(w.from, s.reached+1)
-				}
-			}
+			w.from = max(w.from, v.win.passedBy(pos).reached+1)
 			if w.from < v.win.floor {
 				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
 			}
@@ -179,7 +175,7 @@ func (w *Watcher) Progress() kv.Revision {
 		case pos >= v.win.next:
 			progress = v.progress
 		case pos < v.win.first:
-			progress = 0 // Next will tell
+			progress = v.win.passedBy(pos).reached // Next finds out whether something is missing
 		default:
 			progress = v.win.at(pos).Revision - 1
 		}

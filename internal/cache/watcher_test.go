@@ -90,6 +90,41 @@ func TestFallBehind(t *testing.T) {
 	}
 }
 
+// A watcher that was woken and whose batch has left the window since misses that batch
+// and nothing from before it: it had seen that.
+func TestAWatcherBehindTheWindowKeepsItsPosition(t *testing.T) {
+	cfg := small(nil)
+	cfg.WindowBytes = 32 << 10
+	c := loaded(cfg, 10)
+	var woken wakes
+	w := watch(t, c, kv.Single("rare"), 11, &woken)
+	drain(t, w)
+	const at = 300
+	for revision := kv.Revision(11); revision < 900; revision++ {
+		key := "often"
+		if revision == at {
+			key = "rare"
+		}
+		b := puts(revision, key)
+		c.apply(&b)
+	}
+	if c.Floor() <= at || woken.n.Load() != 1 {
+		t.Fatalf("the test wants %d to have left the window: floor %d, woken %d", at, c.Floor(), woken.n.Load())
+	}
+	const most = segmentBatches // what the window forgets at a time
+	if got := w.Progress(); got >= at || got < at-1-most {
+		t.Errorf("progress %d, want up to %d below %d", got, most, at)
+	}
+	_, _, err := w.Next(nil)
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) || compacted.Requested > at || compacted.Requested < at-most || compacted.Floor != c.Floor() {
+		t.Errorf("got %v, want it to miss %d", err, at)
+	}
+	if got := w.Progress(); got != compacted.Requested-1 {
+		t.Errorf("progress %d, though %d is missing", got, compacted.Requested)
+	}
+}
+
 // What was woken once is not woken again before it has looked.
 func TestOneWakeUntilRead(t *testing.T) {
 	c := loaded(small(nil), 10)

@@ -26,6 +26,7 @@ type window struct {
 	next     uint64      // sequence number of the next batch
 	floor    kv.Revision // the oldest revision a watch may start from
 	bytes    int64
+	passed   []passed // of what has left the window, by number; appended to, and never changed in place
 }
 
 // segmentBatches bounds a segment in number, segmentShare in bytes: it closes
@@ -133,23 +134,49 @@ func (e *entry) span(r kv.Range, key func(i int) []byte) (from, to int) {
 	return from, from + sort.Search(n-from, func(i int) bool { return string(key(from+i)) >= r.End })
 }
 
-// reset empties the window. Every sequence number given out before lies below
-// the new first one, so that no watcher can mistake the gap for nothing.
-func (w *window) reset(floor kv.Revision) {
+// reset empties the window, of which everything up to reached was known. Every
+// sequence number given out before lies below the new first one, so that no watcher
+// can mistake the gap for nothing.
+func (w *window) reset(floor, reached kv.Revision) {
+	for _, s := range w.segments {
+		w.pass(s)
+	}
+	w.note(passed{seq: w.next, reached: reached})
 	w.segments, w.bytes, w.floor = nil, 0, floor
 	w.next++
 }
 
-// seam is the end of a window that was replaced: a watcher whose next batch would
-// have had the number next has everything up to a revision.
-type seam struct {
-	next    uint64
-	reached kv.Revision
+// passed says how far watchers are whose next batch is no longer in the window: one
+// whose next batch had the number seq, or a later one below that of the next passed,
+// has everything up to reached, and not what came in at received or later. That is zero
+// when nothing had come in behind it.
+type passed struct {
+	seq      uint64
+	reached  kv.Revision
+	received time.Time
 }
 
-// maxSeams is how many replaced windows are remembered, for watchers that have not
-// looked since.
-const maxSeams = 4
+// maxPassed bounds what is remembered of batches that have left the window, in
+// number. Beyond it each second one is forgotten: what is known of a watcher is less
+// exact then, and never too much.
+const maxPassed = 1 << 9
+
+// pass notes how far a watcher is whose next batch is in a segment that leaves.
+func (w *window) pass(s *segment) {
+	first := &s.batches[0]
+	w.note(passed{seq: s.first, reached: first.Revision - 1, received: first.Received})
+}
+
+func (w *window) note(p passed) {
+	if len(w.passed) == maxPassed {
+		half := make([]passed, 0, maxPassed) // views have the old one
+		for i := 0; i < maxPassed; i += 2 {
+			half = append(half, w.passed[i])
+		}
+		w.passed = half
+	}
+	w.passed = append(w.passed, p)
+}
 
 // append adds a batch, and returns its entry. Its revision must be above all
 // before.
@@ -183,6 +210,7 @@ func (w *window) evict(now time.Time) {
 			break
 		}
 		w.bytes -= s.size.Load()
+		w.pass(s)
 		w.floor = last.Revision + 1
 		drop++
 	}
@@ -197,7 +225,7 @@ func (w *window) view() windowView {
 	if len(w.segments) > 0 {
 		first = w.segments[0].first
 	}
-	return windowView{segments: w.segments, first: first, next: w.next, floor: w.floor}
+	return windowView{segments: w.segments, first: first, next: w.next, floor: w.floor, passed: w.passed}
 }
 
 // windowView is a window at one moment. Readers must not look at batches at or
@@ -206,6 +234,17 @@ type windowView struct {
 	segments    []*segment
 	first, next uint64
 	floor       kv.Revision
+	passed      []passed
+}
+
+// passedBy returns how far a watcher is whose next batch had the number seq, which lies
+// below first.
+func (v *windowView) passedBy(seq uint64) passed {
+	after := sort.Search(len(v.passed), func(i int) bool { return v.passed[i].seq > seq })
+	if after == 0 {
+		return passed{}
+	}
+	return v.passed[after-1]
 }
 
 // at returns the batch with the sequence number, which must lie in

@@ -57,19 +57,23 @@ func TestWindowAgainstHistory(t *testing.T) {
 	for range 8 {
 		w := window{maxBytes: 1 << (10 + rng.IntN(10)), maxAge: time.Duration(1+rng.IntN(100)) * time.Second, next: 1}
 		m := fullWindow{first: 2}
-		w.reset(1)
+		w.reset(1, 0)
 		type old struct {
 			view  windowView
 			model fullWindow
 		}
-		var views []old // of readers that are slow
+		var views []old                  // of readers that are slow
+		at := map[uint64]kv.Revision{}   // of every batch there was
+		ends := map[uint64]kv.Revision{} // of every window that was replaced
 		revision, now := kv.Revision(1), time.Now()
+		remembered, exact := 0, true // until some of what has left is forgotten
 		for range 3000 {
 			switch n := rng.IntN(1000); {
 			case n < 2:
 				last := w.next
 				revision += kv.Revision(rng.IntN(3))
-				w.reset(revision + 1)
+				w.reset(revision+1, revision)
+				ends[last] = revision
 				m = fullWindow{first: w.next}
 				if w.next <= last {
 					t.Fatal("a sequence number is used twice")
@@ -87,11 +91,14 @@ func TestWindowAgainstHistory(t *testing.T) {
 				}
 				w.append(b)
 				m.batches = append(m.batches, b)
+				at[w.next-1] = revision
 				w.evict(now)
 				if w.bytes > w.maxBytes && len(w.segments) > 1 {
 					t.Fatalf("%d bytes of %d in %d segments", w.bytes, w.maxBytes, len(w.segments))
 				}
 			}
+			exact = exact && len(w.passed) >= remembered
+			remembered = len(w.passed)
 			v := w.view()
 			if err := m.check(v); err != nil {
 				t.Fatal(err)
@@ -111,6 +118,19 @@ func TestWindowAgainstHistory(t *testing.T) {
 			from := v.floor + kv.Revision(rng.IntN(int(max(1, revision-v.floor+3))))
 			if got, want := v.seek(from), m.seek(from); got != max(want, v.first) {
 				t.Fatalf("seek %d: %d, not %d", from, got, want)
+			}
+		}
+		v := w.view()
+		for seq, revision := range at {
+			// What is known of a watcher that has seen what lies before is never too
+			// much, and at most a segment too little.
+			if got := v.passedBy(seq).reached; seq < v.first && (got >= revision || exact && at[seq-segmentBatches] > 0 && got < at[seq-segmentBatches]-1) {
+				t.Errorf("a watcher before revision %d has everything up to %d", revision, got)
+			}
+		}
+		for seq, revision := range ends {
+			if got := v.passedBy(seq).reached; got > revision || exact && got != revision {
+				t.Errorf("a watcher at the end of a window that went to %d has everything up to %d", revision, got)
 			}
 		}
 		for _, o := range views {
@@ -220,4 +240,34 @@ func randomRange(rng *rand.Rand) kv.Range {
 		return kv.Range{End: b}
 	}
 	return kv.Single(a)
+}
+
+// However much leaves the window, what is remembered of it is bounded, and what is
+// known of a watcher is never too much.
+func TestWhatIsKnownOfOldPositionsIsBounded(t *testing.T) {
+	w := window{maxBytes: 1, next: 1}
+	w.reset(1, 0)
+	const batches = 5 * maxPassed
+	now := time.Now()
+	old := w.view()
+	for revision := kv.Revision(1); revision <= batches; revision++ {
+		w.append(&kv.Batch{Revision: revision, Received: now})
+		w.evict(now)
+		if revision == maxPassed/2 {
+			old = w.view()
+		}
+	}
+	v := w.view()
+	if len(v.passed) > maxPassed || cap(v.passed) > 2*maxPassed {
+		t.Errorf("%d of %d are remembered, in room for %d", len(v.passed), maxPassed, cap(v.passed))
+	}
+	for seq := uint64(2); seq < v.first; seq++ {
+		got, exact := v.passedBy(seq).reached, kv.Revision(seq)-2
+		if got > exact || seq > v.first-maxPassed/2 && got != exact {
+			t.Fatalf("a watcher that has everything up to %d has it up to %d", exact, got)
+		}
+		if seq < old.first && old.passedBy(seq).reached != exact {
+			t.Fatalf("an old view has changed: %d, not %d", old.passedBy(seq).reached, exact)
+		}
+	}
 }

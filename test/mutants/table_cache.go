@@ -47,6 +47,18 @@ func cacheGroup() Group {
 			Old: `w.floor = last.Revision + 1`, New: `_ = last.Revision`, Tests: "TestAgainstModel",
 		},
 		{
+			Name: "evicted-position-forgotten", Bug: "a watcher whose batch has left the window forgets what it had seen", File: "window.go",
+			Old: "\t\tw.pass(s)\n\t\tw.floor", New: "\t\tw.floor", Tests: "TestAWatcherBehindTheWindowKeepsItsPosition",
+		},
+		{
+			Name: "evicted-position-too-new", Bug: "a watcher whose batch has left the window is taken to have seen it", File: "window.go",
+			Old: `reached: first.Revision - 1,`, New: `reached: s.batches[s.n-1].Revision,`, Tests: "TestAWatcherBehindTheWindowKeepsItsPosition",
+		},
+		{
+			Name: "passed-kept-forever", Bug: "remembers every batch that has left the window", File: "window.go",
+			Old: `if len(w.passed) == maxPassed {`, New: `if false {`, Tests: "TestWhatIsKnownOfOldPositionsIsBounded",
+		},
+		{
 			Name: "source-after-gap", Bug: "follows a source that begins after a gap", File: "follow.go",
 			Old: `case u.Revision > have:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
 		},
