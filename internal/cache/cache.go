@@ -179,6 +179,11 @@ func New(cfg Config) *Cache {
 // Range returns the part of the key space that is held.
 func (c *Cache) Range() kv.Range { return c.cfg.Range }
 
+// WindowBounds returns how many bytes the window has at most, and how long it keeps them.
+func (c *Cache) WindowBounds() (bytes int64, age time.Duration) {
+	return c.cfg.WindowBytes, c.cfg.WindowTime
+}
+
 // Lineage returns the history that the revisions belong to.
 func (c *Cache) Lineage() uint64 { return c.cfg.Lineage }
 

@@ -38,6 +38,18 @@ func (w *Watcher) Position() Position {
 	return p
 }
 
+// Batch returns the batch of a revision, in all of the cache's range; nil when there
+// is none in the window.
+func (w *Watcher) Batch(revision kv.Revision) *kv.Batch {
+	v := w.c.view.Load()
+	if pos := v.win.seek(revision); pos < v.win.next {
+		if e := v.win.at(pos); e.Revision == revision {
+			return e.Batch
+		}
+	}
+	return nil
+}
+
 // Received returns when the first batch at or above revision came in; zero when
 // there is none yet.
 func (w *Watcher) Received(revision kv.Revision) time.Time {

@@ -142,6 +142,12 @@ type Seed struct {
 	freshAt time.Time   // all that etcd had acknowledged by then is here; zero: not known
 }
 
+// Empty returns what a stateless cache starts with that has everything up to a revision
+// and holds nothing of it.
+func Empty(at kv.Revision) *Seed {
+	return &Seed{tree: newTree(), base: at, past: &History{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
+}
+
 // Inherit returns what caches have in r, for a shard that comes of a split, a
 // merge, or both: state and history as of the revision that all of them have
 // reached, and the states of revisions before it that all of them keep. Watchers

@@ -87,6 +87,12 @@ func (c *Cache) WakeAt(revision kv.Revision, waker Waker) (forget func()) {
 	return func() { c.forget(w) }
 }
 
+// NotifyAt is WakeAt without asking the source for anything.
+func (c *Cache) NotifyAt(revision kv.Revision, waker Waker) (forget func()) {
+	w := c.wait(&waiter{revision: revision, waker: waker, place: -1, idle: true})
+	return func() { c.forget(w) }
+}
+
 // Reached reports whether the cache is where WakeAt's waker is called, and
 // whether that is because it is retired.
 func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {

@@ -230,8 +230,11 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 					}
 				}
 			}
-			if begun && wanted > 0 && upTo >= wanted {
-				at, wanted = max(at, upTo), 0
+			if begun && wanted > 0 && upTo >= min(wanted, at+1) { // etcd's answer is what there is, too
+				at = max(at, upTo)
+				if upTo >= wanted {
+					wanted = 0
+				}
 				if s.looked != nil {
 					s.looked(time.Now(), at)
 				}

@@ -73,7 +73,7 @@ func (n *Node) register(m metric.Meter) error {
 		}
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		s := n.server.Status()
+		s, merged := n.server.Status(), n.router.Merged()
 		nReplicas, nRelays, direct := int64(0), int64(0), int64(0)
 		for _, h := range n.store.all() {
 			if n.store.replica(h.id) != h {
@@ -96,7 +96,7 @@ func (n *Node) register(m metric.Meter) error {
 			if c.AgeKnown {
 				o.ObserveFloat64(age, c.Age.Seconds(), label)
 			}
-			o.ObserveInt64(watchers, int64(c.Watchers), label)
+			o.ObserveInt64(watchers, int64(c.Watchers+merged.Watches[h.cache]), label)
 			o.ObserveInt64(events, c.Events, label)
 			o.ObserveInt64(deltaFloor, int64(c.DeltaFloor), label)
 			o.ObserveInt64(tombstones, c.TombstoneBytes, label)

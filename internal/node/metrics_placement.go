@@ -27,11 +27,19 @@ func (n *Node) registerPlacement(m metric.Meter) error {
 	}, changes, waiting)
 }
 
-// registerHolding registers which shards watches over several have to wait for.
+// registerHolding registers what watches over several shards read, and which shards
+// they have to wait for.
 func (n *Node) registerHolding(m metric.Meter) error {
 	in := &instruments{m: m}
 	holding := in.seconds("shardwatch.shard.holds_back", "For how long watches over several shards have had a revision of others here and waited for this shard to come to it. 0: they do not.")
+	windows := in.gauge("shardwatch.merged.windows", "{window}", "Merged windows: one for each set of shards that watches over several shards have, 64 at most.")
+	bytes := in.gauge("shardwatch.merged.window", "By", "Bytes of the events in merged windows. The windows of the shards hold them, too.")
+	watches := in.gauge("shardwatch.merged.watches", "{watch}", "Watches that read merged windows. The others over several shards merge these by themselves: they catch up, or there are too many sets of shards.")
 	return in.observe(func(o metric.Observer) {
+		merged := n.router.Merged()
+		o.ObserveInt64(windows, int64(merged.Windows))
+		o.ObserveInt64(bytes, merged.Bytes)
+		o.ObserveInt64(watches, int64(merged.Readers))
 		by := n.router.HoldingBack()
 		ages := make(map[shard.ID]time.Duration)
 		for _, h := range n.store.all() { // a relay may stand beside a replica
@@ -40,5 +48,5 @@ func (n *Node) registerHolding(m metric.Meter) error {
 		for id, age := range ages {
 			o.ObserveFloat64(holding, age.Seconds(), metric.WithAttributes(attribute.String("shard", strconv.FormatUint(uint64(id), 10))))
 		}
-	}, holding)
+	}, holding, windows, bytes, watches)
 }

@@ -79,20 +79,23 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	if !at.IsZero() {
 		out.EtcdRevision, out.EtcdAge = int64(revision), durationpb.New(time.Since(at))
 	}
+	merged := n.router.Merged()
 	for _, h := range n.store.all() {
-		out.Replicas = append(out.Replicas, n.replicaStatus(h))
+		out.Replicas = append(out.Replicas, n.replicaStatus(h, merged.Watches[h.cache]))
 	}
 	sort.Slice(out.Replicas, func(i, j int) bool { return out.Replicas[i].ShardId < out.Replicas[j].ShardId })
 	return out
 }
 
-func (n *Node) replicaStatus(h *held) *shardwatchv1.ReplicaStatus {
+// replicaStatus returns the status of a copy that so many watches read through merged
+// windows.
+func (n *Node) replicaStatus(h *held, merged int) *shardwatchv1.ReplicaStatus {
 	s := h.cache.Status()
 	out := &shardwatchv1.ReplicaStatus{
 		ShardId: uint64(h.id), Node: string(n.self), Ready: s.Ready,
 		Progress: int64(s.Progress), Floor: int64(s.Floor), Keys: int64(s.Keys), StateBytes: s.StateBytes,
 		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
-		Watchers: int64(s.Watchers), Relay: n.store.replica(h.id) != h,
+		Watchers: int64(s.Watchers + merged), Relay: n.store.replica(h.id) != h,
 		DeltaFloor: int64(s.DeltaFloor), Tombstones: int64(s.Tombstones), TombstoneBytes: s.TombstoneBytes,
 		Roots: int64(s.Roots), RootsBytes: s.RootsBytes, Events: s.Events,
 	}

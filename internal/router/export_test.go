@@ -1,26 +1,35 @@
 package router
 
-// Waits returns how many revisions are waited for by watches over several
-// shards, and by how many of them, and how many frontiers there are.
-func (r *Router) Waits() (revisions, watches, frontiers int) {
+// Shared returns how many merged windows there are, how many watches use them, and how
+// many of those read them.
+func (r *Router) Shared() (windows, users, readers int) {
+	for _, m := range r.allMerged() {
+		readers += m.window.Status().Watchers
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, list := range r.frontiers {
+	for _, list := range r.windows {
 		if len(list) == 0 {
-			frontiers++ // an empty list is held, too
+			windows++ // an empty list is held, too
 		}
-		for _, f := range list {
-			frontiers++
-			f.mu.Lock()
-			revisions += len(f.waits)
-			for _, w := range f.waits {
-				watches += len(w.places)
-			}
-			f.mu.Unlock()
+		for _, m := range list {
+			windows, users = windows+1, users+m.users
 		}
 	}
-	return revisions, watches, frontiers
+	return windows, users, readers
 }
+
+// Joined reports whether the watch reads a merged window.
+func (w *Watch) Joined() bool { return w.place.merged != nil && w.place.one != nil }
+
+// ShortenMerged has merged windows hold a revision, or few.
+func (r *Router) ShortenMerged() { r.perWindow = 1 }
+
+// MergeAlone has watches over several shards merge alone.
+func (r *Router) MergeAlone() { r.ended = true }
+
+// MaxMerged is how many merged windows there are at most.
+const MaxMerged = maxMerged
 
 // Fetches returns how many shared fetches are held, and of how many shards big
 // ones are under way.

@@ -26,6 +26,19 @@ func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Rou
 	})
 }
 
+// mergingEachWay is merging, with watches that read a merged window and with watches
+// that merge alone.
+func mergingEachWay(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History)) {
+	t.Helper()
+	t.Run("merged window", func(t *testing.T) { merging(t, f) })
+	t.Run("alone", func(t *testing.T) {
+		merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+			r.MergeAlone()
+			f(t, n, r, h)
+		})
+	})
+}
+
 func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *bell) *router.Watch {
 	t.Helper()
 	w, err := r.Watch(t.Context(), router.WatchRequest{Range: rng, From: from, Lineage: 1}, b)
@@ -38,7 +51,7 @@ func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *be
 // A revision that a merge has taken and holds back is not progress, even when all
 // shards have come to it: the client has not been sent its events.
 func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		n.Gate(2).Limit(cachetest.Start)
 		at := h.Commit(cachetest.Put("a", "1"))
@@ -94,7 +107,7 @@ func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 
 // What was taken and can be delivered is late since it was received.
 func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		n.Gate(2).Limit(cachetest.Start)
@@ -119,7 +132,7 @@ func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
 
 // Events of two shards come in the order of their revisions.
 func TestAMergeIsInOrder(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		for _, key := range []string{"a", "p", "b", "q"} {
@@ -141,7 +154,7 @@ func TestAMergeIsInOrder(t *testing.T) {
 
 // The age of a merge is that of its oldest shard.
 func TestTheAgeOfAMerge(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		fresh := func(id shard.ID) { n.Replica(id).Observe(time.Now(), n.Replica(id).Progress()) }
@@ -200,8 +213,8 @@ func TestWakeAt(t *testing.T) {
 				w.WakeAt(progress)
 				w.WakeAt(progress - 1)
 				synctest.Wait()
-				if revisions, _, _ := r.Waits(); b.heard() || revisions > 0 {
-					t.Errorf("woken for a revision that is reached, or %d are waited for", revisions)
+				if b.heard() {
+					t.Error("woken for a revision that is reached")
 				}
 			})
 		})
@@ -217,30 +230,27 @@ func TestWakeAtTheLowest(t *testing.T) {
 		now := h.Now()
 		for _, at := range []kv.Revision{now + 5, now + 3, now + 4, now + 3} {
 			w.WakeAt(at)
-			if revisions, watches, _ := r.Waits(); revisions != 1 || watches != 1 {
-				t.Errorf("%d watches wait for %d revisions", watches, revisions)
-			}
 		}
 		if held := r.HoldingBack(); len(held) > 0 {
 			t.Errorf("a watch that has nothing to deliver is held back: %v", held)
 		}
-		for range 3 {
+		for i := range 3 {
 			h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1")) // brings both shards there
-		}
-		synctest.Wait()
-		if !b.heard() {
-			t.Error("not woken at the lowest")
+			synctest.Wait()
+			if woken := b.heard(); woken != (i == 2) {
+				t.Errorf("woken at %d: %v", h.Now(), woken)
+			}
 		}
 		w.Close()
-		if revisions, watches, frontiers := r.Waits(); revisions+watches+frontiers > 0 {
-			t.Errorf("left: %d, %d, %d", revisions, watches, frontiers)
+		if windows, users, _ := r.Shared(); windows+users > 0 {
+			t.Errorf("left: %d windows of %d watches", windows, users)
 		}
 	})
 }
 
-// Watches that share a frontier leave it one by one; the others stay, and the time
-// that they are held back is that of the first.
-func TestWatchesLeaveTheirFrontierOneByOne(t *testing.T) {
+// Watches that share a merged window leave it one by one; the others stay, and the time
+// that they are held back is the window's.
+func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		var bells []*bell
 		var watches []*router.Watch
@@ -250,32 +260,33 @@ func TestWatchesLeaveTheirFrontierOneByOne(t *testing.T) {
 		for range 4 {
 			b := newBell()
 			w := watch(t, r, kv.Range{}, at, b)
-			b.heard()
-			if revision, _, err := w.Next(nil); revision != 0 || err != nil {
-				t.Fatal(revision, err)
+			synctest.Wait()
+			for range 2 { // the second time it still waits
+				if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+					t.Fatal(revision, err)
+				}
 			}
+			synctest.Wait()
+			b.heard()
 			bells, watches = append(bells, b), append(watches, w)
 			time.Sleep(time.Second)
-		}
-		// Whoever reads again still waits, once.
-		if revision, _, err := watches[0].Next(nil); revision != 0 || err != nil {
-			t.Fatal(revision, err)
 		}
 		if age := r.HoldingBack()[n.Replica(2)]; age != 4*time.Second || len(r.HoldingBack()) != 1 {
 			t.Errorf("held back for %v", r.HoldingBack())
 		}
-		waits := func(watches, frontiers int) {
+		shared := func(windows, users int) {
 			t.Helper()
-			if _, w, f := r.Waits(); w != watches || f != frontiers {
-				t.Errorf("%d watches wait at %d frontiers, want %d at %d", w, f, watches, frontiers)
+			synctest.Wait()
+			if w, u, readers := r.Shared(); w != windows || u != users || readers != users {
+				t.Errorf("%d watches, %d of which read %d windows, want %d of %d", u, readers, w, users, windows)
 			}
 		}
-		waits(4, 1)
+		shared(1, 4)
 		watches[0].Close()
 		watches[0].Close()
-		waits(3, 1)
-		watches[3].Close() // the last one has taken the first one's place
-		waits(2, 1)
+		shared(1, 3)
+		watches[3].Close()
+		shared(1, 2)
 		n.Gate(2).Limit(0)
 		synctest.Wait()
 		for i, b := range bells {
@@ -283,22 +294,24 @@ func TestWatchesLeaveTheirFrontierOneByOne(t *testing.T) {
 				t.Errorf("watch %d: woken %v", i, !stays)
 			}
 		}
-		waits(0, 1)
 		for _, i := range []int{1, 2} {
 			if revision, _, err := watches[i].Next(nil); revision != at || err != nil {
 				t.Errorf("watch %d: %d, %v", i, revision, err)
 			}
 		}
 		watches[1].Close()
-		waits(0, 1)
+		shared(1, 1)
 		watches[2].Close()
-		waits(0, 0)
+		shared(0, 0)
+		if err := n.Idle(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
 // A watch without a home keeps the progress that it had, and says since when.
 func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
 		for _, rng := range []kv.Range{{}, {Start: "a", End: "c"}} {
 			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
 			<-n.Replica(1).Ready()
@@ -319,6 +332,7 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			n.RefuseRelays(errors.New("no relay"))
 			away := cachetest.Map(uint64(h.Now()), []string{"h"}, "there")
 			n.Use(away)
+			synctest.Wait()
 			if _, _, err := w.Next(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -335,8 +349,8 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 				t.Errorf("%v: position %+v, %v", rng, p, open)
 			}
 			h.Commit(cachetest.Put("a", "1"))
-			n.RefuseRelays(nil)
 			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
+			n.RefuseRelays(nil) // no sooner: a relay would be the new home
 			r.Kick()
 			time.Sleep(time.Second)
 			if p, open := w.Position(); !open || p.Revision != at || p.Newest < at+1 {
@@ -354,6 +368,7 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			w = watch(t, r, rng, h.Now()+1, newBell())
 			n.RefuseRelays(errors.New("no relay"))
 			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "there"))
+			synctest.Wait()
 			if _, _, err := w.Next(nil); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"math"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -17,35 +16,28 @@ func (w *Watch) Position() (cache.Position, bool) {
 	if w.state.Load() != settled { // delivered is nobody's then
 		return cache.Position{Revision: w.delivered, Newest: max(w.delivered, w.r.Newest()), Since: w.since}, !w.closed
 	}
-	p := cache.Position{Revision: math.MaxInt64, Newest: math.MaxInt64}
-	for i := range w.cursors {
-		one := w.cursors[i].watcher.Position()
-		p.Revision, p.Newest = min(p.Revision, one.Revision), min(p.Newest, one.Newest)
-		p.Since = earlier(p.Since, one.Since)
-	}
-	if taken := kv.Revision(w.taken.Load()); taken > 0 && taken <= p.Newest {
-		p.Revision = min(p.Revision, taken-1)
-		for i := range w.cursors {
-			p.Since = earlier(p.Since, w.cursors[i].watcher.Received(taken))
-		}
-	}
+	p, ok := w.place.position()
 	if p.Revision == p.Newest { // what a shard has ahead of the others is not late
 		p.Since = time.Time{}
 	}
-	return p, len(w.cursors) > 0
+	return p, ok
 }
 
 // Newest returns the newest revision that one of the shards has: the others get
 // there when they are asked to. For who uses the watch.
 func (w *Watch) Newest() kv.Revision {
-	newest := w.delivered
-	if w.state.Load() != settled {
-		return newest
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
+	case p.alone != nil:
+		return max(w.delivered, p.alone.newest())
+	case p.merged != nil:
+		_, furthest := p.merged.behind()
+		return max(w.delivered, furthest)
+	case p.one != nil:
+		return max(w.delivered, p.one.Position().Newest)
 	}
-	for i := range w.cursors {
-		newest = max(newest, w.cursors[i].watcher.Position().Newest)
-	}
-	return newest
+	return w.delivered
 }
 
 // earlier returns the earlier of two times; zero is none.

@@ -244,7 +244,7 @@ func TestALinearizableReadSeesEveryWrite(t *testing.T) {
 		n.h.Commit(cachetest.Put("i", "new"))
 		began := time.Now()
 		_, err = n.r.Read(t.Context(), router.ReadRequest{Range: inThird})
-		unavailable(t, "of a shard that is late", err, kv.NotReady, "shard 3 is at revision 20 and did not reach 22 within 3s")
+		unavailable(t, "of a shard that is late", err, kv.NotReady, "shard 3 is at revision 21 and did not reach 22 within 3s")
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("gave up after %v", took)
 		}

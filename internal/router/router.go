@@ -90,10 +90,13 @@ type Router struct {
 	placed chan struct{}
 	place  func()
 
-	mu       sync.Mutex
-	homeless map[*Watch]struct{} // guarded by mu
-	// frontiers are those in use, by their first cache; guarded by mu.
-	frontiers map[*cache.Cache][]*frontier
+	mu        sync.Mutex
+	homeless  map[*Watch]struct{}        // guarded by mu
+	windows   map[*cache.Cache][]*merged // guarded by mu; those in use, by their first cache
+	perWindow int64                      // mergedBytes, but for tests
+	nWindows  int                        // guarded by mu
+	ended     bool                       // guarded by mu; Run is over
+	merging   sync.WaitGroup             // goroutines that fill windows
 }
 
 // New returns a Router.
@@ -103,7 +106,7 @@ func New(cfg Config) *Router {
 	}
 	r := &Router{
 		cfg: cfg, kick: make(chan struct{}, 1), over: make(chan struct{}, 1), placed: make(chan struct{}),
-		homeless: make(map[*Watch]struct{}), frontiers: make(map[*cache.Cache][]*frontier),
+		homeless: make(map[*Watch]struct{}), windows: make(map[*cache.Cache][]*merged), perWindow: mergedBytes,
 	}
 	r.place = sync.OnceFunc(func() { close(r.placed) })
 	return r
@@ -120,10 +123,12 @@ func (r *Router) Kick() {
 	}
 }
 
-// Run finds new homes for watches until ctx ends.
+// Run finds new homes for watches until ctx ends. Then watches over several shards
+// pause.
 func (r *Router) Run(ctx context.Context) error {
 	var waiting errgroup.Group
 	waiting.SetLimit(waitingMovers)
+	defer r.endMerged()
 	defer func() { _ = waiting.Wait() }() // always nil
 	for {
 		var retry <-chan time.Time

@@ -3,8 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,14 +19,11 @@ type Watch struct {
 	// as far as deliveries tell; Progress knows more.
 	delivered kv.Revision
 	state     atomic.Int32
-	// cursors are the user's while state is settled, the mover's while it is
-	// homeless. The slice and the state change under mu, too: see Position.
-	cursors  []cursor
-	together *together    // of several cursors; nil: there is one at most
-	first    [1]cursor    // where cursors begin: nearly all watches have one, and look at it for each event
-	err      error        // why it has failed; set before state
-	since    time.Time    // homeless since; written under mu
-	taken    atomic.Int64 // the lowest revision that cursors hold back; 0: none
+	// place is the user's while state is settled, the mover's while it is homeless.
+	// It and the state change under mu, too: see Position.
+	place place
+	err   error     // why it has failed; set before state
+	since time.Time // homeless since; written under mu
 
 	r       *Router
 	rng     kv.Range
@@ -46,44 +41,42 @@ const (
 	failed
 )
 
-// cursor is the position in one shard.
-type cursor struct {
-	shard   shard.ID
-	cache   *cache.Cache
-	watcher *cache.Watcher
-	release func() // gives a relay back; may be nil
-	// The next revision of this shard, taken from the watcher and not yet
-	// delivered; 0: none.
-	revision kv.Revision
-	events   []*kv.Event
+// place is where a watch reads: a shard, the merged window of several, or, until it has
+// caught up with that, these shards. The zero place is none.
+type place struct {
+	one      *cache.Watcher // of a shard or a merged window; nil: alone
+	alone    *merge         // of several shards; nil: one
+	merged   *merged        // of several shards; nil: they have none
+	shard    shard.ID       // of one
+	wished   kv.Revision    // the lowest that WakeAt was called with and that is to come
+	releases []func()       // give relays back
 }
 
-// together is where a watch over several shards waits for all of them.
-type together struct {
-	frontier *frontier
-	held     place // for the revision that comes next
-	wished   place // for the one that WakeAt was called with
-}
-
-func (c *cursor) close() {
-	c.watcher.Close()
-	if c.release != nil {
-		c.release()
+// drop gives up the place.
+func (p *place) drop(r *Router) {
+	if p.one != nil {
+		p.one.Close()
 	}
-}
-
-// ended reports whether the cache is no longer served.
-func (c *cursor) ended() bool {
-	_, ended := c.cache.Reached(0)
-	return ended
-}
-
-// progress returns the revision up to which the shard has nothing more.
-func (c *cursor) progress() kv.Revision {
-	if c.revision > 0 {
-		return c.revision - 1
+	if p.alone != nil {
+		p.alone.close()
 	}
-	return c.watcher.Progress()
+	if p.merged != nil {
+		r.leave(p.merged)
+	}
+	callAll(p.releases)
+	*p = place{}
+}
+
+// position returns how far a watch at the place is, to anybody, and false when it is
+// none.
+func (p *place) position() (cache.Position, bool) {
+	switch {
+	case p.alone != nil:
+		return p.alone.position(), true
+	case p.one != nil:
+		return p.one.Position(), true
+	}
+	return cache.Position{}, false
 }
 
 // WatchRequest says what to watch.
@@ -103,23 +96,10 @@ type WatchRequest struct {
 func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker) (*Watch, error) {
 	w := &Watch{r: r, rng: req.Range, waker: waker, delivered: req.From - 1}
 	var err error
-	if w.lineage, w.cursors, err = r.open(ctx, req, waker, w.first[:0]); err != nil {
+	if w.lineage, w.place, err = r.open(ctx, req, waker); err != nil {
 		return nil, err
 	}
-	w.gather()
 	return w, nil
-}
-
-// gather has a watch with several cursors wait with those over the same caches.
-func (w *Watch) gather() {
-	if len(w.cursors) < 2 {
-		return
-	}
-	caches := make([]*cache.Cache, len(w.cursors))
-	for i := range w.cursors {
-		caches[i] = w.cursors[i].cache
-	}
-	w.together = &together{frontier: w.r.frontier(caches), held: place{waker: w.waker, holds: true}, wished: place{waker: w.waker}}
 }
 
 // Here reports whether every shard of rng is on this node and ready.
@@ -134,51 +114,77 @@ func (r *Router) Here(rng kv.Range) bool {
 	return err == nil
 }
 
-// open returns a cursor for each shard of the request's range, appended to
-// cursors, and the lineage they are at.
-func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker, cursors []cursor) (lineage uint64, _ []cursor, err error) {
+// open returns a place that has the request's range, and the lineage it is at.
+func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) (lineage uint64, _ place, err error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
-		return 0, nil, err
+		return 0, place{}, err
 	}
 	if req.Lineage != 0 && req.Lineage != m.Lineage {
-		return 0, nil, &kv.LineageError{Requested: req.Lineage, Current: m.Lineage}
+		return 0, place{}, &kv.LineageError{Requested: req.Lineage, Current: m.Lineage}
 	}
+	var p place
+	var several [16]home // on the stack
+	homes := several[:0]
 	for i := range shards {
-		c, err := r.cursor(ctx, m.Lineage, &shards[i], req, waker)
+		h, err := r.home(ctx, m.Lineage, &shards[i], req.Range)
 		if err != nil {
-			for i := range cursors {
-				cursors[i].close()
-			}
-			return 0, nil, Soon(&shards[i], err)
+			p.drop(r)
+			return 0, place{}, Soon(&shards[i], err)
 		}
-		cursors = append(cursors, c)
+		if h.release != nil {
+			p.releases = append(p.releases, h.release)
+		}
+		homes = append(homes, h)
 	}
-	return m.Lineage, cursors, nil
+	if at, err := p.enter(r, homes, req, waker); err != nil {
+		p.drop(r)
+		return 0, place{}, Soon(&shard.Shard{ID: at}, err)
+	}
+	return m.Lineage, p, nil
 }
 
-// cursor returns a cursor for the shard's part of the request: here, or at a
-// relay.
-func (r *Router) cursor(ctx context.Context, lineage uint64, s *shard.Shard, req WatchRequest, waker cache.Waker) (cursor, error) {
-	c := cursor{shard: s.ID}
-	part, _ := s.Range.Intersect(req.Range)
-	home := r.cfg.Shards.Replica(s.ID)
+// home finds the shard's part of a range: here, or at a relay.
+func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng kv.Range) (home, error) {
+	h := home{shard: s.ID, whole: s.Range}
+	h.rng, _ = s.Range.Intersect(rng)
+	h.cache = r.cfg.Shards.Replica(s.ID)
 	var err error
-	if !serves(home, lineage, part) {
-		if home, c.release, err = r.cfg.Shards.Relay(ctx, s.ID); err != nil {
-			return c, err
+	if !serves(h.cache, lineage, h.rng) {
+		if h.cache, h.release, err = r.cfg.Shards.Relay(ctx, s.ID); err != nil {
+			return h, err
 		}
 	}
-	if !serves(home, lineage, part) {
-		err = cache.ErrRetired // of another map than the one we look at
-	} else {
-		c.cache = home
-		c.watcher, err = home.Watch(part, req.From, waker)
+	// It may be of another map than the one we look at.
+	if !serves(h.cache, lineage, h.rng) {
+		err = cache.ErrRetired
+	} else if _, retired := h.cache.Reached(0); retired {
+		err = cache.ErrRetired
 	}
-	if err != nil && c.release != nil {
-		c.release()
+	if err != nil && h.release != nil {
+		h.release()
 	}
-	return c, err
+	return h, err
+}
+
+// enter opens the watch at the homes: in their merged window, if that reaches back so
+// far. It fails as cache.Watch does, with the shard that it fails at.
+func (p *place) enter(r *Router, homes []home, req WatchRequest, waker cache.Waker) (at shard.ID, err error) {
+	if len(homes) == 1 {
+		p.shard = homes[0].shard
+		p.one, err = homes[0].cache.Watch(homes[0].rng, req.From, waker)
+		return p.shard, err
+	}
+	if p.merged = r.merged(homes); p.merged != nil {
+		if p.one, err = p.merged.window.Watch(req.Range, req.From, waker); err == nil {
+			return 0, nil
+		}
+	}
+	var failed *home
+	if p.alone, failed, err = newMerge(homes, req.From, waker); err != nil {
+		return failed.shard, err
+	}
+	return 0, nil
 }
 
 // Range returns what is watched.
@@ -198,21 +204,7 @@ func (w *Watch) Close() {
 	if w.state.Load() == homeless {
 		return // the mover finds it closed
 	}
-	w.drop()
-}
-
-func (w *Watch) drop() {
-	if t := w.together; t != nil {
-		t.frontier.forget(&t.held)
-		t.frontier.forget(&t.wished)
-		w.r.leave(t.frontier)
-		w.together = nil
-	}
-	for i := range w.cursors {
-		w.cursors[i].close()
-	}
-	clear(w.cursors) // first would keep a cache that is no longer served
-	w.cursors = nil
+	w.place.drop(w.r)
 }
 
 // Next returns the next revision with events in the range, with those events
@@ -230,13 +222,7 @@ func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	case failed:
 		return 0, dst, w.err
 	}
-	var revision kv.Revision
-	var err error
-	if len(w.cursors) == 1 {
-		revision, dst, err = w.cursors[0].watcher.Next(dst)
-	} else {
-		revision, dst, err = w.merge(dst)
-	}
+	revision, dst, err := w.read(dst)
 	if errors.Is(err, cache.ErrRetired) {
 		w.leave()
 		return 0, dst, nil
@@ -247,124 +233,142 @@ func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	return revision, dst, err
 }
 
-// merge returns the lowest revision that the shards have, once all of them are
-// known to have nothing below it and all of it.
-func (w *Watch) merge(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
-	lowest := kv.Revision(math.MaxInt64)
-	for i := range w.cursors {
-		c := &w.cursors[i]
-		if c.revision == 0 {
-			var err error
-			if c.revision, c.events, err = c.watcher.Next(c.events[:0]); err != nil {
+// read returns the next revision at the place, or at the one that the watch changes to.
+func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
+	for {
+		if one := w.place.one; one != nil {
+			revision, dst, err := one.Next(dst)
+			if w.place.merged == nil || !errors.As(err, new(*kv.CompactedError)) {
+				return revision, dst, err
+			}
+			if err := w.separate(); err != nil {
 				return 0, dst, err
 			}
 		}
-		if c.revision > 0 {
-			lowest = min(lowest, c.revision)
+		alone := w.place.alone
+		if alone == nil { // closed
+			return 0, dst, nil
+		}
+		if revision, dst, err := alone.next(dst); revision > 0 || err != nil {
+			return revision, dst, err
+		}
+		if !w.join() {
+			if held := alone.held(); held > 0 {
+				alone.wakeAt(held)
+			}
+			return 0, dst, nil
 		}
 	}
-	if lowest == math.MaxInt64 {
-		w.taken.Store(0)
-		return 0, dst, nil
+}
+
+// join has a watch that has caught up go on in the merged window: from behind all that
+// it was given, and not from where one shard is. It reports whether it does.
+func (w *Watch) join() bool {
+	p := &w.place
+	if p.merged == nil {
+		return false
 	}
-	w.taken.Store(int64(lowest))
-	held := false
-	for i := range w.cursors {
-		if c := &w.cursors[i]; c.revision == 0 && c.watcher.Progress() < lowest {
-			held = true
-			break
-		}
+	one, err := p.merged.window.Watch(w.rng, p.alone.progress()+1, w.waker)
+	if err != nil { // it is being filled, or has just forgotten what the watch has yet to find in a shard
+		return false
 	}
-	if held {
-		// A cache that has ended since its revision was taken wakes all who wait.
-		if slices.ContainsFunc(w.cursors, func(c cursor) bool { return c.revision > 0 && c.ended() }) {
-			return 0, dst, cache.ErrRetired
-		}
-		w.together.frontier.await(&w.together.held, lowest)
-		return 0, dst, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.alone.close()
+	p.one, p.alone, p.wished = one, nil, 0
+	return true
+}
+
+// separate has a watch that is below the merged window go on by itself. It fails as
+// cache.Watch does.
+func (w *Watch) separate() error {
+	p := &w.place
+	alone, _, err := newMerge(p.merged.part(w.rng), p.one.Progress()+1, w.waker)
+	if err != nil {
+		return err
 	}
-	for i := range w.cursors {
-		c := &w.cursors[i]
-		if c.revision == lowest {
-			dst = append(dst, c.events...)
-			clear(c.events)
-			c.revision = 0
-		}
-	}
-	return lowest, dst, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.one.Close()
+	p.one, p.alone, p.wished = nil, alone, 0
+	return nil
 }
 
 // Progress returns the revision up to which everything was returned by Next,
 // and the shard that is furthest behind.
 func (w *Watch) Progress() (kv.Revision, shard.ID) {
-	if w.state.Load() != settled || len(w.cursors) == 0 {
-		return w.delivered, 0
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
+	case p.one != nil && p.merged == nil:
+		return p.one.Progress(), p.shard
+	case p.one != nil:
+		progress := p.one.Progress()
+		behind, _ := p.merged.behind()
+		return progress, behind
+	case p.alone != nil:
+		return p.alone.progress(), p.alone.behind()
 	}
-	progress, lowest, behind := kv.Revision(math.MaxInt64), kv.Revision(math.MaxInt64), shard.ID(0)
-	for i := range w.cursors {
-		c := &w.cursors[i]
-		progress = min(progress, c.progress())
-		if reached := c.watcher.Progress(); reached < lowest { // what is taken counts
-			lowest, behind = reached, c.shard
-		}
-	}
-	return progress, behind
+	return w.delivered, 0
 }
 
 // Age returns how old what the watch is sent may be: the age of the shard whose
 // data is oldest. It is not known while one's is not, and while the watch looks
 // for a new home.
 func (w *Watch) Age() (age time.Duration, known bool) {
-	if w.state.Load() != settled {
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
 		return 0, false
+	case p.alone != nil:
+		return p.alone.age()
+	case p.merged != nil:
+		return p.merged.age()
+	case p.one != nil:
+		return p.one.Age()
 	}
-	for i := range w.cursors {
-		one, known := w.cursors[i].watcher.Age()
-		if !known {
-			return 0, false
-		}
-		age = max(age, one)
-	}
-	return age, true
+	return 0, false
 }
 
 // Furthest returns the revision that the shard which is furthest ahead has
 // reached.
 func (w *Watch) Furthest() kv.Revision {
-	furthest := w.delivered
-	if w.state.Load() != settled {
-		return furthest
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
+	case p.alone != nil:
+		return max(w.delivered, p.alone.furthest())
+	case p.merged != nil:
+		_, furthest := p.merged.behind()
+		return max(w.delivered, furthest, p.one.Progress())
+	case p.one != nil:
+		return max(w.delivered, p.one.Progress())
 	}
-	for i := range w.cursors {
-		furthest = max(furthest, w.cursors[i].watcher.Progress())
-	}
-	return furthest
+	return w.delivered
 }
 
 // WakeAt has the waker called when every shard has reached revision, or
-// earlier; the sources are asked for it.
+// earlier; the sources are asked for it. Of several revisions the lowest counts.
 func (w *Watch) WakeAt(revision kv.Revision) {
-	if w.state.Load() != settled {
+	at, _ := w.Progress()
+	p := &w.place
+	if w.state.Load() != settled || at >= revision || p.wished > at && p.wished <= revision {
 		return
 	}
-	if at, _ := w.Progress(); at >= revision {
-		return
-	}
-	t := w.together
-	if t == nil {
-		w.cursors[0].watcher.WakeAt(revision)
-	} else if at := t.frontier.waitsFor(&t.wished); at == 0 || at > revision {
-		t.frontier.await(&t.wished, revision)
+	p.wished = revision
+	if p.alone != nil {
+		p.alone.wakeAt(revision)
+	} else if p.one != nil {
+		p.one.WakeAt(revision)
 	}
 }
 
-// leave gives up the cursors and has the router find new ones.
+// leave gives up the place and has the router find new ones.
 func (w *Watch) leave() {
 	w.mu.Lock()
 	w.delivered, _ = w.Progress()
-	w.drop()
+	w.place.drop(w.r)
 	w.since = time.Now()
-	w.taken.Store(0)
 	w.state.Store(homeless)
 	w.mu.Unlock()
 	w.r.mu.Lock()
@@ -386,7 +390,7 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	if !wait && !w.r.Here(w.rng) {
 		return false
 	}
-	_, cursors, err := w.r.open(ctx, WatchRequest{Range: w.rng, From: w.delivered + 1, Lineage: w.lineage}, w.waker, nil)
+	_, found, err := w.r.open(ctx, WatchRequest{Range: w.rng, From: w.delivered + 1, Lineage: w.lineage}, w.waker)
 	if err != nil {
 		if passing(err) && time.Since(w.since) < homelessTimeout {
 			return false
@@ -399,11 +403,10 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cursors = cursors
-	w.gather()
+	w.place = found
 	w.state.Store(settled)
 	if w.closed {
-		w.drop()
+		w.place.drop(w.r)
 	}
 	return true
 }

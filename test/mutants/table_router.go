@@ -19,21 +19,78 @@ func routerGroup() Group {
 			Old: `out.load.add(ctx, items...)`, New: `error(nil)`, Tests: "TestStatesOfOtherNodesAreBounded",
 		},
 		{
-			Name: "progress-before-events", Bug: "reports progress over shards of which one is behind", File: "watch.go",
-			Old: `progress = min(progress, c.progress())`, New: `progress = max(min(progress, c.progress()), c.watcher.Progress())`, Tests: "TestPositionOfAMerge|TestWatchAgainstHistory",
+			Name: "progress-before-events", Bug: "reports progress over shards of which one is behind", File: "merge.go",
+			Old: `progress = min(progress, m.cursors[i].progress())`, New: `progress = max(min(progress, m.cursors[i].progress()), m.cursors[i].watcher.Progress())`, Tests: "TestWatchAgainstHistory",
 		},
 		{
-			Name: "held-revision-as-progress", Bug: "counts a revision that is held back as returned", File: "watch.go",
+			Name: "held-revision-as-progress", Bug: "counts a revision that is held back as returned", File: "merge.go",
 			Old: `return c.revision - 1`, New: `return c.revision`, Tests: "TestWhatIsHeldBackIsNotProgress",
 		},
 		{
-			Name: "transaction-torn", Bug: "delivers a revision before all shards have it", File: "watch.go",
-			Old: `w.together.frontier.await(&w.together.held, lowest)
-		return 0, dst, nil`, New: `w.together.frontier.await(&w.together.held, lowest)`, Tests: "TestWatchAgainstHistory",
+			Name: "transaction-torn", Bug: "delivers a revision before all shards have it", File: "merge.go",
+			Old: `if c := &m.cursors[i]; c.lags(lowest) {
+			return`, New: `if c := &m.cursors[i]; c.lags(lowest) && false {
+			return`, Tests: "TestWatchWaitsForTheLateShard|TestWatchAgainstHistory",
 		},
 		{
-			Name: "merge-out-of-order", Bug: "delivers all shards' next revisions as one", File: "watch.go",
+			Name: "merge-out-of-order", Bug: "delivers all shards' next revisions as one", File: "merge.go",
 			Old: `if c.revision == lowest {`, New: `if c.revision > 0 {`, Tests: "TestAMergeIsInOrder",
+		},
+		{
+			Name: "joins-too-early", Bug: "a watch goes on in the merged window from where one shard is", File: "watch.go",
+			Old: `p.alone.progress()+1, w.waker`, New: `p.alone.newest()+1, w.waker`, Tests: "TestAWatchBelowTheMergedWindowJoinsIt",
+		},
+		{
+			Name: "skips-when-joining", Bug: "a watch that goes on in the merged window omits what it has taken and was not given", File: "watch.go",
+			Old: `p.alone.progress()+1, w.waker`, New: `max(p.alone.progress(), p.alone.held())+1, w.waker`, Tests: "TestAWatchBelowTheMergedWindowJoinsIt",
+		},
+		{
+			Name: "skips-when-separating", Bug: "a watch that falls below the merged window omits a revision", File: "watch.go",
+			Old: `p.one.Progress()+1, w.waker`, New: `p.one.Progress()+2, w.waker`, Tests: "TestAWatchThatFallsBelowTheMergedWindow",
+		},
+		{
+			Name: "below-merged-is-compacted", Bug: "a watch that falls below the merged window is ended", File: "watch.go",
+			Old: `if w.place.merged == nil || !errors`, New: `if true || !errors`, Tests: "TestAWatchThatFallsBelowTheMergedWindow",
+		},
+		{
+			Name: "never-joins", Bug: "a watch that was below the merged window merges alone for ever", File: "watch.go",
+			Old: `if p.merged == nil {
+		return false`, New: `if p.merged == nil || true {
+		return false`, Tests: "TestAWatchBelowTheMergedWindowJoinsIt",
+		},
+		{
+			Name: "merged-ahead-of-slowest", Bug: "the merged window tells progress that its slowest shard has not made", File: "merged.go",
+			Old: `if progress := f.merge.progress(); progress`, New: `if progress := f.merge.newest(); progress`, Tests: "TestWhatIsHeldBackIsNotProgress|TestWakeAt",
+		},
+		{
+			Name: "merged-never-asks", Bug: "does not ask the shards that hold a revision back", File: "merged.go",
+			Old: `	f.ask(revision)
+}`, New: `}`, Tests: "TestWatchesOfTheSameShardsAreWokenOnce",
+		},
+		{
+			Name: "merged-keeps-quiet", Bug: "the merged window does not hear of the progress of quiet shards", File: "merged.go",
+			Old: `		a.bell.Wake()
+`, New: ``, Tests: "TestWakeAt",
+		},
+		{
+			Name: "merged-batch-of-one-shard", Bug: "of a revision in two shards, the merged window has one half", File: "merged.go",
+			Old: `if len(b.Events) == len(events) && `, New: `if `, Tests: "TestAMergeIsInOrder",
+		},
+		{
+			Name: "merged-outlives-shard", Bug: "the merged window of a shard that has ended goes on", File: "merged.go",
+			Old: `if errors.Is(err, cache.ErrRetired) {`, New: `if errors.Is(err, cache.ErrRetired) && false {`, Tests: "TestAWatchThatWaitsForARetiredShardIsWoken|TestWatchAgainstHistory",
+		},
+		{
+			Name: "merged-of-ended-shard", Bug: "opens a watch over a shard that has ended", File: "watch.go",
+			Old: `retired := h.cache.Reached(0); retired {`, New: `retired := h.cache.Reached(0); retired && false {`, Tests: "TestAWatchOverARetiredShard",
+		},
+		{
+			Name: "merged-longer-than-shards", Bug: "the merged window holds events that its shards have dropped", File: "merged.go",
+			Old: `min(cfg.WindowBytes, bytes/2)`, New: `min(cfg.WindowBytes, bytes)`, Tests: "TestAWatchThatFallsBelowItsShards",
+		},
+		{
+			Name: "merged-windows-unbounded", Bug: "a merged window for every set of shards", File: "merged.go",
+			Old: `r.nWindows == maxMerged`, New: `false`, Tests: "TestFurtherSetsOfShardsMergeAlone",
 		},
 		{
 			Name: "homeless-position-lost", Bug: "a watch that loses its home forgets its progress", File: "watch.go",
@@ -41,27 +98,23 @@ func routerGroup() Group {
 		},
 		{
 			Name: "wake-at-higher", Bug: "of two revisions to wake at, the first counts instead of the lowest", File: "watch.go",
-			Old: `at == 0 || at > revision`, New: `at == 0`, Tests: "TestWakeAtTheLowest",
+			Old: `p.wished > at && p.wished <= revision`, New: `p.wished > at`, Tests: "TestWakeAtTheLowest",
 		},
 		{
-			Name: "youngest-shard-age", Bug: "the age of a watch is that of its freshest shard", File: "watch.go",
-			Old: `age = max(age, one)`, New: `age = one`, Tests: "TestTheAgeOfAMerge",
+			Name: "youngest-shard-age", Bug: "the age of a watch is that of its freshest shard", File: "merge.go",
+			Old: `out = max(out, one)`, New: `out = one`, Tests: "TestTheAgeOfAMerge",
 		},
 		{
 			Name: "watch-of-any-lineage", Bug: "accepts a watch whose position is of another lineage", File: "watch.go",
 			Old: `if req.Lineage != 0 && req.Lineage != m.Lineage {`, New: `if false {`, Tests: "TestWatchEndsWithItsLineage",
 		},
 		{
-			Name: "frontier-users-miscounted", Bug: "a frontier is dropped with the first of its watches", File: "frontier.go",
-			Old: `if f.users--; f.users > 0 {`, New: `if f.users--; f.users > 9 {`, Tests: "TestWatchesLeaveTheirFrontierOneByOne",
+			Name: "merged-users-miscounted", Bug: "a merged window ends with the first of its watches", File: "merged.go",
+			Old: `if m.users--; m.users > 0 {`, New: `if m.users--; m.users > 9 {`, Tests: "TestWatchesLeaveTheirWindowOneByOne",
 		},
 		{
-			Name: "place-index-stale", Bug: "leaving a wait corrupts the place of another watch", File: "frontier.go",
-			Old: "\tw.places[p.index].index = p.index\n", New: "", Tests: "TestWatchesLeaveTheirFrontierOneByOne",
-		},
-		{
-			Name: "frontier-wakes-early", Bug: "wakes when one of the shards has come, not all", File: "frontier.go",
-			Old: `w.missing.Add(-1) > 0`, New: `w.missing.Add(-1) < 0`, Tests: "TestWakeAt|TestWatchesOfTheSameShardsAreWokenTogether",
+			Name: "merged-kept", Bug: "a merged window goes on without a watch", File: "merged.go",
+			Old: `if m.users--; m.users > 0 {`, New: `if m.users--; true {`, Tests: "TestWatchesLeaveTheirWindowOneByOne",
 		},
 		{
 			Name: "late-without-deliverable", Bug: "calls a watch late for events that another shard holds back", File: "position.go",

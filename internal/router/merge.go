@@ -1,0 +1,185 @@
+package router
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// merge makes one sequence of revisions of those of several shards. One goroutine at
+// a time may use it; position may be called from any.
+type merge struct {
+	cursors []cursor
+	taken   atomic.Int64 // the lowest revision that the cursors hold back; 0: none
+}
+
+// cursor is the position in one shard.
+type cursor struct {
+	shard   shard.ID
+	watcher *cache.Watcher
+	// The next revision of this shard, taken from the watcher and not yet
+	// delivered; 0: none.
+	revision kv.Revision
+	events   []*kv.Event
+}
+
+// newMerge returns a merge of what the homes have in their ranges from a revision on.
+// It fails as cache.Watch does, with the home that it fails at.
+func newMerge(homes []home, from kv.Revision, waker cache.Waker) (*merge, *home, error) {
+	m := &merge{cursors: make([]cursor, 0, len(homes))}
+	for i := range homes {
+		h := &homes[i]
+		watcher, err := h.cache.Watch(h.rng, from, waker)
+		if err != nil {
+			m.close()
+			return nil, h, err
+		}
+		m.cursors = append(m.cursors, cursor{shard: h.shard, watcher: watcher})
+	}
+	return m, nil, nil
+}
+
+func (m *merge) close() {
+	for i := range m.cursors {
+		m.cursors[i].watcher.Close()
+	}
+}
+
+// next returns the lowest revision that the shards have, once all of them are
+// known to have nothing below it and all of it; until then 0, and held returns it.
+func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
+	lowest := kv.Revision(math.MaxInt64)
+	for i := range m.cursors {
+		c := &m.cursors[i]
+		if c.revision == 0 {
+			var err error
+			if c.revision, c.events, err = c.watcher.Next(c.events[:0]); err != nil {
+				return 0, dst, err
+			}
+		}
+		if c.revision > 0 {
+			lowest = min(lowest, c.revision)
+		}
+	}
+	if lowest == math.MaxInt64 {
+		m.taken.Store(0)
+		return 0, dst, nil
+	}
+	m.taken.Store(int64(lowest))
+	for i := range m.cursors {
+		if c := &m.cursors[i]; c.lags(lowest) {
+			return 0, dst, nil
+		}
+	}
+	for i := range m.cursors {
+		c := &m.cursors[i]
+		if c.revision == lowest {
+			dst = append(dst, c.events...)
+			clear(c.events)
+			c.revision = 0
+		}
+	}
+	return lowest, dst, nil
+}
+
+// lags reports whether the shard may have something up to a revision that was not
+// taken.
+func (c *cursor) lags(revision kv.Revision) bool {
+	return c.revision == 0 && c.watcher.Progress() < revision
+}
+
+// held returns the revision that next holds back; 0: none.
+func (m *merge) held() kv.Revision { return kv.Revision(m.taken.Load()) }
+
+// progress returns the revision up to which everything was returned by next.
+func (m *merge) progress() kv.Revision {
+	progress := kv.Revision(math.MaxInt64)
+	for i := range m.cursors {
+		progress = min(progress, m.cursors[i].progress())
+	}
+	return progress
+}
+
+// progress returns the revision up to which the shard has nothing more.
+func (c *cursor) progress() kv.Revision {
+	if c.revision > 0 {
+		return c.revision - 1
+	}
+	return c.watcher.Progress()
+}
+
+// wakeAt has the merge's waker called by each shard that has yet to reach revision,
+// once it has; the sources are asked for it.
+func (m *merge) wakeAt(revision kv.Revision) {
+	for i := range m.cursors {
+		if c := &m.cursors[i]; c.lags(revision) {
+			c.watcher.WakeAt(revision)
+		}
+	}
+}
+
+// behind returns the shard that is furthest behind. What is taken counts.
+func (m *merge) behind() shard.ID {
+	lowest, behind := kv.Revision(math.MaxInt64), shard.ID(0)
+	for i := range m.cursors {
+		if reached := m.cursors[i].watcher.Progress(); reached < lowest {
+			lowest, behind = reached, m.cursors[i].shard
+		}
+	}
+	return behind
+}
+
+// furthest returns the revision that the shard which is furthest ahead has reached.
+func (m *merge) furthest() (furthest kv.Revision) {
+	for i := range m.cursors {
+		furthest = max(furthest, m.cursors[i].watcher.Progress())
+	}
+	return furthest
+}
+
+// newest returns the newest revision that one of the shards has.
+func (m *merge) newest() (newest kv.Revision) {
+	for i := range m.cursors {
+		newest = max(newest, m.cursors[i].watcher.Position().Newest)
+	}
+	return newest
+}
+
+// age returns the age of the shard whose data is oldest.
+func (m *merge) age() (time.Duration, bool) {
+	return oldest(len(m.cursors), func(i int) (time.Duration, bool) { return m.cursors[i].watcher.Age() })
+}
+
+// oldest returns the greatest of n ages, and false when one is not known.
+func oldest(n int, age func(i int) (time.Duration, bool)) (out time.Duration, known bool) {
+	for i := range n {
+		one, known := age(i)
+		if !known {
+			return 0, false
+		}
+		out = max(out, one)
+	}
+	return out, true
+}
+
+// position returns how far the merge is, to anybody. Newest is what can be delivered:
+// that of the shard which is furthest behind.
+func (m *merge) position() cache.Position {
+	p := cache.Position{Revision: math.MaxInt64, Newest: math.MaxInt64}
+	for i := range m.cursors {
+		one := m.cursors[i].watcher.Position()
+		p.Revision, p.Newest = min(p.Revision, one.Revision), min(p.Newest, one.Newest)
+		p.Since = earlier(p.Since, one.Since)
+	}
+	if taken := m.held(); taken > 0 && taken <= p.Newest {
+		p.Revision = min(p.Revision, taken-1)
+		for i := range m.cursors {
+			p.Since = earlier(p.Since, m.cursors[i].watcher.Received(taken))
+		}
+	}
+	return p
+}
