@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -154,14 +155,22 @@ func (p *Process) Start(ctx context.Context) error {
 	cmd := exec.Command(p.cfg.Binary, args...)
 	cmd.Stdout, cmd.Stderr = p.cfg.Log, p.cfg.Log
 	cmd.SysProcAttr = child()
-	if err := cmd.Start(); err != nil {
+	run, started := &running{cmd: cmd, ended: make(chan struct{})}, make(chan error)
+	go func() {
+		// On Linux, etcd is killed when the thread that started it ends (see child):
+		// that thread must stay as long as etcd does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(run.ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			run.reason = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start etcd: %w", err)
 	}
-	run := &running{cmd: cmd, ended: make(chan struct{})}
-	go func() {
-		run.reason = cmd.Wait()
-		close(run.ended)
-	}()
 	if err := p.serves(ctx, run); err != nil {
 		_ = cmd.Process.Kill() // it may be gone
 		<-run.ended
