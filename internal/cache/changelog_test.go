@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -42,4 +43,47 @@ func TestDeletesAreKnownFromARevisionOn(t *testing.T) {
 	if _, floor := ask(9); floor != 11 {
 		t.Errorf("before the start: floor %d", floor)
 	}
+}
+
+// What was deleted since the ends of a leap is known, and since a position inside of it
+// is not. The oldest of too many leaps is forgotten with all that lies before its end.
+func TestPositionsAroundLeaps(t *testing.T) {
+	l := &changeLog{maxBytes: 1 << 20, maxAge: time.Hour}
+	now := time.Now()
+	l.reset(newTree(), nil, 1, now)
+	over := func(i int) hole { return hole{after: kv.Revision(10 * i), before: kv.Revision(10*i + 5)} }
+	leap := func(i int) { l.leap(newTree(), over(i), []string{fmt.Sprint("lost ", i)}, nil, now) }
+	ask := func(since kv.Revision, want ...string) {
+		t.Helper()
+		_, deletes, err := l.since(since)
+		var got []string
+		for _, d := range deletes {
+			got = append(got, d.Key)
+		}
+		if err != nil || len(want) > 0 && !slices.Equal(got[:1], want) {
+			t.Errorf("since %d: %v, %v, want %v first", since, got, err, want)
+		}
+	}
+	refuse := func(since, floor kv.Revision) {
+		t.Helper()
+		var compacted *kv.CompactedError
+		if _, _, err := l.since(since); !errors.As(err, &compacted) || compacted.Floor != floor || compacted.Requested != since+1 {
+			t.Errorf("since %d: %v, want a floor of %d", since, err, floor)
+		}
+	}
+	for i := 1; i <= maxHoles; i++ {
+		leap(i)
+	}
+	for i := 1; i <= maxHoles; i++ {
+		h := over(i)
+		ask(h.after, fmt.Sprint("lost ", i))
+		refuse(h.after+1, h.before+1)
+		refuse(h.before-1, h.before+1)
+		ask(h.before)
+	}
+	leap(maxHoles + 1)
+	for since := over(1).after; since < over(1).before; since++ {
+		refuse(since, over(1).before+1)
+	}
+	ask(over(1).before, "lost 2")
 }

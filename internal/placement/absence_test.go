@@ -49,6 +49,86 @@ func TestTheTimeThatANodeIsAway(t *testing.T) {
 	}
 }
 
+// A voter whose raft log does not follow is away, though gossip sees it. One of which no
+// report has come yet is not: it may be well.
+func TestAVoterWhoseLogDoesNotFollowIsAway(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a := &absence{self: "self"}
+	nodes := []shard.NodeID{"self", "follows", "lags", "unheard"}
+	var members []shard.Member
+	for _, n := range nodes {
+		members = append(members, member(n, shard.Alive, now))
+	}
+	reports := (*Reports)(nil).Add(now, 100, []Report{{Node: "follows", RaftIndex: 99}, {Node: "lags", RaftIndex: 50}})
+	a.look(nodes, members, reports, now)
+	away := a.look(nodes, members, reports, now.Add(time.Minute))
+	for n, want := range map[shard.NodeID]time.Duration{"self": 0, "follows": 0, "lags": time.Minute, "unheard": 0} {
+		if got := away(n); got != want {
+			t.Errorf("%s: away for %v, want %v", n, got, want)
+		}
+	}
+}
+
+// The last copy that is known to be loaded is not taken away. One of a node that has not
+// reported yet, or is dead, is not known to be.
+func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
+	now := time.Unix(1000, 0)
+	copies := func(ready bool) []ShardReport { return []ShardReport{{Shard: 7, Ready: ready}} }
+	for name, test := range map[string]struct {
+		goes, stays Report // without a node: it has not reported
+		dead        shard.NodeID
+		want        bool
+	}{
+		"both have loaded":              {goes: Report{Node: "goes", Shards: copies(true)}, stays: Report{Node: "stays", Shards: copies(true)}},
+		"the one that stays loads":      {goes: Report{Node: "goes", Shards: copies(true)}, stays: Report{Node: "stays", Shards: copies(false)}, want: true},
+		"the one that stays is unheard": {goes: Report{Node: "goes", Shards: copies(true)}, stays: Report{Node: "other"}, want: true},
+		"the one that stays is dead":    {goes: Report{Node: "goes", Shards: copies(true)}, stays: Report{Node: "stays", Shards: copies(true)}, dead: "stays", want: true},
+		"the one that goes loads":       {goes: Report{Node: "goes", Shards: copies(false)}, stays: Report{Node: "stays", Shards: copies(false)}},
+		"the one that goes is unheard":  {goes: Report{Node: "other"}, stays: Report{Node: "stays", Shards: copies(false)}},
+		"the one that goes is dead":     {goes: Report{Node: "goes", Shards: copies(true)}, stays: Report{Node: "stays", Shards: copies(false)}, dead: "goes"},
+		"neither has reported":          {goes: Report{Node: "other"}, stays: Report{Node: "another"}},
+	} {
+		states := stateOf([]shard.Member{member("goes", shard.Alive, now), member("stays", shard.Alive, now)})
+		if m, ok := states[test.dead]; ok {
+			m.State = shard.Dead
+			states[test.dead] = m
+		}
+		reports := (*Reports)(nil).Add(now, 0, []Report{test.goes, test.stays})
+		s := &shard.Shard{ID: 7, Replicas: []shard.NodeID{"goes", "stays"}}
+		if got := takesLastWarm(s, []shard.NodeID{"goes"}, states, reports); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A vote has an heir if a node that may vote lives, has no vote, and stays.
+func TestWhoCanTakeAVote(t *testing.T) {
+	heir := member("heir", shard.Alive, time.Time{})
+	for name, test := range map[string]struct {
+		change func(*shard.Member)
+		want   bool
+	}{
+		"it can":            {func(*shard.Member) {}, true},
+		"it is the node":    {func(m *shard.Member) { m.Name = "self" }, false},
+		"it votes already":  {func(m *shard.Member) { m.Name = "voter" }, false},
+		"it is dead":        {func(m *shard.Member) { m.State = shard.Dead }, false},
+		"it is suspect":     {func(m *shard.Member) { m.State = shard.Suspect }, false},
+		"it may never vote": {func(m *shard.Member) { m.BootstrapExpect = 0 }, false},
+		"it shuts down":     {func(m *shard.Member) { m.Draining = true }, false},
+		"it is drained":     {func(m *shard.Member) { m.Name = "drained" }, false},
+	} {
+		m := heir
+		test.change(&m)
+		of := &shard.Map{Drained: []shard.NodeID{"drained"}}
+		if got := hasVoteHeir("self", []shard.Member{member("voter", shard.Alive, time.Time{}), m}, []shard.NodeID{"self", "voter"}, of); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got := hasVoteHeir("self", []shard.Member{m}, []shard.NodeID{"self", "voter"}, nil); got != (test.want || m.Name == "drained") {
+			t.Errorf("%s, without a map: %v", name, got)
+		}
+	}
+}
+
 // A node that an operator has drained, in the map and not by gossip, gives its
 // shards away at once, as one that drains by itself.
 func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {

@@ -393,18 +393,18 @@ func (p *Placement) askReport(ctx context.Context, r *raft.Raft, n shard.NodeID)
 // when the node keeps its vote.
 func (p *Placement) HandOverVote(ctx context.Context) bool {
 	for p.IsVoter(p.cfg.Name) {
-		if !p.hasVoteHeir() || !pause(ctx, awaitEvery, true, p.members.wait()) {
+		if !hasVoteHeir(p.cfg.Name, p.ourMembers(), p.Voters(), p.Map()) || !pause(ctx, awaitEvery, true, p.members.wait()) {
 			return false
 		}
 	}
 	return true
 }
 
-// hasVoteHeir reports whether a node could vote in place of this one.
-func (p *Placement) hasVoteHeir() bool {
-	m, voters := p.Map(), p.Voters()
-	return slices.ContainsFunc(p.ourMembers(), func(o shard.Member) bool {
-		return o.Name != p.cfg.Name && o.State == shard.Alive && o.BootstrapExpect > 0 && !o.Draining &&
+// hasVoteHeir reports whether a node could vote in place of one. m is nil while there is
+// no map.
+func hasVoteHeir(of shard.NodeID, members []shard.Member, voters []shard.NodeID, m *shard.Map) bool {
+	return slices.ContainsFunc(members, func(o shard.Member) bool {
+		return o.Name != of && o.State == shard.Alive && o.BootstrapExpect > 0 && !o.Draining &&
 			(m == nil || !m.IsDrained(o.Name)) && !slices.Contains(voters, o.Name)
 	})
 }

@@ -160,5 +160,17 @@ func cacheGroup() Group {
 			Name: "quiet-window-kept", Bug: "a quiet cache keeps its window beyond its time", File: "apply.go",
 			Old: `c.win.evict(now)`, New: ``, Tests: "TestAQuietCacheForgetsWhatIsTooOld",
 		},
+		{
+			Name: "end-of-leap-unknown", Bug: "does not know what was deleted since the end of a leap", File: "changes.go",
+			Old: `revision < h.before`, New: `revision <= h.before`, Tests: "TestPositionsAroundLeaps",
+		},
+		{
+			Name: "forgotten-leap-known", Bug: "answers a position just before the end of a leap that was forgotten", File: "changes.go",
+			Old: `l.holes[0].before+1, l.holes[1:]`, New: `l.holes[0].before, l.holes[1:]`, Tests: "TestPositionsAroundLeaps",
+		},
+		{
+			Name: "late-look-counts", Bug: "an earlier look at the same revision that comes late makes data older", File: "freshness.go",
+			Old: `f.first.at = max(f.first.at, at)`, New: `f.first.at = at`, Tests: "TestFreshness",
+		},
 	}}
 }

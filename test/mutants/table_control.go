@@ -231,6 +231,22 @@ func operateGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
 		{
+			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
+			Old: `!reports.heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
+		},
+		{
+			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",
+			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestWhoCanTakeAVote",
+		},
+		{
+			Name: "heir-votes-already", Bug: "waits for a node that votes already to take the vote", File: "voters.go",
+			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
+		},
+		{
+			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
+			Old: `&& reports.heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
+		},
+		{
 			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
 			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
 		},

@@ -41,6 +41,10 @@ func etcdapiGroup() Group {
 			Old: `case s.split:`, New: `case false:`, Tests: "TestNestedTransactions",
 		},
 		{
+			Name: "other-branch-forgotten", Bug: "forgets what the other branch of a transaction deletes", File: "pass_txn.go",
+			Old: `return lower(success, failure)`, New: `return success`, Tests: "TestDeadlyTransactionsAreRefused",
+		},
+		{
 			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
 			Old: `	case errors.As(err, new(*kv.NotServedError)):
 		w.finish(w.unserved(err))
