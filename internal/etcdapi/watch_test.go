@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -448,6 +449,110 @@ func TestWatchProgressNotify(t *testing.T) {
 		if m := s.next(); m.GetWatchId() != 1 || len(m.GetEvents()) != 0 || m.GetHeader().GetRevision() != int64(r.h.Now()) {
 			t.Fatalf("got %v", m)
 		}
+	}
+}
+
+// heldHistory is an Upstream whose log is read when it is released.
+type heldHistory struct {
+	*scripted
+	asked, release chan struct{}
+}
+
+func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+	select {
+	case h.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-h.release:
+	case <-ctx.Done():
+		return etcd.History{}, ctx.Err()
+	}
+	return h.scripted.History(ctx, r)
+}
+
+// Watches wait for one read of etcd's log, and etcd is compacted before it begins. A watch
+// from below the compact revision ends, and those from the compact revision on, which etcd
+// still has, go on.
+func TestCompactedBeforeASharedRead(t *testing.T) {
+	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
+	r := startWatches(t, rigOptions{
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:  func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+	})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	const floor, watches = first + 10, 5
+	s := r.watch()
+	start := func(id, from int64) {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: from})
+		s.created(id)
+	}
+	start(0, first)
+	<-held.asked
+	for id := range int64(watches) {
+		start(id+1, floor+id)
+	}
+	s.cancel(watches) // answered after the others have begun to wait
+	s.canceled(watches)
+	held.compact(kv.Revision(floor))
+	close(held.release)
+	next := make(map[int64]int64)
+	ended := false
+	for done := 0; done < watches-1 || !ended; {
+		m := s.next()
+		id := m.GetWatchId()
+		if id == 0 {
+			if !m.GetCanceled() || m.GetCompactRevision() != floor {
+				t.Fatalf("got %v", m)
+			}
+			ended = true
+			continue
+		}
+		if next[id] == 0 {
+			next[id] = floor + id - 1
+		}
+		if m.GetHeader().GetRevision() != next[id] || len(m.GetEvents()) != 1 {
+			t.Fatalf("watch %d: got %v, want revision %d", id, m, next[id])
+		}
+		if next[id]++; next[id] > int64(last) {
+			done++
+		}
+	}
+}
+
+// The lineage ends while a watch waits for a part of etcd's log: what is read may be of the
+// next lineage. The watch ends, and is sent nothing of it.
+func TestALineageEndsDuringARead(t *testing.T) {
+	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
+	m := cachetest.Map(1, []string{"h", "p"}, "here")
+	r := startWatches(t, rigOptions{
+		shards: m,
+		cache:  func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+	})
+	var last kv.Revision
+	for i := range 30 {
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.created(0)
+	<-held.asked
+	restored := *m
+	restored.Version, restored.Lineage = m.Version+1, m.Lineage+1
+	r.node.Use(&restored)
+	close(held.release)
+	if got := s.canceled(0); got.GetCompactRevision() != first {
+		t.Errorf("got %v, want a compact revision of %d", got, first)
 	}
 }
 

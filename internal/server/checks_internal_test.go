@@ -145,6 +145,56 @@ func TestUnitsThatAreShared(t *testing.T) {
 	})
 }
 
+// A unit that no watch takes more of gives its place to another one, is held for a while,
+// and is dropped then, or when too many are held. One that is at work stays.
+func TestWhichUnitsStall(t *testing.T) {
+	now := time.Now()
+	p := usualPatience()
+	newUnit := func(u *units, idle time.Duration) *unit {
+		x := &unit{
+			key: unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}, riders: map[*watch]time.Time{{}: now},
+			state: unitReady, placed: true, begun: now, taken: now.Add(-idle), cancel: func() {},
+		}
+		u.begun[x] = struct{}{}
+		u.lanes[x.key.lane()].running++
+		return x
+	}
+	for name, test := range map[string]struct {
+		idle          time.Duration
+		change        func(*unit)
+		placed, begun bool
+	}{
+		"it is read":            {p.stalled, func(*unit) {}, true, true},
+		"it has stalled":        {p.stalled + 1, func(*unit) {}, false, true},
+		"for long":              {p.hold, func(*unit) {}, false, true},
+		"for too long":          {p.hold + 1, func(*unit) {}, false, false},
+		"a part is being made":  {p.hold + 1, func(x *unit) { x.making = 1 }, true, true},
+		"it is being loaded":    {p.hold + 1, func(x *unit) { x.state = unitLoads }, true, true},
+		"no watch, others may":  {0, func(x *unit) { clear(x.riders) }, true, true},
+		"no watch, none may":    {0, func(x *unit) { clear(x.riders); x.begun = now.Add(-p.share) }, false, false},
+		"a watch, no other may": {0, func(x *unit) { x.begun = now.Add(-p.share) }, true, true},
+	} {
+		u := newUnits(&Config{MaxResyncs: 9})
+		x := newUnit(u, test.idle)
+		test.change(x)
+		u.sweep(now)
+		if _, begun := u.begun[x]; x.placed != test.placed || begun != test.begun || u.lanes[1].running > 0 != test.placed {
+			t.Errorf("%s: has a place %v, is there %v, %d run", name, x.placed, begun, u.lanes[1].running)
+		}
+	}
+	u := newUnits(&Config{MaxResyncs: 2})
+	var held []*unit
+	for i := range 2*holdFactor + 3 {
+		held = append(held, newUnit(u, p.stalled+time.Duration(1+i)))
+	}
+	u.sweep(now)
+	for i, x := range held {
+		if _, begun := u.begun[x]; begun != (i < 2*holdFactor) {
+			t.Errorf("unit %d of %d, the newest first: there %v", i, len(held), begun)
+		}
+	}
+}
+
 // The place of a unit is given back once: when a watch has had all of it, or when no
 // watch is left on it.
 func TestPlaceOfAUnitIsGivenBackOnce(t *testing.T) {

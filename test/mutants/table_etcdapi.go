@@ -45,6 +45,14 @@ func etcdapiGroup() Group {
 			Old: `return lower(success, failure)`, New: `return success`, Tests: "TestDeadlyTransactionsAreRefused",
 		},
 		{
+			Name: "floor-itself-compacted", Bug: "ends a watch at just what etcd has compacted, when another one needs less", File: "past.go",
+			Old: `wants < compacted.Floor || wants == x.from`, New: `wants <= compacted.Floor || wants == x.from`, Tests: "TestCompactedBeforeASharedRead",
+		},
+		{
+			Name: "log-of-next-lineage", Bug: "sends a watch what was read of the next lineage's log", File: "past.go",
+			Old: `d.cfg.Router.History().Lineage != x.key.lineage || overtaken(err)`, New: `overtaken(err)`, Tests: "TestALineageEndsDuringARead",
+		},
+		{
 			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
 			Old: `	case errors.As(err, new(*kv.NotServedError)):
 		w.finish(w.unserved(err))

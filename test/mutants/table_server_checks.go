@@ -196,5 +196,13 @@ func serverChecks() []Mutant {
 			Name: "one-verify-too-few", Bug: "lets one comparison less go on than the bound", File: "verify.go",
 			Old: `s.srv.verifies.Add(1) > maxVerifies`, New: `s.srv.verifies.Add(1) >= maxVerifies`, Tests: "TestVerifyIsBounded",
 		},
+		{
+			Name: "made-part-stalls", Bug: "drops a unit of which a part is being made", File: "units.go",
+			Old: ` || x.making > 0 {`, New: ` {`, Tests: "TestWhichUnitsStall",
+		},
+		{
+			Name: "one-unit-more-held", Bug: "holds a unit more than the bound for watches that do not read", File: "units.go",
+			Old: `over := len(held) - holdFactor*u.cfg.MaxResyncs; over > 0`, New: `over := len(held) - 1 - holdFactor*u.cfg.MaxResyncs; over > 0`, Tests: "TestWhichUnitsStall",
+		},
 	}
 }
