@@ -16,6 +16,9 @@ func IsDeadly(txn []byte) bool {
 // IsSplit reports whether an operation of an encoded transaction has several parts.
 func IsSplit(txn []byte) bool { return scanTxn(txn).split }
 
+// IsMalformed reports whether what was looked at of an encoded transaction is none.
+func IsMalformed(txn []byte) bool { return scanTxn(txn).malformed }
+
 // CountOperations returns how often the policy is asked about a transaction.
 func CountOperations(txn []byte) (n int) {
 	o := &operations{may: func(policy.Verb, kv.Range) error {

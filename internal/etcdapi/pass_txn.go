@@ -180,9 +180,10 @@ func lower(a, b []byte) []byte {
 }
 
 // fields calls fn with the fields of an encoded message: their tags, and the bytes
-// that they hold, or the encoding of a value that is not bytes.
+// that they hold, or the encoding of a value that is not bytes. After a split operation
+// it calls nothing any more: the transaction is refused.
 func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte)) {
-	for len(b) > 0 {
+	for len(b) > 0 && !s.split {
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			s.malformed = true

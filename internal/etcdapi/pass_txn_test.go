@@ -285,6 +285,18 @@ func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	}
 }
 
+// What is refused for an operation in several parts is not looked at any further: 1 MiB of
+// empty operations within it would cost more than to receive it.
+func TestNothingIsLookedAtAfterASplitOperation(t *testing.T) {
+	broken := []byte{0x12, 0x7f} // more bytes than there are
+	if b := nest(3, nil, broken); etcdapi.IsSplit(b) || !etcdapi.IsMalformed(b) {
+		t.Error("it is to be found without a split operation")
+	}
+	if b := nest(3, split, broken); !etcdapi.IsSplit(b) || etcdapi.IsMalformed(b) {
+		t.Error("it was looked at")
+	}
+}
+
 // split is an empty transaction as part of an operation.
 var split = []byte{0x22, 0}
 

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -133,4 +134,28 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a request that arrives whole costs: its headers, its message, and the end.
+func BenchmarkWholeRequest(b *testing.B) {
+	for _, size := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			var out bytes.Buffer
+			framer := http2.NewFramer(&out, nil)
+			if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 60), EndHeaders: true}); err != nil {
+				b.Fatal(err)
+			}
+			if err := framer.WriteData(1, true, message(size)); err != nil {
+				b.Fatal(err)
+			}
+			c := &conn{in: New(nil, 2<<20, nil), frames: newFrames()}
+			c.done = func(r *request) { c.in.forget(r) }
+			c.frames.feed([]byte(preface), c.done)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.frames.feed(out.Bytes(), c.done)
+				c.frames.news(func(*request) { b.Fatal("a request is open") })
+			}
+		})
+	}
 }

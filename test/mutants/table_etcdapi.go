@@ -7,6 +7,10 @@ func etcdapiGroup() Group {
 			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart",
 		},
 		{
+			Name: "split-looked-at", Bug: "looks at all of a transaction that is refused for one operation", File: "pass_txn.go",
+			Old: `for len(b) > 0 && !s.split {`, New: `for len(b) > 0 {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
+		},
+		{
 			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes nothing of the budget", File: "pass.go",
 			Old: `if size <= freeRequest {`, New: `if true {`, Tests: "TestRequestsThatWaitForEtcdAreBounded",
 		},
