@@ -36,7 +36,9 @@ func (t *Telemetry) Handler(ready func() []string, stuck func() string) http.Han
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 	}))
+	// Anyone may ask for these two, as often as connections allow: each carries one probe.
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
 		if stuck != nil {
 			if why := stuck(); why != "" {
 				writeText(w, http.StatusServiceUnavailable, why)
@@ -46,6 +48,7 @@ func (t *Telemetry) Handler(ready func() []string, stuck func() string) http.Han
 		writeText(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
 		var reasons []string
 		if ready != nil {
 			reasons = ready()

@@ -93,6 +93,7 @@ func permitted(h http.Handler, permit func(*http.Request) error) http.Handler {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 		if !probe {
 			if err := permit(r); err != nil {
+				w.Header().Set("Connection", "close") // as a probe's
 				writeText(w, http.StatusForbidden, err.Error())
 				return
 			}

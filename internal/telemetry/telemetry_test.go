@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
@@ -209,5 +211,28 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 	if err := Serve(t.Context(), ln, tel.Handler(nil, nil), nil, nil); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
 		t.Errorf("a closed listener: %v", err)
+	}
+}
+
+// A connection carries one probe, or one request that is refused: one that sends many, and
+// reads no answer, would have the node answer as fast as it can.
+func TestAConnectionCarriesOneProbe(t *testing.T) {
+	s := httptest.NewServer(permitted(newTelemetry(t, nil).Handler(nil, nil), func(*http.Request) error { return errors.New("no") }))
+	defer s.Close()
+	for path, want := range map[string]string{"/healthz": "HTTP/1.1 200", "/readyz": "HTTP/1.1 200", "/metrics": "HTTP/1.1 403"} {
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // long for what is local; a connection that stays open is read until then
+		request := "GET " + path + " HTTP/1.1\r\nHost: node\r\n\r\n"
+		if _, err := io.WriteString(c, request+request); err != nil {
+			t.Fatal(err)
+		}
+		answers, err := io.ReadAll(c)
+		if n := strings.Count(string(answers), want); n != 1 {
+			t.Errorf("%s: %d answers, %v", path, n, err)
+		}
 	}
 }

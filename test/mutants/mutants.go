@@ -51,6 +51,7 @@ func Groups() []Group {
 		guardGroup(),
 		budgetGroup(),
 		intakeGroup(),
+		telemetryGroup(),
 		fairGroup(),
 		tlsGroup(),
 		kvGroup(),

@@ -311,6 +311,15 @@ func budgetGroup() Group {
 	}}
 }
 
+func telemetryGroup() Group {
+	return Group{Package: "internal/telemetry", Mutants: []Mutant{
+		{
+			Name: "refusals-on-one-connection", Bug: "a connection carries any number of requests that are refused", File: "serve.go",
+			Old: "				w.Header().Set(\"Connection\", \"close\") // as a probe's\n", New: "", Tests: "TestAConnectionCarriesOneProbe",
+		},
+	}}
+}
+
 func intakeGroup() Group {
 	return Group{Package: "internal/intake", Mutants: []Mutant{
 		{
