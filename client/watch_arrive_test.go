@@ -309,6 +309,31 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 	}, "a:1", "b:1")
 }
 
+// The node of the map says that the cluster is another one: watches that nodes of the
+// former one serve leave them. A newer map of the same cluster moves none.
+func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
+	onBench(t, func(b *bench) {
+		learn := func(cluster string, version uint64) {
+			t.Helper()
+			r := &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: cluster, Version: version}, AllShards: true}
+			if err := b.c.learn("a:1", interest{}, r); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(herdMax)
+			synctest.Wait()
+		}
+		w := b.watch()
+		b.answer(w, &pb.WatchResponse{Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1, ClusterId: "old"}}})
+		learn("old", 1)
+		if learn("old", 2); !w.Stats().Attached {
+			t.Errorf("a map of the same cluster: %+v", w.Stats())
+		}
+		if learn("new", 1); w.Stats().Attached || !errors.Is(w.Stats().LastError, errForeign) {
+			t.Errorf("a map of another cluster: %+v", w.Stats())
+		}
+	}, "a:1", "b:1")
+}
+
 // A watch whose revisions are gone at every node says so: the nodes' lowest floor, asked
 // of each once.
 func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {

@@ -30,6 +30,7 @@ func TestFreshness(t *testing.T) {
 		{"and the newer one is not forgotten", []do{observe(2, 20), observe(1, 11), reached(20)}, 2},
 		{"nor for being told again", []do{observe(1, 11), observe(2, 20), observe(1, 11), reached(20)}, 2},
 		{"a later look finds the same", []do{observe(1, 11), observe(2, 11), reached(11)}, 2},
+		{"nor for a look at an older revision", []do{observe(1, 11), observe(3, 30), observe(2, 10), reached(30)}, 3},
 		{"an earlier look at the same comes late", []do{observe(2, 11), observe(1, 11), reached(11)}, 2},
 		{"never goes back", []do{reached(10), observe(5, 9), observe(1, 5), observe(4, 8)}, 5},
 	} {

@@ -273,12 +273,15 @@ func (l *lineage) agreed(ctx context.Context, cluster uint64) bool {
 		})
 	}
 	all.Wait()
-	if 2*agree.Load() > nodes {
+	if most(agree.Load(), nodes) {
 		return true
 	}
 	l.wait(fmt.Sprintf("etcd's cluster ID has changed to %x here, and not for most of the %d nodes: reads and watches are refused here", cluster, nodes), errNotAgreed)
 	return false
 }
+
+// most reports whether some are more than half of all.
+func most(some, all int64) bool { return 2*some > all }
 
 // confirmed reports whether it is certain that etcd was restored, when a number
 // went back here: one wrong byte in what this node knows of etcd looks alike. A

@@ -3,6 +3,7 @@ package node
 import (
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -40,5 +41,26 @@ func TestJudgeClaim(t *testing.T) {
 		if got := judgeClaim(c.claim, c.is, c.read); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
+	}
+}
+
+// Half of the nodes, or of the copies, are not most of them: of two, one must not take
+// the other along.
+func TestMostIsMoreThanHalf(t *testing.T) {
+	for _, test := range []struct {
+		some, all int64
+		want      bool
+	}{{0, 0, false}, {1, 1, true}, {1, 2, false}, {2, 2, true}, {1, 3, false}, {2, 3, true}, {2, 4, false}, {3, 4, true}} {
+		if got := most(test.some, test.all); got != test.want {
+			t.Errorf("%d of %d: %v", test.some, test.all, got)
+		}
+	}
+	copies := &finding{copies: []copied{{sum: new(cache.Digest)}, {sum: new(cache.Digest)}, {}}}
+	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {
+		t.Errorf("of two copies that differ, %+v is right", is)
+	}
+	copies.copies[2].sum = new(cache.Digest)
+	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
+		t.Errorf("of three copies, %+v is right: %v", is, some)
 	}
 }

@@ -311,13 +311,13 @@ func (v *verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, dif
 // majority returns what more than half of the copies have of a key.
 func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
 	for i := range of {
-		same := 0
+		same := int64(0)
 		for k := range of {
 			if out.copies[i].sum != nil && out.copies[k].sum != nil && of[i].Hash == of[k].Hash && of[i].ModRevision == of[k].ModRevision {
 				same++
 			}
 		}
-		if 2*same > out.compared() {
+		if most(same, int64(out.compared())) {
 			return of[i], true
 		}
 	}

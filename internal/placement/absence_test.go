@@ -101,6 +101,42 @@ func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 	}
 }
 
+// What a leader remembers of moves: a fill ends in time though its newcomer never reports
+// that it has loaded; a shard of a split rests; a node that left was not buried.
+func TestWhatALeaderRemembers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
+	loads := History{reports: (*Reports)(nil).Add(now, 0, []Report{{Node: "b", Shards: []ShardReport{{Shard: 1}}}})}
+	f := fill{donor: "a", newcomers: []shard.NodeID{"b"}, since: now}
+	for after, want := range map[time.Duration]time.Duration{
+		time.Second: r.PromoteDelay, r.PromoteDelay: r.PromoteDelay + coldCheck, r.FillTimeout - 1: r.FillTimeout - 1 + coldCheck, r.FillTimeout: r.PromoteDelay,
+	} {
+		if got := r.filledBy(1, f, loads, now.Add(after)).Sub(now); got != want {
+			t.Errorf("after %v: filled after %v, want %v", after, got, want)
+		}
+	}
+
+	m := testMap(t, "a", "b")
+	before, split := m.Shards[0].ID, m.Shards[1].ID
+	seen := History{nextID: split, changed: map[shard.ID]time.Time{}}.Notice(m, nil, now)
+	if _, rests := seen.changed[before]; rests || !seen.changed[split].Equal(now) {
+		t.Errorf("shard %d was there, shard %d is new: %v", before, split, seen.changed)
+	}
+
+	for state, want := range map[shard.State]bool{shard.Left: false, shard.Dead: true, shard.Alive: false} {
+		members := []shard.Member{member("a", shard.Alive, now), member("b", state, now)}
+		next := History{}.Record(m, Decision{Moves: []shard.Move{{Shard: before, Replicas: []shard.NodeID{"a"}}}}, members, now)
+		if _, buried := next.buried[before]; buried != want {
+			t.Errorf("a shard is taken from a node that is %v: buried %v", state, buried)
+		}
+	}
+
+	members := []shard.Member{member("a", shard.Alive, now), member("b", shard.Dead, now), member("c", shard.Alive, now)}
+	if mine, others := Owed(m, members, "a"), Owed(m, members, "c"); mine != 0 || others != len(m.Shards) {
+		t.Errorf("%d shards are to come to the node that has all, and %d to another one", mine, others)
+	}
+}
+
 // A vote has an heir if a node that may vote lives, has no vote, and stays.
 func TestWhoCanTakeAVote(t *testing.T) {
 	heir := member("heir", shard.Alive, time.Time{})

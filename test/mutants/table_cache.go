@@ -169,6 +169,10 @@ func cacheGroup() Group {
 			Old: `l.holes[0].before+1, l.holes[1:]`, New: `l.holes[0].before, l.holes[1:]`, Tests: "TestPositionsAroundLeaps",
 		},
 		{
+			Name: "newest-look-forgotten", Bug: "a look at an older revision makes the newest one forgotten", File: "freshness.go",
+			Old: `if f.newest == nil {`, New: `if true {`, Tests: "TestFreshness",
+		},
+		{
 			Name: "late-look-counts", Bug: "an earlier look at the same revision that comes late makes data older", File: "freshness.go",
 			Old: `f.first.at = max(f.first.at, at)`, New: `f.first.at = at`, Tests: "TestFreshness",
 		},

@@ -277,6 +277,10 @@ func clientGroup() Group {
 			Old: `c.topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
+			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
+			Old: `old == nil || old.shards.ClusterID != t.shards.ClusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
+		},
+		{
 			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",
 			Old: `!w.asm.created || w.asm.there.cluster == cluster {`, New: `!w.asm.created {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},

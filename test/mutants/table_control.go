@@ -231,6 +231,24 @@ func operateGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
 		{
+			Name: "fill-never-ends", Bug: "waits for ever for a newcomer that does not load", File: "rules.go",
+			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "left-node-buried", Bug: "a shard that was taken from a node that left counts as one of a dead node", File: "rules.go",
+			Old: `return !gone(states, n) && !serves(states, n) }) {
+			next`, New: `return !serves(states, n) }) {
+			next`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "first-half-does-not-rest", Bug: "the first shard of a split does not rest", File: "rules.go",
+			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "owed-what-it-has", Bug: "waits for a shard that the node has already", File: "rules.go",
+			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
 			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
 			Old: `!reports.heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
 		},

@@ -3,6 +3,10 @@ package mutants
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
+			Name: "half-is-most", Bug: "takes half of the nodes or copies for most of them", File: "lineage.go",
+			Old: `return 2*some > all`, New: `return 2*some >= all`, Tests: "TestMostIsMoreThanHalf",
+		},
+		{
 			Name: "too-old-waits", Bug: "a node that does not understand the cluster's map waits for ever", File: "followmap.go",
 			Old: `|| !errors.Is(err, shard.ErrNewer) {`, New: `|| true || err == nil {`, Tests: "TestAnOlderNodeThatDoesNotVoteRefusesToJoin",
 		},
