@@ -377,10 +377,16 @@ func TestWatchSlowerThanTheWindow(t *testing.T) {
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 	s.created(0)
-	for range revisions { // much more than flow control lets through
-		r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
-	}
-	for i := range int64(revisions) {
+	const brought = 3 // by the window; they must not come again
+	for i := range int64(brought + revisions) {
+		switch {
+		case i < brought:
+			r.h.Commit(cachetest.Put("a", "x"))
+		case i == brought:
+			for range revisions { // much more than flow control lets through
+				r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
+			}
+		}
 		if m := s.next(); m.GetHeader().GetRevision() != first+i || len(m.GetEvents()) != 1 {
 			t.Fatalf("got %v, want revision %d", m.GetHeader(), first+i)
 		}

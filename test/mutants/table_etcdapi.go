@@ -57,6 +57,10 @@ func etcdapiGroup() Group {
 			Old: `d.cfg.Router.History().Lineage != x.key.lineage || overtaken(err)`, New: `overtaken(err)`, Tests: "TestALineageEndsDuringARead",
 		},
 		{
+			Name: "left-window-from-the-start", Bug: "a watch that leaves the window is sent again what the window has brought", File: "watch.go",
+			Old: `max(w.next, at+1), compacted.Floor`, New: `w.next, compacted.Floor`, Tests: "TestWatchSlowerThanTheWindow",
+		},
+		{
 			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
 			Old: `	case errors.As(err, new(*kv.NotServedError)):
 		w.finish(w.unserved(err))
