@@ -301,6 +301,7 @@ func TestInquiriesAreOneAtATime(t *testing.T) {
 		for range 20 {
 			i.start()
 			time.Sleep(inquiryPause)
+			synctest.Wait()
 		}
 		if asked != 1 {
 			t.Errorf("%d inquiries while the first one was not answered", asked)
