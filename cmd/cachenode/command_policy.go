@@ -43,7 +43,8 @@ Exit codes: 0 the policy is good, 2 it is not.`,
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}
-			_, err = fmt.Fprintf(p.stdout, "%s is good: %d identities, roles %s\n", args[0], found.Identities(), strings.Join(found.Roles(), ", "))
+			_, err = fmt.Fprintf(p.stdout, "%s is good: %d identities, roles %s\nlimits of each identity: %v\n",
+				args[0], found.Identities(), strings.Join(found.Roles(), ", "), found.Limits())
 			return err
 		},
 	}
@@ -137,7 +138,7 @@ func (q *question) answer(w io.Writer, found *policy.Policy, v policy.Verb, r kv
 	if allowed {
 		verdict = "allowed"
 	}
-	if _, err := fmt.Fprintf(w, "%s\n  %s\n", verdict, strings.Join(because, "\n  ")); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n  %s\nlimits: %v\n", verdict, strings.Join(because, "\n  "), found.Identity(q.identities).Limits); err != nil {
 		return err
 	}
 	if !allowed {

@@ -103,7 +103,7 @@ func (c *Caller) exceeded(l limit, most int64, after time.Duration) error {
 
 func (c *Caller) most(l limit) int64 {
 	m := c.identity().Limits
-	return [...]int64{m.Connections, m.Streams, m.Watches, m.CreatesPerSecond, m.ListBytes, m.WatchKeyBytes}[l]
+	return [...]int64{m.Connections, m.Streams, m.Watches, m.CreatesPerSecond, m.ListBytes, m.WatchKeyBytes, m.RequestBytes}[l]
 }
 
 // take takes n of a limit, or fails with a *kv.LimitError.
@@ -112,6 +112,23 @@ func (c *Caller) take(l limit, n int64) error {
 		return c.exceeded(l, most, comeAgain)
 	}
 	return nil
+}
+
+// Bounded reports whether the caller's messages have a bound beside the node's own.
+func (c *Caller) Bounded() bool { return c != nil && c.most(requestBytes) > 0 }
+
+// Fits fails with a *kv.InvalidError when a message of a request, of so many bytes, is
+// larger than the caller may send. To come again with it would not help.
+func (c *Caller) Fits(bytes int) error {
+	if c == nil {
+		return nil
+	}
+	most := c.most(requestBytes)
+	if most == 0 || int64(bytes) <= most {
+		return nil
+	}
+	c.a.count.limited[requestBytes].Add(1)
+	return &kv.InvalidError{Field: "request", Reason: fmt.Sprintf("%d bytes: the policy's request_bytes lets %s send %d in a message", bytes, c.Name(), most)}
 }
 
 // Call counts a call in, until done. It fails with a *kv.LimitError.

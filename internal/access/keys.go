@@ -1,7 +1,11 @@
 package access
 
 import (
+	"context"
 	"fmt"
+	"net"
+
+	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -23,11 +27,12 @@ func CheckWatchKey(field string, key []byte) error {
 // sizeOf is what the keys of a watch take.
 func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
 
-// OpenWatch counts a watch and its keys in, until CloseWatch, for the node's budget and
-// for the caller. Both may be nil. It fails with a *kv.LimitError.
-func OpenWatch(b *budget.Budget, c *Caller, r kv.Range) error {
+// OpenWatch counts a watch and its keys in, until CloseWatch, for the node's budget, in
+// which holder has them, and for the caller. Both may be nil. It fails with a
+// *kv.LimitError.
+func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) error {
 	n := sizeOf(r)
-	if err := b.Take(budget.WatchKeys, n, 0); err != nil {
+	if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {
 		return err
 	}
 	err := c.Watch()
@@ -37,17 +42,34 @@ func OpenWatch(b *budget.Budget, c *Caller, r kv.Range) error {
 		}
 	}
 	if err != nil {
-		b.Give(budget.WatchKeys, n)
+		b.Give(holder, budget.WatchKeys, n)
 	}
 	return err
 }
 
 // CloseWatch says that a watch has ended.
-func CloseWatch(b *budget.Budget, c *Caller, r kv.Range) {
+func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 	n := sizeOf(r)
-	b.Give(budget.WatchKeys, n)
+	b.Give(holder, budget.WatchKeys, n)
 	if c != nil {
 		c.WatchesEnded(1)
 		c.use.give(watchKeyBytes, n)
 	}
+}
+
+// Holder returns whom the bytes of a call count for: the identity of the policy's, or
+// else the certificate's name, or the address. c may be nil.
+func Holder(ctx context.Context, c *Caller) budget.Client {
+	if c != nil {
+		id := c.identity()
+		return budget.Client{Name: id.Name, Max: id.Limits.PendingBytes}
+	}
+	name := ShownBy(ctx)
+	if p, ok := peer.FromContext(ctx); ok && name == "" {
+		name = p.Addr.String()
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+	}
+	return budget.Client{Name: name, Max: budget.HalfOfTotal}
 }

@@ -2,12 +2,17 @@ package access_test
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
 // The keys of all watches of a node are bounded without a policy, too, and count until
@@ -15,24 +20,24 @@ import (
 func TestWatchKeysAreBounded(t *testing.T) {
 	b := budget.New(400)
 	r := kv.Range{Start: strings.Repeat("a", 30), End: strings.Repeat("b", 30)}
-	if err := access.OpenWatch(b, nil, r); err != nil {
+	if err := access.OpenWatch(b, budget.Client{}, nil, r); err != nil {
 		t.Fatal(err)
 	}
 	var limit *kv.LimitError
-	if err := access.OpenWatch(b, nil, r); !errors.As(err, &limit) || limit.Limit != budget.Flag {
+	if err := access.OpenWatch(b, budget.Client{}, nil, r); !errors.As(err, &limit) || limit.Limit != budget.Flag {
 		t.Errorf("one too many: %v", err)
 	}
 	if held := b.Held(budget.WatchKeys); held != 60 {
 		t.Errorf("%d bytes are held", held)
 	}
-	access.CloseWatch(b, nil, r)
-	if err := access.OpenWatch(b, nil, r); err != nil || b.Held(budget.WatchKeys) != 60 {
+	access.CloseWatch(b, budget.Client{}, nil, r)
+	if err := access.OpenWatch(b, budget.Client{}, nil, r); err != nil || b.Held(budget.WatchKeys) != 60 {
 		t.Errorf("after the first has ended: %v, %d bytes", err, b.Held(budget.WatchKeys))
 	}
-	if err := access.OpenWatch(nil, nil, r); err != nil {
+	if err := access.OpenWatch(nil, budget.Client{}, nil, r); err != nil {
 		t.Error(err)
 	}
-	access.CloseWatch(nil, nil, r)
+	access.CloseWatch(nil, budget.Client{}, nil, r)
 }
 
 // The keys of a caller's watches count against its limit until their watch ends, and a
@@ -42,11 +47,11 @@ func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	ctx, gone := r.connect()
 	defer gone()
 	c := r.caller(ctx)
-	b := budget.New(1000)
+	b, holder := budget.New(1600), access.Holder(ctx, c)
 	long, short := kv.Range{Start: strings.Repeat("a", 30), End: strings.Repeat("b", 30)}, kv.Range{Start: "a", End: "b"}
 	opens := func(what string, of kv.Range, limit string) {
 		t.Helper()
-		err := access.OpenWatch(b, c, of)
+		err := access.OpenWatch(b, holder, c, of)
 		refused := new(kv.LimitError)
 		if limit == "" && err != nil || limit != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Limit, limit)) {
 			t.Errorf("%s: %v", what, err)
@@ -60,10 +65,10 @@ func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	if held := b.Held(budget.WatchKeys); held != 62 {
 		t.Errorf("%d bytes are held", held)
 	}
-	access.CloseWatch(b, c, long)
+	access.CloseWatch(b, holder, c, long)
 	opens("after the first has ended", long, "")
-	access.CloseWatch(b, c, long)
-	access.CloseWatch(b, c, short)
+	access.CloseWatch(b, holder, c, long)
+	access.CloseWatch(b, holder, c, short)
 	if held := b.Held(budget.WatchKeys); held != 0 {
 		t.Errorf("%d bytes are held by no watch", held)
 	}
@@ -77,5 +82,44 @@ func TestTheLongestWatchKey(t *testing.T) {
 	invalid := new(kv.InvalidError)
 	if err := access.CheckWatchKey("range_end", make([]byte, access.MaxWatchKey+1)); !errors.As(err, &invalid) || invalid.Field != "range_end" {
 		t.Errorf("a longer one: %v", err)
+	}
+}
+
+// A message may be as large as the policy lets its sender send it, and no larger.
+func TestMessagesOfACallerAreBounded(t *testing.T) {
+	r := start(t, granting("/a/", "limits: {request_bytes: 100}\n"), nil)
+	ctx, gone := r.connect()
+	defer gone()
+	c := r.caller(ctx)
+	invalid := new(kv.InvalidError)
+	if err := c.Fits(101); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "request_bytes") {
+		t.Errorf("101 bytes: %v", err)
+	}
+	if err := c.Fits(100); err != nil || !c.Bounded() {
+		t.Errorf("100 bytes: %v", err)
+	}
+	if n := r.a.Status().Limited["request_bytes"]; n != 1 {
+		t.Errorf("%d are counted", n)
+	}
+	var none *access.Caller
+	if err := none.Fits(1 << 40); err != nil || none.Bounded() {
+		t.Errorf("without a policy: %v", err)
+	}
+}
+
+// What a call makes the node hold counts for its identity, with the policy's limit, or
+// else for its address, whichever port that has.
+func TestWhomBytesCountFor(t *testing.T) {
+	r := start(t, granting("/a/", "limits: {pending_bytes: 1MiB}\n"), nil)
+	ctx, gone := r.connect()
+	defer gone()
+	if h := access.Holder(ctx, r.caller(ctx)); h != (budget.Client{Name: policy.Anonymous, Max: 1 << 20}) {
+		t.Errorf("%+v", h)
+	}
+	for _, from := range []string{"192.0.2.7:1", "192.0.2.7:2"} {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))})
+		if h := access.Holder(ctx, nil); h != (budget.Client{Name: "192.0.2.7", Max: budget.HalfOfTotal}) {
+			t.Errorf("%+v", h)
+		}
 	}
 }

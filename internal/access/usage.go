@@ -17,13 +17,14 @@ const (
 	creates
 	listBytes
 	watchKeyBytes
+	requestBytes
 
 	limits
 )
 
 // String returns the limit as policies name it.
 func (l limit) String() string {
-	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes", "watch_key_bytes"}[l]
+	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes", "watch_key_bytes", "request_bytes"}[l]
 }
 
 // usage is what one identity has open at this node.

@@ -65,6 +65,19 @@ const maxWaiting = 10_000
 // retryAfter is when to come again after a refusal.
 const retryAfter = time.Second
 
+// Client is whom bytes are held for, as nodes tell clients apart: an identity, or else an
+// address. The zero Client is none: its bytes count for the node alone.
+type Client struct {
+	Name string
+	// Max bounds the client's bytes, of each use with the share that the use has of the
+	// total. HalfOfTotal is what any client may have; 0: as much as all clients together.
+	Max int64
+}
+
+// HalfOfTotal is the Max of a client of which nothing else is said: no client keeps all
+// others from a use.
+const HalfOfTotal = -1
+
 // Budget is a number of bytes, shared by all uses. Create it with New.
 type Budget struct {
 	max      int64
@@ -77,49 +90,78 @@ type account struct {
 
 	mu      sync.Mutex
 	held    int64               // guarded by mu
-	waiting fair.Queue[*Waiter] // guarded by mu
+	waiting fair.Queue[*Waiter] // guarded by mu; each has its bytes of its client's part
+	parts   map[string]*part    // guarded by mu; those with bytes or waiters, by client
+	behind  int                 // guarded by mu; waiters of all parts
 	waited  int64               // guarded by mu; callers that had to wait
 	refused int64               // guarded by mu; callers that were refused
+	capped  int64               // guarded by mu; callers that waited or were refused because of their client's part
+}
+
+// part is what one client has of a use. account.mu guards it.
+type part struct {
+	held    int64
+	waiting fair.Queue[*Waiter] // for bytes of the part, before those of the account
 }
 
 // Waiter waits for bytes; see Wait.
 type Waiter struct {
-	b     *Budget
-	use   Use
-	n     int64
-	got   func()
-	entry *fair.Entry[*Waiter] // guarded by account.mu; nil: it did not have to wait
+	b      *Budget
+	client Client
+	use    Use
+	n      int64
+	from   net.Addr
+	got    func()
+	// Guarded by account.mu.
+	entry  *fair.Entry[*Waiter] // nil: it did not have to wait
+	capped bool                 // it waits for its client's part
 }
 
 // New returns a Budget of so many bytes, 1 at least.
 func New(limit int64) *Budget {
 	b := &Budget{max: limit}
 	for u := range uses {
-		b.accounts[u].most = limit / 16 * u.sixteenths()
+		b.accounts[u].most, b.accounts[u].parts = limit/16*u.sixteenths(), make(map[string]*part)
 	}
 	return b
 }
 
-// Take takes n bytes, or fails with a *kv.LimitError. own are the bytes of the use
-// that the caller holds already: one that holds all of them may take more than the
-// share, so that what is larger than the share can be had alone.
-func (b *Budget) Take(u Use, n, own int64) error {
+// partOf returns how many bytes of a use a client may have.
+func (b *Budget) partOf(u Use, c Client) int64 {
+	switch {
+	case c.Max == 0:
+		return b.accounts[u].most
+	case c.Max < 0:
+		return b.accounts[u].most / 2
+	}
+	return c.Max / 16 * u.sixteenths()
+}
+
+// Take takes n bytes for a client, or fails with a *kv.LimitError. own are the bytes of
+// the use that the caller holds already: one that holds all of them may take more than
+// the share, and one that holds all of its client's more than that one's part, so that
+// what is larger can be had alone.
+func (b *Budget) Take(c Client, u Use, n, own int64) error {
 	if b == nil {
 		return nil
 	}
 	a := &b.accounts[u]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.fitsLocked(n, own) {
+	switch {
+	case !b.fitsPartLocked(u, c, n, own):
+		return b.cappedLocked(u, c)
+	case !a.fitsLocked(n, own):
 		a.refused++
 		return b.full(u)
 	}
 	a.held += n
+	a.countLocked(c, n)
 	return nil
 }
 
-// Give gives n bytes back.
-func (b *Budget) Give(u Use, n int64) {
+// Give gives n bytes of a client back.
+func (b *Budget) Give(c Client, u Use, n int64) {
 	if b == nil {
 		return
 	}
@@ -127,16 +169,82 @@ func (b *Budget) Give(u Use, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held -= n
-	a.wakeLocked()
+	a.countLocked(c, -n)
+	b.wakeLocked(u, c)
+}
+
+// TakePart takes n bytes of a client's part alone: of bytes that several clients share, the
+// node holds one copy, taken for no client, and each client's part bears all of it. own
+// is as with Take.
+func (b *Budget) TakePart(c Client, u Use, n, own int64) error {
+	if b == nil {
+		return nil
+	}
+	a := &b.accounts[u]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !b.fitsPartLocked(u, c, n, own) {
+		return b.cappedLocked(u, c)
+	}
+	a.countLocked(c, n)
+	return nil
+}
+
+// GivePart gives n bytes of a client's part back.
+func (b *Budget) GivePart(c Client, u Use, n int64) {
+	if b == nil {
+		return
+	}
+	a := &b.accounts[u]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.countLocked(c, -n)
+	b.wakeLocked(u, c)
 }
 
 // Settle makes n bytes that are held m: what could not be known when they were taken
 // is counted, and what is too much is given back. It never fails; take more than
 // enough.
-func (b *Budget) Settle(u Use, n, m int64) { b.Give(u, n-m) }
+func (b *Budget) Settle(c Client, u Use, n, m int64) { b.Give(c, u, n-m) }
 
-// wakeLocked gives those who wait what is there for them, in turn.
-func (a *account) wakeLocked() {
+// countLocked adds n bytes to a client's part, which is there as long as it is needed.
+func (a *account) countLocked(c Client, n int64) {
+	if c.Name == "" {
+		return
+	}
+	p := a.parts[c.Name]
+	if p == nil {
+		p = new(part)
+		a.parts[c.Name] = p
+	}
+	p.held += n
+	a.dropLocked(c, p)
+}
+
+// dropLocked forgets a part that is not needed.
+func (a *account) dropLocked(c Client, p *part) {
+	if p.held == 0 && p.waiting.Len() == 0 {
+		delete(a.parts, c.Name)
+	}
+}
+
+// wakeLocked gives those who wait what is there for them, in turn: first of the
+// client's part, then of the use's share.
+func (b *Budget) wakeLocked(u Use, c Client) {
+	a := &b.accounts[u]
+	if p := a.parts[c.Name]; p != nil {
+		for {
+			w, ok := p.waiting.Peek()
+			if !ok || !b.fitsPartLocked(u, w.client, w.n, 0) {
+				break
+			}
+			p.waiting.Pop()
+			a.behind--
+			p.held += w.n
+			w.entry, w.capped = a.waiting.Push(w.from, w), false
+		}
+		a.dropLocked(c, p)
+	}
 	for {
 		w, ok := a.waiting.Peek()
 		if !ok || !a.fitsLocked(w.n, 0) {
@@ -153,13 +261,36 @@ func (a *account) fitsLocked(n, own int64) bool {
 	return a.held+n <= a.most || a.held <= own
 }
 
-// Wait takes n bytes and calls got, now or when they are there: clients that wait take
-// turns, told apart by their connections' addresses; all without one are one client.
+// fitsPartLocked is fitsLocked for the client's part.
+func (b *Budget) fitsPartLocked(u Use, c Client, n, own int64) bool {
+	p := b.accounts[u].parts[c.Name]
+	return p == nil || p.held+n <= b.partOf(u, c) || p.held <= own
+}
+
+// cappedLocked counts that a client was refused because of its part, and returns the
+// error.
+func (b *Budget) cappedLocked(u Use, c Client) error {
+	a := &b.accounts[u]
+	a.refused++
+	a.capped++
+	limit, most := "half of "+Flag, b.max/2
+	if c.Max >= 0 {
+		limit, most = "the policy's pending_bytes", c.Max
+	}
+	return &kv.LimitError{
+		Limit: limit, Max: most, RetryAfter: retryAfter,
+		Detail: fmt.Sprintf("%s of %s have all that one client may have of this node's memory, %d bytes: read what was asked for, then come again", u.text(), c.Name, b.partOf(u, c)),
+	}
+}
+
+// Wait takes n bytes for a client and calls got, now or when they are there. Connections
+// that wait, told apart by their addresses, take turns; all without one are one. A caller
+// whose client has its part waits for that one's bytes alone and delays no other client.
 // got must not block, nor use the Budget. The bytes must be given back, but not when
 // Cancel reports that got is not called. It fails with a *kv.LimitError when too many
 // wait.
-func (b *Budget) Wait(u Use, client net.Addr, n int64, got func()) (*Waiter, error) {
-	w := &Waiter{b: b, use: u, n: n, got: got}
+func (b *Budget) Wait(c Client, u Use, from net.Addr, n int64, got func()) (*Waiter, error) {
+	w := &Waiter{b: b, client: c, use: u, n: n, from: from, got: got}
 	if b == nil {
 		got()
 		return w, nil
@@ -167,18 +298,40 @@ func (b *Budget) Wait(u Use, client net.Addr, n int64, got func()) (*Waiter, err
 	a := &b.accounts[u]
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	p := a.parts[c.Name]
 	switch {
+	case p != nil && (p.waiting.Len() > 0 || !b.fitsPartLocked(u, c, n, 0)):
+		if p.waiting.Len() >= maxWaiting/2 || a.behind >= maxWaiting {
+			return nil, b.cappedLocked(u, c)
+		}
+		w.entry, w.capped = p.waiting.Push(from, w), true
+		a.behind++
+		a.capped++
+		a.waited++
 	case a.waiting.Len() == 0 && a.fitsLocked(n, 0):
 		a.held += n
+		a.countLocked(c, n)
 		got()
 	case a.waiting.Len() >= maxWaiting:
 		a.refused++
 		return nil, b.full(u)
 	default:
-		w.entry = a.waiting.Push(client, w)
+		a.countLocked(c, n)
+		w.entry = a.waiting.Push(from, w)
 		a.waited++
 	}
 	return w, nil
+}
+
+// Capped reports whether the waiter waits for bytes of its client's part.
+func (w *Waiter) Capped() bool {
+	if w.b == nil {
+		return false
+	}
+	a := &w.b.accounts[w.use]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return w.capped
 }
 
 // Cancel ends the wait. It reports whether that was in time: got is not called, and
@@ -190,10 +343,21 @@ func (w *Waiter) Cancel() bool {
 	a := &w.b.accounts[w.use]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w.entry == nil || !a.waiting.Remove(w.entry) {
+	switch {
+	case w.entry == nil:
 		return false
+	case w.capped:
+		if !a.parts[w.client.Name].waiting.Remove(w.entry) {
+			return false
+		}
+		a.behind--
+	default:
+		if !a.waiting.Remove(w.entry) {
+			return false
+		}
+		a.countLocked(w.client, -w.n)
 	}
-	a.wakeLocked() // it may have been the one that the others waited for
+	w.b.wakeLocked(w.use, w.client) // it may have been the one that the others waited for
 	return true
 }
 
@@ -205,43 +369,48 @@ func (b *Budget) full(u Use) error {
 	}
 }
 
-// Reserve takes n bytes, as a reservation that must be released. It waits for them
+// Reserve takes n bytes for a client, as a reservation that must be released. It waits for them
 // after those who came before. When the deadline of ctx passes, or too many wait, it
 // fails with a *kv.LimitError; when ctx is cancelled, with its cause.
-func (b *Budget) Reserve(ctx context.Context, u Use, n int64) (*Reservation, error) {
+func (b *Budget) Reserve(ctx context.Context, c Client, u Use, n int64) (*Reservation, error) {
 	got := make(chan struct{})
-	w, err := b.Wait(u, nil, n, func() { close(got) })
+	w, err := b.Wait(c, u, nil, n, func() { close(got) })
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-got:
-		return &Reservation{b: b, use: u, n: n}, nil
+		return &Reservation{b: b, client: c, use: u, n: n}, nil
 	case <-ctx.Done():
 	}
+	capped := w.Capped()
 	if !w.Cancel() { // they were there at once, or came in the same moment
-		return &Reservation{b: b, use: u, n: n}, nil
+		return &Reservation{b: b, client: c, use: u, n: n}, nil
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, b.refuse(u)
+		return nil, b.refuse(u, c, capped)
 	}
 	return nil, fmt.Errorf("wait for memory: %w", context.Cause(ctx))
 }
 
-// refuse counts a refusal and returns it.
-func (b *Budget) refuse(u Use) error {
+// refuse counts a refusal, because of the client's part or not, and returns it.
+func (b *Budget) refuse(u Use, c Client, capped bool) error {
 	a := &b.accounts[u]
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if capped {
+		return b.cappedLocked(u, c)
+	}
 	a.refused++
 	return b.full(u)
 }
 
 // Reservation is a number of bytes that is held. One goroutine at a time may use it.
 type Reservation struct {
-	b   *Budget
-	use Use
-	n   int64
+	b      *Budget
+	client Client
+	use    Use
+	n      int64
 }
 
 // Resize makes the reservation one of n bytes. It does not wait, and fails with a
@@ -249,11 +418,11 @@ type Reservation struct {
 func (r *Reservation) Resize(n int64) error {
 	switch {
 	case n > r.n:
-		if err := r.b.Take(r.use, n-r.n, r.n); err != nil {
+		if err := r.b.Take(r.client, r.use, n-r.n, r.n); err != nil {
 			return err
 		}
 	case n < r.n:
-		r.b.Give(r.use, r.n-n)
+		r.b.Give(r.client, r.use, r.n-n)
 	}
 	r.n = n
 	return nil
@@ -263,7 +432,7 @@ func (r *Reservation) Resize(n int64) error {
 func (r *Reservation) Release() {
 	if n := r.n; n > 0 {
 		r.n = 0
-		r.b.Give(r.use, n)
+		r.b.Give(r.client, r.use, n)
 	}
 }
 
@@ -275,6 +444,10 @@ type Status struct {
 	// Waiting is how many callers wait at present; Waited how many had to since the
 	// start, Refused how many were refused.
 	Waiting, Waited, Refused int64
+	// Clients is how many clients hold bytes or wait, Largest the most bytes that one of
+	// them holds. Capped is how many callers had to wait or were refused since the start
+	// because their client had its part.
+	Clients, Largest, Capped int64
 }
 
 // Status returns all uses. A nil Budget has none.
@@ -286,7 +459,14 @@ func (b *Budget) Status() []Status {
 	for u := range uses {
 		a := &b.accounts[u]
 		a.mu.Lock()
-		out = append(out, Status{Use: u, Held: a.held, Most: a.most, Waiting: int64(a.waiting.Len()), Waited: a.waited, Refused: a.refused})
+		s := Status{
+			Use: u, Held: a.held, Most: a.most, Waiting: int64(a.waiting.Len() + a.behind), Waited: a.waited, Refused: a.refused,
+			Clients: int64(len(a.parts)), Capped: a.capped,
+		}
+		for _, p := range a.parts {
+			s.Largest = max(s.Largest, p.held)
+		}
+		out = append(out, s)
 		a.mu.Unlock()
 	}
 	return out

@@ -12,6 +12,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
+// none is a client that is none: its bytes count for the node alone.
+var none budget.Client
+
 // refused fails the test unless err is a refusal that names the flag.
 func refused(t *testing.T, what string, err error) {
 	t.Helper()
@@ -42,10 +45,10 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 	var sum int64
 	for _, s := range b.Status() {
 		sum += s.Most
-		if err := b.Take(s.Use, s.Most, 0); err != nil {
+		if err := b.Take(none, s.Use, s.Most, 0); err != nil {
 			t.Errorf("%v: %v", s.Use, err)
 		}
-		refused(t, s.Use.String(), b.Take(s.Use, 1, 0))
+		refused(t, s.Use.String(), b.Take(none, s.Use, 1, 0))
 	}
 	if sum != total {
 		t.Errorf("the shares are %d of %d bytes", sum, total)
@@ -54,7 +57,7 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 		if s.Held != s.Most || s.Refused != 1 {
 			t.Errorf("%v: %+v", s.Use, s)
 		}
-		b.Give(s.Use, s.Most)
+		b.Give(none, s.Use, s.Most)
 		if held := b.Held(s.Use); held != 0 {
 			t.Errorf("%v holds %d", s.Use, held)
 		}
@@ -66,14 +69,14 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 func TestWhatIsLargerThanTheShareIsHadAlone(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
-	if err := b.Take(budget.Lists, 10_000, 0); err != nil {
+	if err := b.Take(none, budget.Lists, 10_000, 0); err != nil {
 		t.Fatalf("alone: %v", err)
 	}
-	if err := b.Take(budget.Lists, 10_000, 10_000); err != nil {
+	if err := b.Take(none, budget.Lists, 10_000, 10_000); err != nil {
 		t.Errorf("more of the same: %v", err)
 	}
-	refused(t, "beside it", b.Take(budget.Lists, 1, 0))
-	refused(t, "with a part of it", b.Take(budget.Lists, 1, 19_999))
+	refused(t, "beside it", b.Take(none, budget.Lists, 1, 0))
+	refused(t, "with a part of it", b.Take(none, budget.Lists, 1, 19_999))
 }
 
 // Callers that wait get bytes in the order in which they came: a large request is
@@ -82,14 +85,14 @@ func TestWaitersAreServedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1600) // 300 for JSON
-		first, err := b.Reserve(t.Context(), budget.JSON, 200)
+		first, err := b.Reserve(t.Context(), none, budget.JSON, 200)
 		if err != nil {
 			t.Fatal(err)
 		}
 		served := make(chan int64, 2)
 		for _, n := range []int64{250, 100} {
 			go func() {
-				r, err := b.Reserve(t.Context(), budget.JSON, n)
+				r, err := b.Reserve(t.Context(), none, budget.JSON, n)
 				if err != nil {
 					t.Errorf("%d: %v", n, err)
 				}
@@ -118,7 +121,7 @@ func TestWhoGivesUpHoldsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1600)
-		held, err := b.Reserve(t.Context(), budget.JSON, 200)
+		held, err := b.Reserve(t.Context(), none, budget.JSON, 200)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,13 +129,13 @@ func TestWhoGivesUpHoldsNothing(t *testing.T) {
 		defer cancel()
 		large := make(chan error)
 		go func() {
-			_, err := b.Reserve(soon, budget.JSON, 300)
+			_, err := b.Reserve(soon, none, budget.JSON, 300)
 			large <- err
 		}()
 		synctest.Wait()
 		small := make(chan error)
 		go func() {
-			r, err := b.Reserve(t.Context(), budget.JSON, 100)
+			r, err := b.Reserve(t.Context(), none, budget.JSON, 100)
 			if err == nil {
 				r.Release()
 			}
@@ -144,7 +147,7 @@ func TestWhoGivesUpHoldsNothing(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		if _, err := b.Reserve(gone, budget.JSON, 300); !errors.Is(err, context.Canceled) {
+		if _, err := b.Reserve(gone, none, budget.JSON, 300); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 		held.Release()
@@ -159,11 +162,11 @@ func TestWhoGivesUpHoldsNothing(t *testing.T) {
 func TestReservationsAreResized(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
-	one, err := b.Reserve(t.Context(), budget.JSON, 100)
+	one, err := b.Reserve(t.Context(), none, budget.JSON, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := b.Reserve(t.Context(), budget.JSON, 100)
+	two, err := b.Reserve(t.Context(), none, budget.JSON, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +182,8 @@ func TestReservationsAreResized(t *testing.T) {
 	if held := b.Held(budget.JSON); held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
-	var none *budget.Budget
-	free, err := none.Reserve(t.Context(), budget.JSON, 1<<40)
+	var unbounded *budget.Budget
+	free, err := unbounded.Reserve(t.Context(), none, budget.JSON, 1<<40)
 	if err == nil {
 		err = free.Resize(1 << 41)
 	}
@@ -197,7 +200,7 @@ func TestACallerThatDoesNotWaitGetsWhatIsThere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for range 100 {
-		r, err := b.Reserve(ctx, budget.JSON, 1<<10)
+		r, err := b.Reserve(ctx, none, budget.JSON, 1<<10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,4 +209,188 @@ func TestACallerThatDoesNotWaitGetsWhatIsThere(t *testing.T) {
 	if held := b.Held(budget.JSON); held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
+}
+
+// of is a client that may have half of each use.
+func of(name string) budget.Client { return budget.Client{Name: name, Max: budget.HalfOfTotal} }
+
+// capped fails the test unless err is a refusal that names the limit of the client.
+func capped(t *testing.T, what string, err error, limit, client string) {
+	t.Helper()
+	var full *kv.LimitError
+	if !errors.As(err, &full) || full.Limit != limit || full.RetryAfter <= 0 || !strings.Contains(err.Error(), client) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// A client has half of each use at most, or what the policy says, and a client that has
+// its part keeps no other one from its own.
+func TestOneClientDoesNotTakeAll(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600) // 300 for JSON
+	if err := b.Take(of("a"), budget.JSON, 150, 0); err != nil {
+		t.Fatal(err)
+	}
+	capped(t, "more than half", b.Take(of("a"), budget.JSON, 1, 0), "half of "+budget.Flag, "a")
+	if err := b.Take(of("b"), budget.JSON, 150, 0); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	refused(t, "the share is full", b.Take(of("c"), budget.JSON, 1, 0))
+	if s := figures(t, b, budget.JSON); s.Clients != 2 || s.Largest != 150 || s.Capped != 1 || s.Refused != 2 || s.Held != 300 {
+		t.Errorf("full: %+v", s)
+	}
+	b.Give(of("a"), budget.JSON, 100)
+	if err := b.Take(of("a"), budget.JSON, 100, 0); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	b.Give(of("a"), budget.JSON, 150)
+	b.Give(of("b"), budget.JSON, 150)
+	small, all := budget.Client{Name: "small", Max: 160}, budget.Client{Name: "all"}
+	if err := b.Take(small, budget.JSON, 30, 0); err != nil {
+		t.Error(err)
+	}
+	capped(t, "more than the policy lets", b.Take(small, budget.JSON, 1, 29), "the policy's pending_bytes", "small")
+	if err := b.Take(all, budget.JSON, 270, 0); err != nil {
+		t.Errorf("a client without a limit: %v", err)
+	}
+	b.Give(small, budget.JSON, 30)
+	b.Give(all, budget.JSON, 270)
+	if s := figures(t, b, budget.JSON); s.Clients != 0 || s.Held != 0 {
+		t.Errorf("all is given back: %+v", s)
+	}
+}
+
+// What is larger than a client's part can be had if the client has nothing else.
+func TestWhatIsLargerThanThePartIsHadAlone(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600)
+	if err := b.Take(of("a"), budget.JSON, 300, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Take(of("a"), budget.JSON, 100, 300); err != nil {
+		t.Errorf("more of the same: %v", err)
+	}
+	capped(t, "beside it", b.Take(of("a"), budget.JSON, 1, 0), "half of "+budget.Flag, "a")
+}
+
+// Bytes that several clients share count once for the node, and for each client.
+func TestSharedBytesCountForEachClient(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600)
+	for range 3 {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if err := b.TakePart(of(name), budget.JSON, 50, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	capped(t, "more than half", b.TakePart(of("a"), budget.JSON, 50, 0), "half of "+budget.Flag, "a")
+	if held := b.Held(budget.JSON); held != 0 {
+		t.Errorf("the node counts %d bytes", held)
+	}
+	b.GivePart(of("a"), budget.JSON, 50)
+	if err := b.TakePart(of("a"), budget.JSON, 50, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Callers of a client that has its part wait for its bytes, in turn, and no other client
+// waits for them; nor does one of them that gives up hold anything.
+func TestAClientWaitsForItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(1600) // 300 for JSON
+		first, err := b.Reserve(t.Context(), of("a"), budget.JSON, 150)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan int64, 3)
+		wait := func(ctx context.Context, n int64) {
+			r, err := b.Reserve(ctx, of("a"), budget.JSON, n)
+			if err != nil {
+				capped(t, "given up", err, "half of "+budget.Flag, "a")
+				n = -1
+			}
+			served <- n
+			if err == nil {
+				r.Release()
+			}
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go wait(soon, 120)
+		synctest.Wait()
+		go wait(t.Context(), 100)
+		synctest.Wait()
+		go wait(t.Context(), 90)
+		synctest.Wait()
+		if s := figures(t, b, budget.JSON); s.Waiting != 3 || s.Waited != 3 || s.Capped != 3 || s.Held != 150 {
+			t.Errorf("while the client waits: %+v", s)
+		}
+		other, err := b.Reserve(soon, of("b"), budget.JSON, 150)
+		if err != nil {
+			t.Fatalf("another client: %v", err)
+		}
+		if n := <-served; n != -1 {
+			t.Errorf("served %d", n)
+		}
+		first.Release()
+		if x, y := <-served, <-served; x != 100 || y != 90 {
+			t.Errorf("served %d, then %d", x, y)
+		}
+		other.Release()
+		synctest.Wait()
+		if s := figures(t, b, budget.JSON); s.Held != 0 || s.Waiting != 0 || s.Clients != 0 {
+			t.Errorf("after: %+v", s)
+		}
+	})
+}
+
+// A client whose turn in its own queue has come waits for the share as all others do, and
+// holds its part meanwhile; if it gives up then, the part is free.
+func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(1600)
+		var all []*budget.Reservation
+		for _, c := range []budget.Client{of("a"), of("b")} {
+			r, err := b.Reserve(t.Context(), c, budget.JSON, 140)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		wait := func(ctx context.Context, c budget.Client, n int64) {
+			r, err := b.Reserve(ctx, c, budget.JSON, n)
+			if err == nil {
+				r.Release()
+			}
+			ended <- err
+		}
+		go wait(ctx, of("c"), 100) // for the share
+		synctest.Wait()
+		go wait(t.Context(), of("c"), 60) // for its client's part
+		synctest.Wait()
+		if s := figures(t, b, budget.JSON); s.Waiting != 2 || s.Capped != 1 || s.Clients != 3 || s.Held != 280 {
+			t.Errorf("both wait: %+v", s)
+		}
+		leave()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if s := figures(t, b, budget.JSON); s.Waiting != 1 || s.Held != 280 {
+			t.Errorf("the other one waits for the share: %+v", s)
+		}
+		all[0].Release()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		all[1].Release()
+		if s := figures(t, b, budget.JSON); s.Held != 0 || s.Clients != 0 {
+			t.Errorf("after: %+v", s)
+		}
+	})
 }

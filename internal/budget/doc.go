@@ -1,11 +1,12 @@
 // Package budget bounds the bytes that clients can make a node hold.
 //
 // A node has one [Budget]. Its total is --max-client-bytes, and each [Use] has a fixed
-// share of it, so that a client which exhausts one use does not starve another one.
+// share of it, so that a client which exhausts one use does not starve another one. Of
+// each use one [Client] may have a part, so that it does not starve other clients either.
 // Memory that grows with what clients ask for, or do not read, is reserved before it is
 // taken, and given back when it is free:
 //
-//	held, err := b.Reserve(ctx, budget.JSON, n) // waits; Take does not
+//	held, err := b.Reserve(ctx, client, budget.JSON, n) // waits; Take does not
 //	if err != nil {
 //		return err // a *kv.LimitError, which names the flag, when ctx's deadline has passed
 //	}

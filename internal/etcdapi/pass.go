@@ -124,17 +124,19 @@ func (d *Door) passBy(ctx context.Context, name string, request any, send func(c
 	if err == nil {
 		err = d.judge(ctx, caller, name, request)
 	}
-	if ctx = forward; err != nil {
-		return nil, err
-	}
-	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
-		d.tellHistory(ctx)
-	}
-	carried, err := d.carry(request)
 	if err != nil {
 		return nil, err
 	}
-	defer d.cfg.Budget.Give(budget.Requests, carried)
+	holder := access.Holder(ctx, caller)
+	ctx = context.WithValue(forward, holderKey{}, holder)
+	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
+		d.tellHistory(ctx)
+	}
+	carried, err := d.carry(holder, request)
+	if err != nil {
+		return nil, err
+	}
+	defer d.cfg.Budget.Give(holder, budget.Requests, carried)
 	return send(ctx, name, request)
 }
 
@@ -142,14 +144,14 @@ func (d *Door) passBy(ctx context.Context, name string, request any, send func(c
 const freeRequest = 64 << 10
 
 // carry takes the bytes of a request that is passed on: it is held until etcd has answered.
-func (d *Door) carry(request any) (size int64, err error) {
+func (d *Door) carry(holder budget.Client, request any) (size int64, err error) {
 	if e, ok := request.(*wire.Encoded); ok {
 		size = int64(e.Buffers.Len())
 	}
 	if size <= freeRequest {
 		return 0, nil
 	}
-	if err := d.cfg.Budget.Take(budget.Requests, size, 0); err != nil {
+	if err := d.cfg.Budget.Take(holder, budget.Requests, size, 0); err != nil {
 		return 0, wire.Status(err)
 	}
 	return size, nil

@@ -35,7 +35,7 @@ const (
 // ask puts a question to etcd, which changes nothing. etcd's answer is refused unread if
 // it is larger than was reserved; its size is reserved then, and etcd is asked again.
 func (d *Door) ask(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	held := &heldAnswer{budget: d.cfg.Budget}
+	held := &heldAnswer{budget: d.cfg.Budget, holder: d.holder(ctx)()}
 	limit := int64(freeAnswer)
 	for range askTries {
 		answer := new(wire.Encoded)
@@ -102,8 +102,8 @@ func (d *Door) onceWith(ctx context.Context, name string, request any, opts ...g
 		return nil, err
 	}
 	if size := int64(answer.Buffers.Len()); size > freeAnswer {
-		held := &heldAnswer{budget: d.cfg.Budget, n: size}
-		d.cfg.Budget.Settle(budget.Lists, 0, size)
+		held := &heldAnswer{budget: d.cfg.Budget, holder: d.holder(ctx)(), n: size}
+		d.cfg.Budget.Settle(held.holder, budget.Lists, 0, size)
 		held.attach(answer)
 	}
 	return answer, nil
@@ -113,6 +113,7 @@ func (d *Door) onceWith(ctx context.Context, name string, request any, opts ...g
 // a part of the answer: gRPC gives that back when it is sent.
 type heldAnswer struct {
 	budget *budget.Budget
+	holder budget.Client
 	mu     sync.Mutex
 	n      int64 // guarded by mu
 }
@@ -120,7 +121,7 @@ type heldAnswer struct {
 // resize makes it n bytes. When they are not there it holds nothing.
 func (h *heldAnswer) resize(n int64) error {
 	h.release()
-	if err := h.budget.Take(budget.Lists, n, 0); err != nil {
+	if err := h.budget.Take(h.holder, budget.Lists, n, 0); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -133,7 +134,7 @@ func (h *heldAnswer) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n > 0 {
-		h.budget.Give(budget.Lists, h.n)
+		h.budget.Give(h.holder, budget.Lists, h.n)
 	}
 	h.n = 0
 }

@@ -20,7 +20,7 @@ import (
 func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
-	b := budget.New(32 << 20) // 4 of which are for requests
+	b := budget.New(64 << 20) // 8 of which are for requests, 4 for one client
 	rig := startPass(t, etcd.Endpoint(), func(cfg *etcdapi.Config) { cfg.Budget = b })
 	kvs := etcdserverpb.NewKVClient(rig.conn)
 	put := func(i, size int) error {

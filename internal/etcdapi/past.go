@@ -50,6 +50,7 @@ type part struct {
 
 	state  partState
 	size   int                     // bytes of the budget, once it has them
+	holder budget.Client           // of those bytes: that of the watch which wanted them first
 	riders map[*watch]kv.Revision  // to be woken, and what they want
 	wait   *budget.Waiter          // for those bytes
 	ctx    context.Context         //nolint:containedctx // ends with its riders
@@ -112,6 +113,8 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 			x.idle.Reset(keepPart)
 			batches, next = x.cut(w.next)
 			return batches, next, true
+		case x.state == partWaits && x.holder.Name != w.s.holder.Name && x.wait.Capped():
+			// Another client must not wait for what that one does not read.
 		case x.state != partLoaded && w.next < min(x.next, x.from+shareWithin):
 			p.rideLocked(x, w)
 			return nil, 0, false
@@ -121,13 +124,13 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 		return nil, 0, false
 	}
 	w.part = min(max(2*w.part, leastPart), mostPart)
-	x := &part{key: key, from: w.next, next: w.before, size: w.part, riders: make(map[*watch]kv.Revision)}
+	x := &part{key: key, from: w.next, next: w.before, size: w.part, holder: w.s.holder, riders: make(map[*watch]kv.Revision)}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	p.parts[key] = append(p.parts[key], x)
 	p.rideLocked(x, w)
 	p.running.Add(1)
 	var err error
-	if x.wait, err = p.door.cfg.Budget.Wait(budget.CatchUps, w.s.from, int64(x.size), func() { go p.load(x) }); err != nil {
+	if x.wait, err = p.door.cfg.Budget.Wait(x.holder, budget.CatchUps, w.s.from, int64(x.size), func() { go p.load(x) }); err != nil {
 		p.running.Done()
 		x.size = 0
 		p.failLocked(x, err)
@@ -205,7 +208,7 @@ func (p *past) dropLocked(x *part) {
 		} // else load does
 	case partLoads: // load gives back what it has
 	default:
-		p.door.cfg.Budget.Give(budget.CatchUps, int64(x.size))
+		p.door.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 	}
 	x.batches = nil
 	if was == partFailed {
@@ -253,10 +256,10 @@ func (p *past) load(x *part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone || x.state == partGone { // nobody rides any more
-		p.door.cfg.Budget.Give(budget.CatchUps, int64(x.size))
+		p.door.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 		return
 	}
-	p.door.cfg.Budget.Settle(budget.CatchUps, int64(x.size), int64(size))
+	p.door.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
 	x.size = size
 	var compacted *kv.CompactedError
 	switch {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
@@ -92,6 +93,24 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 	}
 	rng, err := kv.RangeFromEtcd(r.GetKey(), r.GetRangeEnd())
 	return rng, err == nil
+}
+
+// holderKey is where the context of a call that is passed on, which lacks the policy's
+// token, has its holder.
+type holderKey struct{}
+
+// holder returns a question: whom does what a call makes the node hold count for?
+func (d *Door) holder(ctx context.Context) func() budget.Client {
+	return func() budget.Client {
+		if h, ok := ctx.Value(holderKey{}).(budget.Client); ok {
+			return h
+		}
+		caller, err := d.cfg.Access.Caller(ctx)
+		if err != nil {
+			caller = nil // a token that has ended meanwhile: the address counts
+		}
+		return access.Holder(ctx, caller)
+	}
 }
 
 // mayRead fails when the caller may not read all of rng.
@@ -184,7 +203,7 @@ func (d *Door) refusal(ctx context.Context, err error) error {
 // answer reads and encodes. now is as read returns it.
 func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
 	how := selectionOf(r)
-	l := d.reads.chunks.list(how.form())
+	l := d.reads.chunks.list(how.form(), d.holder(ctx))
 	count, more, err := how.scan(ctx, reading, l.add)
 	if err == nil {
 		err = l.finish()

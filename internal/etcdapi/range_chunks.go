@@ -1,7 +1,6 @@
 package etcdapi
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -65,10 +64,8 @@ func newChunks(b *budget.Budget) *chunks {
 	}
 }
 
-// chunk is a run of encoded keys. It never changes once it is encoded. It is
-// the mem.BufferPool of its bytes: gRPC gives them back when they are sent.
+// chunk is a run of encoded keys. It never changes once it is encoded.
 type chunk struct {
-	s     *chunks
 	items []*kv.KeyValue
 	form  wire.ItemForm
 	hold  *hold
@@ -78,12 +75,41 @@ type chunk struct {
 	anchor int      // the largest part: who holds that one holds the chunk; set by once
 }
 
+// loan is a chunk in an answer, until that has been sent or dropped: it is the
+// mem.BufferPool of the chunk's bytes there, and gRPC gives them back when they are sent.
+type loan struct {
+	c    *chunk
+	debt *debt
+}
+
+// debt is what a loan costs. It outlives the loan.
+type debt struct {
+	s      *chunks
+	hold   *hold
+	holder budget.Client
+	paid   atomic.Bool
+}
+
+// pay gives back what the loan cost, once.
+func (d *debt) pay() {
+	if d.paid.CompareAndSwap(false, true) {
+		d.s.release(d.hold, d.holder)
+	}
+}
+
+// Get implements mem.BufferPool: nobody calls it.
+func (*loan) Get(length int) *[]byte { b := make([]byte, length); return &b }
+
+// Put implements mem.BufferPool: the answer has been sent or dropped.
+func (l *loan) Put(*[]byte) { l.debt.pay() }
+
 // hold counts the answers that hold a chunk. It outlives the chunk.
 type hold struct {
 	size int64
 
 	mu   sync.Mutex
-	refs int64 // guarded by mu
+	refs int64            // guarded by mu
+	of   map[string]int64 // guarded by mu; refs of each holder
 }
 
 // find returns the chunk that begins with an item, or nil.
@@ -101,13 +127,9 @@ func (s *chunks) get(items []*kv.KeyValue, size int, form wire.ItemForm, end boo
 	if c := s.live[key].Value(); c != nil && slices.Equal(c.items, items) {
 		return c
 	}
-	c := &chunk{s: s, items: slices.Clone(items), form: form, hold: &hold{size: int64(size)}}
+	c := &chunk{items: slices.Clone(items), form: form, hold: &hold{size: int64(size)}}
 	s.live[key] = weak.Make(c)
-	h := c.hold
-	runtime.AddCleanup(c, func(key chunkKey) {
-		s.forget(key)
-		s.release(h, math.MaxInt64) // what gRPC has not given back
-	}, key)
+	runtime.AddCleanup(c, s.forget, key)
 	return c
 }
 
@@ -120,29 +142,49 @@ func (s *chunks) forget(key chunkKey) {
 	}
 }
 
+// lend lends a chunk to an answer of a holder that has so many bytes already.
+func (s *chunks) lend(c *chunk, holder budget.Client, own int64) (*loan, error) {
+	if err := s.acquire(c.hold, holder, own); err != nil {
+		return nil, err
+	}
+	l := &loan{c: c, debt: &debt{s: s, hold: c.hold, holder: holder}}
+	runtime.AddCleanup(l, (*debt).pay, l.debt) // gRPC does not give back what a broken connection held
+	return l, nil
+}
+
 // acquire adds a reference, for an answer that holds so many bytes already. It fails
-// when answers hold too much.
-func (s *chunks) acquire(h *hold, own int64) error {
+// when answers hold too much, or those of the holder do. What answers share counts once
+// for the node, and once for each holder.
+func (s *chunks) acquire(h *hold, holder budget.Client, own int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.refs == 0 {
-		if err := s.budget.Take(budget.Lists, h.size, own); err != nil {
+	if h.of[holder.Name] == 0 {
+		if err := s.budget.TakePart(holder, budget.Lists, h.size, own); err != nil {
 			return err
 		}
 	}
+	if h.refs == 0 {
+		if err := s.budget.Take(budget.Client{}, budget.Lists, h.size, own); err != nil {
+			s.budget.GivePart(holder, budget.Lists, h.size)
+			return err
+		}
+		h.of = make(map[string]int64, 1)
+	}
 	h.refs++
+	h.of[holder.Name]++
 	return nil
 }
 
-// release takes n references away, if there are so many.
-func (s *chunks) release(h *hold, n int64) {
+// release takes a reference of a holder away.
+func (s *chunks) release(h *hold, holder budget.Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.refs == 0 {
-		return
+	if h.of[holder.Name]--; h.of[holder.Name] == 0 {
+		delete(h.of, holder.Name)
+		s.budget.GivePart(holder, budget.Lists, h.size)
 	}
-	if h.refs -= min(n, h.refs); h.refs == 0 {
-		s.budget.Give(budget.Lists, h.size)
+	if h.refs--; h.refs == 0 {
+		s.budget.Give(budget.Client{}, budget.Lists, h.size)
 	}
 }
 
@@ -176,19 +218,17 @@ func (c *chunk) encode() {
 	})
 }
 
-// Get implements mem.BufferPool: nobody calls it.
-func (c *chunk) Get(length int) *[]byte { b := make([]byte, length); return &b }
-
-// Put implements mem.BufferPool: an answer has been sent or dropped.
-func (c *chunk) Put(*[]byte) { c.s.release(c.hold, 1) }
-
-// list returns an empty answer.
-func (s *chunks) list(form wire.ItemForm) *list { return &list{s: s, form: form} }
+// list returns an empty answer; holder is asked whom its bytes count for, if there are
+// many.
+func (s *chunks) list(form wire.ItemForm, holder func() budget.Client) *list {
+	return &list{s: s, form: form, holder: holder}
+}
 
 // list is an answer, or a message of a streamed one, being built.
 type list struct {
 	s       *chunks
 	form    wire.ItemForm
+	holder  func() budget.Client
 	buffers mem.BufferSlice // of the chunks that are complete
 	own     int64           // bytes in buffers
 
@@ -279,17 +319,18 @@ func (l *list) finish() error {
 	return l.close(true)
 }
 
-// take adds a chunk to the answer. It fails when answers hold too much already,
-// unless this one holds all of it: a list of any size can be had alone.
+// take adds a chunk to the answer. It fails when answers hold too much already, or those
+// of the holder do, unless this one holds all of it: a list of any size can be had alone.
 func (l *list) take(c *chunk) error {
-	if err := l.s.acquire(c.hold, l.own); err != nil {
+	loan, err := l.s.lend(c, l.holder(), l.own)
+	if err != nil {
 		return l.s.full(err)
 	}
 	c.encode()
 	l.own += c.hold.size
 	for i, part := range c.parts {
 		if i == c.anchor {
-			l.buffers = append(l.buffers, mem.NewBuffer(&c.parts[i], c))
+			l.buffers = append(l.buffers, mem.NewBuffer(&c.parts[i], loan))
 		} else {
 			l.buffers = append(l.buffers, mem.SliceBuffer(part))
 		}

@@ -26,10 +26,13 @@ func listItem(i, version, size int) *kv.KeyValue {
 	})
 }
 
+// nobody is a holder that is none.
+func nobody() budget.Client { return budget.Client{} }
+
 // build makes an answer of the items.
 func build(tb testing.TB, s *chunks, items []*kv.KeyValue, form wire.ItemForm) *list {
 	tb.Helper()
-	l := s.list(form)
+	l := s.list(form, nobody)
 	for _, item := range items {
 		if err := l.add(item); err != nil {
 			tb.Fatal(err)
@@ -212,7 +215,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	}
 	add := func(items []*kv.KeyValue) (*list, error) {
-		l := s.list(wire.WholeItem)
+		l := s.list(wire.WholeItem, nobody)
 		for _, item := range items {
 			if err := l.add(item); err != nil {
 				l.buffers.Free()
@@ -249,6 +252,70 @@ func TestAnswersAreBounded(t *testing.T) {
 	l.buffers.Free()
 	if held := s.budget.Held(budget.Lists); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
+	}
+}
+
+// A client that does not read its lists has its part of the memory for lists, and other
+// clients get theirs. What one client's answers share counts once for the client.
+func TestOneClientsListsLeaveRoom(t *testing.T) {
+	s := newChunks(budget.New(32 << 20)) // 8 of which are for lists, 4 for each client
+	add := func(who string, version int) (*list, error) {
+		l := s.list(wire.WholeItem, func() budget.Client { return budget.Client{Name: who, Max: budget.HalfOfTotal} })
+		for i := range 3000 {
+			if err := l.add(listItem(i, version, 1000)); err != nil {
+				l.buffers.Free()
+				return nil, err
+			}
+		}
+		return l, l.finish()
+	}
+	must := func(l *list, err error) *list {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	held := must(add("unread", 1))
+	if l, err := add("unread", 2); err == nil || !strings.Contains(err.Error(), "unread") || !strings.Contains(err.Error(), budget.Flag) {
+		t.Errorf("another 3 MB of a client that holds 3 of 4: %v, %v", l, err)
+	}
+	reader := must(add("reader", 3))
+	held.buffers.Free()
+	again := must(add("unread", 4))
+	reader.buffers.Free()
+	again.buffers.Free()
+	for _, status := range s.budget.Status() {
+		if status.Held != 0 || status.Clients != 0 {
+			t.Errorf("%v: %+v", status.Use, status)
+		}
+	}
+	// The same items in fifty answers of one client, and of another one.
+	var state []*kv.KeyValue
+	for i := range 3000 {
+		state = append(state, listItem(i, 5, 1000))
+	}
+	var buffers mem.BufferSlice
+	for i := range 100 {
+		l := s.list(wire.WholeItem, func() budget.Client { return budget.Client{Name: []string{"a", "b"}[i%2], Max: budget.HalfOfTotal} })
+		for _, item := range state {
+			if err := l.add(item); err != nil {
+				t.Fatalf("answer %d: %v", i, err)
+			}
+		}
+		if err := l.finish(); err != nil {
+			t.Fatal(err)
+		}
+		buffers = append(buffers, l.buffers...)
+	}
+	if h := s.budget.Held(budget.Lists); h > 4<<20 {
+		t.Errorf("%d bytes are held", h)
+	}
+	buffers.Free()
+	for _, status := range s.budget.Status() {
+		if status.Held != 0 || status.Clients != 0 {
+			t.Errorf("%v: %+v", status.Use, status)
+		}
 	}
 }
 

@@ -137,7 +137,7 @@ const remoteKeys = 2000
 // changed.
 func (s *chunkSender) chunk(ctx context.Context, reading *router.Reading) (*wire.RangeAnswer, error) {
 	var (
-		l    = s.d.reads.chunks.list(s.form)
+		l    = s.d.reads.chunks.list(s.form, s.d.holder(ctx))
 		n    int64
 		last *kv.KeyValue
 	)

@@ -64,6 +64,7 @@ type stream struct {
 	progress progress
 	from     net.Addr        // where the client is
 	caller   *access.Caller  // by the policy
+	holder   budget.Client   // of what the stream makes the node hold
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
@@ -115,7 +116,7 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, tasks: tasks, out: gs, from: clientOf(ctx), caller: caller, ctx: ctx, leader: wantsLeader(ctx),
+		door: d, tasks: tasks, out: gs, from: clientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -233,7 +234,7 @@ func (s *stream) slot() bool {
 		return true
 	}
 	got := make(chan struct{})
-	wait, err := s.door.cfg.Budget.Wait(budget.Replies, s.from, replyBytes, func() { close(got) })
+	wait, err := s.door.cfg.Budget.Wait(s.holder, budget.Replies, s.from, replyBytes, func() { close(got) })
 	if err != nil {
 		s.fail(wire.Status(err))
 		return false
@@ -254,7 +255,7 @@ func (s *stream) slot() bool {
 // gaveUp ends the wait for an answer's bytes.
 func (s *stream) gaveUp(wait *budget.Waiter) bool {
 	if !wait.Cancel() {
-		s.door.cfg.Budget.Give(budget.Replies, replyBytes)
+		s.door.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
 	}
 	return false
 }
@@ -300,14 +301,14 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
-	if err := access.OpenWatch(s.door.cfg.Budget, s.caller, rng); err != nil {
+	if err := access.OpenWatch(s.door.cfg.Budget, s.holder, s.caller, rng); err != nil {
 		s.refuse(err.Error())
 		return
 	}
 	listed := false
 	defer func() {
 		if !listed {
-			access.CloseWatch(s.door.cfg.Budget, s.caller, rng)
+			access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, rng)
 		}
 	}()
 	s.mu.Lock()
@@ -372,7 +373,7 @@ func (s *stream) cancel(id int64) {
 	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
 	s.cancels++
 	s.mu.Unlock()
-	access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
+	access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
 	s.answers.Wake()
 }
 
@@ -391,7 +392,7 @@ func (s *stream) give() {
 	defer s.mu.Unlock()
 	if s.reserved > 0 {
 		s.reserved--
-		s.door.cfg.Budget.Give(budget.Replies, replyBytes)
+		s.door.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
 	}
 }
 
@@ -467,7 +468,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
+	access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
 	return true
 }
 
@@ -505,10 +506,10 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)
+		access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches)
-	s.door.cfg.Budget.Give(budget.Replies, s.reserved*replyBytes)
+	s.door.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)
 	s.reserved = 0
 	for _, r := range s.replies { // cancelled, and not yet told
 		if r.gone != nil {

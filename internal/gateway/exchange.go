@@ -50,7 +50,8 @@ const (
 // clients until both are done.
 type exchange struct {
 	memory *budget.Budget
-	method *method // the one that may be called; nil: any, with the node's own requests
+	holder budget.Client // of what the exchange holds
+	method *method       // the one that may be called; nil: any, with the node's own requests
 
 	streams sync.WaitGroup // handlers that run
 
@@ -102,7 +103,7 @@ func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 		ctx, cancel = context.WithTimeout(ctx, waits)
 		defer cancel()
 	}
-	r, err := x.memory.Reserve(ctx, budget.JSON, n)
+	r, err := x.memory.Reserve(ctx, x.holder, budget.JSON, n)
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,9 @@ type Config struct {
 	// hosts.
 	Hosts []string
 	// Admit lets a call of a method in, until done, or says why not: before its
-	// request is read. ctx is that of a gRPC server's handler. nil: all are let in.
-	Admit func(ctx context.Context, method string) (done func(), err error)
+	// request is read. holder is whom the call's memory counts for. ctx is that of a gRPC
+	// server's handler. nil: all are let in.
+	Admit func(ctx context.Context, method string) (holder budget.Client, done func(), err error)
 	// Unary and Stream are called around each call, as a gRPC server calls them; nil:
 	// nothing is.
 	Unary  grpc.UnaryServerInterceptor
@@ -73,7 +74,7 @@ type Gateway struct {
 // New returns a gateway.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Admit == nil {
-		cfg.Admit = func(context.Context, string) (func(), error) { return func() {}, nil }
+		cfg.Admit = func(context.Context, string) (budget.Client, func(), error) { return budget.Client{}, func() {}, nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -187,15 +188,15 @@ func asWrite(r *http.Request, socket bool) *http.Request {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socket bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	done, err := g.admit(ctx, r, m)
+	holder, done, err := g.admit(ctx, r, m)
 	if err != nil {
 		g.fail(w, r, err)
 		return
 	}
 	defer done()
-	x := &exchange{memory: g.Memory, method: m}
+	x := &exchange{memory: g.Memory, holder: holder, method: m}
 	waits, gone := context.WithTimeout(ctx, patience)
-	x.request, err = g.Memory.Reserve(waits, budget.JSON, objectCost)
+	x.request, err = g.Memory.Reserve(waits, holder, budget.JSON, objectCost)
 	gone()
 	if err != nil {
 		g.fail(w, r, err)
@@ -223,10 +224,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socke
 }
 
 // admit asks whether the call may be made, by its headers alone.
-func (g *Gateway) admit(ctx context.Context, r *http.Request, m *method) (done func(), err error) {
+func (g *Gateway) admit(ctx context.Context, r *http.Request, m *method) (holder budget.Client, done func(), err error) {
 	ctx, err = runtime.AnnotateContext(ctx, g.mux, r, m.name)
 	if err != nil {
-		return nil, err
+		return holder, nil, err
 	}
 	ctx, cancel := served(ctx, newTransport(m.name))
 	defer cancel()

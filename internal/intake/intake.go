@@ -27,6 +27,10 @@ const (
 	quiet = 10 * time.Second
 )
 
+// nobody has the bytes of requests that are not complete: who calls is not known before.
+// No client takes them all for long, since the oldest requests end.
+func nobody() budget.Client { return budget.Client{} }
+
 // Intake knows the requests that have begun and are not complete, of a port. Create it
 // with New.
 type Intake struct {
@@ -126,7 +130,7 @@ func (in *Intake) note(c *conn, r *request) error {
 	}
 	for {
 		got := make(chan struct{})
-		wait, err := in.budget.Wait(budget.Requests, c.RemoteAddr(), need, func() { close(got) })
+		wait, err := in.budget.Wait(nobody(), budget.Requests, c.RemoteAddr(), need, func() { close(got) })
 		if err != nil {
 			return err
 		}
@@ -186,7 +190,7 @@ func (in *Intake) settle(c *conn, r *request, n int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if c.gone {
-		in.budget.Give(budget.Requests, n)
+		in.budget.Give(nobody(), budget.Requests, n)
 		return net.ErrClosed
 	}
 	r.held += n
@@ -210,7 +214,7 @@ func (in *Intake) forgetLocked(r *request) {
 	r.in.Remove(r.place)
 	r.in, r.place = nil, nil
 	r.conn.known--
-	in.budget.Give(budget.Requests, r.held)
+	in.budget.Give(nobody(), budget.Requests, r.held)
 	r.held = 0
 }
 

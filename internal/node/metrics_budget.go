@@ -14,6 +14,9 @@ func (n *Node) registerBudget(m metric.Meter) error {
 		waiting = in.gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
 		waits   = in.counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")
 		refused = in.counter("shardwatch.budget.refusals", "{caller}", "Callers that were refused bytes of a use, with RESOURCE_EXHAUSTED.")
+		clients = in.gauge("shardwatch.budget.clients", "{client}", "Clients that hold or wait for bytes of a use: identities of the policy, or else certificates' names or addresses.")
+		largest = in.gauge("shardwatch.budget.largest", "By", "Most bytes of a use that one client holds.")
+		capped  = in.counter("shardwatch.budget.capped", "{caller}", "Callers that had to wait or were refused because their client had its part of a use.")
 	)
 	return in.observe(func(o metric.Observer) {
 		for _, s := range n.budget.Status() {
@@ -23,6 +26,9 @@ func (n *Node) registerBudget(m metric.Meter) error {
 			o.ObserveInt64(waiting, s.Waiting, use)
 			o.ObserveInt64(waits, s.Waited, use)
 			o.ObserveInt64(refused, s.Refused, use)
+			o.ObserveInt64(clients, s.Clients, use)
+			o.ObserveInt64(largest, s.Largest, use)
+			o.ObserveInt64(capped, s.Capped, use)
 		}
-	}, held, share, waiting, waits, refused)
+	}, held, share, waiting, waits, refused, clients, largest, capped)
 }

@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"fmt"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/config"
 )
 
@@ -22,16 +24,42 @@ type Limits struct {
 	ListBytes int64
 	// WatchKeyBytes are bytes of the keys of open watches.
 	WatchKeyBytes int64
+	// RequestBytes is the size of the largest message of a request.
+	RequestBytes int64
+	// PendingBytes are bytes that the node holds until the identity reads them or ends
+	// what needs them; HalfOfBudget: half of what it holds for all clients.
+	PendingBytes int64
 }
+
+// HalfOfBudget is the PendingBytes of an identity of which the policy says nothing else.
+const HalfOfBudget = budget.HalfOfTotal
 
 // DefaultLimits are those of a policy that says nothing of them: what no
 // well-behaved client reaches.
 func DefaultLimits() Limits {
-	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20, WatchKeyBytes: 64 << 20}
+	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20, WatchKeyBytes: 64 << 20, PendingBytes: HalfOfBudget}
+}
+
+// String returns the limits as the policy names them.
+func (l Limits) String() string {
+	request, pending := "that of --max-message-bytes", "half of --max-client-bytes"
+	if l.RequestBytes > 0 {
+		request = config.Size(l.RequestBytes).String()
+	}
+	switch {
+	case l.PendingBytes == 0:
+		pending = "all of --max-client-bytes"
+	case l.PendingBytes > 0:
+		pending = config.Size(l.PendingBytes).String()
+	}
+	return fmt.Sprintf("connections %d, streams %d, watches %d, creates_per_second %d, list_bytes %s, watch_key_bytes %s, request_bytes %s, pending_bytes %s",
+		l.Connections, l.Streams, l.Watches, l.CreatesPerSecond, config.Size(l.ListBytes), config.Size(l.WatchKeyBytes), request, pending)
 }
 
 // partial are limits of which some are set.
-type partial struct{ connections, streams, watches, creates, listBytes, watchKeyBytes *int64 }
+type partial struct {
+	connections, streams, watches, creates, listBytes, watchKeyBytes, requestBytes, pendingBytes *int64
+}
 
 // over returns the limits with those that are set in their place.
 func (p partial) over(l Limits) Limits {
@@ -42,6 +70,8 @@ func (p partial) over(l Limits) Limits {
 		{p.creates, &l.CreatesPerSecond},
 		{p.listBytes, &l.ListBytes},
 		{p.watchKeyBytes, &l.WatchKeyBytes},
+		{p.requestBytes, &l.RequestBytes},
+		{p.pendingBytes, &l.PendingBytes},
 	} {
 		if f.set != nil {
 			*f.at = *f.set
@@ -76,6 +106,7 @@ func (r *reader) limits(n *yaml.Node, at string) (p partial) {
 		field{"connections", count(&p.connections)}, field{"streams", count(&p.streams)}, field{"watches", count(&p.watches)},
 		field{"creates_per_second", count(&p.creates)},
 		field{"list_bytes", bytes(&p.listBytes)}, field{"watch_key_bytes", bytes(&p.watchKeyBytes)},
+		field{"request_bytes", bytes(&p.requestBytes)}, field{"pending_bytes", bytes(&p.pendingBytes)},
 	)
 	return p
 }

@@ -178,6 +178,9 @@ func (p *Policy) Roles() []string {
 	return names
 }
 
+// Limits are those of an identity of which no entry says another.
+func (p *Policy) Limits() Limits { return p.limits.over(DefaultLimits()) }
+
 // Identities is the number of entries.
 func (p *Policy) Identities() int { return len(p.entries) }
 

@@ -11,6 +11,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -31,7 +32,10 @@ func (s *Server) admission() []grpc.ServerOption {
 				return nil, wire.Status(err)
 			}
 			defer done()
-			answer, err := serve(ctx, request)
+			var answer any
+			if err = fits(caller, request); err == nil {
+				answer, err = serve(ctx, request)
+			}
 			s.audit(ctx, caller, info.FullMethod, request, err)
 			return answer, err
 		}),
@@ -43,6 +47,9 @@ func (s *Server) admission() []grpc.ServerOption {
 				return wire.Status(err)
 			}
 			defer done()
+			if caller.Bounded() {
+				stream = &bounded{stream, caller}
+			}
 			if !audited(info.FullMethod) {
 				return serve(srv, stream)
 			}
@@ -83,16 +90,16 @@ func (s *Server) admit(ctx context.Context, method string) (caller *access.Calle
 
 // admitJSON is admit for a call of the JSON API, before its request is read. A caller
 // without a token is refused then, too, where etcd's authentication is on.
-func (s *Server) admitJSON(ctx context.Context, method string) (done func(), err error) {
-	_, done, err = s.admit(ctx, method)
+func (s *Server) admitJSON(ctx context.Context, method string) (holder budget.Client, done func(), err error) {
+	caller, done, err := s.admit(ctx, method)
 	if err != nil {
-		return nil, err
+		return holder, nil, err
 	}
 	if err = s.cfg.Etcd.Nameless(s.cfg.Access.Forward(ctx), method); err != nil {
 		done()
-		return nil, err
+		return holder, nil, err
 	}
-	return done, nil
+	return access.Holder(ctx, caller), done, nil
 }
 
 // of reports whether a method is one of the service.
@@ -185,4 +192,60 @@ func (s *Server) enforce(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// fits fails when a message is larger than the caller may send.
+func fits(caller *access.Caller, message any) error {
+	if !caller.Bounded() {
+		return nil
+	}
+	size := 0
+	switch m := message.(type) {
+	case *wire.Encoded:
+		size = m.Buffers.Len()
+	case proto.Message:
+		size = proto.Size(m)
+	}
+	return wire.Status(caller.Fits(size))
+}
+
+// bounded is a stream whose messages may have so many bytes as the policy lets the caller
+// send.
+type bounded struct {
+	grpc.ServerStream
+	caller *access.Caller
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (b *bounded) RecvMsg(m any) error {
+	if err := b.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return fits(b.caller, m)
+}
+
+// unaryJSON and streamJSON are called around the calls of the JSON API, which admitJSON
+// has let in.
+func (s *Server) unaryJSON(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	return s.called.unary(ctx, request, info, func(ctx context.Context, request any) (any, error) {
+		caller, err := s.cfg.Access.Caller(ctx)
+		if err == nil {
+			err = fits(caller, request)
+		}
+		if err != nil {
+			return nil, wire.Status(err)
+		}
+		return serve(ctx, request)
+	})
+}
+
+func (s *Server) streamJSON(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	caller, err := s.cfg.Access.Caller(stream.Context())
+	if err != nil {
+		return wire.Status(err)
+	}
+	if caller.Bounded() {
+		stream = &bounded{stream, caller}
+	}
+	return s.called.stream(srv, stream, info, serve)
 }

@@ -90,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 		var err error
 		if s.gateway, err = gateway.New(gateway.Config{
 			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
-			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.called.unary, Stream: s.called.stream, Logger: cfg.Logger,
+			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Logger: cfg.Logger,
 		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}

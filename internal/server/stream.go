@@ -13,6 +13,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -34,6 +35,7 @@ type stream struct {
 	from   net.Addr        // where the client is: the very same for all streams of its connection
 	guard  Guard           // of the watches; nil: all are permitted
 	caller *access.Caller  // by the policy
+	holder budget.Client   // of what the stream makes the node hold; none: another node
 	ctx    context.Context //nolint:containedctx // the stream's life is the context's
 
 	failed bool // owned by the pump that is at it: sending does not work
@@ -64,6 +66,9 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 	}
 	ctx, cancel := context.WithCancel(gs.Context())
 	st := &stream{srv: s.srv, tasks: tasks, out: gs, from: clientOf(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	if !s.local {
+		st.holder = access.Holder(ctx, caller)
+	}
 	if !s.srv.enter(st) {
 		cancel()
 		tasks.Close()
@@ -163,7 +168,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if len(s.watches) >= s.srv.cfg.MaxWatchesPerStream {
 		full = s.srv.tooMany()
 	} else {
-		full = access.OpenWatch(s.srv.cfg.Budget, s.caller, rng)
+		full = access.OpenWatch(s.srv.cfg.Budget, s.holder, s.caller, rng)
 	}
 	if full != nil {
 		s.refused++
@@ -322,7 +327,7 @@ func (s *stream) forget(w *watch) {
 		return
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)
+	access.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)
 	if len(s.watches) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
@@ -369,7 +374,7 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)
+		access.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches) // nobody need wait for them
 	s.mu.Unlock()

@@ -79,6 +79,18 @@ func etcdapiGroup() Group {
 			Old: `if len(s.slots) <= freeReplies {`, New: `if true {`, Tests: "TestUnreadRepliesAreBounded",
 		},
 		{
+			Name: "catch-up-behind-another-client", Bug: "a watch waits for the part of the log that another client has no memory for", File: "past.go",
+			Old: `x.holder.Name != w.s.holder.Name && x.wait.Capped()`, New: `false`, Tests: "TestACatchUpDoesNotWaitForAnotherClient",
+		},
+		{
+			Name: "lists-for-nobody", Bug: "lists count for no client", File: "range_chunks.go",
+			Old: `if h.of[holder.Name] == 0 {`, New: `if false {`, Tests: "TestOneClientsListsLeaveRoom",
+		},
+		{
+			Name: "shared-lists-count-again", Bug: "what the answers of a client share counts for each of them", File: "range_chunks.go",
+			Old: `if h.of[holder.Name] == 0 {`, New: `if true {`, Tests: "TestOneClientsListsLeaveRoom",
+		},
+		{
 			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",
 			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead",
 		},
@@ -108,7 +120,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
-			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
@@ -116,11 +128,11 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
-			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 		{
 			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
-			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.door.cfg.Budget, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
+			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller",
 		},
 	}}
 }

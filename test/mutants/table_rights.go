@@ -164,7 +164,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "refused-keys-held", Bug: "the keys of a refused watch stay in the budget", File: "keys.go",
-			Old: `		b.Give(budget.WatchKeys, n)
+			Old: `		b.Give(holder, budget.WatchKeys, n)
 	}
 	return err`, New: `	}
 	return err`, Tests: "TestWatchKeysOfACallerAreBounded",
@@ -188,11 +188,25 @@ func accessGroup() Group {
 		},
 		{
 			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
-			Old: `if err := b.Take(budget.WatchKeys, n, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(budget.WatchKeys, n, 0); err != nil {`, Tests: "TestWatchKeysAreBounded",
+			Old: `if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(holder, budget.WatchKeys, n, 0); err != nil {`, Tests: "TestWatchKeysAreBounded",
 		},
 		{
 			Name: "watch-keys-kept", Bug: "counts the keys of ended watches", File: "keys.go",
-			Old: "	b.Give(budget.WatchKeys, n)\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
+			Old: "	b.Give(holder, budget.WatchKeys, n)\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
+		},
+		{
+			Name: "large-message", Bug: "takes messages of any size from a caller with a limit", File: "caller.go",
+			Old: `if most == 0 || int64(bytes) <= most {`, New: `if true {`, Tests: "TestMessagesOfACallerAreBounded",
+		},
+		{
+			Name: "message-off-by-one", Bug: "refuses a message of just the size that is allowed", File: "caller.go",
+			Old: `int64(bytes) <= most {`, New: `int64(bytes) < most {`, Tests: "TestMessagesOfACallerAreBounded",
+		},
+		{
+			Name: "address-with-port", Bug: "each connection of an address has its own part of the budget", File: "keys.go",
+			Old: `			name = host
+`, New: `			_ = host
+`, Tests: "TestWhomBytesCountFor",
 		},
 		{
 			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
@@ -305,8 +319,21 @@ func budgetGroup() Group {
 			Old: `case a.waiting.Len() == 0 && a.fitsLocked(n, 0):`, New: `case a.fitsLocked(n, 0):`, Tests: "TestWaitersAreServedInTurn",
 		},
 		{
+			Name: "client-takes-all", Bug: "lets one client have all of a use", File: "budget.go",
+			Old: `return p == nil || p.held+n <= b.partOf(u, c) || p.held <= own`, New: `return p == nil || b.partOf(u, c) < 0 || own < 0 || n >= 0`, Tests: "TestOneClientDoesNotTakeAll",
+		},
+		{
+			Name: "client-delays-others", Bug: "a caller whose client has its part waits before those of other clients", File: "budget.go",
+			Old: `case p != nil && (p.waiting.Len() > 0 || !b.fitsPartLocked(u, c, n, 0)):`, New: `case p != nil && n < 0:`, Tests: "TestAClientWaitsForItsOwn",
+		},
+		{
+			Name: "part-of-who-gave-up", Bug: "a client's part holds what a caller that gave up waited for", File: "budget.go",
+			Old: `		a.countLocked(w.client, -w.n)
+`, New: ``, Tests: "TestAClientWaitsForTheShareAfterItsOwn",
+		},
+		{
 			Name: "budget-given-up-kept", Bug: "holds what a caller that gave up waited for", File: "budget.go",
-			Old: "	a.wakeLocked() // it may have been the one that the others waited for\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
+			Old: "	w.b.wakeLocked(w.use, w.client) // it may have been the one that the others waited for\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
 		},
 	}}
 }

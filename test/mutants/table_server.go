@@ -66,15 +66,15 @@ func serverGroup() Group {
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
-			Old: "\n\taccess.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\n\taccess.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
-			Old: "\t\taccess.CloseWatch(s.srv.cfg.Budget, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\t\taccess.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = access.OpenWatch(s.srv.cfg.Budget, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
+			Old: `full = access.OpenWatch(s.srv.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
@@ -123,6 +123,20 @@ func serverGroup() Group {
 			Old: `err = caller.Known(ctx)`, New: ``, Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
+			Name: "large-calls", Bug: "does not bound the messages of calls", File: "admission.go",
+			Old: `if err = fits(caller, request); err == nil {`, New: `if err == nil {`, Tests: "TestMessagesOfAnIdentityAreBounded", Package: "internal/node",
+		},
+		{
+			Name: "large-stream-messages", Bug: "does not bound the messages of streams", File: "admission.go",
+			Old: `	return fits(b.caller, m)
+`, New: `	return nil
+`, Tests: "TestMessagesOfAnIdentityAreBounded", Package: "internal/node",
+		},
+		{
+			Name: "large-json-calls", Bug: "does not bound the messages of the JSON API", File: "server.go",
+			Old: `Unary: s.unaryJSON,`, New: `Unary: s.called.unary,`, Tests: "TestMessagesOfAnIdentityAreBounded", Package: "internal/node",
+		},
+		{
 			Name: "cluster-for-strangers", Bug: "shows the cluster without a user while etcd's authentication is on", File: "admission.go",
 			Old: `_, err = s.look(ctx, caller)`, New: `_, _ = s.look(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
 		},
@@ -132,11 +146,11 @@ func serverGroup() Group {
 		},
 		{
 			Name: "calls-not-given-back", Bug: "calls that have ended count against the limit", File: "admission.go",
-			Old: "defer done()\n\t\t\tanswer, err", New: "_ = done\n\t\t\tanswer, err", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "defer done()\n\t\t\tvar answer", New: "_ = done\n\t\t\tvar answer", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "streams-not-given-back", Bug: "streams that have ended count against the limit", File: "admission.go",
-			Old: "defer done()\n\t\t\tif !audited", New: "_ = done\n\t\t\tif !audited", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "defer done()\n\t\t\tif caller.Bounded", New: "_ = done\n\t\t\tif caller.Bounded", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "refusal-not-audited", Bug: "an administrator's call that is refused is not written down", File: "admission.go",
