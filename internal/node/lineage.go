@@ -17,6 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/durable"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -296,7 +297,7 @@ func (l *lineage) confirmed(ctx context.Context, number uint64, why *kv.HistoryE
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	agree, deny := l.poll(ctx, number)
-	if agree > 0 || deny == 0 && time.Since(l.since) > votePatience {
+	if witnessed(agree, deny, time.Since(l.since)) {
 		return true
 	}
 	wrong, sure := l.n.suspects.testify(ctx, why.Is.Revision)
@@ -311,6 +312,24 @@ func (l *lineage) confirmed(ctx context.Context, number uint64, why *kv.HistoryE
 	return false
 }
 
+// witnessed reports whether the other nodes make a restore certain, which one node has
+// doubted for a time: one has found it, too, or none says anything.
+func witnessed(agree, deny int64, doubted time.Duration) bool {
+	return agree > 0 || deny == 0 && doubted > votePatience
+}
+
+// stance returns what another node's status says of a lineage that has been doubted for a
+// time: that its history has ended, or that it has not, by a look at etcd since.
+func stance(s *shardwatchv1.StatusResponse, lineage uint64, doubted time.Duration) (agrees, denies bool) {
+	switch {
+	case s.GetLineage() != lineage:
+		return false, false
+	case s.GetRefusal() != "":
+		return true, false
+	}
+	return false, s.GetEtcdAge() != nil && s.GetEtcdAge().AsDuration() < doubted
+}
+
 // poll returns how many other nodes have found that etcd's history has ended, and
 // how many have looked at etcd since this one did and have found that it has not.
 func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
@@ -322,13 +341,12 @@ func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
 		}
 		all.Go(func() {
 			s, err := l.n.StatusOf(ctx, m.Name)
-			switch {
-			case err != nil || s.GetLineage() != number:
-			case s.GetRefusal() != "":
-				yes.Add(1)
-			case s.GetEtcdAge() != nil && s.GetEtcdAge().AsDuration() < time.Since(l.since):
-				no.Add(1)
+			if err != nil {
+				return
 			}
+			agrees, denies := stance(s, number, time.Since(l.since))
+			yes.Add(oneIf(agrees))
+			no.Add(oneIf(denies))
 		})
 	}
 	all.Wait()

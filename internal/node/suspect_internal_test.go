@@ -2,7 +2,11 @@ package node
 
 import (
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -62,5 +66,42 @@ func TestMostIsMoreThanHalf(t *testing.T) {
 	copies.copies[2].sum = new(cache.Digest)
 	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
 		t.Errorf("of three copies, %+v is right: %v", is, some)
+	}
+}
+
+// A restore that one node has found is certain when another one has found it, too, or
+// none says anything for a while. A node that has looked at etcd since and denies it
+// leaves it open, however long.
+func TestWhoWitnessesARestore(t *testing.T) {
+	for _, test := range []struct {
+		agree, deny int64
+		doubted     time.Duration
+		want        bool
+	}{
+		{0, 0, votePatience, false},
+		{0, 0, votePatience + 1, true},
+		{0, 1, time.Hour, false},
+		{1, 0, 0, true},
+		{1, 2, 0, true},
+	} {
+		if got := witnessed(test.agree, test.deny, test.doubted); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+	age := durationpb.New(time.Second)
+	for name, test := range map[string]struct {
+		status         *shardwatchv1.StatusResponse
+		agrees, denies bool
+	}{
+		"it has found it, too":   {&shardwatchv1.StatusResponse{Lineage: 3, Refusal: "restored", EtcdAge: age}, true, false},
+		"in another lineage":     {&shardwatchv1.StatusResponse{Lineage: 2, Refusal: "restored", EtcdAge: age}, false, false},
+		"it has looked since":    {&shardwatchv1.StatusResponse{Lineage: 3, EtcdAge: age}, false, true},
+		"but in another lineage": {&shardwatchv1.StatusResponse{Lineage: 4, EtcdAge: age}, false, false},
+		"it looked before":       {&shardwatchv1.StatusResponse{Lineage: 3, EtcdAge: durationpb.New(2 * time.Second)}, false, false},
+		"it has never looked":    {&shardwatchv1.StatusResponse{Lineage: 3}, false, false},
+	} {
+		if agrees, denies := stance(test.status, 3, 2*time.Second); agrees != test.agrees || denies != test.denies {
+			t.Errorf("%s: agrees %v, denies %v", name, agrees, denies)
+		}
 	}
 }
