@@ -22,12 +22,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/certtest"
 )
 
-// held is a TLS connection that a client holds open, speaking a protocol.
+// held is a TLS connection that a client holds open, speaking a protocol; "": raft's.
 func held(t *testing.T, address, protocol string, l certtest.Leaf, ca *certtest.CA) *tls.Conn {
 	t.Helper()
-	c, err := tls.Dial("tcp", address, &tls.Config{
-		RootCAs: certtest.Pool(ca), MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}, Certificates: []tls.Certificate{l.Pair},
-	})
+	cfg := &tls.Config{RootCAs: certtest.Pool(ca), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{l.Pair}}
+	if protocol != "" {
+		cfg.NextProtos = []string{protocol}
+	}
+	c, err := tls.Dial("tcp", address, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 	defer cancel()
 	stays := c.opened(ctx, good, ca)
 	c.opened(ctx, bad, ca)
-	ports := map[string]string{"client": n.client, "peer": peers}
+	ports := map[string]string{"client": n.client, "peer": peers, "raft": raft}
 	var conns []func()
 	for what, at := range map[string][2]string{
 		"gRPC": {n.client, "h2"}, "JSON": {n.client, "http/1.1"}, "peer": {peers, "h2"}, "http": {n.http, "http/1.1"},
@@ -141,6 +143,11 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 		}
 		conns = append(conns, func() { ends(t, what, conn) })
 	}
+	voter := held(t, raft, "", bad, ca)
+	if _, err := voter.Write([]byte{0}); err != nil { // the kind of a request, whose rest is to come
+		t.Fatal(err)
+	}
+	conns = append(conns, func() { ends(t, "raft", voter) })
 	c.goesOn(ctx, stays, "1")
 
 	write(ca.Revoke(t, bad))
