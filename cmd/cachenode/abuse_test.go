@@ -108,9 +108,19 @@ type attacker struct {
 
 func (v *victim) attack(t *testing.T) *attacker {
 	t.Helper()
-	conn, err := tls.Dial("tcp", v.client, &tls.Config{RootCAs: certtest.Pool(v.ca), NextProtos: []string{"h2"}})
+	a, err := v.tryAttack(t)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return a
+}
+
+// tryAttack is attack of a node that may refuse the connection.
+func (v *victim) tryAttack(t *testing.T) (*attacker, error) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", v.client, &tls.Config{RootCAs: certtest.Pool(v.ca), NextProtos: []string{"h2"}})
+	if err != nil {
+		return nil, err
 	}
 	a := &attacker{t: t, conn: conn}
 	t.Cleanup(func() { _ = conn.Close() })
@@ -119,13 +129,13 @@ func (v *victim) attack(t *testing.T) *attacker {
 	a.out.WriteString(http2.ClientPreface)
 	a.frame(a.WriteSettings())
 	if err := a.send(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := a.ReadFrame(); err != nil { // the server's settings: its handshake is through
-		t.Fatal(err)
+		return nil, err
 	}
-	return a
+	return a, nil
 }
 
 func (a *attacker) frame(err error) {
@@ -404,12 +414,11 @@ func (v *victim) halfOpenHandshakes(t *testing.T) {
 func (v *victim) tooManyConnections(t *testing.T) {
 	var all []*attacker
 	for range victimConnections {
-		conn, err := tls.Dial("tcp", v.client, &tls.Config{RootCAs: certtest.Pool(v.ca), NextProtos: []string{"h2"}})
+		a, err := v.tryAttack(t)
 		if err != nil {
 			break // that was one too many
 		}
-		_ = conn.Close()
-		all = append(all, v.attack(t))
+		all = append(all, a)
 	}
 	if len(all) == 0 {
 		t.Fatal("none was taken")
