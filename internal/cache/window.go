@@ -26,7 +26,7 @@ type window struct {
 	next     uint64      // sequence number of the next batch
 	floor    kv.Revision // the oldest revision a watch may start from
 	bytes    int64
-	passed   []passed // of what has left the window, by number; appended to, and never changed in place
+	passed   []passed // positions below the window, by number; appended to, and never changed in place
 }
 
 // segmentBatches bounds a segment in number, segmentShare in bytes: it closes
@@ -149,7 +149,7 @@ func (w *window) reset(floor, reached kv.Revision) {
 // passed says how far watchers are whose next batch is no longer in the window: one
 // whose next batch had the number seq, or a later one below that of the next passed,
 // has everything up to reached, and not what came in at received or later. That is zero
-// when nothing had come in behind it.
+// when no later batch had come in.
 type passed struct {
 	seq      uint64
 	reached  kv.Revision

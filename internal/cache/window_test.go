@@ -66,7 +66,7 @@ func TestWindowAgainstHistory(t *testing.T) {
 		at := map[uint64]kv.Revision{}   // of every batch there was
 		ends := map[uint64]kv.Revision{} // of every window that was replaced
 		revision, now := kv.Revision(1), time.Now()
-		remembered, exact := 0, true // until some of what has left is forgotten
+		remembered, exact := 0, true // until some evicted positions are forgotten
 		for range 3000 {
 			switch n := rng.IntN(1000); {
 			case n < 2:

@@ -69,7 +69,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 func TestUnreadRepliesAreBounded(t *testing.T) {
 	b := budget.New(1 << 20) // 64 KiB of which are for replies, half of that for one client
 	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Budget = b }})
-	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and its answers behind it
+	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and so do the answers after it
 	const streams, creates = 4, 300
 	var open []*watchStream
 	for range streams {

@@ -22,8 +22,8 @@ import (
 //
 // Whatever is not named here goes to etcd and back as it is, byte for byte:
 // fields that we do not know survive, and errors are etcd's. Nothing is tried
-// again, but for reads: nobody could tell whether a write was applied. What a client does
-// not read of a stream stays at etcd, by gRPC's flow control; other answers take their
+// again, but for reads: a write may have been applied. Messages of a stream that the
+// client does not read stay at etcd, by gRPC's flow control; other answers take their
 // bytes from the budget.
 func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Connections) {
 	for _, s := range []struct {

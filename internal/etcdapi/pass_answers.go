@@ -159,7 +159,7 @@ func (h *heldAnswer) attach(answer *wire.Encoded) {
 // answerLease is what the buffer of an answer leads to.
 type answerLease struct{ held *heldAnswer }
 
-// Get implements mem.BufferPool: nobody calls it.
+// Get implements mem.BufferPool; gRPC does not call it.
 func (*answerLease) Get(length int) *[]byte { b := make([]byte, length); return &b }
 
 // Put implements mem.BufferPool: the answer has been sent or dropped.

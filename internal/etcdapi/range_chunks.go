@@ -97,7 +97,7 @@ func (d *debt) pay() {
 	}
 }
 
-// Get implements mem.BufferPool: nobody calls it.
+// Get implements mem.BufferPool; gRPC does not call it.
 func (*loan) Get(length int) *[]byte { b := make([]byte, length); return &b }
 
 // Put implements mem.BufferPool: the answer has been sent or dropped.
