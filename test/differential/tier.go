@@ -168,7 +168,11 @@ func EnableAuth(ctx context.Context, etcds ...*grpc.ClientConn) (password string
 // settle waits until there are all shards on their nodes, and learns where
 // they begin.
 func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
-	c, err := client.New(client.Config{Endpoints: t.Nodes.Endpoints()})
+	as := client.Config{Endpoints: t.Nodes.Endpoints()}
+	if t.Root != "" {
+		as.Username, as.Password = "root", t.Root
+	}
+	c, err := client.New(as)
 	if err != nil {
 		return fmt.Errorf("connect to the nodes: %w", err)
 	}
