@@ -536,6 +536,9 @@ func (r *rig) watches(ctx context.Context) error {
 					return fmt.Errorf("watch %s ended: %w", w.name, told.Err())
 				}
 				for _, b := range batches(told.Events, true) {
+					if int64(b.Revision) > until { // of other writers, and not in the history
+						break
+					}
 					w.Feed(check.Op{Kind: check.OpBatch, Revision: b.Revision, Events: b.Events})
 				}
 				w.Judge(history)
