@@ -26,13 +26,13 @@ func listItem(i, version, size int) *kv.KeyValue {
 	})
 }
 
-// nobody is a holder that is none.
-func nobody() budget.Client { return budget.Client{} }
+// noClient is the holder of bytes that count for the node alone.
+func noClient() budget.Client { return budget.Client{} }
 
 // build makes an answer of the items.
 func build(tb testing.TB, s *chunks, items []*kv.KeyValue, form wire.ItemForm) *list {
 	tb.Helper()
-	l := s.list(form, nobody)
+	l := s.list(form, noClient)
 	for _, item := range items {
 		if err := l.add(item); err != nil {
 			tb.Fatal(err)
@@ -127,7 +127,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 		l.buffers.Free()
 	}
 	if held := s.budget.Held(budget.Lists); held != 0 {
-		t.Errorf("%d bytes are held by nobody", held)
+		t.Errorf("%d bytes are still held", held)
 	}
 	for range 1000 {
 		runtime.GC()
@@ -138,7 +138,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 			return
 		}
 	}
-	t.Error("chunks that nobody holds are not forgotten")
+	t.Error("chunks that no list holds are not forgotten")
 }
 
 // A herd of lists holds the bytes of one, encoded once; after some writes, what
@@ -185,7 +185,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 		l.buffers.Free()
 	}
 	if held := s.budget.Held(budget.Lists); held != 0 {
-		t.Errorf("%d bytes are held by nobody", held)
+		t.Errorf("%d bytes are still held", held)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	}
 	add := func(items []*kv.KeyValue) (*list, error) {
-		l := s.list(wire.WholeItem, nobody)
+		l := s.list(wire.WholeItem, noClient)
 		for _, item := range items {
 			if err := l.add(item); err != nil {
 				l.buffers.Free()
@@ -251,7 +251,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	l.buffers.Free()
 	if held := s.budget.Held(budget.Lists); held != 0 {
-		t.Errorf("%d bytes are held by nobody", held)
+		t.Errorf("%d bytes are still held", held)
 	}
 }
 

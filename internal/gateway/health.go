@@ -173,7 +173,7 @@ func answer(w http.ResponseWriter, what any) {
 func unlessDenied(err error) error {
 	if err != nil && slices.ContainsFunc([]error{
 		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCInvalidAuthToken,
-	}, func(known error) bool { // a policy's has its reason behind it
+	}, func(known error) bool { // the refusal of a policy is followed by its reason
 		return strings.HasPrefix(rpctypes.ErrorDesc(err), rpctypes.ErrorDesc(known))
 	}) {
 		return nil

@@ -12,7 +12,26 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
+
+// sharded returns a router over one node that has so many shards, all of them ready.
+func sharded(b *testing.B, shards int) (*cachetest.History, *cachetest.Node, *router.Router, *shard.Map) {
+	b.Helper()
+	h := cachetest.New()
+	var cuts []string
+	for i := 1; i < shards; i++ {
+		cuts = append(cuts, letters[i:i+1])
+	}
+	n := cachetest.NewNode("here", h, nil)
+	r := start(b, h, n)
+	m := cachetest.Map(1, cuts, "here")
+	n.Use(m)
+	for i := range m.Shards {
+		<-n.Replica(m.Shards[i].ID).Ready()
+	}
+	return h, n, r, m
+}
 
 // BenchmarkMerge is what a revision costs a watch over several shards that
 // replays a window: each has an event in one of them.
@@ -20,18 +39,7 @@ func BenchmarkMerge(b *testing.B) {
 	const revisions = 10_000
 	for _, shards := range []int{1, 2, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
-			h := cachetest.New()
-			var cuts []string
-			for i := 1; i < shards; i++ {
-				cuts = append(cuts, letters[i:i+1])
-			}
-			n := cachetest.NewNode("here", h, nil)
-			r := start(b, h, n)
-			m := cachetest.Map(1, cuts, "here")
-			n.Use(m)
-			for i := range m.Shards {
-				<-n.Replica(m.Shards[i].ID).Ready()
-			}
+			h, n, r, m := sharded(b, shards)
 			for i := range revisions {
 				h.Commit(cachetest.Put(letters[i*7%16:][:1], "value"))
 			}
@@ -77,18 +85,7 @@ func BenchmarkMergeFanout(b *testing.B) {
 	const watches, pumps = 1000, 10
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
-			h := cachetest.New()
-			var cuts []string
-			for i := 1; i < shards; i++ {
-				cuts = append(cuts, letters[i:i+1])
-			}
-			n := cachetest.NewNode("here", h, nil)
-			r := start(b, h, n)
-			m := cachetest.Map(1, cuts, "here")
-			n.Use(m)
-			for i := range m.Shards {
-				<-n.Replica(m.Shards[i].ID).Ready()
-			}
+			h, _, r, _ := sharded(b, shards)
 			var left, wakes atomic.Int64
 			done := make(chan struct{}, 1)
 			ctx, cancel := context.WithCancel(b.Context())
