@@ -69,6 +69,7 @@ type Gateway struct {
 	web     *http.Server
 	open    sync.WaitGroup // connections
 	arrive  *arrivals
+	sending sync.Pool // buffers of WebSockets
 }
 
 // New returns a gateway.

@@ -35,16 +35,19 @@ func fromSocket(r *http.Request) *http.Request {
 	return r
 }
 
-// socketBuffer is what a WebSocket keeps for what it sends, in bytes. Larger messages
-// take several writes.
-const socketBuffer = 1 << 10
+// socketBuffer is what a WebSocket keeps for what it receives, in bytes; sendBuffer what
+// it has while it sends a message. Larger messages take several writes.
+const (
+	socketBuffer = 1 << 10
+	sendBuffer   = 16 << 10
+)
 
 // serveSocket answers the request of a WebSocket. end ends the call.
 func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method, b *body, end context.CancelFunc) {
 	g.open.Add(1) // before the connection no longer counts
 	defer g.open.Done()
 	upgrade := websocket.Upgrader{
-		ReadBufferSize: socketBuffer, WriteBufferSize: socketBuffer,
+		ReadBufferSize: socketBuffer, WriteBufferSize: sendBuffer, WriteBufferPool: &g.sending,
 		CheckOrigin: func(*http.Request) bool { return true }, // it has been checked
 		Error:       func(w http.ResponseWriter, _ *http.Request, code int, why error) { http.Error(w, why.Error(), code) },
 	}
@@ -72,7 +75,9 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method,
 		defer end() // the client has gone
 		_ = write.CloseWithError(receive(conn, write, m.many))
 	}()
-	g.mux.ServeHTTP(&answerWriter{ResponseWriter: &socketWriter{conn: conn, header: make(http.Header)}, x: b.x, options: g.options}, r)
+	out := &socketWriter{conn: conn, header: make(http.Header)}
+	g.mux.ServeHTTP(&answerWriter{ResponseWriter: out, x: b.x, options: g.options}, r)
+	_ = out.end() // of a client that has gone
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 	_ = conn.Close()
 	_ = messages.Close()
@@ -102,10 +107,12 @@ func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
 	}
 }
 
-// socketWriter sends what is written, which is a message or ends one, as messages.
+// socketWriter sends what is written as messages. A line is one, and so are the last bytes
+// without an end of a line.
 type socketWriter struct {
-	conn   *websocket.Conn
-	header http.Header
+	conn    *websocket.Conn
+	header  http.Header
+	message io.WriteCloser // nil: none has begun
 }
 
 // Header implements http.ResponseWriter. A WebSocket has none.
@@ -118,11 +125,30 @@ func (w *socketWriter) WriteHeader(int) {}
 func (w *socketWriter) Flush() {}
 
 // Write implements http.ResponseWriter.
-func (w *socketWriter) Write(p []byte) (int, error) {
-	if text := bytes.TrimRight(p, "\n"); len(text) > 0 {
-		if err := w.conn.WriteMessage(websocket.TextMessage, text); err != nil {
+func (w *socketWriter) Write(p []byte) (n int, err error) {
+	text := bytes.TrimRight(p, "\n")
+	if len(text) > 0 && w.message == nil {
+		if w.message, err = w.conn.NextWriter(websocket.TextMessage); err != nil {
 			return 0, err
 		}
 	}
-	return len(p), nil
+	if len(text) > 0 {
+		if n, err = w.message.Write(text); err != nil {
+			return n, err
+		}
+	}
+	if len(text) < len(p) {
+		err = w.end()
+	}
+	return len(p), err
+}
+
+// end ends the message, if one has begun.
+func (w *socketWriter) end() error {
+	m := w.message
+	if m == nil {
+		return nil
+	}
+	w.message = nil
+	return m.Close()
 }

@@ -352,6 +352,37 @@ func TestWebSocketsAreAsAtEtcd(t *testing.T) {
 	hear() // refused
 }
 
+// A WebSocket has an answer, and each part of a watch, as one message, however large.
+func TestLargeAnswersAreOneMessageOfAWebSocket(t *testing.T) {
+	t.Parallel()
+	c, _, cli := startBefore(t, shards(1, 1))
+	value := strings.Repeat("value", 60_000)
+	put, err := cli.Put(within(t), "/ws/large", value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, request := range map[string]string{
+		"/v3/kv/range": fmt.Sprintf(`{"key":%q}`, b64("/ws/large")),
+		"/v3/watch":    fmt.Sprintf(`{"create_request":{"key":%q,"start_revision":%d}}`, b64("/ws/large"), put.Header.Revision),
+	} {
+		conn, _, err := websocket.DefaultDialer.DialContext(within(t), "ws://"+c.nodes[0].clients+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(request)); err != nil {
+			t.Fatal(err)
+		}
+		for found := false; !found; {
+			_, b, err := conn.ReadMessage()
+			if err != nil || !json.Valid(b) {
+				t.Fatalf("%s: %d bytes, %.100s: %v", path, len(b), b, err)
+			}
+			found = strings.Contains(string(b), b64(value))
+		}
+	}
+}
+
 // A WebSocket ends with its client's connection, and with the node's drain.
 func TestWebSocketsEnd(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,12 @@ func gatewayGroup() Group {
 			Name: "socket-of-other-origin", Bug: "lets pages of another origin open WebSockets", File: "gateway.go",
 			Old: `g.origins.Check(asWrite(r, socket))`, New: `g.origins.Check(r)`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
 		},
+		{
+			Name: "socket-in-parts", Bug: "sends a large answer of a WebSocket as several messages", File: "socket.go",
+			Old: `	if len(text) < len(p) {
+		err = w.end()
+	}`, New: `	err = w.end()`, Tests: "TestLargeAnswersAreOneMessageOfAWebSocket", Package: "internal/node",
+		},
 	}}
 }
 
