@@ -31,6 +31,9 @@ type services struct {
 	codec   wire.Codec
 	paths   map[string]*method // by path of HTTP
 	methods map[string]*method // by full name
+	// What is written without being decoded: lists and messages of watches.
+	list, watch *form
+	translators translators
 }
 
 // method is a method that can be called.
@@ -64,6 +67,24 @@ func (s *services) RegisterService(desc *grpc.ServiceDesc, impl any) {
 			desc: grpc.StreamServerInfo{FullMethod: name, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams},
 		})
 	}
+}
+
+// newServices returns services without a method.
+func newServices(cfg Config) *services {
+	return &services{
+		Config: cfg, codec: wire.NewCodec(), paths: make(map[string]*method), methods: make(map[string]*method),
+		list:  formOf((*etcdserverpb.RangeResponse)(nil).ProtoReflect().Descriptor()),
+		watch: formOf((*etcdserverpb.WatchResponse)(nil).ProtoReflect().Descriptor()),
+	}
+}
+
+// translate writes an answer that was kept. An answer of a stream is in an object of its
+// own, as the translation has it.
+func (s *services) translate(to io.Writer, m mem.BufferSlice, f *form) error {
+	if f == s.watch {
+		return s.translators.translate(to, f, m, `{"result":`, `}`)
+	}
+	return s.translators.translate(to, f, m, "", "")
 }
 
 // small is what requests without keys and values, or with little else, have room in.
@@ -128,7 +149,7 @@ func (s *services) Invoke(ctx context.Context, name string, request, answer any,
 		return wire.Status(err)
 	}
 	if _, ok := answer.(*etcdserverpb.RangeResponse); ok {
-		return wire.Status(x.keep(ctx, got))
+		return wire.Status(x.keep(ctx, s.list, got, true))
 	}
 	defer got.Free()
 	if err := x.hold(ctx, answerCost*int64(got.Len()), true); err != nil {
@@ -147,7 +168,7 @@ func (s *services) NewStream(ctx context.Context, _ *grpc.StreamDesc, name strin
 		return nil, wire.Unimplemented(name + " is no stream")
 	}
 	st := &stream{
-		codec: s.codec, x: x, transport: newTransport(name), client: ctx,
+		services: s, x: x, transport: newTransport(name), client: ctx,
 		toServer: make(chan mem.BufferSlice), toClient: make(chan mem.BufferSlice), closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	st.closeSend = sync.OnceFunc(func() { close(st.closed) })
@@ -261,7 +282,7 @@ func (t *transport) tell(opts []grpc.CallOption) {
 // stream joins a caller with a handler. It is the caller's grpc.ClientStream. Messages
 // are handed over one at a time: a side that does not receive holds back the other one.
 type stream struct {
-	codec          wire.Codec
+	services       *services
 	x              *exchange
 	transport      *transport
 	client, server context.Context //nolint:containedctx // of both sides
@@ -306,7 +327,7 @@ func (st *stream) Trailer() metadata.MD {
 // SendMsg implements grpc.ClientStream. After the handler has returned, it fails with
 // io.EOF.
 func (st *stream) SendMsg(m any) error {
-	data, err := st.codec.Marshal(m)
+	data, err := st.services.codec.Marshal(m)
 	if err != nil {
 		return wire.Status(err)
 	}
@@ -324,11 +345,14 @@ func (st *stream) SendMsg(m any) error {
 func (st *stream) RecvMsg(into any) error {
 	select {
 	case data := <-st.toClient:
+		if _, ok := into.(*etcdserverpb.WatchResponse); ok {
+			return wire.Status(st.x.keep(st.client, st.services.watch, data, false))
+		}
 		defer data.Free()
 		if err := st.x.hold(st.client, answerCost*int64(data.Len()), false); err != nil {
 			return wire.Status(err)
 		}
-		return wire.Status(st.codec.Unmarshal(data, into))
+		return wire.Status(st.services.codec.Unmarshal(data, into))
 	case <-st.done:
 		if st.err == nil {
 			return io.EOF
@@ -356,7 +380,7 @@ func (s serverStream) SetTrailer(md metadata.MD) { _ = s.st.transport.SetTrailer
 
 // SendMsg implements grpc.ServerStream. It blocks while the client does not read.
 func (s serverStream) SendMsg(m any) error {
-	data, err := s.st.codec.Marshal(m)
+	data, err := s.st.services.codec.Marshal(m)
 	if err != nil {
 		return wire.Status(err)
 	}
@@ -375,7 +399,7 @@ func (s serverStream) RecvMsg(into any) error {
 	select {
 	case data := <-s.st.toServer:
 		defer data.Free()
-		return wire.Status(s.st.codec.Unmarshal(data, into))
+		return wire.Status(s.st.services.codec.Unmarshal(data, into))
 	case <-s.st.closed:
 		return io.EOF
 	case <-s.st.server.Done():

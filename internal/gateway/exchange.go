@@ -1,23 +1,14 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -59,7 +50,8 @@ type exchange struct {
 	request  *budget.Reservation // guarded by mu
 	answer   *budget.Reservation // guarded by mu
 	held     int64               // guarded by mu; bytes of answer
-	list     mem.BufferSlice     // of the answer to a Range, until it is written; owned by the HTTP handler
+	kept     mem.BufferSlice     // until it is written; owned by the HTTP handler
+	form     *form               // of kept; owned by the HTTP handler
 	finished bool                // guarded by mu
 }
 
@@ -78,7 +70,7 @@ func (x *exchange) in(ctx context.Context) context.Context {
 // end gives everything back. The handlers must be about to return.
 func (x *exchange) end() {
 	x.streams.Wait()
-	x.list.Free()
+	x.kept.Free()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.finished = true
@@ -149,15 +141,17 @@ func (x *exchange) asks(bytes, objects int) error {
 	return x.request.Resize(n)
 }
 
-// keep keeps the answer to a Range in its wire form, until it is written: a list that
-// its client does not read costs what the lists of other clients do, who may share it.
-func (x *exchange) keep(ctx context.Context, list mem.BufferSlice) error {
-	if err := x.hold(ctx, int64(list.Len()), true); err != nil {
-		list.Free()
+// keep keeps a list, or a message of a watch, in its wire form until it is written:
+// one that its client does not read costs what those of other clients do, who may share
+// it. only is as with hold.
+func (x *exchange) keep(ctx context.Context, f *form, m mem.BufferSlice, only bool) error {
+	n := int64(m.Len())
+	if err := x.hold(ctx, n+min(answerCost*n, translatorBytes), only); err != nil {
+		m.Free()
 		return err
 	}
-	x.list.Free()
-	x.list = list
+	x.kept.Free()
+	x.kept, x.form = m, f
 	return nil
 }
 
@@ -217,8 +211,8 @@ func (b *body) Read(p []byte) (int, error) {
 // client has not read.
 type answerWriter struct {
 	http.ResponseWriter
-	x       *exchange
-	options protojson.MarshalOptions
+	x *exchange
+	g *Gateway
 }
 
 // Unwrap is for http.ResponseController.
@@ -226,146 +220,12 @@ func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write implements io.Writer. It blocks while the client does not read.
 func (w *answerWriter) Write(p []byte) (int, error) {
-	if list := w.x.list; list != nil {
-		w.x.list = nil
-		defer list.Free()
-		defer w.x.wrote()
-		return len(p), writeList(w.ResponseWriter, list, w.options)
+	defer w.x.wrote()
+	if m := w.x.kept; m != nil {
+		w.x.kept = nil
+		defer m.Free()
+		return len(p), w.g.translate(w.ResponseWriter, m, w.x.form)
 	}
 	w.x.writing(len(p))
-	defer w.x.wrote()
 	return w.ResponseWriter.Write(p)
-}
-
-// Fields of etcdserverpb.RangeResponse.
-const rangeKvs = 2
-
-// writeList writes an encoded etcdserverpb.RangeResponse as JSON, one key at a time.
-func writeList(to io.Writer, list mem.BufferSlice, options protojson.MarshalOptions) error {
-	w := &listWriter{out: bufio.NewWriterSize(to, 32<<10), options: options}
-	in := bufio.NewReaderSize(list.Reader(), 4<<10)
-	var field []byte
-	size := uint64(list.Len()) //nolint:gosec // a length
-	for {
-		tag, err := binary.ReadUvarint(in)
-		if errors.Is(err, io.EOF) {
-			return w.close()
-		}
-		number, kind := protowire.DecodeTag(tag)
-		var value uint64 // of a number, or a length: the message has no other fields
-		if err == nil {
-			value, err = binary.ReadUvarint(in)
-		}
-		if err == nil && kind == protowire.BytesType {
-			if value > size {
-				return io.ErrUnexpectedEOF
-			}
-			field = slices.Grow(field[:0], int(value))[:value]
-			_, err = io.ReadFull(in, field)
-		}
-		switch {
-		case err != nil:
-		case number != rangeKvs && !w.note(number):
-			err = errTwice
-		case kind != protowire.BytesType:
-			w.rest = protowire.AppendVarint(protowire.AppendTag(w.rest, number, kind), value)
-		case number == rangeKvs:
-			err = w.key(field)
-		default:
-			w.rest = protowire.AppendBytes(protowire.AppendTag(w.rest, number, kind), field)
-		}
-		if err != nil {
-			return fmt.Errorf("write a list: %w", err)
-		}
-	}
-}
-
-// listWriter writes the parts of a list as JSON.
-type listWriter struct {
-	out     *bufio.Writer
-	options protojson.MarshalOptions
-	rest    []byte // encoded fields that are not written yet
-	json    []byte
-	item    mvccpb.KeyValue
-	list    bool   // has begun
-	before  uint64 // the numbers of fields before the list, as bits
-}
-
-// errTwice is for a field before the keys and after them. Its JSON would be there twice;
-// neither etcd nor this node encodes a list so.
-var errTwice = errors.New("a field comes twice")
-
-// note notes a field that is no key. It reports whether the field has not come before the
-// list already.
-func (w *listWriter) note(number protowire.Number) bool {
-	if number < 0 || number >= 64 {
-		return true // it is not known, and is not written
-	}
-	if !w.list {
-		w.before |= 1 << number
-		return true
-	}
-	return w.before&(1<<number) == 0
-}
-
-// fields returns the fields in rest as JSON, without braces.
-func (w *listWriter) fields() ([]byte, error) {
-	var m etcdserverpb.RangeResponse
-	if err := proto.Unmarshal(w.rest, &m); err != nil {
-		return nil, err
-	}
-	w.rest = w.rest[:0]
-	json, err := w.options.Marshal(&m)
-	if err != nil {
-		return nil, err
-	}
-	return json[1 : len(json)-1], nil
-}
-
-// key writes an encoded mvccpb.KeyValue.
-func (w *listWriter) key(encoded []byte) error {
-	w.item.Reset()
-	err := proto.Unmarshal(encoded, &w.item)
-	if err == nil {
-		w.json, err = w.options.MarshalAppend(w.json[:0], &w.item)
-	}
-	if err != nil {
-		return err
-	}
-	if w.list {
-		_ = w.out.WriteByte(',') // the next write fails, too
-	} else {
-		w.list = true
-		before, err := w.fields()
-		if err != nil {
-			return err
-		}
-		_ = w.out.WriteByte('{')
-		_, _ = w.out.Write(before)
-		if len(before) > 0 {
-			_ = w.out.WriteByte(',')
-		}
-		_, _ = w.out.WriteString(`"kvs":[`)
-	}
-	_, err = w.out.Write(w.json)
-	return err
-}
-
-// close writes the remaining fields.
-func (w *listWriter) close() error {
-	after, err := w.fields()
-	if err != nil {
-		return err
-	}
-	switch {
-	case !w.list:
-		_ = w.out.WriteByte('{')
-	case len(after) > 0:
-		_, _ = w.out.WriteString(`],`)
-	default:
-		_ = w.out.WriteByte(']')
-	}
-	_, _ = w.out.Write(after)
-	_ = w.out.WriteByte('}')
-	return w.out.Flush()
 }

@@ -62,7 +62,6 @@ type Config struct {
 type Gateway struct {
 	*services
 	mux     *runtime.ServeMux
-	options protojson.MarshalOptions
 	own     *http.ServeMux // /version, /health and others beside the API
 	origins *http.CrossOriginProtection
 	hosts   hosts
@@ -81,12 +80,14 @@ func New(cfg Config) (*Gateway, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{
-		services: &services{Config: cfg, codec: wire.NewCodec(), paths: make(map[string]*method), methods: make(map[string]*method)},
-		options:  protojson.MarshalOptions{UseProtoNames: true}, // as in the proto files: etcd's (embed/serve.go)
+		services: newServices(cfg),
 		own:      http.NewServeMux(), origins: http.NewCrossOriginProtection(), hosts: cfg.Hosts, arrive: newArrivals(),
 	}
 	g.mux = runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
-		Marshaler: &marshaler{runtime.JSONPb{MarshalOptions: g.options, UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true}}},
+		Marshaler: &marshaler{runtime.JSONPb{
+			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true}, // as in the proto files: etcd's (embed/serve.go)
+			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+		}},
 	}))
 	ctx := context.Background()
 	if err := errors.Join(
@@ -221,7 +222,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socke
 		}
 		r.Body = io.NopCloser(bytes.NewReader(one))
 	}
-	g.mux.ServeHTTP(&answerWriter{ResponseWriter: w, x: x, options: g.options}, r)
+	g.mux.ServeHTTP(&answerWriter{ResponseWriter: w, x: x, g: g}, r)
 }
 
 // admit asks whether the call may be made, by its headers alone.
@@ -243,6 +244,17 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // marshaler is etcd's, and knows bodies.
 type marshaler struct{ runtime.JSONPb }
+
+// Marshal implements runtime.Marshaler. Of a message of a watch it makes nothing: that one
+// was kept, and answerWriter writes it.
+func (m *marshaler) Marshal(v any) ([]byte, error) {
+	if part, ok := v.(map[string]any); ok {
+		if _, kept := part["result"].(*etcdserverpb.WatchResponse); kept {
+			return nil, nil
+		}
+	}
+	return m.JSONPb.Marshal(v)
+}
 
 // NewDecoder implements runtime.Marshaler.
 func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {

@@ -6,16 +6,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 )
 
 // A client that does not read an answer, or reads next to nothing of it, is cut. One that
@@ -59,52 +52,4 @@ func TestClientsThatDoNotReadAreCut(t *testing.T) {
 			})
 		})
 	}
-}
-
-// inPieces cuts a message as gRPC may.
-func inPieces(b []byte, size int) (out mem.BufferSlice) {
-	for len(b) > 0 {
-		n := min(size, len(b))
-		out, b = append(out, mem.SliceBuffer(b[:n])), b[n:]
-	}
-	return out
-}
-
-// A list that is written key by key is the same as one that is written at once.
-func FuzzWriteList(f *testing.F) {
-	for _, m := range []*etcdserverpb.RangeResponse{
-		{},
-		{Count: 3},
-		{Header: &etcdserverpb.ResponseHeader{Revision: 1 << 40, ClusterId: 1 << 63}},
-		{Kvs: []*mvccpb.KeyValue{{Key: []byte("a"), Value: []byte("1"), ModRevision: 7}}},
-		{Header: &etcdserverpb.ResponseHeader{RaftTerm: 2}, Kvs: []*mvccpb.KeyValue{{Key: []byte("a")}, {}, {Key: []byte("b"), Lease: -1}}, More: true, Count: 3},
-	} {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b, 3)
-		f.Add(slices.Concat(b, b), 5) // fields before the keys and after them
-	}
-	f.Fuzz(func(t *testing.T, b []byte, size int) {
-		var out bytes.Buffer
-		written := writeList(&out, inPieces(b, max(1, size)), protojson.MarshalOptions{UseProtoNames: true})
-		var want, got etcdserverpb.RangeResponse
-		if err := proto.Unmarshal(b, &want); err != nil || written != nil {
-			return // what cannot be read is not written
-		}
-		if err := protojson.Unmarshal(out.Bytes(), &got); err != nil {
-			t.Fatalf("%s: %v", out.Bytes(), err)
-		}
-		(&want).ProtoReflect().SetUnknown(nil)
-		if want.Header != nil {
-			want.Header.ProtoReflect().SetUnknown(nil)
-		}
-		for _, kv := range want.Kvs {
-			kv.ProtoReflect().SetUnknown(nil)
-		}
-		if !proto.Equal(&want, &got) {
-			t.Errorf("%s: want %v", out.Bytes(), &want)
-		}
-	})
 }

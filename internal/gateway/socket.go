@@ -76,7 +76,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method,
 		_ = write.CloseWithError(receive(conn, write, m.many))
 	}()
 	out := &socketWriter{conn: conn, header: make(http.Header)}
-	g.mux.ServeHTTP(&answerWriter{ResponseWriter: out, x: b.x, options: g.options}, r)
+	g.mux.ServeHTTP(&answerWriter{ResponseWriter: out, x: b.x, g: g}, r)
 	_ = out.end() // of a client that has gone
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 	_ = conn.Close()

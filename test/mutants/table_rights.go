@@ -128,8 +128,35 @@ func gatewayGroup() Group {
 			Old: `min(grace, pieceTimeout)`, New: `max(grace, pieceTimeout)`, Tests: "TestClientsThatDoNotReadAreCut",
 		},
 		{
-			Name: "json-field-twice", Bug: "writes a field before the keys and after them", File: "exchange.go",
-			Old: `return w.before&(1<<number) == 0`, New: `return true`, Tests: "FuzzWriteList",
+			Name: "json-field-twice", Bug: "writes a field twice, or a list in two parts", File: "translate.go",
+			Old: `case seen&(1<<number) != 0:`, New: `case false:`, Tests: "TestBrokenMessagesAreNotWritten",
+		},
+		{
+			Name: "json-beyond-its-end", Bug: "reads a field beyond the end of its message", File: "translate.go",
+			Old: ` || size > uint64(w.left):`, New: `:`, Tests: "TestBrokenMessagesAreNotWritten",
+		},
+		{
+			Name: "json-kind", Bug: "takes bytes for a number", File: "translate.go",
+			Old: `case kind != field.wire() || `, New: `case `, Tests: "TestBrokenMessagesAreNotWritten",
+		},
+		{
+			Name: "json-skips-too-far", Bug: "skips an unknown field beyond the end of its message", File: "translate.go",
+			Old: `if size < 0 || size > w.left {`, New: `if size < 0 {`, Tests: "TestBrokenMessagesAreNotWritten",
+		},
+		{
+			Name: "json-whole-values", Bug: "holds the JSON of a whole value", File: "translate.go",
+			Old: `		w.left -= n
+		w.flush(translatorBytes)`, New: `		w.left -= n`, Tests: "TestValuesAreWrittenInParts",
+		},
+		{
+			Name: "json-defaults", Bug: "writes fields that have their default", File: "translate.go",
+			Old: `case field.form == nil && value == 0 && size == 0:`, New: `case false:`, Tests: "TestAWatchIsWrittenAsAtEtcd",
+		},
+		{
+			Name: "socket-in-parts", Bug: "sends a large answer of a WebSocket as several messages", File: "socket.go",
+			Old: `	if len(text) < len(p) {
+		err = w.end()
+	}`, New: `	err = w.end()`, Tests: "TestLargeAnswersAreOneMessageOfAWebSocket", Package: "internal/node",
 		},
 		{
 			Name: "json-objects", Bug: "takes any number of objects in a request", File: "exchange.go",
@@ -142,12 +169,6 @@ func gatewayGroup() Group {
 		{
 			Name: "socket-of-other-origin", Bug: "lets pages of another origin open WebSockets", File: "gateway.go",
 			Old: `g.origins.Check(asWrite(r, socket))`, New: `g.origins.Check(r)`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
-		},
-		{
-			Name: "socket-in-parts", Bug: "sends a large answer of a WebSocket as several messages", File: "socket.go",
-			Old: `	if len(text) < len(p) {
-		err = w.end()
-	}`, New: `	err = w.end()`, Tests: "TestLargeAnswersAreOneMessageOfAWebSocket", Package: "internal/node",
 		},
 	}}
 }
