@@ -177,7 +177,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	}
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
 	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Joins()
-	nc.Spec = shard.Spec{Shards: cfg.Shards, Replicas: cfg.Replicas}
+	nc.Spec = shard.Spec{Shards: cfg.FoundingShards(), Replicas: cfg.Replicas}
 	if slices.Contains(cfg.Named, "replicas") {
 		nc.Asked.Replicas = cfg.Replicas
 	}

@@ -46,7 +46,8 @@ type Config struct {
 
 	// Prefixes are the parts of the key space that are served. Empty: all.
 	Prefixes []string
-	// Shards is how many shards to cut them into when the cluster is founded.
+	// Shards is how many shards to cut them into when the cluster is founded. 0: see
+	// FoundingShards.
 	Shards int
 	// Replicas is how many nodes have each shard; fewer when there are fewer
 	// nodes.
@@ -230,7 +231,6 @@ func Defaults() Config {
 			HTTP:   ":7480",
 		},
 		Weight:   1,
-		Shards:   16,
 		Replicas: 3,
 		Elastic: Elastic{
 			AutoSplit: true, SplitBytes: 512 * MiB, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, SplitAfter: time.Minute,
@@ -269,6 +269,16 @@ func Defaults() Config {
 		LogFormat:    FormatText,
 		DrainTimeout: 30 * time.Second,
 	}
+}
+
+// FoundingShards is Shards, and without it one for each node that founds the cluster, so
+// that each owns one: every further shard costs a stream to etcd and one to each replica,
+// and nothing is gained by it before there is load to part. Each prefix needs a shard.
+func (c Config) FoundingShards() int {
+	if c.Shards > 0 {
+		return c.Shards
+	}
+	return max(1, c.BootstrapExpect, len(c.Prefixes))
 }
 
 // EtcdTLS reads the certificates for connections to etcd. It returns nil when

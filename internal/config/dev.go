@@ -26,7 +26,7 @@ type Dev struct {
 	// devStride higher. A node's peer, raft and gossip ports follow its client
 	// port.
 	ClientPort, HTTPPort int
-	// Shards and Replicas are as in Config.
+	// Shards and Replicas are as in Config; Shards 0: one for each node.
 	Shards, Replicas int
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
@@ -60,7 +60,7 @@ func (d *Dev) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.EtcdPort, "etcd-port", d.EtcdPort, "etcd's client `port`")
 	fs.IntVar(&d.ClientPort, "client-port", d.ClientPort, fmt.Sprintf("the first node's client `port`; the next three are its peer, raft and gossip ports; each further node's are %d higher", devStride))
 	fs.IntVar(&d.HTTPPort, "http-port", d.HTTPPort, fmt.Sprintf("the first node's HTTP `port`; each further node's is %d higher", devStride))
-	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards")
+	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards; 0: one for each node")
 	fs.IntVar(&d.Replicas, "replicas", d.Replicas, "`number` of nodes that have each shard; fewer when there are fewer nodes")
 	fs.Var((*level)(&d.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
 }
@@ -146,7 +146,9 @@ func (d Dev) Node(i int, dir string) Config {
 	if voters := d.voters(); i < voters {
 		c.BootstrapExpect = voters
 	}
-	c.Shards = d.Shards
+	if c.Shards = d.Shards; c.Shards == 0 {
+		c.Shards = d.Nodes
+	}
 	c.Replicas = min(d.Replicas, d.Nodes)
 	c.LogLevel = d.LogLevel
 	return c

@@ -38,7 +38,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
 
 	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys). For a new cluster; later: cachectl settings set")
-	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into")
+	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into; load splits them further; 0: one for each node of --bootstrap-expect")
 	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard. For a new cluster; later: cachectl settings set")
 
 	e := &c.Elastic

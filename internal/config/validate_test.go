@@ -354,13 +354,13 @@ func TestDevNodesAreValidAndFindEachOther(t *testing.T) {
 
 func TestDevValidateNamesEveryMistakeAtOnce(t *testing.T) {
 	d := config.DevDefaults()
-	d.Nodes, d.Shards, d.EtcdPort = 9, 0, 0
+	d.Nodes, d.Shards, d.EtcdPort = 9, -1, 0
 	err := d.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"--etcd-port: port 0", "--shards 0",
+		"--etcd-port: port 0", "--shards -1: use 1 to 4096, or 0 for one for each node",
 		"--http-port and --client-port: port 7480 would be used by node-1 HTTP and by node-9 clients",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -158,7 +158,7 @@ type Config struct {
 // addresses.
 func Defaults() Config {
 	return Config{
-		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 16, Replicas: 3},
+		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
 		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxClientBytes: 512 << 20, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,

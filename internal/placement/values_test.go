@@ -847,6 +847,76 @@ func splitWholeShards(t *testing.T, leaders bool) {
 	}
 }
 
+// Three founders begin with three shards; three more nodes have none to own. A load that
+// is spread over the keys splits shards, until all six nodes own equally many.
+func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
+	const keys, events, founders, nodes = 3 << 10, 40_000, 3, 6
+	key := func(at int) string { return fmt.Sprintf("%04d", at) }
+	var members []shard.Member
+	for i := range nodes {
+		members = append(members, member(shard.NodeID(fmt.Sprintf("n%d", i+1)), shard.Alive, time.Unix(0, 0)))
+	}
+	found, err := shard.Place(shard.Found{
+		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: founders, Replicas: 3},
+		Cuts: []string{key(keys / 3), key(2 * keys / 3)},
+	}, members[:founders])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := shard.Apply(nil, shard.Command{Change: found})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(c shard.Change) {
+		t.Helper()
+		if m, err = shard.Apply(m, shard.Command{IfVersion: m.Version, Change: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bounds := func(s *shard.Shard) (from, to int) {
+		to = keys
+		_, _ = fmt.Sscanf(s.Range.Start, "%d", &from)
+		_, _ = fmt.Sscanf(s.Range.End, "%d", &to)
+		return from, to
+	}
+	owned := func() []int {
+		counts := make(map[shard.NodeID]int)
+		for _, s := range m.Shards {
+			counts[s.Owner()]++
+		}
+		var out []int
+		for _, n := range members {
+			out = append(out, counts[n.Name])
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got := owned(); !slices.Equal(got, []int{0, 0, 0, 1, 1, 1}) {
+		t.Fatalf("founders and others own %v shards", got)
+	}
+	b, tr := DefaultBalance(), Trend{}
+	for now := time.Unix(1000, 0); now.Before(time.Unix(2000, 0)); now = now.Add(reportEvery) {
+		loads := make(map[shard.ID]Load)
+		for i := range m.Shards {
+			from, to := bounds(&m.Shards[i])
+			loads[m.Shards[i].ID] = Load{Events: float64(events * (to - from) / keys)}
+		}
+		var a Action
+		a, tr = b.Decide(m, loads, tr, now)
+		for _, c := range a.Splits {
+			s, _ := m.Shard(c.Shard)
+			from, to := bounds(&s)
+			apply(shard.Split{Shard: c.Shard, At: []string{key((from + to) / 2)}, Stay: true})
+		}
+		for moves := shard.Plan(m, members); len(moves) > 0; moves = shard.Plan(m, members) {
+			apply(shard.Assign{Moves: moves})
+		}
+	}
+	if got := owned(); !slices.Equal(got, []int{2, 2, 2, 2, 2, 2}) {
+		t.Errorf("nodes own %v of %d shards", got, len(m.Shards))
+	}
+}
+
 func TestDecideStart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	old := now.Add(-time.Hour)

@@ -100,6 +100,7 @@ func TestNodesOwnEqualNumbersOfShards(t *testing.T) {
 	}{
 		{16, 5, []int{4, 3, 3, 3, 3}},
 		{16, 3, []int{6, 5, 5}},
+		{3, 3, []int{1, 1, 1}}, // the founding of three nodes
 		{16, 4, []int{4, 4, 4, 4}},
 		{2, 5, []int{1, 1, 0, 0, 0}},
 		{1, 1, []int{1}},

@@ -55,6 +55,7 @@ func Groups() []Group {
 		fairGroup(),
 		tlsGroup(),
 		kvGroup(),
+		configGroup(),
 		netlimitGroup(),
 		gatewayGroup(),
 		accessGroup(),

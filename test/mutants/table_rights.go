@@ -173,6 +173,25 @@ func gatewayGroup() Group {
 	}}
 }
 
+func configGroup() Group {
+	return Group{Package: "internal/config", Mutants: []Mutant{
+		{
+			Name: "founders-without-a-shard", Bug: "founds a cluster with one shard, which one node owns", File: "config.go",
+			Old: `return max(1, c.BootstrapExpect, len(c.Prefixes))`, New: `return max(1, len(c.Prefixes))`, Tests: "TestAClusterBeginsWithAShardForEachFounder",
+		},
+		{
+			Name: "asked-shards-ignored", Bug: "ignores --shards", File: "config.go",
+			Old: `if c.Shards > 0 {
+		return c.Shards`, New: `if c.Shards < 0 {
+		return c.Shards`, Tests: "TestAClusterBeginsWithAShardForEachFounder",
+		},
+		{
+			Name: "dev-shards-of-voters", Bug: "a dev cluster begins with shards for its voters alone", File: "dev.go",
+			Old: `c.Shards = d.Nodes`, New: `c.Shards = d.voters()`, Tests: "TestADevClusterBeginsWithAShardForEachNode",
+		},
+	}}
+}
+
 func kvGroup() Group {
 	return Group{Package: "internal/kv", Mutants: []Mutant{
 		{

@@ -1,0 +1,49 @@
+package config_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/config"
+)
+
+// Without --shards each node that founds the cluster gets a shard to own, and each
+// prefix has one.
+func TestAClusterBeginsWithAShardForEachFounder(t *testing.T) {
+	for _, c := range []struct{ shards, expect, prefixes, want int }{
+		{0, 3, 0, 3},
+		{0, 5, 0, 5},
+		{0, 1, 0, 1},
+		{0, 0, 0, 1}, // it only joins: others have founded
+		{0, 3, 4, 4},
+		{16, 3, 0, 16},
+		{2, 3, 0, 2},
+	} {
+		t.Run(fmt.Sprintf("--shards %d --bootstrap-expect %d and %d prefixes", c.shards, c.expect, c.prefixes), func(t *testing.T) {
+			cfg := config.Defaults()
+			cfg.BootstrapExpect, cfg.Prefixes = c.expect, make([]string, c.prefixes)
+			if c.shards > 0 {
+				cfg.Shards = c.shards
+			}
+			if got := cfg.FoundingShards(); got != c.want {
+				t.Errorf("%d shards, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// Not all nodes of a dev cluster vote, but each owns a shard.
+func TestADevClusterBeginsWithAShardForEachNode(t *testing.T) {
+	for _, nodes := range []int{1, 2, 3, 4, 7} {
+		d := config.DevDefaults()
+		d.Nodes = nodes
+		for i := range nodes {
+			if got := d.Node(i, "d").FoundingShards(); got != nodes {
+				t.Errorf("node %d of %d founds %d shards", i+1, nodes, got)
+			}
+		}
+		if d.Shards = 16; d.Node(0, "d").FoundingShards() != 16 {
+			t.Error("--shards 16 has no effect")
+		}
+	}
+}
