@@ -66,9 +66,9 @@ type Config struct {
 // Defaults returns the Config of a production node, without Range and Source.
 func Defaults() Config {
 	return Config{
-		WindowBytes: 64 << 20, WindowTime: 10 * time.Minute,
+		WindowBytes: 256 << 20, WindowTime: 10 * time.Minute,
 		RootsBytes: 32 << 20, RootsTime: time.Minute,
-		TombstoneBytes: 16 << 20, TombstoneTime: 24 * time.Hour,
+		TombstoneBytes: 64 << 20, TombstoneTime: 24 * time.Hour,
 	}
 }
 

@@ -239,10 +239,10 @@ func Defaults() Config {
 			MaxMoves: 256, MaxNodeMoves: 8,
 			ReplaceVoterAfter: 10 * time.Minute,
 		},
-		WindowBytes: 64 * MiB,
+		WindowBytes: 256 * MiB,
 		WindowTime:  10 * time.Minute,
 
-		TombstoneBytes: 16 * MiB,
+		TombstoneBytes: 64 * MiB,
 		TombstoneTime:  24 * time.Hour,
 		HistoryBytes:   2 * GiB,
 		MaxEtcdLists:   2,
