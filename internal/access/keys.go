@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // MaxWatchKey bounds each end of a watch's range, in bytes. etcd has no such bound but
@@ -58,7 +59,7 @@ func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 }
 
 // Holder returns whom the bytes of a call count for: the identity of the policy's, or
-// else the certificate's name, or the address. c may be nil.
+// else the certificate's name, or the address, of IPv6 the /64. c may be nil.
 func Holder(ctx context.Context, c *Caller) budget.Client {
 	if c != nil {
 		id := c.identity()
@@ -66,10 +67,20 @@ func Holder(ctx context.Context, c *Caller) budget.Client {
 	}
 	name := ShownBy(ctx)
 	if p, ok := peer.FromContext(ctx); ok && name == "" {
-		name = p.Addr.String()
-		if host, _, err := net.SplitHostPort(name); err == nil {
-			name = host
-		}
+		name = sourceOf(p.Addr)
 	}
 	return budget.Client{Name: name, Max: budget.HalfOfTotal}
+}
+
+// sourceOf names where a caller is: an address, or a network of IPv6.
+func sourceOf(a net.Addr) string {
+	network := netlimit.NetworkOf(a)
+	switch {
+	case !network.IsValid():
+		return a.String() // not of TCP: a test's
+	case network.IsSingleIP():
+		return network.Addr().String()
+	default:
+		return network.String()
+	}
 }

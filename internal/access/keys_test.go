@@ -108,7 +108,7 @@ func TestMessagesOfACallerAreBounded(t *testing.T) {
 }
 
 // What a call makes the node hold counts for its identity, with the policy's limit, or
-// else for its address, whichever port that has.
+// else for its address, whichever port that has, or its network of IPv6.
 func TestWhomBytesCountFor(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {pending_bytes: 1MiB}\n"), nil)
 	ctx, gone := r.connect()
@@ -116,10 +116,12 @@ func TestWhomBytesCountFor(t *testing.T) {
 	if h := access.Holder(ctx, r.caller(ctx)); h != (budget.Client{Name: policy.Anonymous, Max: 1 << 20}) {
 		t.Errorf("%+v", h)
 	}
-	for _, from := range []string{"192.0.2.7:1", "192.0.2.7:2"} {
+	for from, name := range map[string]string{
+		"192.0.2.7:1": "192.0.2.7", "192.0.2.7:2": "192.0.2.7", "[2001:db8::1]:1": "2001:db8::/64", "[2001:db8::a:b:c:d]:2": "2001:db8::/64",
+	} {
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))})
-		if h := access.Holder(ctx, nil); h != (budget.Client{Name: "192.0.2.7", Max: budget.HalfOfTotal}) {
-			t.Errorf("%+v", h)
+		if h := access.Holder(ctx, nil); h != (budget.Client{Name: name, Max: budget.HalfOfTotal}) {
+			t.Errorf("%s: %+v", from, h)
 		}
 	}
 }

@@ -22,7 +22,7 @@ type Config struct {
 	// keep no probe out.
 	Evict bool
 	// MaxPerAddress is how many connections, settled or pending, one address may have: one
-	// more is closed at once. 0: any number.
+	// more is closed at once. 0: any number. The addresses of a NetworkOf are one.
 	MaxPerAddress int
 	// MaxPending is how many may be pending. One more ends the oldest.
 	MaxPending int
@@ -40,7 +40,7 @@ type Limit struct {
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
 	pending list.List            // of *Conn, the oldest first; guarded by mu
-	from    map[netip.Addr]int   // connections of each address; guarded by mu; empty without MaxPerAddress
+	from    map[netip.Prefix]int // connections of each NetworkOf; guarded by mu; empty without MaxPerAddress
 	told    map[string]time.Time // when each kind was logged last; guarded by mu
 }
 
@@ -49,7 +49,7 @@ const quiet = 10 * time.Second
 
 // New returns a Limit without connections.
 func New(cfg Config) *Limit {
-	return &Limit{cfg: cfg, from: make(map[netip.Addr]int), told: make(map[string]time.Time)}
+	return &Limit{cfg: cfg, from: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
 }
 
 // Stats are the figures of a port.
@@ -96,9 +96,12 @@ func (l *listener) Accept() (net.Conn, error) {
 // Admit counts a connection in, as pending. When there are too many it closes it
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
-	ip := l.addressOf(c)
+	var network netip.Prefix
+	if l.cfg.MaxPerAddress > 0 {
+		network = NetworkOf(c.RemoteAddr())
+	}
 	l.mu.Lock()
-	if ip.IsValid() && l.from[ip] >= l.cfg.MaxPerAddress {
+	if network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress {
 		l.mu.Unlock()
 		l.refuse(c, "connections are refused: there are too many from one address", l.cfg.MaxPerAddress)
 		return nil, false
@@ -119,9 +122,9 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		oldest, _ = l.settled.Front().Value.(*Conn)
 		l.leaveLocked(oldest)
 	}
-	out := &Conn{Conn: c, limit: l, ip: ip}
-	if ip.IsValid() {
-		l.from[ip]++
+	out := &Conn{Conn: c, limit: l, network: network}
+	if network.IsValid() {
+		l.from[network]++
 	}
 	out.place = l.pending.PushBack(out)
 	l.mu.Unlock()
@@ -150,15 +153,21 @@ func (l *Limit) refuse(c net.Conn, why string, most int) {
 	_ = c.Close()
 }
 
-// addressOf returns the address that a connection counts for; none without a limit of
-// them.
-func (l *Limit) addressOf(c net.Conn) netip.Addr {
-	a, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok || l.cfg.MaxPerAddress == 0 {
-		return netip.Addr{}
+// NetworkOf returns the addresses that count as one client's: an address of IPv4, or a
+// /64 of IPv6, which is the least that a host is given (RFC 6177), with 2^64 addresses to
+// come from. It is the zero Prefix of what is no TCP address.
+func NetworkOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
 	}
-	ip, _ := netip.AddrFromSlice(a.IP)
-	return ip.Unmap()
+	ip, _ := netip.AddrFromSlice(tcp.IP)
+	bits := 64
+	if ip = ip.Unmap(); ip.Is4() {
+		bits = 32
+	}
+	p, _ := ip.Prefix(bits) // without an address the zero Prefix
+	return p
 }
 
 // Failed takes the news that a connection did not get through its handshake.
@@ -191,10 +200,10 @@ func address(c net.Conn) string {
 // Conn is a connection that is counted until it is closed.
 type Conn struct {
 	net.Conn
-	limit *Limit
-	ip    netip.Addr    // that it counts for; the zero Addr: none
-	place *list.Element // among those of its stage; guarded by limit.mu
-	stage stage         // guarded by limit.mu
+	limit   *Limit
+	network netip.Prefix  // that it counts for; the zero Prefix: none
+	place   *list.Element // among those of its stage; guarded by limit.mu
+	stage   stage         // guarded by limit.mu
 }
 
 // stage is how far a connection is.
@@ -247,10 +256,10 @@ func (l *Limit) leaveLocked(c *Conn) {
 		return
 	}
 	c.stage = gone
-	if !c.ip.IsValid() {
+	if !c.network.IsValid() {
 		return
 	}
-	if l.from[c.ip]--; l.from[c.ip] == 0 {
-		delete(l.from, c.ip)
+	if l.from[c.network]--; l.from[c.network] == 0 {
+		delete(l.from, c.network)
 	}
 }

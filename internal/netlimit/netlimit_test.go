@@ -245,3 +245,40 @@ func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
 		t.Errorf("the probe: %v", err)
 	}
 }
+
+// remote is a connection from an address.
+type remote struct {
+	net.Conn
+	from net.Addr
+}
+
+func (r remote) RemoteAddr() net.Addr { return r.from }
+
+// A host of IPv6 has 2^64 addresses: they count as one. Each of IPv4 counts for itself, at
+// a socket of IPv6 too.
+func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
+	l := netlimit.New(netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Logger: slog.New(slog.DiscardHandler)})
+	for _, c := range []struct {
+		ip net.IP
+		ok bool
+	}{
+		{net.ParseIP("2001:db8::1"), true},
+		{net.ParseIP("2001:db8::ffff:1:1"), true},
+		{net.ParseIP("2001:db8:0:0:a::2"), false},
+		{net.ParseIP("2001:db8:0:1::1"), true},
+		{net.ParseIP("192.0.2.1"), true}, // 16 bytes, as at a socket of IPv6
+		{net.IPv4(192, 0, 2, 1).To4(), true},
+		{net.IPv4(192, 0, 2, 1).To4(), false},
+		{net.ParseIP("192.0.2.2"), true},
+	} {
+		client, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		if _, ok := l.Admit(remote{server, &net.TCPAddr{IP: c.ip, Port: 1}}); ok != c.ok {
+			t.Errorf("one of %v: let in %t, want %t", c.ip, ok, c.ok)
+		}
+	}
+	if p := netlimit.NetworkOf(&net.UnixAddr{}); p.IsValid() {
+		t.Errorf("a socket of Unix is of %v", p)
+	}
+}

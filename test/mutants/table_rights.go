@@ -116,7 +116,15 @@ func netlimitGroup() Group {
 		},
 		{
 			Name: "address-keeps-places", Bug: "does not give back the place of a connection that its address has closed", File: "netlimit.go",
-			Old: `l.from[c.ip]--; l.from[c.ip] == 0`, New: `l.from[c.ip] == 0`, Tests: "TestOneAddressDoesNotTakeAll",
+			Old: `l.from[c.network]--; l.from[c.network] == 0`, New: `l.from[c.network] == 0`, Tests: "TestOneAddressDoesNotTakeAll",
+		},
+		{
+			Name: "address-of-ipv6", Bug: "takes each address of a network of IPv6 for another client", File: "netlimit.go",
+			Old: `bits := 64`, New: `bits := 128`, Tests: "TestANetworkOfIPv6CountsAsOneAddress",
+		},
+		{
+			Name: "address-of-ipv4-in-ipv6", Bug: "takes all addresses of IPv4 at a socket of IPv6 for one client", File: "netlimit.go",
+			Old: `ip = ip.Unmap(); ip.Is4()`, New: `ip.Is4()`, Tests: "TestANetworkOfIPv6CountsAsOneAddress",
 		},
 	}}
 }
@@ -250,9 +258,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "address-with-port", Bug: "each connection of an address has its own part of the budget", File: "keys.go",
-			Old: `			name = host
-`, New: `			_ = host
-`, Tests: "TestWhomBytesCountFor",
+			Old: `name = sourceOf(p.Addr)`, New: `name = p.Addr.String()`, Tests: "TestWhomBytesCountFor",
 		},
 		{
 			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
