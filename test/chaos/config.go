@@ -46,7 +46,8 @@ type Config struct {
 	// Compact: etcd is compacted every 10 to 30 s.
 	Compact bool
 
-	// Nodes, Shards and Replicas are those of the cluster.
+	// Nodes, Shards and Replicas are those of the cluster. The defaults are what five
+	// nodes with the shipped manifests have: three of them found it, with a shard each.
 	Nodes, Shards, Replicas int
 	// Members is how many members etcd has, where no fault says otherwise.
 	Members int
@@ -76,7 +77,7 @@ func Defaults() Config {
 		Rate: 650, MinRate: 500,
 		Watches: 500, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
 		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
-		Nodes: 5, Shards: 16, Replicas: 3, Members: 1, Window: 30 * time.Second,
+		Nodes: 5, Shards: 3, Replicas: 3, Members: 1, Window: 30 * time.Second,
 		Prefixes: 16, Keys: 200,
 	}
 }

@@ -8,12 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/nodetest"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -248,6 +251,29 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	c.Dir = "."
 	if err := c.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The run has as many shards as a cluster that is founded with the shipped manifests.
+func TestShardsAreThoseOfTheManifests(t *testing.T) {
+	shipped, err := nodetest.ReadShipped(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := config.Defaults()
+	for _, setting := range shipped.Env {
+		name, value, _ := strings.Cut(setting, "=")
+		switch name {
+		case "CACHENODE_BOOTSTRAP_EXPECT":
+			if node.BootstrapExpect, err = strconv.Atoi(value); err != nil {
+				t.Fatal(err)
+			}
+		case "CACHENODE_SHARDS", "CACHENODE_PREFIX":
+			t.Errorf("%s decides how many shards there are: compare that with Defaults", setting)
+		}
+	}
+	if got, want := Defaults().Shards, node.FoundingShards(); got != want {
+		t.Errorf("%d shards, the manifests found %d", got, want)
 	}
 }
 
