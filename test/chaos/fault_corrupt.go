@@ -35,7 +35,10 @@ func corruptions() []Fault {
 // with the right record again.
 func flipByte(ctx context.Context, s *Scene) (heal, error) {
 	// The key lies outside what the readers read: until the node has compared its
-	// copy with the others, a read of the key is wrong.
+	// copy with the others, a read of the key is wrong. A list of everything, which
+	// clients of etcd's API make behind a compaction, would be one.
+	s.load.compacting.Lock()
+	defer s.load.compacting.Unlock()
 	key := fmt.Sprintf("~bitflip/%d/%d", s.Seed, s.Turn)
 	value := fmt.Sprintf("record to be damaged %x", s.rng().Perm(16))
 	put, err := s.etcd.client.Put(ctx, key, value)
