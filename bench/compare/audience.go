@@ -457,6 +457,22 @@ func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond fl
 	return puts, g.Wait()
 }
 
+// writeUntil puts events, so many per second, until ctx ends, and returns how many.
+func (t *trial) writeUntil(ctx context.Context, sh shape, perSecond float64) (n int64, err error) {
+	cli, err := t.side.writer()
+	if err != nil {
+		return 0, err
+	}
+	defer cli.Close()
+	text, start := value(1, sh.size), time.Now()
+	for ; pause(ctx, time.Until(start.Add(time.Duration(float64(n)/perSecond*float64(time.Second))))) == nil; n++ {
+		if _, err := cli.Put(context.WithoutCancel(ctx), sh.key(int(n)), text); err != nil {
+			return n, fmt.Errorf("write in the background: %w", err)
+		}
+	}
+	return n, nil
+}
+
 // pause waits, or returns at once when d is not positive.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/proc"
 )
 
@@ -29,8 +33,12 @@ func listLoads(c *config) (out []load) {
 	for i, keys := range c.keys {
 		as := setup{keys: keys, size: c.valueSize, key: keyName}
 		for _, m := range []mode{serializable, linearizable, paged} {
+			sides := etcdSides()
+			if m != paged { // a list of the native API comes in chunks anyhow
+				sides = append(sides, sideNative)
+			}
 			out = append(out, load{
-				name: fmt.Sprintf("list/%d/%s", keys, m), sides: etcdSides(), standard: i == 0 && m == linearizable, whole: true,
+				name: fmt.Sprintf("list/%d/%s", keys, m), sides: sides, standard: i == 0 && m == linearizable, whole: true,
 				setup: as, run: func(ctx context.Context, t *trial) error { return lists(ctx, t, m, keys) },
 			})
 		}
@@ -38,11 +46,14 @@ func listLoads(c *config) (out []load) {
 	as := setup{keys: c.keys[0], size: c.valueSize, key: keyName}
 	for _, m := range []mode{serializable, linearizable} {
 		out = append(out, load{
-			name: "get/" + string(m), sides: etcdSides(), whole: true,
+			name: "get/" + string(m), sides: etcdSides(), standard: m == linearizable, whole: true,
 			setup: as, run: func(ctx context.Context, t *trial) error { return gets(ctx, t, m, as.keys) },
 		})
 	}
-	return out
+	return append(out, load{
+		name: "get/busy/" + string(linearizable), sides: etcdSides(), standard: true, whole: true,
+		setup: as, run: func(ctx context.Context, t *trial) error { return getsAmongWrites(ctx, t, linearizable, as.keys) },
+	})
 }
 
 // lists has more and more clients list all keys, each on a connection of its
@@ -53,7 +64,7 @@ func lists(ctx context.Context, t *trial, m mode, keys int) error {
 		return err
 	}
 	err = c.each(ctx, len(t.side.ends), func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-		return list(ctx, conn, linearizable, keys, 0) // everything has been read once, whatever that cost
+		return t.list(ctx, conn, linearizable, keys, 0) // everything has been read once, whatever that cost
 	})
 	if c.close(); err != nil {
 		return err
@@ -66,7 +77,7 @@ func lists(ctx context.Context, t *trial, m mode, keys int) error {
 	one := func(label string, clients int, ends []string) error {
 		times := max(2, (t.listed+keys*clients-1)/(keys*clients))
 		return reads(ctx, t, label, clients, times, ends, keys, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-			return list(ctx, conn, m, keys, t.page)
+			return t.list(ctx, conn, m, keys, t.page)
 		})
 	}
 	for _, n := range t.clients {
@@ -90,25 +101,49 @@ func gets(ctx context.Context, t *trial, m mode, keys int) error {
 	return nil
 }
 
+// backgroundWrites is how many keys are written per second while others are read.
+const backgroundWrites = 200
+
+// getsAmongWrites does the same while other keys are written, and takes apart what the
+// writes alone cost.
+func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
+	sh := shape{what: whatPrefix, watches: 1, size: t.sizes[0]}
+	alone := max(1, int(t.deliver.Seconds()/2*backgroundWrites))
+	quiet, _, err := t.unwatched(ctx, sh, alone, backgroundWrites)
+	if err != nil {
+		return err
+	}
+	for _, n := range t.clients {
+		wctx, stop := context.WithCancel(ctx)
+		written := make(chan error, 1)
+		var writes int64
+		go func() {
+			var failed error
+			writes, failed = t.writeUntil(wctx, sh, backgroundWrites)
+			written <- failed
+		}()
+		label, times := fmt.Sprintf("%d at a time", n), (t.gets+n-1)/n
+		spent, err := t.spentOn(ctx, n, times, t.side.ends, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
+			return get(ctx, conn, m, keyName(i*7919%keys))
+		})
+		stop()
+		if err = errors.Join(err, <-written); err != nil {
+			return err
+		}
+		base := time.Duration(float64(quiet.all) * float64(writes) / float64(alone))
+		t.noteTime("CPU per key, "+label, spent.all, int64(n*times))
+		t.noteTime("… above the same writes alone, "+label, spent.all-base, int64(n*times))
+	}
+	return nil
+}
+
 // reads calls f so often for each client, and notes what each of the keys that
 // it reads cost, and the peak memory.
 func reads(ctx context.Context, t *trial, label string, clients, times int, ends []string, keys int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
-	c, err := newCrowd(t.side, clients, ends)
-	if err != nil {
-		return err
-	}
-	defer c.close()
 	if err := proc.ResetPeaks(t.side.servers()); err != nil {
 		return err
 	}
-	before, err := t.side.used()
-	if err != nil {
-		return err
-	}
-	if err := c.each(ctx, times, f); err != nil {
-		return err
-	}
-	spent, err := t.side.since(before)
+	spent, err := t.spentOn(ctx, clients, times, ends, f)
 	if err != nil {
 		return err
 	}
@@ -123,6 +158,23 @@ func reads(ctx context.Context, t *trial, label string, clients, times int, ends
 	t.noteTime("CPU per key, "+label, spent.all, int64(clients*times*keys))
 	t.note("peak memory, "+label, unitBytes, float64(peak))
 	return nil
+}
+
+// spentOn calls f so often for each client and returns what that cost the side.
+func (t *trial) spentOn(ctx context.Context, clients, times int, ends []string, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) (used, error) {
+	c, err := newCrowd(t.side, clients, ends)
+	if err != nil {
+		return used{}, err
+	}
+	defer c.close()
+	before, err := t.side.used()
+	if err != nil {
+		return used{}, err
+	}
+	if err := c.each(ctx, times, f); err != nil {
+		return used{}, err
+	}
+	return t.side.since(before)
 }
 
 // crowd is clients that read at the same time, each with connections of its
@@ -173,8 +225,51 @@ func (c *crowd) each(ctx context.Context, times int, f func(ctx context.Context,
 }
 
 // list reads all keys, and fails when an answer has others than that.
+func (t *trial) list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, limit int) error {
+	if t.side.kind == sideNative {
+		return listNative(ctx, conn, m, keys)
+	}
+	return list(ctx, conn, m, keys, limit)
+}
+
+// keysEnd is behind all keys that are listed.
+const keysEnd = "/registry/pods0"
+
+const nativeListMethod = "/shardwatch.v1.CacheService/List"
+
+// listNative reads all keys through the native API: in chunks, of one revision.
+func listNative(ctx context.Context, conn *grpc.ClientConn, m mode, keys int) error {
+	fresh := shardwatchv1.Consistency_CONSISTENCY_LINEARIZABLE
+	if m == serializable {
+		fresh = shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, nativeListMethod)
+	if err == nil {
+		err = stream.SendMsg(&shardwatchv1.ListRequest{Key: []byte(keyPrefix), RangeEnd: []byte(keysEnd), Consistency: fresh, Count: true})
+	}
+	if err == nil {
+		err = stream.CloseSend()
+	}
+	var revision, count int64
+	for got := 0; err == nil; {
+		var r listed
+		if err = stream.RecvMsg(&r); errors.Is(err, io.EOF) {
+			if got != keys || count != int64(keys) {
+				return fmt.Errorf("native list (%s): %d keys, count %d, want %d", m, got, count, keys)
+			}
+			return nil
+		}
+		if revision != 0 && err == nil && r.revision != revision {
+			err = fmt.Errorf("chunks of revisions %d and %d", revision, r.revision)
+		}
+		got, revision, count = got+r.keys, r.revision, max(count, r.count)
+	}
+	return fmt.Errorf("native list (%s): %w", m, err)
+}
+
+// list reads all keys through etcd's API.
 func list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, limit int) error {
-	req := &etcdserverpb.RangeRequest{Key: []byte(keyPrefix), RangeEnd: []byte("/registry/pods0"), Serializable: m == serializable}
+	req := &etcdserverpb.RangeRequest{Key: []byte(keyPrefix), RangeEnd: []byte(keysEnd), Serializable: m == serializable}
 	if m != paged {
 		limit = 0
 	}

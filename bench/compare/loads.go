@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,16 +32,27 @@ type setup struct {
 	key        func(i int) string
 }
 
-// elsewhere has the nodes' shards cut where nothing is watched: what is watched
-// lies in one.
-func elsewhere() setup { return setup{keys: 2_000, size: 100, key: keyName} }
+// everywhere has the nodes cut their shards, as many as they make by themselves, among
+// the keys that are watched: a watch of the prefix is one of all shards.
+func everywhere() setup {
+	return setup{keys: 10 * watchFolders, size: 100, key: func(i int) string {
+		return fmt.Sprintf("%s%05d/old-%d", watchPrefix, i%watchFolders, i)
+	}}
+}
+
+// over has them cut so many shards.
+func over(shards int) setup {
+	s := everywhere()
+	s.nodeArgs = []string{"--shards", strconv.Itoa(shards)}
+	return s
+}
 
 // etcdSides have etcd's API, as far as loads use it.
 func etcdSides() []string { return []string{sideEtcd, sideProxy, sideTier} }
 
 // loads are all that there are.
 func loads(c *config) []load {
-	return slices.Concat(watchLoads(c), replayLoads(c), stormLoads(c), memoryLoads(c), listLoads(c), restLoads(c))
+	return slices.Concat(watchLoads(c), replayLoads(c), stormLoads(c), memoryLoads(c), listLoads(c), mixedLoads(c), restLoads())
 }
 
 // chosen are the loads to run.

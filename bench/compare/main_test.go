@@ -38,9 +38,9 @@ func TestSmoke(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "of", "a", "run")
 	var out, errs bytes.Buffer
 	code := execute([]string{
-		"--only", "^(watch/shared/prefix/25/256B/paced|storm|list/300/paged)", "--sides", "etcd,proxy,native,grpc", "--tls",
+		"--only", "^(watch/shared/prefix/25/256B/paced|storm|list/300/linearizable|get/busy|mixed)", "--sides", "etcd,proxy,native,grpc", "--tls",
 		"--watches", "25", "--rate", "2500", "--deliver", "200ms", "--rest", "50ms",
-		"--keys", "300", "--listed", "600", "--clients", "1,3", "--page", "70", "--report", path, "--chart", path + "2.svg",
+		"--keys", "300", "--listed", "600", "--clients", "1,3", "--page", "70", "--gets", "300", "--report", path, "--chart", path + "2.svg",
 	}, &out, &errs)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
@@ -57,7 +57,9 @@ func TestSmoke(t *testing.T) {
 	for _, x := range r.rows() {
 		sides[x.load] = max(sides[x.load], len(x.values))
 	}
-	want := map[string]int{"watch/shared/prefix/25/256B/paced": 4, "storm/25": 1, "list/300/paged": 2}
+	want := map[string]int{
+		"watch/shared/prefix/25/256B/paced": 4, "storm/25": 1, "list/300/linearizable": 3, "get/busy/linearizable": 2, "mixed": 2,
+	}
 	if !maps.Equal(sides, want) {
 		t.Errorf("loads and their sides: %v, want %v", sides, want)
 	}
@@ -210,6 +212,18 @@ func TestScanSeesNativeAnswers(t *testing.T) {
 			}
 		}
 	}
+	chunk, err := proto.Marshal(&shardwatchv1.ListResponse{Revision: 77, Count: proto.Int64(1234), ClusterId: "c", Kvs: []*shardwatchv1.KeyValue{
+		{Key: []byte("/a"), Value: make([]byte, 200)}, {Key: []byte("/b")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 1; size <= len(chunk); size++ {
+		l := listed{keys: 9}
+		if err := l.scan(split(chunk, size)); err != nil || l != (listed{revision: 77, count: 1234, keys: 2}) {
+			t.Fatalf("in pieces of %d: %+v, %v", size, l, err)
+		}
+	}
 	// Not packed, as an encoder may have it.
 	w := watched{native: true}
 	if err := w.scan(split([]byte{0x10, 4, 0x10, 5}, 1)); err != nil || !slices.Equal(w.ids, []int64{4, 5}) {
@@ -226,6 +240,7 @@ func FuzzScan(f *testing.F) {
 		var r ranged
 		var w watched
 		listErr := r.scan(split(b, int(size)+1))
+		_ = new(listed).scan(split(b, int(size)+1))
 		_ = w.scan(split(b, int(size)+1))
 		w.native = true
 		_ = w.scan(split(b, int(size)+1))

@@ -23,7 +23,7 @@ func replayLoads(c *config) (out []load) {
 	for i, n := range revisions {
 		sh := shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: c.sizes[0]}
 		out = append(out, load{
-			name: fmt.Sprintf("replay/%d/%d-revisions", sh.watches, n), sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: i == 0, whole: true, setup: elsewhere(),
+			name: fmt.Sprintf("replay/%d/%d-revisions", sh.watches, n), sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: i == 0, whole: true, setup: everywhere(),
 			run: func(ctx context.Context, t *trial) error { return replay(ctx, t, sh, n) },
 		})
 	}
@@ -66,7 +66,7 @@ func replay(ctx context.Context, t *trial, sh shape, revisions int) error {
 func stormLoads(c *config) []load {
 	sh := shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[len(c.watches)-1], size: c.sizes[0]}
 	return []load{{
-		name: fmt.Sprintf("storm/%d", sh.watches), sides: []string{sideTier, sideNative}, standard: true, setup: elsewhere(),
+		name: fmt.Sprintf("storm/%d", sh.watches), sides: []string{sideTier, sideNative}, standard: true, setup: everywhere(),
 		run: func(ctx context.Context, t *trial) error { return storm(ctx, t, sh) },
 	}}
 }
@@ -161,7 +161,7 @@ func memoryLoads(c *config) (out []load) {
 	add := func(mode string, watches int, standard bool) {
 		sh := shape{mode: mode, what: whatPrefix, watches: watches, size: c.sizes[0]}
 		out = append(out, load{
-			name: fmt.Sprintf("memory/%s/%d-watches", mode, watches), sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: standard, whole: true, setup: elsewhere(),
+			name: fmt.Sprintf("memory/%s/%d-watches", mode, watches), sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: standard, whole: true, setup: everywhere(),
 			run: func(ctx context.Context, t *trial) error { return heldByWatches(ctx, t, sh) },
 		})
 	}

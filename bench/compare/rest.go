@@ -3,23 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/shardwatch/shardwatch/internal/proc"
 )
 
 // restLoads are what it costs to write, and to do nothing.
-func restLoads(c *config) []load {
-	const shards = 64
+func restLoads() []load {
+	const many = 64
 	return []load{
 		{
-			name: "write", sides: []string{sideEtcd, sideProxy, sideTier}, standard: true, setup: elsewhere(),
+			name: "write", sides: []string{sideEtcd, sideProxy, sideTier}, standard: true, setup: everywhere(),
 			run: unwatchedWrites,
 		},
-		{
-			name: fmt.Sprintf("idle/%d-shards", shards), sides: etcdSides(), standard: true,
-			setup: setup{nodeArgs: []string{"--shards", fmt.Sprint(shards)}, keys: 10 * shards, size: c.sizes[0], key: func(i int) string {
-				return fmt.Sprintf("/idle/%05d/key", i)
-			}},
-			run: idle,
-		},
+		{name: "idle/default-shards", sides: etcdSides(), standard: true, setup: everywhere(), run: idle},
+		{name: fmt.Sprintf("idle/%d-shards", many), sides: etcdSides(), standard: true, setup: over(many), run: idle},
 	}
 }
 
@@ -55,8 +52,13 @@ func idle(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	n := len(t.side.servers())
-	t.note("share of a core, each server", unitShare, (spent.all-spent.behind).Seconds()/spent.wall.Seconds()/float64(n))
-	t.note("share of a core, all with etcd", unitShare, spent.all.Seconds()/spent.wall.Seconds())
+	memory, err := proc.Memory(t.side.servers())
+	if err != nil {
+		return err
+	}
+	n := float64(len(t.side.servers()))
+	t.note("share of a core, all processes", unitShare, spent.all.Seconds()/spent.wall.Seconds())
+	t.note("share of a core, each server", unitShare, (spent.all-spent.behind).Seconds()/spent.wall.Seconds()/n)
+	t.note("memory, each server", unitBytes, float64(memory)/n)
 	return nil
 }

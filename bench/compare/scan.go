@@ -130,6 +130,10 @@ const (
 	watchReason   = 6
 	watchEvents   = 11
 
+	listRevision = 1
+	listCount    = 4
+	listKvs      = 11
+
 	nativeWatchID  = 1
 	nativeWatchIDs = 2
 	nativeCreated  = 5
@@ -180,6 +184,28 @@ func (r *ranged) scan(m mem.BufferSlice) error {
 		}
 	})
 	r.last = last
+	return c.first
+}
+
+// listed is what is looked at in a chunk of a list of the native API.
+type listed struct {
+	revision, count int64
+	keys            int
+}
+
+func (l *listed) scan(m mem.BufferSlice) error {
+	c := newCursor(m)
+	*l = listed{}
+	c.fields(c.left, func(number int, v uint64) {
+		switch number {
+		case listRevision:
+			l.revision = int64(v)
+		case listCount:
+			l.count = int64(v)
+		case listKvs:
+			l.keys++
+		}
+	})
 	return c.first
 }
 

@@ -17,7 +17,7 @@ import (
 
 // The figures of watch loads.
 const (
-	figureCPU       = "CPU per delivery"
+	figureCPU       = "CPU per delivery, all processes"
 	figureAbove     = "… above the same writes unwatched"
 	figureBehind    = "… of the etcd behind"
 	figureTogether  = "events in a message"
@@ -52,7 +52,7 @@ func watchLoads(c *config) (out []load) {
 							sides = append(sides, sideBare)
 						}
 						out = append(out, load{
-							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run, setup: elsewhere(),
+							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run, setup: everywhere(),
 							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 2,
 						})
 					}
@@ -61,17 +61,14 @@ func watchLoads(c *config) (out []load) {
 		}
 	}
 	// The same watches over keys that lie in one shard and in many.
-	for _, shards := range []int{1, 16} {
+	for _, shards := range []int{1, 16, 64} {
 		w := watchLoad{shape: shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: c.sizes[0]}}
 		out = append(out, load{
-			name: fmt.Sprintf("spread/%d-shards", shards), sides: []string{sideTier, sideNative}, run: w.run, whole: true,
-			setup: setup{nodeArgs: []string{"--shards", strconv.Itoa(shards)}, keys: 10 * watchFolders, size: 100, key: func(i int) string {
-				return fmt.Sprintf("%s%05d/old-%d", watchPrefix, i%watchFolders, i)
-			}},
+			name: fmt.Sprintf("spread/%d-shards", shards), sides: []string{sideEtcd, sideTier, sideNative}, run: w.run, whole: true, setup: over(shards),
 		})
 	}
 	return append(out, load{
-		name: "stopped", sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: true, setup: elsewhere(),
+		name: "stopped", sides: []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare}, standard: true, setup: everywhere(),
 		run: stoppedLoad{shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: 1 << 10}}.run,
 	})
 }
@@ -98,8 +95,6 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	t.note(figureUnwatched, unitTime, unwatched.quantile(0.5).Seconds())
-
 	var large []grpc.DialOption
 	if w.saturated {
 		large = append(large, grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(10*window))
@@ -124,6 +119,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	if len(t.side.behind()) > 0 {
 		t.noteTime(figureBehind, spent.behind, n)
 	}
+	t.note(figureUnwatched, unitTime, unwatched.quantile(0.5).Seconds())
 	t.note(figureTogether, unitCount, float64(a.carried.Load())/float64(max(a.messages.Load(), 1)))
 	if failed != nil {
 		return fmt.Errorf("after %d of %d deliveries, which its figures are of: %w", n, whole, failed)
@@ -136,9 +132,8 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	return t.noteLatency(ctx, a)
 }
 
-// noteLatency keeps how long events took to their receipt: for all watches, and
-// for those at the owner of the keys and at replicas. A side without cache nodes
-// is both.
+// noteLatency keeps how long events took to their receipt: for all watches, and where
+// the keys have one owner, for those at the owner and at replicas.
 func (t *trial) noteLatency(ctx context.Context, a *audience) (err error) {
 	var owner string
 	if t.side.nodes != nil {
@@ -149,10 +144,9 @@ func (t *trial) noteLatency(ctx context.Context, a *audience) (err error) {
 	all, near, far := new(histogram), new(histogram), new(histogram)
 	for end, h := range a.latency {
 		all.merge(h)
-		if t.side.nodes == nil || end == owner {
+		if end == owner {
 			near.merge(h)
-		}
-		if t.side.nodes == nil || end != owner {
+		} else {
 			far.merge(h)
 		}
 	}
