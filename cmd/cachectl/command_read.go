@@ -15,8 +15,9 @@ func newGetCommand(s *session) *cobra.Command {
 	var rev int64
 	var serializable bool
 	cmd := &cobra.Command{
-		Use:   "get KEY",
-		Short: "Print a key's value",
+		Use:        "get KEY",
+		SuggestFor: []string{"cat", "read"},
+		Short:      "Print a key's value",
 		Long: `get prints the value of a key as it is, and a newline. A key that does not exist
 is a failure: exit code 1. With -o json it prints the revisions, too.`,
 		Example: `  cachectl get /demo/a
@@ -36,7 +37,11 @@ is a failure: exit code 1. With -o json it prints the revisions, too.`,
 				case err != nil:
 					return err //nolint:wrapcheck // says what it did
 				case r.KV == nil:
-					return fmt.Errorf("%s does not exist (revision %d)", show([]byte(args[0])), r.Revision)
+					err := fmt.Errorf("%s does not exist (revision %d)", show([]byte(args[0])), r.Revision)
+					if better := isPrefix(ctx, c, "list", args[0]); better != "" {
+						err = fmt.Errorf("%w; %s", err, better)
+					}
+					return err
 				case s.json():
 					return writeJSON(s.p.stdout, struct {
 						positionJSON
@@ -90,8 +95,9 @@ type listFlags struct {
 func newListCommand(s *session) *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use:   "list KEY",
-		Short: "List keys, all at one revision",
+		Use:        "list KEY",
+		SuggestFor: []string{"ls", "range"},
+		Short:      "List keys, all at one revision",
 		Example: `  cachectl list --prefix /demo/
   cachectl list --prefix "" --keys-only --limit 100
   cachectl list /a --range-end /b -o json`,
@@ -119,7 +125,11 @@ func newListCommand(s *session) *cobra.Command {
 				opts = append(opts, client.Page(page))
 			}
 			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-				return f.print(s, c.List(ctx, rng, opts...))
+				n, err := f.print(s, c.List(ctx, rng, opts...))
+				if err == nil && n == 0 && !f.prefix && f.rangeEnd == "" {
+					s.advise(isPrefix(ctx, c, "list", args[0]))
+				}
+				return err
 			})
 		},
 	}
@@ -132,7 +142,8 @@ func newListCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func (f *listFlags) print(s *session, l *client.Listing) error {
+// print prints a list and returns how many keys it has.
+func (f *listFlags) print(s *session, l *client.Listing) (n int, err error) {
 	kvs := []keyValueJSON{}
 	t := &table{}
 	header := []string{"KEY", "REVISION", "VERSION", "VALUE"}
@@ -141,9 +152,10 @@ func (f *listFlags) print(s *session, l *client.Listing) error {
 	}
 	t.row(header...)
 	for kv, err := range l.All() {
+		n++
 		switch {
 		case err != nil:
-			return err
+			return n, err
 		case s.json():
 			kvs = append(kvs, keyValueOf(kv, !f.keysOnly))
 		default:
@@ -152,17 +164,17 @@ func (f *listFlags) print(s *session, l *client.Listing) error {
 	}
 	next := base64.RawURLEncoding.EncodeToString(l.NextPage())
 	if s.json() {
-		return writeJSON(s.p.stdout, struct {
+		return n, writeJSON(s.p.stdout, struct {
 			positionJSON
 			KVs      []keyValueJSON `json:"kvs"`
 			NextPage string         `json:"next_page,omitempty"`
 		}{positionOf(l.Position()), kvs, next})
 	}
 	if err := t.write(s.p.stdout); err != nil {
-		return err
+		return n, err
 	}
 	if next != "" {
 		fmt.Fprintf(s.p.stderr, "cachectl: there are more; go on with --page %s\n", next)
 	}
-	return nil
+	return n, nil
 }

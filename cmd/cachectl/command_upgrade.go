@@ -28,7 +28,6 @@ Upgrade all nodes, make sure that you will not go back, then finalize:
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newUpgradeStatusCommand(s), newUpgradeFinalizeCommand(s))
 	return cmd
 }

@@ -25,8 +25,9 @@ type watchFlags struct {
 func newWatchCommand(s *session) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
-		Use:   "watch KEY",
-		Short: "Follow a key or range",
+		Use:        "watch KEY",
+		SuggestFor: []string{"follow", "tail"},
+		Short:      "Follow a key or range",
 		Long: `watch prints a line for every change, in order, each once: PUT or DELETE, the
 revision, the key, the value. It ends with Ctrl-C. When its node dies it goes on
 at another one, from where it was, and says so on standard error.
@@ -63,6 +64,9 @@ With --conflate, all changes come in units, the newest value of each key.`,
 			}
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
+			}
+			if strings.HasSuffix(args[0], "/") && !f.prefix && f.rangeEnd == "" {
+				s.advise("this watches one key; all keys that begin with it: cachectl watch --prefix " + show([]byte(args[0])))
 			}
 			s.logger = slog.New(heard{s.p.stderr}) // a watch goes on without an answer: it must not look quiet
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })

@@ -13,8 +13,9 @@ import (
 
 func newPutCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "put KEY VALUE",
-		Short: "Write a key",
+		Use:        "put KEY VALUE",
+		SuggestFor: []string{"set", "write"},
+		Short:      "Write a key",
 		Long: `put writes a key to etcd and prints the revision of the change. VALUE - is read
 from standard input, to its end.`,
 		Example: `  cachectl put /demo/a hello
@@ -45,9 +46,10 @@ from standard input, to its end.`,
 func newDelCommand(s *session) *cobra.Command {
 	var prefix bool
 	cmd := &cobra.Command{
-		Use:   "del KEY",
-		Short: "Delete a key, or all with a prefix",
-		Long:  `del deletes in etcd, all in one revision, and prints how many keys there were.`,
+		Use:        "del KEY",
+		SuggestFor: []string{"delete", "remove", "rm"},
+		Short:      "Delete a key, or all with a prefix",
+		Long:       `del deletes in etcd, all in one revision, and prints how many keys there were.`,
 		Example: `  cachectl del /demo/a
   cachectl del --prefix /demo/`,
 		Args: takes("KEY"),
@@ -60,6 +62,9 @@ func newDelCommand(s *session) *cobra.Command {
 				at, n, err := c.Delete(ctx, rng)
 				if err != nil {
 					return err //nolint:wrapcheck // says what it did
+				}
+				if n == 0 && !prefix {
+					s.advise(isPrefix(ctx, c, "del", args[0]))
 				}
 				return s.written(at, fmt.Sprintf("%d deleted, revision %d", n, at.Revision), &n)
 			})

@@ -32,10 +32,7 @@ is wrong, 3 a change of the shard map was agreed on and goes on.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SuggestionsMinimumDistance = 2
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{cmd.CommandPath(), err}
-	})
+	root.SetFlagErrorFunc(flagError)
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newVerifyCommand(s),
@@ -52,8 +49,8 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	message := fmt.Sprintf("unknown command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	if better := didYouMean("", commandsLike(cmd, args[0])); better != "" {
+		message += "; " + better
 	}
 	return &usageError{cmd.CommandPath(), errors.New(message)}
 }
@@ -64,6 +61,8 @@ func takes(names ...string) cobra.PositionalArgs {
 		switch {
 		case len(args) == len(names):
 			return nil
+		case len(names) == 0 && len(commandsLike(cmd, args[0])) > 0:
+			return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q; %s", args[0], didYouMean(cmd.CommandPath()+" ", commandsLike(cmd, args[0])))}
 		case len(names) == 0:
 			return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: there are none", args[0])}
 		case len(args) < len(names):

@@ -58,6 +58,13 @@ func (s *session) secure() bool { return s.tls || s.ca != "" || s.cert != "" || 
 
 func (s *session) json() bool { return s.output == "json" }
 
+// advise prints advice to a person; "": there is none.
+func (s *session) advise(advice string) {
+	if advice != "" {
+		fmt.Fprintf(s.p.stderr, "cachectl: %s\n", advice)
+	}
+}
+
 // with runs f with a client of the cluster. The context that f gets ends with
 // the command's, not with the timeout.
 func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
