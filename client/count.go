@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// Count returns how many keys a range has, and at which revision. It transfers no
+// keys. Of the options it obeys [AtRevision] and [Serializable], without its age. It
+// tries one node after the other for Config.RetryFor, then fails with
+// [ErrUnavailable].
+func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, revision int64, err error) {
+	if err := r.validate(); err != nil {
+		return 0, 0, fmt.Errorf("count: %w", err)
+	}
+	var o readOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	request := &etcdserverpb.RangeRequest{CountOnly: true, Revision: o.revision, Serializable: o.serializable}
+	request.Key, request.RangeEnd = r.wire()
+	err = c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
+		response, err := etcdserverpb.NewKVClient(n.conn).Range(ctx, request)
+		keys, revision = response.GetCount(), response.GetHeader().GetRevision()
+		return err //nolint:wrapcheck // judged and wrapped by read
+	})
+	if errors.Is(err, rpctypes.ErrGRPCCompacted) { // etcd's API does not say since when
+		err = &CompactedError{Requested: o.revision}
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("count %v: %w", r, err)
+	}
+	if o.revision != 0 {
+		revision = o.revision
+	}
+	return keys, revision, nil
+}
