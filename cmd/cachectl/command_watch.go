@@ -85,14 +85,11 @@ With --conflate, all changes come in units, the newest value of each key.`,
 }
 
 func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) error {
-	within, cancel := context.WithTimeout(ctx, s.timeout)
-	_, err := c.ShardMap(within) // tells whether anybody is there
-	cancel()
-	if err != nil {
+	if err := s.reach(ctx, c); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return err //nolint:wrapcheck // says what it did
+		return err
 	}
 	opts := []client.WatchOption{client.OnResume(func(r client.Resume) {
 		if r.From != r.To {

@@ -5,42 +5,93 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
 )
 
+type putFlags struct {
+	ifRevision int64
+	lease      string
+}
+
 func newPutCommand(s *session) *cobra.Command {
-	return &cobra.Command{
+	var f putFlags
+	cmd := &cobra.Command{
 		Use:        "put KEY VALUE",
 		SuggestFor: []string{"set", "write"},
 		Short:      "Write a key",
 		Long: `put writes a key to etcd and prints the revision of the change. VALUE - is read
-from standard input, to its end.`,
+from standard input, to its end.
+
+With --if-revision it writes only if the key's last change is of that revision, or
+with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 		Example: `  cachectl put /demo/a hello
-  cachectl put /demo/config - < config.json`,
+  cachectl put /demo/config - < config.json
+  cachectl put /demo/a world --if-revision 42
+  cachectl put /demo/lock me --if-revision 0 --lease 0x70ce8c5e51ac0103`,
 		Args: takes("KEY", "VALUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == "" {
-				return &usageError{cmd.CommandPath(), errors.New("KEY is empty")}
+			lease, err := f.leaseID()
+			switch {
+			case args[0] == "":
+				err = errors.New("KEY is empty")
+			case f.ifRevision < 0:
+				err = fmt.Errorf("--if-revision %d: revisions are positive, 0 stands for a key that does not exist", f.ifRevision)
 			}
-			value := []byte(args[1])
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			op := client.Op{Key: args[0], Value: []byte(args[1]), Lease: lease}
 			if args[1] == "-" {
-				var err error
-				if value, err = io.ReadAll(s.p.stdin); err != nil {
+				if op.Value, err = io.ReadAll(s.p.stdin); err != nil {
 					return fmt.Errorf("read the value: %w", err)
 				}
 			}
-			return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-				at, err := c.Put(ctx, args[0], value)
-				if err != nil {
-					return err //nolint:wrapcheck // says what it did
-				}
-				return s.written(at, fmt.Sprintf("revision %d", at.Revision), nil)
-			})
+			var conditions []client.Condition
+			if cmd.Flags().Changed("if-revision") {
+				conditions = append(conditions, client.Condition{Key: op.Key, ModRevision: f.ifRevision})
+			}
+			return s.put(cmd, conditions, op)
 		},
 	}
+	cmd.Flags().Int64Var(&f.ifRevision, "if-revision", 0, "write only if the key's last change is of this revision; 0: only if it does not exist")
+	cmd.Flags().StringVar(&f.lease, "lease", "", "attach the key to this lease of etcd's; in hexadecimal with 0x before it")
+	return cmd
+}
+
+// leaseID returns the lease that --lease names; 0: none.
+func (f *putFlags) leaseID() (int64, error) {
+	if f.lease == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseInt(f.lease, 0, 64)
+	if err != nil || id <= 0 {
+		return 0, fmt.Errorf("--lease %q is not the number of a lease: write 0x before that which etcdctl prints", f.lease)
+	}
+	return id, nil
+}
+
+func (s *session) put(cmd *cobra.Command, conditions []client.Condition, op client.Op) error {
+	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+		var at client.Position
+		var err error
+		if len(conditions) == 0 && op.Lease == 0 {
+			at, err = c.Put(ctx, op.Key, op.Value)
+		} else {
+			at, err = c.Txn(ctx, conditions, op)
+		}
+		var conflict *client.ConflictError
+		if errors.As(err, &conflict) {
+			return &unmetError{conflict}
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+		return s.written(at, fmt.Sprintf("revision %d", at.Revision), nil)
+	})
 }
 
 func newDelCommand(s *session) *cobra.Command {

@@ -19,6 +19,13 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
+// unmetError says that a condition of the command line does not hold.
+type unmetError struct{ err error }
+
+func (e *unmetError) Error() string { return e.err.Error() }
+
+func (e *unmetError) Unwrap() error { return e.err }
+
 // nobodyError says that no node answered at the endpoints.
 type nobodyError struct {
 	endpoints []string

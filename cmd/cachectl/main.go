@@ -4,7 +4,8 @@
 //
 // Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
 // line is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters
-// have no leader, so that the shard map cannot change.
+// have no leader, so that the shard map cannot change, 5 a condition did not hold: that
+// of put --if-revision, or of wait within its timeout.
 package main
 
 import (
@@ -23,6 +24,7 @@ const (
 	exitUsage    = 2
 	exitGoesOn   = 3
 	exitNoLeader = 4
+	exitUnmet    = 5
 )
 
 // process is what a command may touch of the process it runs in.
@@ -49,22 +51,28 @@ func execute(ctx context.Context, p process, args []string) int {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return exitDone
+	}
+	_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
+	return exitCode(err)
+}
+
+// exitCode returns the exit code of a command that ended with err.
+func exitCode(err error) int {
 	var usage *usageError
 	var goesOn *goesOnError
 	var leaderless *noLeaderError
+	var unmet *unmetError
 	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE):
-		return exitDone
 	case errors.As(err, &usage):
-		_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
 		return exitUsage
 	case errors.As(err, &goesOn):
-		_, _ = io.WriteString(p.stderr, report(err))
 		return exitGoesOn
 	case errors.As(err, &leaderless):
-		_, _ = io.WriteString(p.stderr, report(err))
 		return exitNoLeader
+	case errors.As(err, &unmet):
+		return exitUnmet
 	}
-	_, _ = io.WriteString(p.stderr, report(err))
 	return exitFailed
 }

@@ -17,7 +17,8 @@ what the cluster is made of. Any node will do as an endpoint: the others are
 learned from it, and a watch goes on at another node when its node dies.
 
 Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command line
-is wrong, 3 a change of the shard map was agreed on and goes on.`,
+is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters have
+no leader, 5 a condition did not hold (put --if-revision, wait).`,
 		Example: `  cachectl watch --prefix /demo/            follow what happens
   cachectl put /demo/a hello                write (passed through to etcd)
   cachectl list --prefix /demo/ --keys-only
@@ -35,7 +36,7 @@ is wrong, 3 a change of the shard map was agreed on and goes on.`,
 	root.SetFlagErrorFunc(flagError)
 	s := newSession(p, root.PersistentFlags())
 	root.AddCommand(
-		newWatchCommand(s), newListCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newVerifyCommand(s),
+		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
 		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
 		newVersionCommand(s), newCompletionCommand(),

@@ -96,6 +96,15 @@ func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Cli
 	})
 }
 
+// reach fails unless a node answers within the timeout: a watch would look for one
+// for ever.
+func (s *session) reach(ctx context.Context, c *client.Client) error {
+	within, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := c.ShardMap(within)
+	return err //nolint:wrapcheck // says what it did
+}
+
 func (s *session) config() (client.Config, error) {
 	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user, Logger: s.logger}
 	if (s.user == "") != (s.passwordFile == "") {

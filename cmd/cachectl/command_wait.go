@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+type waitFlags struct {
+	deleted  bool
+	value    string
+	hasValue bool
+	revision int64
+}
+
+func newWaitCommand(s *session) *cobra.Command {
+	var f waitFlags
+	cmd := &cobra.Command{
+		Use:   "wait KEY",
+		Short: "Wait until a key exists, has a value, has changed or is deleted",
+		Long: `wait ends when the key exists, or as its flags say, and prints the revision of the
+key's last change; with -o json the key, too. It reads the key and watches it: it
+does not poll, and goes on at another node when its node dies.
+
+Exit codes: 0 the key is as it should be, 5 it was not within --timeout, 1 the wait
+failed, for example because no node answers.`,
+		Example: `  cachectl wait /demo/ready --timeout 1m                 until it exists
+  cachectl wait /demo/phase --value running --timeout 1m
+  cachectl wait /demo/config --revision 43               until it has changed after 42
+  cachectl wait /demo/lock --deleted`,
+		Args: takes("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.hasValue = cmd.Flags().Changed("value")
+			rng, err := span(args[0], false, "")
+			switch {
+			case err != nil:
+			case f.revision < 0:
+				err = fmt.Errorf("--revision %d: revisions are positive", f.revision)
+			case f.deleted && (f.hasValue || f.revision != 0):
+				err = errors.New("--deleted excludes --value and --revision")
+			}
+			if err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })
+		},
+	}
+	cmd.Flags().BoolVar(&f.deleted, "deleted", false, "wait until the key does not exist")
+	cmd.Flags().StringVar(&f.value, "value", "", "wait until the key has this value")
+	cmd.Flags().Int64Var(&f.revision, "revision", 0, "wait until the key's last change is of this revision or a later one")
+	return cmd
+}
+
+// met reports whether a key, nil: it does not exist, is as it should be.
+func (f *waitFlags) met(kv *client.KeyValue) bool {
+	if kv == nil || f.deleted {
+		return kv == nil && f.deleted
+	}
+	return kv.ModRevision >= f.revision && (!f.hasValue || string(kv.Value) == f.value)
+}
+
+func (f *waitFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) error {
+	if err := s.reach(ctx, c); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	w := c.Watch(ctx, rng, client.WithState())
+	defer w.Close()
+	for {
+		u, err := w.Next(within)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return fmt.Errorf("interrupted: %w", err)
+		case within.Err() == nil:
+			return err //nolint:wrapcheck // says what it did
+		case w.Stats().LastError != nil:
+			return fmt.Errorf("wait for %s: %w: %w", show([]byte(rng.Start)), client.ErrUnavailable, w.Stats().LastError)
+		default:
+			return &unmetError{fmt.Errorf("%s is not as it should be within %v", show([]byte(rng.Start)), s.timeout)}
+		}
+		for _, kv := range versions(u) {
+			if f.met(kv) {
+				return s.waited(u.Position(), kv)
+			}
+		}
+	}
+}
+
+// versions returns what an update says of the only key of its range, oldest first;
+// nil: it does not exist.
+func versions(u client.Update) (out []*client.KeyValue) {
+	for i := range u.Events {
+		if u.Events[i].Type == client.Delete {
+			out = append(out, nil)
+		} else {
+			out = append(out, &u.Events[i].KV)
+		}
+	}
+	for i := range u.KVs {
+		out = append(out, &u.KVs[i])
+	}
+	whole := u.Kind == client.KindState || u.Kind == client.KindResync
+	if len(u.Deleted) > 0 || whole && len(u.KVs) == 0 {
+		out = append(out, nil)
+	}
+	return out
+}
+
+func (s *session) waited(at client.Position, kv *client.KeyValue) error {
+	if s.json() {
+		out := struct {
+			positionJSON
+			KV *keyValueJSON `json:"kv,omitempty"`
+		}{positionJSON: positionOf(at)}
+		if kv != nil {
+			form := keyValueOf(*kv, true)
+			out.KV = &form
+		}
+		return writeJSON(s.p.stdout, out)
+	}
+	if kv != nil {
+		at.Revision = kv.ModRevision
+	}
+	return lines(s.p.stdout, fmt.Sprintf("revision %d", at.Revision))
+}
