@@ -63,3 +63,32 @@ func TestPosition(t *testing.T) {
 	}
 	is(idle, 1499, 5000, time.Time{})
 }
+
+// Who has everything up to the newest events has everything up to the progress. What a
+// cache does not know of counts as events: the time before its window, and a gap.
+func TestQuiet(t *testing.T) {
+	c := loaded(small(nil), 10)
+	is := func(since, progress kv.Revision) {
+		t.Helper()
+		if s, p := c.Quiet(); s != since || p != progress {
+			t.Errorf("quiet from %d to %d, want %d to %d", s, p, since, progress)
+		}
+	}
+	is(10, 10)
+	c.advance(12)
+	is(10, 12)
+	b := puts(15, "a")
+	c.apply(&b)
+	is(15, 15)
+	c.advance(20)
+	is(15, 20)
+	older := puts(14, "a")
+	c.apply(&older) // it was here
+	c.advance(19)
+	is(15, 20)
+	c.load(newTree(), &History{Progress: 50, Floor: 41, DeltaFloor: 41})
+	is(40, 50)
+	b = puts(45, "a")
+	c.load(newTree(), &History{Progress: 60, Floor: 41, DeltaFloor: 41, Batches: []*kv.Batch{&b}})
+	is(45, 60)
+}

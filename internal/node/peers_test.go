@@ -23,7 +23,7 @@ func (n *namer) ShareToken(ctx context.Context, _ *peerv1.ShareTokenRequest) (*p
 	return &peerv1.ShareTokenResponse{}, nil
 }
 
-func (n *namer) Follow(s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+func (n *namer) Follow(_ *peerv1.FollowRequest, s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 	n.named <- wire.NamedCluster(s.Context())
 	return nil
 }
@@ -59,7 +59,7 @@ func TestCallsToNodesNameTheCluster(t *testing.T) {
 		if got := <-n.named; got != cluster {
 			t.Errorf("a call names cluster %q, want %q", got, cluster)
 		}
-		if _, err := peer.Follow(t.Context()); err != nil {
+		if _, err := peer.Follow(t.Context(), &peerv1.FollowRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-n.named; got != cluster {

@@ -16,6 +16,9 @@
 // compacted what is missing, the first replica that reads etcd fetches what has changed,
 // and the others take it from that one, also a node that etcd does not answer.
 //
+// A [Link] is the way to a node: one heartbeat for all shards that are followed there.
+// It also brings their progress, which may overtake their events: see joint.
+//
 // Nobody is asked before changing over: two sources bring the same events, so
 // a change that was not needed is harmless, and the number of watches at etcd
 // stays below shards × replicas.

@@ -35,8 +35,7 @@ func FuzzFollowResponse(f *testing.F) {
 		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_End{}})
 	add(&peerv1.FollowResponse{Revision: 8, Fragment: true, Events: []*shardwatchv1.Event{event("a", 8)}},
 		&peerv1.FollowResponse{Revision: 8, Events: []*shardwatchv1.Event{event("b", 8)}},
-		&peerv1.FollowResponse{Revision: 9, History: true, Events: []*shardwatchv1.Event{event("z", 9)}},
-		&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: &peerv1.Heartbeat{Progress: 9}}})
+		&peerv1.FollowResponse{Revision: 9, History: true, Events: []*shardwatchv1.Event{event("z", 9)}})
 	add(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{}}, &peerv1.FollowResponse{})
 	rng := kv.Range{Start: "a", End: "m"}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -78,6 +77,36 @@ func FuzzFollowResponse(f *testing.F) {
 			if (u.Kind == kv.UpdateBatch || u.Kind == kv.UpdateHistory) && (u.Revision <= 0 || len(u.Batch.Events) == 0) {
 				t.Fatalf("%+v", u)
 			}
+		}
+	})
+}
+
+// Whatever another node reports, it is refused or names a part of the history that ends
+// at a revision.
+func FuzzBeatResponse(f *testing.F) {
+	add := func(m *peerv1.BeatResponse) {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	add(&peerv1.BeatResponse{PongNanos: 3, EtcdRevision: 7, Lineage: 1})
+	add(&peerv1.BeatResponse{Progress: 9, FollowIds: []uint64{1, 2}, Behind: []int64{0, 3}, Quiet: []int64{0, 6}})
+	add(&peerv1.BeatResponse{Progress: 9, FollowIds: []uint64{1}, Behind: []int64{-1}, Quiet: []int64{10}})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m peerv1.BeatResponse
+		if proto.Unmarshal(b, &m) != nil {
+			return
+		}
+		n := 0
+		err := reported(&m, func(_ uint64, q quiet) {
+			if n++; q.since < 0 || q.since > q.upTo || q.upTo <= 0 || q.upTo > kv.Revision(m.GetProgress()) {
+				t.Fatalf("%+v of %v", q, &m)
+			}
+		})
+		if err == nil && n != len(m.GetFollowIds()) {
+			t.Fatalf("%d of %v", n, &m)
 		}
 	})
 }

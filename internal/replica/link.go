@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -42,16 +44,16 @@ type Look struct {
 	At       time.Time
 }
 
-// Link is the way to another node, and tells whether that lives: with one
-// heartbeat for all shards that are followed there, since what falls silent is a
-// node or its network, and never one shard. All methods may be called from any
-// goroutine.
+// Link is the way to another node: whether it lives, and how far it is with the shards
+// that are followed there. Both come with one heartbeat for all these shards, since
+// what falls silent is a node or its network, and never one shard. All methods may be
+// called from any goroutine.
 type Link struct {
 	conn   grpc.ClientConnInterface
 	looked func(Look)
 
 	mu    sync.Mutex
-	pulse *pulse // guarded by mu; nil: nobody follows
+	pulse *pulse // guarded by mu; nil: no shard is followed
 }
 
 // NewLink returns the link over conn, which leads to the node's peer port. looked
@@ -64,53 +66,106 @@ func NewLink(conn grpc.ClientConnInterface, looked func(Look)) *Link {
 	return &Link{conn: conn, looked: looked}
 }
 
-// pulse is the heartbeat of a link, from the first who follows to the last.
+// pulse is the heartbeat of a link, from the first shard that is followed to the last.
+// All are of one lineage: a revision that was asked for means nothing in another.
 type pulse struct {
-	link  *Link
-	began time.Time
-	stop  context.CancelFunc
-	done  chan struct{} // closed when run has returned
+	link    *Link
+	lineage uint64
+	session uint64 // names the heartbeat at the node
+	began   time.Time
+	stop    context.CancelFunc
+	done    chan struct{} // closed when run has returned
+	wish    chan struct{} // capacity 1: wanted has grown
 
-	held   map[*holder]struct{} // guarded by link.mu
-	missed int                  // guarded by link.mu; beats since the last answer
+	held   map[uint64]*holder // guarded by link.mu; by number
+	last   uint64             // guarded by link.mu; the number that was given last
+	missed int                // guarded by link.mu; beats since the last answer
+	wanted kv.Revision        // guarded by link.mu; the highest revision that a holder waits for
 }
 
-// holder is one who is told when the node falls silent.
+// holder is one stream over the link: it is told the progress of its shard, and when
+// the node falls silent.
 type holder struct {
+	pulse   *pulse
+	number  uint64 // names the stream in the session
 	silence time.Duration
 	leave   context.CancelCauseFunc
+	told    chan struct{} // capacity 1: quiet has changed
+	quiet   quiet         // guarded by link.mu
 }
 
+// quiet is a part of a shard's history without events: after one revision and up to
+// another.
+type quiet struct{ since, upTo kv.Revision }
+
 // hold returns a context that ends when the node has answered nothing for silence,
-// with ErrSilent as its cause, or when the heartbeat breaks, with the reason. Call
-// release when it is not needed any more.
-func (l *Link) hold(ctx context.Context, silence time.Duration) (held context.Context, release func()) {
+// with ErrSilent as its cause, or when the heartbeat breaks, with the reason. Release
+// the holder when it is not needed any more.
+func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) (context.Context, *holder) {
 	held, leave := context.WithCancelCause(ctx)
-	h := &holder{silence: silence, leave: leave}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	p := l.pulse
-	if p == nil {
+	if p == nil || p.lineage != lineage {
+		p = &pulse{
+			link: l, lineage: lineage, session: max(1, rand.Uint64()), began: time.Now(),
+			done: make(chan struct{}), wish: make(chan struct{}, 1), held: make(map[uint64]*holder),
+		}
 		var beating context.Context
-		p = &pulse{link: l, began: time.Now(), done: make(chan struct{}), held: make(map[*holder]struct{})}
 		beating, p.stop = context.WithCancel(context.WithoutCancel(ctx)) // it may outlive its first holder
 		l.pulse = p
 		go p.run(beating)
 	}
-	p.held[h] = struct{}{}
+	p.last++
+	h := &holder{pulse: p, number: p.last, silence: silence, leave: leave, told: make(chan struct{}, 1)}
+	p.held[h.number] = h
+	return held, h
+}
+
+// release ends the hold, and with the last one the heartbeat.
+func (h *holder) release() {
+	h.leave(nil)
+	p := h.pulse
+	l := p.link
+	l.mu.Lock()
+	delete(p.held, h.number)
+	last := len(p.held) == 0
+	if last && l.pulse == p {
+		l.pulse = nil
+	}
 	l.mu.Unlock()
-	return held, func() {
-		leave(nil)
-		l.mu.Lock()
-		delete(p.held, h)
-		last := len(p.held) == 0
-		if last && l.pulse == p {
-			l.pulse = nil
-		}
-		l.mu.Unlock()
-		if last {
-			p.stop()
-			<-p.done
-		}
+	if last {
+		p.stop()
+		<-p.done
+	}
+}
+
+// want asks for progress of revision soon. All shards that are followed over the link
+// are asked at once: the question for the first one is that for the others, too.
+func (h *holder) want(revision kv.Revision) {
+	p := h.pulse
+	p.link.mu.Lock()
+	defer p.link.mu.Unlock()
+	if revision <= p.wanted {
+		return
+	}
+	p.wanted = revision
+	ring(p.wish)
+}
+
+// latest returns the newest quiet part of the shard's history that the node has
+// reported; zero: none yet.
+func (h *holder) latest() quiet {
+	h.pulse.link.mu.Lock()
+	defer h.pulse.link.mu.Unlock()
+	return h.quiet
+}
+
+// ring puts a token into a channel of capacity 1.
+func ring(bell chan<- struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
 	}
 }
 
@@ -131,31 +186,45 @@ func (p *pulse) run(ctx context.Context) {
 	for err == nil {
 		var m *peerv1.BeatResponse
 		if m, err = stream.Recv(); err == nil {
-			p.answered(m)
+			err = p.answered(m)
 		}
 	}
 	p.broken(wire.Error(err))
 }
 
 // ping sends a ping with every beat, and counts, until ctx ends or the stream
-// breaks.
+// breaks. In between it sends the wishes of the holders.
 func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]) {
 	var stream grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
+	var wish <-chan struct{} // nil: the session has not begun
 	beat := time.NewTimer(UntilBeat(Heartbeat))
 	defer beat.Stop()
 	for {
+		m := &peerv1.BeatRequest{}
 		select {
 		case <-ctx.Done():
 			return
 		case stream = <-opened:
+			m.Session, wish = p.session, p.wish
+		case <-wish:
+			m.WantProgress = int64(p.wants())
 		case <-beat.C:
 			beat.Reset(UntilBeat(Heartbeat))
 			p.miss()
 		}
-		if stream != nil && stream.Send(&peerv1.BeatRequest{PingNanos: int64(time.Since(p.began))}) != nil {
+		if m.GetWantProgress() == 0 {
+			m.PingNanos = int64(time.Since(p.began))
+		}
+		if stream != nil && stream.Send(m) != nil {
 			return // Recv says why
 		}
 	}
+}
+
+func (p *pulse) wants() kv.Revision {
+	p.link.mu.Lock()
+	defer p.link.mu.Unlock()
+	return p.wanted
 }
 
 // miss notes that another beat has come, and tells those for whom the node has
@@ -165,19 +234,25 @@ func (p *pulse) miss() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
 	p.missed++
-	for h := range p.held {
+	for _, h := range p.held {
 		if time.Duration(p.missed)*Heartbeat >= h.silence {
 			h.leave(ErrSilent)
 		}
 	}
 }
 
-// answered notes a sign of life.
-func (p *pulse) answered(m *peerv1.BeatResponse) {
+// answered notes a sign of life, and hands on what it reports.
+func (p *pulse) answered(m *peerv1.BeatResponse) error {
 	p.link.mu.Lock()
 	p.missed = 0
+	err := reported(m, func(number uint64, q quiet) {
+		if h := p.held[number]; h != nil { // else its stream has ended here
+			h.quiet = q
+			ring(h.told)
+		}
+	})
 	p.link.mu.Unlock()
-	if m.GetEtcdRevision() > 0 {
+	if err == nil && m.GetEtcdRevision() > 0 {
 		p.link.looked(Look{
 			Lineage: m.GetLineage(), Revision: kv.Revision(m.GetEtcdRevision()),
 			// The age was determined after our ping was sent: by our clock, the read
@@ -185,6 +260,23 @@ func (p *pulse) answered(m *peerv1.BeatResponse) {
 			At: p.began.Add(time.Duration(m.GetPongNanos()) - m.GetEtcdAge().AsDuration()),
 		})
 	}
+	return err
+}
+
+// reported calls tell with the progress of each stream that m reports.
+func reported(m *peerv1.BeatResponse, tell func(number uint64, q quiet)) error {
+	progress, behind, after := m.GetProgress(), m.GetBehind(), m.GetQuiet()
+	if len(behind) != len(m.GetFollowIds()) || len(after) != len(behind) {
+		return fmt.Errorf("%w: progress of %d streams with %d and %d numbers", kv.ErrMalformed, len(m.GetFollowIds()), len(behind), len(after))
+	}
+	for i, number := range m.GetFollowIds() {
+		upTo := progress - behind[i]
+		if behind[i] < 0 || behind[i] >= progress || after[i] < 0 || after[i] > upTo {
+			return fmt.Errorf("%w: progress %d, %d behind and quiet for %d", kv.ErrMalformed, progress, behind[i], after[i])
+		}
+		tell(number, quiet{since: kv.Revision(upTo - after[i]), upTo: kv.Revision(upTo)})
+	}
+	return nil
 }
 
 // broken tells all holders that there is no heartbeat any more. Who comes later
@@ -195,7 +287,7 @@ func (p *pulse) broken(why error) {
 	if p.link.pulse == p {
 		p.link.pulse = nil
 	}
-	for h := range p.held {
+	for _, h := range p.held {
 		h.leave(why)
 	}
 }

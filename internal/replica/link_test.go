@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -34,14 +35,14 @@ type beater struct {
 	breaks   int
 	ignorant bool
 	// follow answers a Follow; set before the first one.
-	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error
+	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error
+	// reports are sent in between, set before the first heartbeat; nil: none.
+	reports chan *peerv1.BeatResponse
+	// asked is called with each question; set before the first one.
+	asked func(want kv.Revision)
 }
 
-func (b *beater) Follow(s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
-	first, err := s.Recv()
-	if err != nil {
-		return err
-	}
+func (b *beater) Follow(first *peerv1.FollowRequest, s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 	return b.follow(first, func(m *peerv1.FollowResponse) { _ = s.Send(m) }, s)
 }
 
@@ -49,10 +50,38 @@ func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Beat
 	var broken bool
 	b.note(func() { b.open++; b.begun++; broken = b.begun <= b.breaks })
 	defer b.note(func() { b.open-- })
+	var mu sync.Mutex // one message is sent at a time
+	send := func(m *peerv1.BeatResponse) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return s.Send(m)
+	}
+	if b.reports != nil {
+		var sending sync.WaitGroup
+		defer sending.Wait()
+		ended := make(chan struct{})
+		defer close(ended)
+		sending.Go(func() {
+			for {
+				select {
+				case m := <-b.reports:
+					_ = send(m)
+				case <-ended:
+					return
+				}
+			}
+		})
+	}
 	for {
 		m, err := s.Recv()
 		if err != nil {
 			return err
+		}
+		if want := m.GetWantProgress(); want > 0 {
+			if b.asked != nil {
+				b.asked(kv.Revision(want))
+			}
+			continue
 		}
 		for b.hangs() && s.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
@@ -65,7 +94,7 @@ func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Beat
 		case b.ignorant:
 			answer = &peerv1.BeatResponse{PongNanos: m.GetPingNanos()}
 		}
-		if err := s.Send(answer); err != nil {
+		if err := send(answer); err != nil {
 			return err
 		}
 	}
@@ -110,8 +139,8 @@ func TestOneHeartbeatForALink(t *testing.T) {
 		l := NewLink(conn, nil)
 		var releases []func()
 		for range 64 {
-			_, release := l.hold(t.Context(), Silence)
-			releases = append(releases, release)
+			_, h := l.hold(t.Context(), Silence, 3)
+			releases = append(releases, h.release)
 		}
 		const beats = 50
 		time.Sleep(beats * Heartbeat)
@@ -136,9 +165,9 @@ func TestOneHeartbeatForALink(t *testing.T) {
 				t.Errorf("%d heartbeats while nobody follows", b.open)
 			}
 		})
-		_, release := l.hold(t.Context(), Silence)
+		_, h := l.hold(t.Context(), Silence, 3)
 		time.Sleep(Heartbeat)
-		release()
+		h.release()
 		if b.begun != 2 {
 			t.Errorf("%d heartbeats have begun", b.begun)
 		}
@@ -150,12 +179,12 @@ func TestOneHeartbeatForALink(t *testing.T) {
 func TestSilence(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
-		one, release1 := l.hold(t.Context(), Silence)
-		defer release1()
-		other, release2 := l.hold(t.Context(), Silence)
-		defer release2()
-		patient, release3 := l.hold(t.Context(), 2*time.Second)
-		defer release3()
+		one, h1 := l.hold(t.Context(), Silence, 3)
+		defer h1.release()
+		other, h2 := l.hold(t.Context(), Silence, 3)
+		defer h2.release()
+		patient, h3 := l.hold(t.Context(), 2*time.Second, 3)
+		defer h3.release()
 		time.Sleep(time.Hour + 70*time.Millisecond)
 		if one.Err() != nil {
 			t.Fatal(context.Cause(one))
@@ -168,8 +197,8 @@ func TestSilence(t *testing.T) {
 				t.Errorf("noticed after %v: %v", took, context.Cause(ctx))
 			}
 		}
-		late, release4 := l.hold(t.Context(), Silence)
-		defer release4()
+		late, h4 := l.hold(t.Context(), Silence, 3)
+		defer h4.release()
 		noticed(late, t)
 		if took := time.Since(hung); took > Silence+Heartbeat || patient.Err() != nil {
 			t.Errorf("who comes later notices after %v, the patient one: %v", took, patient.Err())
@@ -194,8 +223,8 @@ func noticed(ctx context.Context, t *testing.T) {
 // A node that hung for less than Silence is not lost.
 func TestShortSilence(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
-		ctx, release := NewLink(conn, nil).hold(t.Context(), Silence)
-		defer release()
+		ctx, h := NewLink(conn, nil).hold(t.Context(), Silence, 3)
+		defer h.release()
 		for range 100 {
 			b.note(func() { b.hung = true })
 			time.Sleep(Silence - Heartbeat - time.Millisecond)
@@ -220,12 +249,12 @@ func TestBrokenLink(t *testing.T) {
 		l := NewLink(conn, nil)
 		for range 3 {
 			began := time.Now()
-			ctx, release := l.hold(t.Context(), Silence)
+			ctx, h := l.hold(t.Context(), Silence, 3)
 			<-ctx.Done()
 			if !wire.IsUnavailable(context.Cause(ctx)) || time.Since(began) >= Silence {
 				t.Errorf("after %v: %v", time.Since(began), context.Cause(ctx))
 			}
-			release()
+			h.release()
 		}
 	})
 }
@@ -234,13 +263,13 @@ func TestBrokenLink(t *testing.T) {
 func TestLooksAreDated(t *testing.T) {
 	linked(t, func(t *testing.T, _ *beater, conn *grpc.ClientConn) {
 		looks := make(chan Look, 1)
-		_, release := NewLink(conn, func(l Look) {
+		_, h := NewLink(conn, func(l Look) {
 			select {
 			case looks <- l:
 			default:
 			}
-		}).hold(t.Context(), Silence)
-		defer release()
+		}).hold(t.Context(), Silence, 3)
+		defer h.release()
 		l := <-looks
 		if l.Lineage != 3 || l.Revision != 7 || !l.At.Equal(time.Now().Add(-time.Second)) {
 			t.Errorf("%+v at %v", l, time.Now())

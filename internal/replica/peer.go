@@ -52,10 +52,10 @@ func (p *Peer) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Up
 
 // follow returns nil when yield did not want more.
 func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.Update) bool) error {
-	var sender sync.WaitGroup
-	defer sender.Wait()
-	ctx, release := p.Link.hold(ctx, p.silence())
-	defer release()
+	var receiver sync.WaitGroup
+	defer receiver.Wait()
+	ctx, h := p.Link.hold(ctx, p.silence(), req.Lineage)
+	defer h.release()
 	failed := func(err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -63,42 +63,113 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		return wire.Error(err)
 	}
 
-	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx)
-	if err != nil {
-		return failed(err)
-	}
 	key, end := req.Range.Etcd()
-	if err := stream.Send(&peerv1.FollowRequest{
+	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx, &peerv1.FollowRequest{
 		ShardId: uint64(p.Shard), Key: key, RangeEnd: end,
 		FromRevision: int64(req.From), Lineage: req.Lineage,
 		WantState: req.From == 0 && !p.Stateless, WantHistory: req.From == 0,
 		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect, WantDelta: req.AllowLeap,
-	}); err != nil {
-		// The reason comes with Recv.
-		_ = err
+		Session: h.pulse.session, FollowId: h.number,
+	})
+	if err != nil {
+		return failed(err)
 	}
-	sender.Go(func() { ask(ctx, stream, req.Want) })
-
-	var assembling kv.Batch
+	received := make(chan part)
+	receiver.Go(func() { p.receive(ctx, stream, req, received) })
+	var at joint
 	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return failed(err)
+		select {
+		case r := <-received:
+			if r.transport != nil {
+				return failed(r.transport)
+			}
+			if r.err != nil {
+				return r.err
+			}
+			at.take(r.update)
+			if !yield(r.update) {
+				return nil
+			}
+		case <-h.told:
+		case revision := <-req.Want:
+			h.want(revision)
+			continue
+		case <-ctx.Done():
+			return failed(ctx.Err())
 		}
-		if err := ofLineage(m, req.Lineage); err != nil {
-			return err
-		}
-		u, complete, err := decode(m, &assembling)
-		if err == nil && complete {
-			err = plausible(u, req.Range)
-		}
-		if err != nil {
-			return fmt.Errorf("peer's stream of shard %d: %w", p.Shard, err)
-		}
-		if complete && !yield(u) {
+		if progress, ok := at.join(h.latest()); ok && !yield(kv.Update{Kind: kv.UpdateProgress, Revision: progress}) {
 			return nil
 		}
 	}
+}
+
+// part is the next update of a stream, or why there is none.
+type part struct {
+	update    kv.Update
+	transport error // the stream has ended
+	err       error // what it brings is refused
+}
+
+// receive passes on what the stream brings until that ends or ctx does.
+func (p *Peer) receive(ctx context.Context, stream grpc.ServerStreamingClient[peerv1.FollowResponse], req kv.FollowRequest, to chan<- part) {
+	var assembling kv.Batch
+	for more := true; more; {
+		var next part
+		var complete bool
+		m, err := stream.Recv()
+		if err != nil {
+			next.transport = err
+		} else if next.err = ofLineage(m, req.Lineage); next.err == nil {
+			next.update, complete, next.err = decode(m, &assembling)
+			if next.err == nil && complete {
+				next.err = plausible(next.update, req.Range)
+			}
+			if next.err != nil {
+				next.err = fmt.Errorf("peer's stream of shard %d: %w", p.Shard, next.err)
+			}
+		}
+		more = next.transport == nil && next.err == nil
+		if more && !complete {
+			continue
+		}
+		select {
+		case to <- next:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// joint joins a stream of one shard with the progress that the heartbeat reports of it.
+// Each may be ahead of the other.
+type joint struct {
+	at    kv.Revision // everything up to it was taken
+	ready bool        // state and history are complete
+	told  bool        // progress was taken
+}
+
+// take notes an update of the stream.
+func (j *joint) take(u kv.Update) {
+	switch u.Kind {
+	case kv.UpdateBegin:
+		j.at = u.Revision
+	case kv.UpdateReady:
+		j.ready = true
+	case kv.UpdateBatch:
+		j.at = u.Revision
+	}
+}
+
+// join takes the progress that a quiet part of the history proves: all, if the stream
+// has brought everything before that part; else none, since there are events on their
+// way. It reports the first progress, which says how far the node is, and then what is
+// new.
+func (j *joint) join(q quiet) (progress kv.Revision, ok bool) {
+	if q.upTo == 0 || !j.ready || j.at < q.since || j.told && q.upTo <= j.at {
+		return 0, false
+	}
+	j.at, j.told = max(j.at, q.upTo), true
+	return j.at, true
 }
 
 // ofLineage fails when a peer begins its answer in another lineage than the
@@ -134,20 +205,6 @@ func plausible(u kv.Update, r kv.Range) error {
 	return nil
 }
 
-// ask sends what the consumer wants until ctx ends or the stream breaks.
-func ask(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.FollowRequest, peerv1.FollowResponse], want <-chan kv.Revision) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case revision := <-want:
-			if stream.Send(&peerv1.FollowRequest{WantProgress: int64(revision)}) != nil {
-				return // Recv says why
-			}
-		}
-	}
-}
-
 // decode returns the update that m is, or adds m to the revision that is being
 // assembled and reports false.
 func decode(m *peerv1.FollowResponse, assembling *kv.Batch) (kv.Update, bool, error) {
@@ -174,8 +231,6 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch) (kv.Update, bool, er
 		return u, true, nil
 	case *peerv1.FollowResponse_End:
 		return kv.Update{Kind: kv.UpdateReady}, true, nil
-	case *peerv1.FollowResponse_Heartbeat:
-		return kv.Update{Kind: kv.UpdateProgress, Revision: kv.Revision(part.Heartbeat.GetProgress())}, true, nil
 	}
 	revision := kv.Revision(m.GetRevision())
 	if revision <= 0 || len(m.GetEvents()) == 0 {
@@ -215,31 +270,26 @@ const tooOld = 2 * time.Second
 func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, p.silence())
 	defer cancel()
-	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx)
+	key, end := r.Etcd()
+	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx, &peerv1.FollowRequest{
+		ShardId: uint64(p.Shard), Key: key, RangeEnd: end, FromRevision: math.MaxInt64, Lineage: lineage,
+		Node: string(p.Self), RequireDirect: p.RequireDirect,
+	})
 	if err != nil {
 		return wire.Error(err)
 	}
-	key, end := r.Etcd()
-	if err := stream.Send(&peerv1.FollowRequest{
-		ShardId: uint64(p.Shard), Key: key, RangeEnd: end, FromRevision: math.MaxInt64, Lineage: lineage,
-		Node: string(p.Self), RequireDirect: p.RequireDirect,
-	}); err != nil {
-		_ = err // the reason comes with Recv
+	m, err := stream.Recv()
+	if err != nil {
+		return wire.Error(err)
 	}
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return wire.Error(err)
-		}
-		if err := ofLineage(m, lineage); err != nil {
-			return err
-		}
-		switch beat := m.GetHeartbeat(); {
-		case beat == nil:
-		case !beat.GetAgeKnown() || beat.GetAge().AsDuration() > tooOld:
-			return ErrStale
-		default:
-			return nil
-		}
+	if err := ofLineage(m, lineage); err != nil {
+		return err
 	}
+	switch begin := m.GetBegin(); {
+	case begin == nil:
+		return fmt.Errorf("peer's stream of shard %d: %w: it does not begin", p.Shard, kv.ErrMalformed)
+	case begin.GetAge() == nil || begin.GetAge().AsDuration() > tooOld:
+		return ErrStale
+	}
+	return nil
 }

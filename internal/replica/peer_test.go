@@ -69,7 +69,7 @@ func stateOf(key string) *peerv1.FollowResponse {
 func TestPeerIsAskedForWhatIsMissing(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked []*peerv1.FollowRequest
-		b.follow = func(first *peerv1.FollowRequest, _ func(*peerv1.FollowResponse), _ grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+		b.follow = func(first *peerv1.FollowRequest, _ func(*peerv1.FollowResponse), _ grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 			asked = append(asked, proto.CloneOf(first))
 			return errGone
 		}
@@ -85,7 +85,10 @@ func TestPeerIsAskedForWhatIsMissing(t *testing.T) {
 			return &peerv1.FollowRequest{ShardId: 7, Key: []byte("a"), RangeEnd: []byte("d"), FromRevision: from, WantState: state, WantHistory: state, Lineage: 3, Node: "me", RequireDirect: true}
 		}
 		for i, w := range []*peerv1.FollowRequest{want(0, true), want(1, false), want(42, false), want(math.MaxInt64, false)} {
-			if i >= len(asked) || !proto.Equal(asked[i], w) {
+			if i < min(3, len(asked)) { // the probe needs no progress
+				w.Session, w.FollowId = asked[i].GetSession(), 1
+			}
+			if i >= len(asked) || i < 3 && w.GetSession() == 0 || !proto.Equal(asked[i], w) {
 				t.Fatalf("request %d of %v, want %v", i, asked, w)
 			}
 		}
@@ -138,7 +141,7 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
-				b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+				b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 					for _, m := range c.answer {
 						send(m)
 					}
@@ -168,28 +171,25 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 // A peer passes the probe while it knows that its data is of the last two seconds,
 // and of our lineage: one that is cut from etcd answers, too.
 func TestProbe(t *testing.T) {
-	age := func(d time.Duration) *peerv1.Heartbeat {
-		return &peerv1.Heartbeat{AgeKnown: true, Age: durationpb.New(d)}
-	}
 	for i, c := range []struct {
 		lineage uint64
-		beat    *peerv1.Heartbeat
+		age     *durationpb.Duration
 		ok      bool
 		stale   bool
 	}{
-		{3, age(0), true, false},
-		{3, age(tooOld), true, false},
-		{3, age(tooOld + time.Nanosecond), false, true},
-		{3, age(time.Hour), false, true},
-		{3, &peerv1.Heartbeat{}, false, true},
-		{4, age(0), false, false},
+		{3, durationpb.New(0), true, false},
+		{3, durationpb.New(tooOld), true, false},
+		{3, durationpb.New(tooOld + time.Nanosecond), false, true},
+		{3, durationpb.New(time.Hour), false, true},
+		{3, nil, false, true},
+		{4, durationpb.New(0), false, false},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
-				b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
-					send(beginOf(c.lineage, math.MaxInt64-1))
-					send(readyNow())
-					send(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: c.beat}})
+				b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
+					begin := beginOf(c.lineage, math.MaxInt64-1)
+					begin.GetBegin().Age = c.age
+					send(begin)
 					<-s.Context().Done()
 					return s.Context().Err()
 				}
@@ -201,4 +201,17 @@ func TestProbe(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A peer whose answer has no beginning does not pass the probe.
+func TestProbeWithoutABeginning(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), _ grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
+			send(readyNow())
+			return nil
+		}
+		if err := (&Peer{Link: NewLink(conn, nil), Shard: 7}).Probe(t.Context(), abc, 3); !errors.Is(err, kv.ErrMalformed) {
+			t.Error(err)
+		}
+	})
 }

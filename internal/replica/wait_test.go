@@ -46,6 +46,7 @@ func (s *slowStream) wait() error {
 }
 
 func (s *slowStream) RecvMsg(any) error { return s.wait() }
+func (s *slowStream) CloseSend() error  { return nil }
 
 func (s *slowStream) SendMsg(any) error {
 	if s.sent.Add(1) == 1 {
@@ -60,12 +61,12 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 	t.Run("the heartbeat", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &slowConn{}
-			_, release := NewLink(conn, nil).hold(t.Context(), time.Hour)
+			_, h := NewLink(conn, nil).hold(t.Context(), time.Hour, 3)
 			time.Sleep(3 * Heartbeat)
 			if n := conn.inside.Load(); n != 2 {
 				t.Fatalf("%d calls are under way, want a ping and the wait for its answer", n)
 			}
-			release()
+			h.release()
 			if n := conn.inside.Load(); n != 0 {
 				t.Errorf("%d calls go on", n)
 			}
@@ -98,23 +99,23 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.breaks = 1
 		l := NewLink(conn, nil)
-		first, releaseFirst := l.hold(t.Context(), Silence)
+		first, h1 := l.hold(t.Context(), Silence, 3)
 		<-first.Done()
 		if errors.Is(context.Cause(first), ErrSilent) {
 			t.Errorf("a heartbeat that broke: %v", context.Cause(first))
 		}
-		second, releaseSecond := l.hold(t.Context(), Silence)
+		second, h2 := l.hold(t.Context(), Silence, 3)
 		time.Sleep(Heartbeat)
-		releaseFirst()
-		third, releaseThird := l.hold(t.Context(), Silence)
+		h1.release()
+		third, h3 := l.hold(t.Context(), Silence, 3)
 		time.Sleep(10 * Heartbeat)
 		b.note(func() {
 			if b.begun != 2 || b.open != 1 || second.Err() != nil || third.Err() != nil {
 				t.Errorf("%d heartbeats have begun, %d go on; %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
 			}
 		})
-		releaseSecond()
-		releaseThird()
+		h2.release()
+		h3.release()
 		synctest.Wait()
 		b.note(func() {
 			if b.open != 0 {
@@ -128,9 +129,9 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 func TestANodeThatHasReadNothing(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.ignorant = true
-		_, release := NewLink(conn, func(l Look) { t.Errorf("looked: %+v", l) }).hold(t.Context(), Silence)
+		_, h := NewLink(conn, func(l Look) { t.Errorf("looked: %+v", l) }).hold(t.Context(), Silence, 3)
 		time.Sleep(10 * Heartbeat)
-		release()
+		h.release()
 	})
 }
 
@@ -138,7 +139,7 @@ func TestANodeThatHasReadNothing(t *testing.T) {
 func TestSilenceOfAPatientFollower(t *testing.T) {
 	for silence, want := range map[time.Duration]time.Duration{0: Silence, 2 * time.Second: 2 * time.Second} {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
-			b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+			b.follow = func(_ *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 				send(beginOf(3, 10))
 				<-s.Context().Done()
 				return s.Context().Err()
@@ -159,19 +160,23 @@ func TestSilenceOfAPatientFollower(t *testing.T) {
 	}
 }
 
-// A relay takes the window with previous values, and no state.
+// A relay takes the window with previous values, and no state. What it wishes for is
+// asked of the node.
 func TestARelayTakesNoState(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked *peerv1.FollowRequest
-		wished := make(chan int64, 1)
-		b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+		wished := make(chan kv.Revision, 1)
+		b.asked = func(want kv.Revision) { wished <- want }
+		b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 			asked = first
 			send(beginOf(3, 10))
-			m, err := s.Recv()
-			if err != nil {
-				return err
+			select {
+			case got := <-wished:
+				if got != 17 {
+					t.Errorf("wished for %d", got)
+				}
+			case <-s.Context().Done():
 			}
-			wished <- m.GetWantProgress()
 			return errGone
 		}
 		p := &Peer{Link: NewLink(conn, nil), Stateless: true}
@@ -181,9 +186,6 @@ func TestARelayTakesNoState(t *testing.T) {
 		}
 		if asked.GetWantState() || !asked.GetWantHistory() || !asked.GetPrevKv() {
 			t.Errorf("asked for %v", asked)
-		}
-		if got := <-wished; got != 17 {
-			t.Errorf("wished for %d", got)
 		}
 	})
 }
@@ -261,7 +263,7 @@ func TestWhatAPeerSays(t *testing.T) {
 // What a peer fails with is what it said.
 func TestAPeersErrorIsItsOwn(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
-		b.follow = func(*peerv1.FollowRequest, func(*peerv1.FollowResponse), grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
+		b.follow = func(*peerv1.FollowRequest, func(*peerv1.FollowResponse), grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 			return status.Error(codes.PermissionDenied, "no node of this cluster")
 		}
 		var last error

@@ -73,11 +73,10 @@ func (r *running) follows(ctx context.Context, change func(*peerv1.FollowRequest
 	req := &peerv1.FollowRequest{ShardId: 1, Node: "there", Lineage: 1, FromRevision: int64(r.h.Now()) + 1}
 	req.Key, req.RangeEnd = r.node.Map().Shards[0].Range.Etcd()
 	change(req)
-	s, err := peerv1.NewPeerServiceClient(dial(r.tb, r.peers)).Follow(ctx)
+	s, err := peerv1.NewPeerServiceClient(dial(r.tb, r.peers)).Follow(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = s.Send(req) // Recv says why it fails
 	m, err := s.Recv()
 	return s, m, wire.Error(err)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,7 +14,6 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -27,35 +25,13 @@ type peerService struct {
 }
 
 // Follow implements peerv1.PeerServiceServer.
-func (s *peerService) Follow(gs grpc.BidiStreamingServer[peerv1.FollowRequest, peerv1.FollowResponse]) error {
-	first, err := gs.Recv()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(gs.Context())
-	defer cancel()
-	f := &follower{srv: s.srv, out: gs, req: first, id: shard.ID(first.GetShardId()), wake: make(chan struct{}, 1)}
-	home, err := s.home(ctx, f.id, first)
-	if err != nil {
+func (s *peerService) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
+	f := &follower{srv: s.srv, out: out, req: r, id: shard.ID(r.GetShardId()), wake: make(chan struct{}, 1)}
+	var err error
+	if f.home, err = s.home(out.Context(), f.id, r); err != nil {
 		return wire.Status(err)
 	}
-	f.home = home
-	// Wishes for progress come on the same stream. The goroutine ends with the
-	// stream, at the latest when this handler returns.
-	go func() {
-		defer cancel()
-		for {
-			m, err := gs.Recv()
-			if err != nil {
-				return
-			}
-			wanted := kv.Revision(m.GetWantProgress())
-			f.wanted.Store(max(f.wanted.Load(), int64(wanted)))
-			f.Wake()
-			home.Demand(wanted)
-		}
-	}()
-	return wire.Status(f.run(ctx))
+	return wire.Status(f.run(out.Context()))
 }
 
 // arrivalPatience is how long a follower waits for a shard that is about to be
@@ -123,17 +99,15 @@ func (s *peerService) home(ctx context.Context, id shard.ID, r *peerv1.FollowReq
 
 // follower is one peer's stream of one shard.
 type follower struct {
-	srv    *Server
-	out    grpc.ServerStream
-	req    *peerv1.FollowRequest
-	id     shard.ID
-	home   *cache.Cache
-	wake   chan struct{}
-	wanted atomic.Int64 // the highest revision whose progress the follower waits for
+	srv  *Server
+	out  grpc.ServerStream
+	req  *peerv1.FollowRequest
+	id   shard.ID
+	home *cache.Cache
+	wake chan struct{}
 
 	watcher *cache.Watcher
 	events  []*kv.Event
-	sent    kv.Revision // progress as told last
 }
 
 // Wake implements cache.Waker.
@@ -166,33 +140,15 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.watcher.Close()
-	if err := f.beat(); err != nil {
-		return err
-	}
+	pair, leave := f.srv.pairs.join(f.req.GetSession())
+	defer leave()
+	defer pair.follow(f.req.GetFollowId(), f.home)()
 	for {
 		if err := f.drain(); err != nil {
 			return err
 		}
-		// Progress that nobody waits for is told with that of other shards: quiet
-		// ones have no more to say, and there may be many.
-		var later <-chan time.Time
-		switch {
-		case f.watcher.Progress() <= f.sent:
-			f.watcher.NotifyAt(f.sent + 1)
-		case kv.Revision(f.wanted.Load()) > f.sent:
-			if err := f.beat(); err != nil {
-				return err
-			}
-			continue
-		default:
-			later = time.After(replica.UntilBeat(replica.Heartbeat))
-		}
 		select {
 		case <-f.wake:
-		case <-later:
-			if err := f.beat(); err != nil {
-				return err
-			}
 		case <-changed:
 			if changed, err = f.direct(); err != nil {
 				return err
@@ -302,6 +258,9 @@ func (f *follower) frame(begin *peerv1.FollowBegin, middle func() error) error {
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
 		begin.Epoch = s.Epoch
 	}
+	if age, known := f.home.Age(); known {
+		begin.Age = durationpb.New(age)
+	}
 	err := f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Begin{Begin: begin}})
 	if err == nil && middle != nil {
 		err = middle()
@@ -309,7 +268,6 @@ func (f *follower) frame(begin *peerv1.FollowBegin, middle func() error) error {
 	if err != nil {
 		return err
 	}
-	f.sent = kv.Revision(begin.GetRevision())
 	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_End{End: &peerv1.FollowEnd{}}})
 }
 
@@ -365,7 +323,6 @@ func (f *follower) drain() error {
 			return err
 		}
 		f.srv.cfg.Trail.SentToNode(revision)
-		f.sent = max(f.sent, revision)
 	}
 }
 
@@ -376,46 +333,12 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 	})
 }
 
-// beat sends progress and age.
-func (f *follower) beat() error {
-	h := &peerv1.Heartbeat{}
-	if age, known := f.home.Age(); known {
-		h.Age, h.AgeKnown = durationpb.New(age), true
-	}
-	// What the age speaks of goes before it: the cache may have been found
-	// fresh at a revision that was not sent yet.
-	if err := f.drain(); err != nil {
-		return err
-	}
-	f.sent = max(f.sent, f.watcher.Progress())
-	h.Progress = int64(f.sent)
-	return f.out.SendMsg(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_Heartbeat{Heartbeat: h}})
-}
-
 // fault is what a cache's error means to a follower.
 func (f *follower) fault(err error) error {
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
 		return router.Soon(&s, err)
 	}
 	return router.Soon(&shard.Shard{ID: f.id}, err)
-}
-
-// Beat implements peerv1.PeerServiceServer.
-func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
-	for {
-		m, err := gs.Recv()
-		if err != nil {
-			return err
-		}
-		r := &peerv1.BeatResponse{PongNanos: m.GetPingNanos()}
-		if look, known := s.srv.cfg.Node.Looked(); known {
-			r.Lineage, r.EtcdRevision = look.Lineage, int64(look.Revision)
-			r.EtcdAge = durationpb.New(time.Since(look.At))
-		}
-		if err := gs.Send(r); err != nil {
-			return err
-		}
-	}
 }
 
 // Propose implements peerv1.PeerServiceServer.

@@ -136,92 +136,18 @@ func TestFollowLeaps(t *testing.T) {
 	equal(t, home, c, last, early-1, last-1)
 }
 
-// Every ping is answered, with what the node has read of etcd.
-func TestBeatsAreAnswered(t *testing.T) {
-	r := start(t, cachetest.New(), options{})
-	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ping := int64(1); ping <= 10; ping++ {
-		if err := beats.Send(&peerv1.BeatRequest{PingNanos: ping}); err != nil {
-			t.Fatal(err)
-		}
-		switch b, err := beats.Recv(); {
-		case err != nil:
-			t.Fatal(err)
-		case b.GetPongNanos() != ping:
-			t.Errorf("ping %d is answered with %v", ping, b)
-		case kv.Revision(b.GetEtcdRevision()) != looked.Revision || b.GetLineage() != looked.Lineage || b.GetEtcdAge().AsDuration() < time.Minute:
-			t.Errorf("etcd was read before a minute: %v", b)
-		}
-	}
-}
-
-// A follower is told the progress of a quiet shard, and at once when it waits.
-func TestFollowerIsToldProgress(t *testing.T) {
-	h := cachetest.New()
-	r := start(t, h, options{})
-	f, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Follow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := r.node.Map()
-	key, end := m.Shards[0].Range.Etcd()
-	send := func(m *peerv1.FollowRequest) {
-		if err := f.Send(m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	progress := func(of kv.Revision) {
-		for {
-			m, err := f.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if kv.Revision(m.GetHeartbeat().GetProgress()) >= of {
-				return
-			}
-		}
-	}
-	send(&peerv1.FollowRequest{ShardId: uint64(m.Shards[0].ID), Key: key, RangeEnd: end, FromRevision: first})
-	progress(cachetest.Start)
-	elsewhere := h.Commit(cachetest.Put("z", "1"))
-	r.node.Replica(m.Shards[0].ID).Demand(elsewhere) // somebody else's wish
-	progress(elsewhere)
-	for range 10 {
-		elsewhere = h.Commit(cachetest.Put("z", "1"))
-		send(&peerv1.FollowRequest{WantProgress: int64(elsewhere)})
-		progress(elsewhere)
-	}
-}
-
-// A follower is told how old the data is, with the progress that it is the age of.
+// A follower is told how old the data is, with the beginning.
 func TestAFollowerIsToldTheAge(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
-	m := r.node.Map()
-	aged(r.node.Replica(m.Shards[0].ID), time.Hour)
-	f, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Follow(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	home := r.node.Replica(1)
+	_, m, err := r.follows(t.Context(), func(*peerv1.FollowRequest) {})
+	if err != nil || m.GetBegin() == nil || m.GetBegin().GetAge() != nil {
+		t.Errorf("%v, %v: an age that is not known", m, err)
 	}
-	key, end := m.Shards[0].Range.Etcd()
-	if err := f.Send(&peerv1.FollowRequest{ShardId: uint64(m.Shards[0].ID), Key: key, RangeEnd: end, FromRevision: first}); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		m, err := f.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := m.GetHeartbeat()
-		if b == nil || kv.Revision(b.GetProgress()) < cachetest.Start {
-			continue
-		}
-		if !b.GetAgeKnown() || !around(b.GetAge(), time.Hour) {
-			t.Errorf("%v, want an age of an hour", b)
-		}
-		return
+	aged(home, time.Hour)
+	_, m, err = r.follows(t.Context(), func(*peerv1.FollowRequest) {})
+	if err != nil || m.GetBegin().GetAge() == nil || !around(m.GetBegin().GetAge(), time.Hour) {
+		t.Errorf("%v, %v: want an age of an hour", m, err)
 	}
 }

@@ -24,10 +24,10 @@ func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 	peer, cache := peerv1.NewPeerServiceClient(conn), pb.NewCacheServiceClient(conn)
 	calls := map[string]func(cluster string) error{
 		"follow": func(cluster string) error {
-			s, err := peer.Follow(wire.NameCluster(t.Context(), cluster))
+			key, end := r.node.Map().Shards[0].Range.Etcd()
+			s, err := peer.Follow(wire.NameCluster(t.Context(), cluster),
+				&peerv1.FollowRequest{ShardId: 1, Key: key, RangeEnd: end, FromRevision: int64(h.Now()), Lineage: 1, Node: "old"})
 			if err == nil {
-				key, end := r.node.Map().Shards[0].Range.Etcd()
-				_ = s.Send(&peerv1.FollowRequest{ShardId: 1, Key: key, RangeEnd: end, FromRevision: int64(h.Now()), Lineage: 1, Node: "old"}) // Recv says why it fails
 				_, err = s.Recv()
 			}
 			return err
@@ -35,7 +35,7 @@ func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 		"beat": func(cluster string) error {
 			s, err := peer.Beat(wire.NameCluster(t.Context(), cluster))
 			if err == nil {
-				_ = s.Send(&peerv1.BeatRequest{PingNanos: 1}) // as above
+				_ = s.Send(&peerv1.BeatRequest{PingNanos: 1}) // Recv says why it fails
 				_, err = s.Recv()
 			}
 			return err

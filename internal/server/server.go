@@ -40,6 +40,7 @@ type Server struct {
 	health   *health.Server
 	pumps    pump.Connections
 	units    *units
+	pairs    pairs
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
 	pace     int           // watches that Drain and SendOn send elsewhere per second

@@ -3,6 +3,17 @@ package mutants
 func cacheGroup() Group {
 	return Group{Package: "internal/cache", Mutants: []Mutant{
 		{
+			Name: "quiet-before-the-window", Bug: "takes the time before the window for one without events", File: "position.go",
+			Old: `return v.changed, v.progress`, New: `if v.changed < v.win.floor {
+		return 0, v.progress
+	}
+	return v.changed, v.progress`, Tests: "TestQuiet",
+		},
+		{
+			Name: "quiet-after-late-event", Bug: "an event that comes a second time makes the newest one older", File: "apply.go",
+			Old: `if b.Revision <= old.progress {`, New: `if false {`, Tests: "TestQuiet",
+		},
+		{
 			Name: "duplicate-at-change-over", Bug: "applies again what a new source repeats", File: "apply.go",
 			Old: `if b.Revision <= old.progress {`, New: `if false {`, Tests: "TestResumeAfterLoss",
 		},

@@ -36,11 +36,11 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "stale-peer-direct", Bug: "believes a peer that reads etcd whatever its age", File: "peer.go",
-			Old: `case !beat.GetAgeKnown() || beat.GetAge().AsDuration() > tooOld:`, New: `case !beat.GetAgeKnown():`, Tests: "TestProbe",
+			Old: `begin.GetAge() == nil || begin.GetAge().AsDuration() > tooOld`, New: `begin.GetAge() == nil`, Tests: "TestProbe",
 		},
 		{
 			Name: "peer-of-unknown-age", Bug: "believes a peer that does not know its age", File: "peer.go",
-			Old: `case !beat.GetAgeKnown() || beat`, New: `case beat`, Tests: "TestProbe",
+			Old: `begin.GetAge() == nil || begin`, New: `begin`, Tests: "TestProbe",
 		},
 		{
 			Name: "source-begins-anywhere", Bug: "a failover goes on with a source that begins before or after its position", File: "handover.go",
@@ -124,7 +124,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "heartbeat-outlives-link", Bug: "returns while the heartbeat still runs", File: "link.go",
-			Old: "\t\t\t<-p.done\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
+			Old: "\t\t<-p.done\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
 		},
 		{
 			Name: "ping-outlives-heartbeat", Bug: "returns while a ping is still being sent", File: "link.go",
@@ -133,6 +133,62 @@ func replicaGroup() Group {
 		{
 			Name: "old-holder-ends-new-heartbeat", Bug: "who held a broken heartbeat ends the next one", File: "link.go",
 			Old: `last && l.pulse == p`, New: `last`, Tests: "TestABrokenHeartbeatIsReplaced",
+		},
+		{
+			Name: "progress-overtakes-events", Bug: "takes progress that has overtaken the events that it includes", File: "peer.go",
+			Old: `j.at < q.since`, New: `false`, Tests: "TestProgressThatOvertakesEvents|TestProgressAndEventsInAnyOrder",
+		},
+		{
+			Name: "progress-one-event-early", Bug: "takes progress without the last event that it includes", File: "peer.go",
+			Old: `j.at < q.since`, New: `j.at < q.since-1`, Tests: "TestProgressThatOvertakesEvents",
+		},
+		{
+			Name: "progress-before-state", Bug: "takes progress before the state is complete", File: "peer.go",
+			Old: `!j.ready ||`, New: ``, Tests: "TestProgressThatOvertakesEvents",
+		},
+		{
+			Name: "progress-forgotten", Bug: "forgets progress that waits for events", File: "link.go",
+			Old: `	return h.quiet
+`, New: `	q := h.quiet
+	h.quiet = quiet{}
+	return q
+`, Tests: "TestProgressThatOvertakesEvents",
+		},
+		{
+			Name: "progress-of-ended-stream", Bug: "takes the progress of a stream that has ended for that of the next one", File: "link.go",
+			Old: `p.last++`, New: `p.last = 1`, Tests: "TestProgressOfAnEndedStreamIsIgnored",
+		},
+		{
+			Name: "first-progress-not-told", Bug: "does not say how far a node is that has nothing new", File: "peer.go",
+			Old: `j.told && q.upTo <= j.at`, New: `q.upTo <= j.at`, Tests: "TestTheFirstProgressIsTaken",
+		},
+		{
+			Name: "old-progress-told", Bug: "tells progress that is not new", File: "peer.go",
+			Old: `j.told && q.upTo <= j.at`, New: `false`, Tests: "TestProgressThatOvertakesEvents",
+		},
+		{
+			Name: "wishes-across-lineages", Bug: "holds the revision that was asked for in another lineage against a wish", File: "link.go",
+			Old: `p == nil || p.lineage != lineage`, New: `p == nil`, Tests: "TestLineagesAreAskedApart",
+		},
+		{
+			Name: "question-for-each-shard", Bug: "asks a node once for each shard that waits", File: "link.go",
+			Old: `if revision <= p.wanted {`, New: `if false {`, Tests: "TestOneQuestionForAllShardsOfAPair",
+		},
+		{
+			Name: "report-ahead", Bug: "takes progress beyond that of the whole report", File: "link.go",
+			Old: `behind[i] < 0 || `, New: ``, Tests: "TestReportsThatContradictThemselves",
+		},
+		{
+			Name: "report-of-no-revision", Bug: "takes progress that is no revision", File: "link.go",
+			Old: `behind[i] >= progress || `, New: ``, Tests: "TestReportsThatContradictThemselves",
+		},
+		{
+			Name: "report-of-later-events", Bug: "takes progress that ends before the events it speaks of", File: "link.go",
+			Old: `after[i] < 0 || `, New: ``, Tests: "TestReportsThatContradictThemselves",
+		},
+		{
+			Name: "report-without-numbers", Bug: "takes a report that lacks numbers", File: "link.go",
+			Old: `|| len(after) != len(behind)`, New: ``, Tests: "TestReportsThatContradictThemselves",
 		},
 		{
 			Name: "keyless-event-taken", Bug: "takes an event without a key", File: "peer.go",

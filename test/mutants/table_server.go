@@ -3,8 +3,52 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
-			Name: "follower-not-told-the-age", Bug: "heartbeats of a shard do not say how old its data is", File: "follow.go",
-			Old: `h.Age, h.AgeKnown = durationpb.New(age), true`, New: `_ = age`, Tests: "TestAFollowerIsToldTheAge",
+			Name: "follower-not-told-the-age", Bug: "does not say how old the data of a shard is", File: "follow.go",
+			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
+		},
+		{
+			Name: "report-without-events", Bug: "reports progress without the events that it includes", File: "pair.go",
+			Old: `int64(progress-since)`, New: `int64(progress-since+since)`, Tests: "TestOneAnswerForAllShardsOfAPair",
+		},
+		{
+			Name: "report-again", Bug: "reports shards that have not moved", File: "pair.go",
+			Old: `if progress == f.told {`, New: `if false {`, Tests: "TestPingsBringProgress",
+		},
+		{
+			Name: "answer-waits-for-ever", Bug: "a shard that does not come to a revision keeps the others from being reported", File: "pair.go",
+			Old: "\t\t\tp.giveUp()\n", New: ``, Tests: "TestALateShardIsReportedLater",
+		},
+		{
+			Name: "late-shard-left-out", Bug: "does not report a shard that comes to a revision late", File: "pair.go",
+			Old: `if late || p.missing == 0 {`, New: `if !late && p.missing == 0 {`, Tests: "TestALateShardIsReportedLater",
+		},
+		{
+			Name: "answer-in-pieces", Bug: "reports each shard that has come to a revision by itself", File: "pair.go",
+			Old: `if late || p.missing == 0 {`, New: `if true {`, Tests: "TestAStreamThatEndsIsNotWaitedFor",
+		},
+		{
+			Name: "asked-once", Bug: "asks a shard for the first revision only", File: "pair.go",
+			Old: `f.waits, f.late = false, false`, New: `f.late = false`, Tests: "TestOneAnswerForAllShardsOfAPair|TestALateShardIsReportedLater",
+		},
+		{
+			Name: "ended-stream-waited-for", Bug: "the answer waits for a stream that has ended", File: "pair.go",
+			Old: "\t\tp.arrivedLocked(f)\n\t\tforget", New: "\t\tforget", Tests: "TestAStreamThatEndsIsNotWaitedFor",
+		},
+		{
+			Name: "ended-stream-reported", Bug: "reports the progress of streams that have ended", File: "pair.go",
+			Old: `delete(p.follows, name)`, New: `_ = name`, Tests: "TestStreamsComeAndGo",
+		},
+		{
+			Name: "ended-cache-asked", Bug: "asks a cache that has ended again and again", File: "pair.go",
+			Old: `if reached, _ := f.home.Reached(wanted); !reached {`, New: `if f.home.Progress() < wanted {`, Tests: "TestACacheThatHasEndedIsNotAsked",
+		},
+		{
+			Name: "no-session-shared", Bug: "nodes without a session share one", File: "pair.go",
+			Old: `if session == 0 {`, New: `if false {`, Tests: "TestSessionsAreApart",
+		},
+		{
+			Name: "session-of-two-heartbeats", Bug: "two heartbeats share a session", File: "pair.go",
+			Old: `if p.beats {`, New: `if false {`, Tests: "TestSessionsAreApart",
 		},
 		{
 			Name: "parts-of-one-item", Bug: "sends each item alone after the first part", File: "follow.go",

@@ -23,10 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// FollowRequest opens a Follow stream, and later asks for progress on it.
+// FollowRequest opens a Follow stream.
 type FollowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The shard. In the first request only.
+	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The follower's idea of the shard's range; refused when it differs.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
@@ -48,11 +48,14 @@ type FollowRequest struct {
 	// Serve only while the events come from etcd directly: a replica is at most
 	// one hop from etcd.
 	RequireDirect bool `protobuf:"varint,10,opt,name=require_direct,json=requireDirect,proto3" json:"require_direct,omitempty"`
-	// In later requests: progress of at least this revision is wanted soon.
-	WantProgress int64 `protobuf:"varint,11,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
 	// With from_revision: when the window does not reach back to it, send what has
 	// changed since, as FollowBegin.delta.
-	WantDelta     bool `protobuf:"varint,13,opt,name=want_delta,json=wantDelta,proto3" json:"want_delta,omitempty"`
+	WantDelta bool `protobuf:"varint,13,opt,name=want_delta,json=wantDelta,proto3" json:"want_delta,omitempty"`
+	// The session of the heartbeat that reports the progress of this stream; 0: none
+	// does.
+	Session uint64 `protobuf:"varint,14,opt,name=session,proto3" json:"session,omitempty"`
+	// The name of this stream in the session. The caller uses each number once.
+	FollowId      uint64 `protobuf:"varint,15,opt,name=follow_id,json=followId,proto3" json:"follow_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,18 +160,25 @@ func (x *FollowRequest) GetRequireDirect() bool {
 	return false
 }
 
-func (x *FollowRequest) GetWantProgress() int64 {
-	if x != nil {
-		return x.WantProgress
-	}
-	return 0
-}
-
 func (x *FollowRequest) GetWantDelta() bool {
 	if x != nil {
 		return x.WantDelta
 	}
 	return false
+}
+
+func (x *FollowRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *FollowRequest) GetFollowId() uint64 {
+	if x != nil {
+		return x.FollowId
+	}
+	return 0
 }
 
 // FollowResponse is one part of a shard's stream.
@@ -181,7 +191,6 @@ type FollowResponse struct {
 	//	*FollowResponse_Begin
 	//	*FollowResponse_State
 	//	*FollowResponse_End
-	//	*FollowResponse_Heartbeat
 	//	*FollowResponse_Tombstones
 	Part isFollowResponse_Part `protobuf_oneof:"part"`
 	// With events: the revision.
@@ -260,15 +269,6 @@ func (x *FollowResponse) GetEnd() *FollowEnd {
 	return nil
 }
 
-func (x *FollowResponse) GetHeartbeat() *Heartbeat {
-	if x != nil {
-		if x, ok := x.Part.(*FollowResponse_Heartbeat); ok {
-			return x.Heartbeat
-		}
-	}
-	return nil
-}
-
 func (x *FollowResponse) GetTombstones() *Tombstones {
 	if x != nil {
 		if x, ok := x.Part.(*FollowResponse_Tombstones); ok {
@@ -326,11 +326,6 @@ type FollowResponse_End struct {
 	End *FollowEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
-type FollowResponse_Heartbeat struct {
-	// Progress and age.
-	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
-}
-
 type FollowResponse_Tombstones struct {
 	// Deletes of the past, the oldest first.
 	Tombstones *Tombstones `protobuf:"bytes,8,opt,name=tombstones,proto3,oneof"`
@@ -341,8 +336,6 @@ func (*FollowResponse_Begin) isFollowResponse_Part() {}
 func (*FollowResponse_State) isFollowResponse_Part() {}
 
 func (*FollowResponse_End) isFollowResponse_Part() {}
-
-func (*FollowResponse_Heartbeat) isFollowResponse_Part() {}
 
 func (*FollowResponse_Tombstones) isFollowResponse_Part() {}
 
@@ -362,7 +355,9 @@ type FollowBegin struct {
 	DeltaFloor int64 `protobuf:"varint,5,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
 	// What follows as state is what has changed since the follower's position,
 	// and not all there is.
-	Delta         bool `protobuf:"varint,6,opt,name=delta,proto3" json:"delta,omitempty"`
+	Delta bool `protobuf:"varint,6,opt,name=delta,proto3" json:"delta,omitempty"`
+	// How old the sender's data may be. Not set: it has not heard of etcd yet.
+	Age           *durationpb.Duration `protobuf:"bytes,7,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +432,13 @@ func (x *FollowBegin) GetDelta() bool {
 		return x.Delta
 	}
 	return false
+}
+
+func (x *FollowBegin) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
 }
 
 // StateChunk is a part of the state.
@@ -633,82 +635,24 @@ func (*FollowEnd) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
-// Heartbeat is progress and age, first and whenever progress is told.
-type Heartbeat struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything up to this revision has been sent.
-	Progress int64 `protobuf:"varint,1,opt,name=progress,proto3" json:"progress,omitempty"`
-	// How old the data may be.
-	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
-	// The age is known. Until the owner has heard of etcd, it is not.
-	AgeKnown      bool `protobuf:"varint,3,opt,name=age_known,json=ageKnown,proto3" json:"age_known,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Heartbeat) Reset() {
-	*x = Heartbeat{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Heartbeat) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Heartbeat) ProtoMessage() {}
-
-func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
-func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *Heartbeat) GetProgress() int64 {
-	if x != nil {
-		return x.Progress
-	}
-	return 0
-}
-
-func (x *Heartbeat) GetAge() *durationpb.Duration {
-	if x != nil {
-		return x.Age
-	}
-	return nil
-}
-
-func (x *Heartbeat) GetAgeKnown() bool {
-	if x != nil {
-		return x.AgeKnown
-	}
-	return false
-}
-
-// BeatRequest asks for a sign of life.
+// BeatRequest is a ping, or asks for progress.
 type BeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The time by the caller's own clock, to be returned.
-	PingNanos     int64 `protobuf:"varint,1,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
+	// Of a ping: the time by the caller's own clock, to be returned.
+	PingNanos int64 `protobuf:"varint,1,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
+	// In the first request: the session, a random number that no other heartbeat has.
+	// 0: there is none, and no progress is reported.
+	Session uint64 `protobuf:"varint,2,opt,name=session,proto3" json:"session,omitempty"`
+	// The revision that all shards of the session should come to soon. A request that
+	// has it is no ping.
+	WantProgress  int64 `protobuf:"varint,3,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +664,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +677,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BeatRequest) GetPingNanos() int64 {
@@ -743,26 +687,52 @@ func (x *BeatRequest) GetPingNanos() int64 {
 	return 0
 }
 
-// BeatResponse is a sign of life, and what the node has read of etcd last.
+func (x *BeatRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *BeatRequest) GetWantProgress() int64 {
+	if x != nil {
+		return x.WantProgress
+	}
+	return 0
+}
+
+// BeatResponse answers a ping with the last read of etcd, or reports progress, or
+// both. Batches travel on other streams, and progress may overtake them: for each
+// stream it names the newest revision with events, without which the receiver must not
+// take the progress.
 type BeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The request's time. It dates the age that comes with it: what lay in a buffer
-	// while the caller was paused must not count as fresh.
+	// Of an answer: the time of the ping. It dates the age that comes with it: a response
+	// that lay in a buffer while the caller was paused must not count as fresh.
 	PongNanos int64 `protobuf:"varint,1,opt,name=pong_nanos,json=pongNanos,proto3" json:"pong_nanos,omitempty"`
-	// etcd's revision, read linearizably: every write that was acknowledged before
-	// the read is at or below it. 0: not known.
+	// Of an answer: etcd's revision, read linearizably: every write that was acknowledged
+	// before the read is at or below it. 0: not known.
 	EtcdRevision int64 `protobuf:"varint,2,opt,name=etcd_revision,json=etcdRevision,proto3" json:"etcd_revision,omitempty"`
-	// The time since that read began, when the request had come in.
+	// The time since that read began, when the ping had come in.
 	EtcdAge *durationpb.Duration `protobuf:"bytes,3,opt,name=etcd_age,json=etcdAge,proto3" json:"etcd_age,omitempty"`
-	// The lineage that the revision belongs to.
-	Lineage       uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The lineage that the etcd revision belongs to.
+	Lineage uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The revision that the furthest of the streams below has come to.
+	Progress int64 `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
+	// The Follow streams of the session that have come further since the last response.
+	FollowIds []uint64 `protobuf:"varint,6,rep,packed,name=follow_ids,json=followIds,proto3" json:"follow_ids,omitempty"`
+	// For each stream: how many revisions it is behind progress.
+	Behind []int64 `protobuf:"varint,7,rep,packed,name=behind,proto3" json:"behind,omitempty"`
+	// For each stream: how many revisions before that its newest events are. It has
+	// none after them, up to its progress.
+	Quiet         []int64 `protobuf:"varint,8,rep,packed,name=quiet,proto3" json:"quiet,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeatResponse) Reset() {
 	*x = BeatResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +744,7 @@ func (x *BeatResponse) String() string {
 func (*BeatResponse) ProtoMessage() {}
 
 func (x *BeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +757,7 @@ func (x *BeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
 func (*BeatResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BeatResponse) GetPongNanos() int64 {
@@ -818,6 +788,34 @@ func (x *BeatResponse) GetLineage() uint64 {
 	return 0
 }
 
+func (x *BeatResponse) GetProgress() int64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *BeatResponse) GetFollowIds() []uint64 {
+	if x != nil {
+		return x.FollowIds
+	}
+	return nil
+}
+
+func (x *BeatResponse) GetBehind() []int64 {
+	if x != nil {
+		return x.Behind
+	}
+	return nil
+}
+
+func (x *BeatResponse) GetQuiet() []int64 {
+	if x != nil {
+		return x.Quiet
+	}
+	return nil
+}
+
 // ProposeRequest is a change of the shard map.
 type ProposeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -829,7 +827,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +839,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +852,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -875,7 +873,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +885,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +898,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProposeResponse) GetMapVersion() uint64 {
@@ -923,7 +921,7 @@ type RecoverVotersRequest struct {
 
 func (x *RecoverVotersRequest) Reset() {
 	*x = RecoverVotersRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +933,7 @@ func (x *RecoverVotersRequest) String() string {
 func (*RecoverVotersRequest) ProtoMessage() {}
 
 func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +946,7 @@ func (x *RecoverVotersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverVotersRequest.ProtoReflect.Descriptor instead.
 func (*RecoverVotersRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RecoverVotersRequest) GetMapVersion() uint64 {
@@ -976,7 +974,7 @@ type RecoverVotersResponse struct {
 
 func (x *RecoverVotersResponse) Reset() {
 	*x = RecoverVotersResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +986,7 @@ func (x *RecoverVotersResponse) String() string {
 func (*RecoverVotersResponse) ProtoMessage() {}
 
 func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +999,7 @@ func (x *RecoverVotersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverVotersResponse.ProtoReflect.Descriptor instead.
 func (*RecoverVotersResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RecoverVotersResponse) GetMapVersion() uint64 {
@@ -1026,7 +1024,7 @@ type FollowMapRequest struct {
 
 func (x *FollowMapRequest) Reset() {
 	*x = FollowMapRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1036,7 @@ func (x *FollowMapRequest) String() string {
 func (*FollowMapRequest) ProtoMessage() {}
 
 func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1049,7 @@ func (x *FollowMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapRequest.ProtoReflect.Descriptor instead.
 func (*FollowMapRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FollowMapRequest) GetKnownVersion() uint64 {
@@ -1088,7 +1086,7 @@ type FollowMapResponse struct {
 
 func (x *FollowMapResponse) Reset() {
 	*x = FollowMapResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1098,7 @@ func (x *FollowMapResponse) String() string {
 func (*FollowMapResponse) ProtoMessage() {}
 
 func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1111,7 @@ func (x *FollowMapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowMapResponse.ProtoReflect.Descriptor instead.
 func (*FollowMapResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FollowMapResponse) GetMap() []byte {
@@ -1143,7 +1141,7 @@ type ShareTokenRequest struct {
 
 func (x *ShareTokenRequest) Reset() {
 	*x = ShareTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1153,7 @@ func (x *ShareTokenRequest) String() string {
 func (*ShareTokenRequest) ProtoMessage() {}
 
 func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1166,7 @@ func (x *ShareTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenRequest.ProtoReflect.Descriptor instead.
 func (*ShareTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ShareTokenRequest) GetTokenSha256() []byte {
@@ -1194,7 +1192,7 @@ type ShareTokenResponse struct {
 
 func (x *ShareTokenResponse) Reset() {
 	*x = ShareTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1204,7 @@ func (x *ShareTokenResponse) String() string {
 func (*ShareTokenResponse) ProtoMessage() {}
 
 func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1217,7 @@ func (x *ShareTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareTokenResponse.ProtoReflect.Descriptor instead.
 func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 // IdentifyTokenRequest asks to whom etcd has given a token.
@@ -1233,7 +1231,7 @@ type IdentifyTokenRequest struct {
 
 func (x *IdentifyTokenRequest) Reset() {
 	*x = IdentifyTokenRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1243,7 @@ func (x *IdentifyTokenRequest) String() string {
 func (*IdentifyTokenRequest) ProtoMessage() {}
 
 func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1256,7 @@ func (x *IdentifyTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
@@ -1279,7 +1277,7 @@ type IdentifyTokenResponse struct {
 
 func (x *IdentifyTokenResponse) Reset() {
 	*x = IdentifyTokenResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1289,7 @@ func (x *IdentifyTokenResponse) String() string {
 func (*IdentifyTokenResponse) ProtoMessage() {}
 
 func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1302,7 @@ func (x *IdentifyTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyTokenResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyTokenResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IdentifyTokenResponse) GetUser() string {
@@ -1323,7 +1321,7 @@ type RereadRightsRequest struct {
 
 func (x *RereadRightsRequest) Reset() {
 	*x = RereadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1333,7 @@ func (x *RereadRightsRequest) String() string {
 func (*RereadRightsRequest) ProtoMessage() {}
 
 func (x *RereadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1346,7 @@ func (x *RereadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RereadRightsRequest.ProtoReflect.Descriptor instead.
 func (*RereadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 // RereadRightsResponse tells that they were read again, or that etcd did not answer.
@@ -1360,7 +1358,7 @@ type RereadRightsResponse struct {
 
 func (x *RereadRightsResponse) Reset() {
 	*x = RereadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1370,7 @@ func (x *RereadRightsResponse) String() string {
 func (*RereadRightsResponse) ProtoMessage() {}
 
 func (x *RereadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1383,7 @@ func (x *RereadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RereadRightsResponse.ProtoReflect.Descriptor instead.
 func (*RereadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 // ReadRightsRequest asks what etcd's users may read.
@@ -1397,7 +1395,7 @@ type ReadRightsRequest struct {
 
 func (x *ReadRightsRequest) Reset() {
 	*x = ReadRightsRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1407,7 @@ func (x *ReadRightsRequest) String() string {
 func (*ReadRightsRequest) ProtoMessage() {}
 
 func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1420,7 @@ func (x *ReadRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 // ReadRightsResponse tells what etcd's users may read.
@@ -1444,7 +1442,7 @@ type ReadRightsResponse struct {
 
 func (x *ReadRightsResponse) Reset() {
 	*x = ReadRightsResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1454,7 @@ func (x *ReadRightsResponse) String() string {
 func (*ReadRightsResponse) ProtoMessage() {}
 
 func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1467,7 @@ func (x *ReadRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRightsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRightsResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadRightsResponse) GetKnown() bool {
@@ -1520,7 +1518,7 @@ type UserRights struct {
 
 func (x *UserRights) Reset() {
 	*x = UserRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1530,7 @@ func (x *UserRights) String() string {
 func (*UserRights) ProtoMessage() {}
 
 func (x *UserRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1543,7 @@ func (x *UserRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserRights.ProtoReflect.Descriptor instead.
 func (*UserRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UserRights) GetName() string {
@@ -1575,7 +1573,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1585,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1598,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RoleRights) GetName() string {
@@ -1631,7 +1629,7 @@ type ReadPermission struct {
 
 func (x *ReadPermission) Reset() {
 	*x = ReadPermission{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1641,7 @@ func (x *ReadPermission) String() string {
 func (*ReadPermission) ProtoMessage() {}
 
 func (x *ReadPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1654,7 @@ func (x *ReadPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPermission.ProtoReflect.Descriptor instead.
 func (*ReadPermission) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadPermission) GetKey() []byte {
@@ -1686,7 +1684,7 @@ type PermitRequest struct {
 
 func (x *PermitRequest) Reset() {
 	*x = PermitRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1696,7 @@ func (x *PermitRequest) String() string {
 func (*PermitRequest) ProtoMessage() {}
 
 func (x *PermitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1709,7 @@ func (x *PermitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
 func (*PermitRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PermitRequest) GetNode() string {
@@ -1737,7 +1735,7 @@ type PermitResponse struct {
 
 func (x *PermitResponse) Reset() {
 	*x = PermitResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1747,7 @@ func (x *PermitResponse) String() string {
 func (*PermitResponse) ProtoMessage() {}
 
 func (x *PermitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1760,7 @@ func (x *PermitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermitResponse.ProtoReflect.Descriptor instead.
 func (*PermitResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 // DigestRequest asks for the digest of a shard's state.
@@ -1789,7 +1787,7 @@ type DigestRequest struct {
 
 func (x *DigestRequest) Reset() {
 	*x = DigestRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1799,7 @@ func (x *DigestRequest) String() string {
 func (*DigestRequest) ProtoMessage() {}
 
 func (x *DigestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1812,7 @@ func (x *DigestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
 func (*DigestRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DigestRequest) GetShardId() uint64 {
@@ -1889,7 +1887,7 @@ type DigestResponse struct {
 
 func (x *DigestResponse) Reset() {
 	*x = DigestResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1899,7 @@ func (x *DigestResponse) String() string {
 func (*DigestResponse) ProtoMessage() {}
 
 func (x *DigestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +1912,7 @@ func (x *DigestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
 func (*DigestResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DigestResponse) GetRevision() int64 {
@@ -1974,7 +1972,7 @@ type KeyDigest struct {
 
 func (x *KeyDigest) Reset() {
 	*x = KeyDigest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +1984,7 @@ func (x *KeyDigest) String() string {
 func (*KeyDigest) ProtoMessage() {}
 
 func (x *KeyDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +1997,7 @@ func (x *KeyDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDigest.ProtoReflect.Descriptor instead.
 func (*KeyDigest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KeyDigest) GetKey() []byte {
@@ -2038,7 +2036,7 @@ type RecheckRequest struct {
 
 func (x *RecheckRequest) Reset() {
 	*x = RecheckRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2048,7 @@ func (x *RecheckRequest) String() string {
 func (*RecheckRequest) ProtoMessage() {}
 
 func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2061,7 @@ func (x *RecheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckRequest.ProtoReflect.Descriptor instead.
 func (*RecheckRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RecheckRequest) GetShardId() uint64 {
@@ -2096,7 +2094,7 @@ type RecheckResponse struct {
 
 func (x *RecheckResponse) Reset() {
 	*x = RecheckResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2106,7 @@ func (x *RecheckResponse) String() string {
 func (*RecheckResponse) ProtoMessage() {}
 
 func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2119,7 @@ func (x *RecheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckResponse.ProtoReflect.Descriptor instead.
 func (*RecheckResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{33}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 // CountEndingRequest asks how many watches would end.
@@ -2135,7 +2133,7 @@ type CountEndingRequest struct {
 
 func (x *CountEndingRequest) Reset() {
 	*x = CountEndingRequest{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2145,7 @@ func (x *CountEndingRequest) String() string {
 func (*CountEndingRequest) ProtoMessage() {}
 
 func (x *CountEndingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2158,7 @@ func (x *CountEndingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountEndingRequest.ProtoReflect.Descriptor instead.
 func (*CountEndingRequest) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CountEndingRequest) GetServed() []*v1.KeyRange {
@@ -2183,7 +2181,7 @@ type CountEndingResponse struct {
 
 func (x *CountEndingResponse) Reset() {
 	*x = CountEndingResponse{}
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2193,7 @@ func (x *CountEndingResponse) String() string {
 func (*CountEndingResponse) ProtoMessage() {}
 
 func (x *CountEndingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2206,7 @@ func (x *CountEndingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountEndingResponse.ProtoReflect.Descriptor instead.
 func (*CountEndingResponse) Descriptor() ([]byte, []int) {
-	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CountEndingResponse) GetNative() int64 {
@@ -2229,7 +2227,7 @@ var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\x84\x03\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\xab\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -2242,16 +2240,16 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\alineage\x18\b \x01(\x04R\alineage\x12\x12\n" +
 	"\x04node\x18\t \x01(\tR\x04node\x12%\n" +
 	"\x0erequire_direct\x18\n" +
-	" \x01(\bR\rrequireDirect\x12#\n" +
-	"\rwant_progress\x18\v \x01(\x03R\fwantProgress\x12\x1d\n" +
+	" \x01(\bR\rrequireDirect\x12\x1d\n" +
 	"\n" +
-	"want_delta\x18\r \x01(\bR\twantDeltaJ\x04\b\f\x10\rR\n" +
-	"ping_nanos\"\xbd\x03\n" +
+	"want_delta\x18\r \x01(\bR\twantDelta\x12\x18\n" +
+	"\asession\x18\x0e \x01(\x04R\asession\x12\x1b\n" +
+	"\tfollow_id\x18\x0f \x01(\x04R\bfollowIdJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\rwant_progressR\n" +
+	"ping_nanos\"\x8f\x03\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
 	"\x05state\x18\x02 \x01(\v2\x1e.shardwatch.peer.v1.StateChunkH\x00R\x05state\x121\n" +
-	"\x03end\x18\x03 \x01(\v2\x1d.shardwatch.peer.v1.FollowEndH\x00R\x03end\x12=\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x1d.shardwatch.peer.v1.HeartbeatH\x00R\theartbeat\x12@\n" +
+	"\x03end\x18\x03 \x01(\v2\x1d.shardwatch.peer.v1.FollowEndH\x00R\x03end\x12@\n" +
 	"\n" +
 	"tombstones\x18\b \x01(\v2\x1e.shardwatch.peer.v1.TombstonesH\x00R\n" +
 	"tombstones\x12\x1a\n" +
@@ -2259,7 +2257,7 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\bfragment\x18\x06 \x01(\bR\bfragment\x12\x18\n" +
 	"\ahistory\x18\a \x01(\bR\ahistory\x12,\n" +
 	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06eventsB\x06\n" +
-	"\x04part\"\xa6\x01\n" +
+	"\x04partJ\x04\b\x04\x10\x05R\theartbeat\"\xd3\x01\n" +
 	"\vFollowBegin\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12\x18\n" +
@@ -2267,7 +2265,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1f\n" +
 	"\vdelta_floor\x18\x05 \x01(\x03R\n" +
 	"deltaFloor\x12\x14\n" +
-	"\x05delta\x18\x06 \x01(\bR\x05delta\"Q\n" +
+	"\x05delta\x18\x06 \x01(\bR\x05delta\x12+\n" +
+	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\"Q\n" +
 	"\n" +
 	"StateChunk\x12)\n" +
 	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
@@ -2280,21 +2279,23 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tTombstone\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
-	"\tFollowEnd\"\x83\x01\n" +
-	"\tHeartbeat\x12\x1a\n" +
-	"\bprogress\x18\x01 \x01(\x03R\bprogress\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1b\n" +
-	"\tage_known\x18\x03 \x01(\bR\bageKnownJ\x04\b\x04\x10\x05R\n" +
-	"pong_nanos\",\n" +
+	"\tFollowEnd\"k\n" +
 	"\vBeatRequest\x12\x1d\n" +
 	"\n" +
-	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\"\xa2\x01\n" +
+	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\x12\x18\n" +
+	"\asession\x18\x02 \x01(\x04R\asession\x12#\n" +
+	"\rwant_progress\x18\x03 \x01(\x03R\fwantProgress\"\x8b\x02\n" +
 	"\fBeatResponse\x12\x1d\n" +
 	"\n" +
 	"pong_nanos\x18\x01 \x01(\x03R\tpongNanos\x12#\n" +
 	"\retcd_revision\x18\x02 \x01(\x03R\fetcdRevision\x124\n" +
 	"\betcd_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aetcdAge\x12\x18\n" +
-	"\alineage\x18\x04 \x01(\x04R\alineage\"*\n" +
+	"\alineage\x18\x04 \x01(\x04R\alineage\x12\x1a\n" +
+	"\bprogress\x18\x05 \x01(\x03R\bprogress\x12\x1d\n" +
+	"\n" +
+	"follow_ids\x18\x06 \x03(\x04R\tfollowIds\x12\x16\n" +
+	"\x06behind\x18\a \x03(\x03R\x06behind\x12\x14\n" +
+	"\x05quiet\x18\b \x03(\x03R\x05quiet\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
@@ -2376,9 +2377,9 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x06served\x18\x01 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06served\"A\n" +
 	"\x13CountEndingResponse\x12\x16\n" +
 	"\x06native\x18\x01 \x01(\x03R\x06native\x12\x12\n" +
-	"\x04etcd\x18\x02 \x01(\x03R\x04etcd2\xa2\t\n" +
-	"\vPeerService\x12S\n" +
-	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse(\x010\x01\x12M\n" +
+	"\x04etcd\x18\x02 \x01(\x03R\x04etcd2\xa0\t\n" +
+	"\vPeerService\x12Q\n" +
+	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse0\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
 	"\tFollowMap\x12$.shardwatch.peer.v1.FollowMapRequest\x1a%.shardwatch.peer.v1.FollowMapResponse0\x01\x12R\n" +
 	"\aPropose\x12\".shardwatch.peer.v1.ProposeRequest\x1a#.shardwatch.peer.v1.ProposeResponse\x12d\n" +
@@ -2406,7 +2407,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -2415,87 +2416,85 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*Tombstones)(nil),            // 4: shardwatch.peer.v1.Tombstones
 	(*Tombstone)(nil),             // 5: shardwatch.peer.v1.Tombstone
 	(*FollowEnd)(nil),             // 6: shardwatch.peer.v1.FollowEnd
-	(*Heartbeat)(nil),             // 7: shardwatch.peer.v1.Heartbeat
-	(*BeatRequest)(nil),           // 8: shardwatch.peer.v1.BeatRequest
-	(*BeatResponse)(nil),          // 9: shardwatch.peer.v1.BeatResponse
-	(*ProposeRequest)(nil),        // 10: shardwatch.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 11: shardwatch.peer.v1.ProposeResponse
-	(*RecoverVotersRequest)(nil),  // 12: shardwatch.peer.v1.RecoverVotersRequest
-	(*RecoverVotersResponse)(nil), // 13: shardwatch.peer.v1.RecoverVotersResponse
-	(*FollowMapRequest)(nil),      // 14: shardwatch.peer.v1.FollowMapRequest
-	(*FollowMapResponse)(nil),     // 15: shardwatch.peer.v1.FollowMapResponse
-	(*ShareTokenRequest)(nil),     // 16: shardwatch.peer.v1.ShareTokenRequest
-	(*ShareTokenResponse)(nil),    // 17: shardwatch.peer.v1.ShareTokenResponse
-	(*IdentifyTokenRequest)(nil),  // 18: shardwatch.peer.v1.IdentifyTokenRequest
-	(*IdentifyTokenResponse)(nil), // 19: shardwatch.peer.v1.IdentifyTokenResponse
-	(*RereadRightsRequest)(nil),   // 20: shardwatch.peer.v1.RereadRightsRequest
-	(*RereadRightsResponse)(nil),  // 21: shardwatch.peer.v1.RereadRightsResponse
-	(*ReadRightsRequest)(nil),     // 22: shardwatch.peer.v1.ReadRightsRequest
-	(*ReadRightsResponse)(nil),    // 23: shardwatch.peer.v1.ReadRightsResponse
-	(*UserRights)(nil),            // 24: shardwatch.peer.v1.UserRights
-	(*RoleRights)(nil),            // 25: shardwatch.peer.v1.RoleRights
-	(*ReadPermission)(nil),        // 26: shardwatch.peer.v1.ReadPermission
-	(*PermitRequest)(nil),         // 27: shardwatch.peer.v1.PermitRequest
-	(*PermitResponse)(nil),        // 28: shardwatch.peer.v1.PermitResponse
-	(*DigestRequest)(nil),         // 29: shardwatch.peer.v1.DigestRequest
-	(*DigestResponse)(nil),        // 30: shardwatch.peer.v1.DigestResponse
-	(*KeyDigest)(nil),             // 31: shardwatch.peer.v1.KeyDigest
-	(*RecheckRequest)(nil),        // 32: shardwatch.peer.v1.RecheckRequest
-	(*RecheckResponse)(nil),       // 33: shardwatch.peer.v1.RecheckResponse
-	(*CountEndingRequest)(nil),    // 34: shardwatch.peer.v1.CountEndingRequest
-	(*CountEndingResponse)(nil),   // 35: shardwatch.peer.v1.CountEndingResponse
-	(*v1.Event)(nil),              // 36: shardwatch.v1.Event
+	(*BeatRequest)(nil),           // 7: shardwatch.peer.v1.BeatRequest
+	(*BeatResponse)(nil),          // 8: shardwatch.peer.v1.BeatResponse
+	(*ProposeRequest)(nil),        // 9: shardwatch.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 10: shardwatch.peer.v1.ProposeResponse
+	(*RecoverVotersRequest)(nil),  // 11: shardwatch.peer.v1.RecoverVotersRequest
+	(*RecoverVotersResponse)(nil), // 12: shardwatch.peer.v1.RecoverVotersResponse
+	(*FollowMapRequest)(nil),      // 13: shardwatch.peer.v1.FollowMapRequest
+	(*FollowMapResponse)(nil),     // 14: shardwatch.peer.v1.FollowMapResponse
+	(*ShareTokenRequest)(nil),     // 15: shardwatch.peer.v1.ShareTokenRequest
+	(*ShareTokenResponse)(nil),    // 16: shardwatch.peer.v1.ShareTokenResponse
+	(*IdentifyTokenRequest)(nil),  // 17: shardwatch.peer.v1.IdentifyTokenRequest
+	(*IdentifyTokenResponse)(nil), // 18: shardwatch.peer.v1.IdentifyTokenResponse
+	(*RereadRightsRequest)(nil),   // 19: shardwatch.peer.v1.RereadRightsRequest
+	(*RereadRightsResponse)(nil),  // 20: shardwatch.peer.v1.RereadRightsResponse
+	(*ReadRightsRequest)(nil),     // 21: shardwatch.peer.v1.ReadRightsRequest
+	(*ReadRightsResponse)(nil),    // 22: shardwatch.peer.v1.ReadRightsResponse
+	(*UserRights)(nil),            // 23: shardwatch.peer.v1.UserRights
+	(*RoleRights)(nil),            // 24: shardwatch.peer.v1.RoleRights
+	(*ReadPermission)(nil),        // 25: shardwatch.peer.v1.ReadPermission
+	(*PermitRequest)(nil),         // 26: shardwatch.peer.v1.PermitRequest
+	(*PermitResponse)(nil),        // 27: shardwatch.peer.v1.PermitResponse
+	(*DigestRequest)(nil),         // 28: shardwatch.peer.v1.DigestRequest
+	(*DigestResponse)(nil),        // 29: shardwatch.peer.v1.DigestResponse
+	(*KeyDigest)(nil),             // 30: shardwatch.peer.v1.KeyDigest
+	(*RecheckRequest)(nil),        // 31: shardwatch.peer.v1.RecheckRequest
+	(*RecheckResponse)(nil),       // 32: shardwatch.peer.v1.RecheckResponse
+	(*CountEndingRequest)(nil),    // 33: shardwatch.peer.v1.CountEndingRequest
+	(*CountEndingResponse)(nil),   // 34: shardwatch.peer.v1.CountEndingResponse
+	(*v1.Event)(nil),              // 35: shardwatch.v1.Event
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 	(*v1.KeyValue)(nil),           // 37: shardwatch.v1.KeyValue
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*v1.KeyRange)(nil),           // 39: shardwatch.v1.KeyRange
+	(*v1.KeyRange)(nil),           // 38: shardwatch.v1.KeyRange
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
 	3,  // 1: shardwatch.peer.v1.FollowResponse.state:type_name -> shardwatch.peer.v1.StateChunk
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
-	7,  // 3: shardwatch.peer.v1.FollowResponse.heartbeat:type_name -> shardwatch.peer.v1.Heartbeat
-	4,  // 4: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	36, // 5: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	4,  // 3: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
+	35, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	36, // 5: shardwatch.peer.v1.FollowBegin.age:type_name -> google.protobuf.Duration
 	37, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	38, // 8: shardwatch.peer.v1.Heartbeat.age:type_name -> google.protobuf.Duration
-	38, // 9: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
-	24, // 10: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
-	25, // 11: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
-	26, // 12: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
-	31, // 13: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
-	39, // 14: shardwatch.peer.v1.CountEndingRequest.served:type_name -> shardwatch.v1.KeyRange
-	0,  // 15: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	8,  // 16: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
-	14, // 17: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	10, // 18: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	12, // 19: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
-	16, // 20: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	18, // 21: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	22, // 22: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	20, // 23: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
-	27, // 24: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	29, // 25: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
-	32, // 26: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
-	34, // 27: shardwatch.peer.v1.PeerService.CountEnding:input_type -> shardwatch.peer.v1.CountEndingRequest
-	1,  // 28: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	9,  // 29: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	15, // 30: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	11, // 31: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	13, // 32: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
-	17, // 33: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	19, // 34: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	23, // 35: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	21, // 36: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
-	28, // 37: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	30, // 38: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
-	33, // 39: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
-	35, // 40: shardwatch.peer.v1.PeerService.CountEnding:output_type -> shardwatch.peer.v1.CountEndingResponse
-	28, // [28:41] is the sub-list for method output_type
-	15, // [15:28] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	36, // 8: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	23, // 9: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
+	24, // 10: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
+	25, // 11: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
+	30, // 12: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
+	38, // 13: shardwatch.peer.v1.CountEndingRequest.served:type_name -> shardwatch.v1.KeyRange
+	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	7,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
+	13, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	9,  // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	11, // 18: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
+	15, // 19: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	17, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	21, // 21: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	19, // 22: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
+	26, // 23: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	28, // 24: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	31, // 25: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	33, // 26: shardwatch.peer.v1.PeerService.CountEnding:input_type -> shardwatch.peer.v1.CountEndingRequest
+	1,  // 27: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	8,  // 28: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	14, // 29: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	10, // 30: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	12, // 31: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
+	16, // 32: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	18, // 33: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	22, // 34: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	20, // 35: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
+	27, // 36: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	29, // 37: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	32, // 38: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	34, // 39: shardwatch.peer.v1.PeerService.CountEnding:output_type -> shardwatch.peer.v1.CountEndingResponse
+	27, // [27:40] is the sub-list for method output_type
+	14, // [14:27] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -2507,7 +2506,6 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 		(*FollowResponse_Begin)(nil),
 		(*FollowResponse_State)(nil),
 		(*FollowResponse_End)(nil),
-		(*FollowResponse_Heartbeat)(nil),
 		(*FollowResponse_Tombstones)(nil),
 	}
 	type x struct{}
@@ -2516,7 +2514,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,12 +41,14 @@ const (
 // PeerService is what nodes say to each other on the peer port, beside the
 // public services (which a node uses to forward reads).
 type PeerServiceClient interface {
-	// Follow streams one shard: the state or the window, then whole revisions, and
-	// progress: at once when it is waited for, else within 200 ms.
-	Follow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowRequest, FollowResponse], error)
-	// Beat answers each request at once. It is the heartbeat between two nodes, one
-	// for all shards that the caller follows here: a node that does not answer for
-	// 600 ms counts as lost.
+	// Follow streams one shard: the state or the window, then whole revisions. How far
+	// a quiet shard is, Beat reports.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
+	// Beat is the heartbeat between two nodes, one for all shards that the caller
+	// follows here. A ping is answered at once: a node that does not answer for 600 ms
+	// counts as lost. Its responses report the progress of the followed shards: with
+	// each answer to a ping, and when all of them have come to a revision that the
+	// caller asked for.
 	Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error)
 	// FollowMap streams the shard map: what differs from the version that the caller
 	// has, now and whenever it changes. A map that has not changed is not sent.
@@ -91,18 +93,24 @@ func NewPeerServiceClient(cc grpc.ClientConnInterface) PeerServiceClient {
 	return &peerServiceClient{cc}
 }
 
-func (c *peerServiceClient) Follow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowRequest, FollowResponse], error) {
+func (c *peerServiceClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[0], PeerService_Follow_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[FollowRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type PeerService_FollowClient = grpc.BidiStreamingClient[FollowRequest, FollowResponse]
+type PeerService_FollowClient = grpc.ServerStreamingClient[FollowResponse]
 
 func (c *peerServiceClient) Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -252,12 +260,14 @@ func (c *peerServiceClient) CountEnding(ctx context.Context, in *CountEndingRequ
 // PeerService is what nodes say to each other on the peer port, beside the
 // public services (which a node uses to forward reads).
 type PeerServiceServer interface {
-	// Follow streams one shard: the state or the window, then whole revisions, and
-	// progress: at once when it is waited for, else within 200 ms.
-	Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error
-	// Beat answers each request at once. It is the heartbeat between two nodes, one
-	// for all shards that the caller follows here: a node that does not answer for
-	// 600 ms counts as lost.
+	// Follow streams one shard: the state or the window, then whole revisions. How far
+	// a quiet shard is, Beat reports.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
+	// Beat is the heartbeat between two nodes, one for all shards that the caller
+	// follows here. A ping is answered at once: a node that does not answer for 600 ms
+	// counts as lost. Its responses report the progress of the followed shards: with
+	// each answer to a ping, and when all of them have come to a revision that the
+	// caller asked for.
 	Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error
 	// FollowMap streams the shard map: what differs from the version that the caller
 	// has, now and whenever it changes. A map that has not changed is not sent.
@@ -302,7 +312,7 @@ type PeerServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedPeerServiceServer struct{}
 
-func (UnimplementedPeerServiceServer) Follow(grpc.BidiStreamingServer[FollowRequest, FollowResponse]) error {
+func (UnimplementedPeerServiceServer) Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error {
 	return status.Error(codes.Unimplemented, "method Follow not implemented")
 }
 func (UnimplementedPeerServiceServer) Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error {
@@ -363,11 +373,15 @@ func RegisterPeerServiceServer(s grpc.ServiceRegistrar, srv PeerServiceServer) {
 }
 
 func _PeerService_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(PeerServiceServer).Follow(&grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServiceServer).Follow(m, &grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type PeerService_FollowServer = grpc.BidiStreamingServer[FollowRequest, FollowResponse]
+type PeerService_FollowServer = grpc.ServerStreamingServer[FollowResponse]
 
 func _PeerService_Beat_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(PeerServiceServer).Beat(&grpc.GenericServerStream[BeatRequest, BeatResponse]{ServerStream: stream})
@@ -609,7 +623,6 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Follow",
 			Handler:       _PeerService_Follow_Handler,
 			ServerStreams: true,
-			ClientStreams: true,
 		},
 		{
 			StreamName:    "Beat",

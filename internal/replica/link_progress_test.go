@@ -1,0 +1,423 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// scripted is a node whose streams and heartbeats the test writes.
+type scripted struct {
+	*beater
+	opened  chan *opened
+	reports chan *peerv1.BeatResponse
+	asked   chan kv.Revision
+}
+
+// opened is a Follow stream at the node.
+type opened struct {
+	req  *peerv1.FollowRequest
+	send chan *peerv1.FollowResponse // closed: the stream ends
+}
+
+// scriptedNode has b do what the test says. It reports by what came with the first
+// heartbeat's requests: a question is needed before the first report.
+func scriptedNode(b *beater) *scripted {
+	s := &scripted{beater: b, opened: make(chan *opened, 16), reports: make(chan *peerv1.BeatResponse, 1), asked: make(chan kv.Revision, 1024)}
+	b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), stream grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
+		o := &opened{req: first, send: make(chan *peerv1.FollowResponse)}
+		s.opened <- o
+		for {
+			select {
+			case m, more := <-o.send:
+				if !more {
+					return errGone
+				}
+				send(m)
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+		}
+	}
+	b.reports = s.reports
+	b.asked = func(want kv.Revision) { s.asked <- want }
+	return s
+}
+
+// report reports that a stream has no events after one revision and up to another, and
+// waits until the follower has that.
+func (s *scripted) report(id uint64, since, upTo kv.Revision) {
+	s.reports <- &peerv1.BeatResponse{Progress: int64(upTo), FollowIds: []uint64{id}, Behind: []int64{0}, Quiet: []int64{int64(upTo - since)}}
+	synctest.Wait()
+}
+
+// taker follows one shard, and notes what it takes.
+type taker struct {
+	updates []kv.Update
+	want    chan kv.Revision
+	stop    context.CancelFunc
+	done    chan error
+}
+
+// take follows a shard at the node from a revision on.
+func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker {
+	ctx, stop := context.WithCancel(ctx)
+	x := &taker{want: make(chan kv.Revision, 1), stop: stop, done: make(chan error, 1)}
+	go func() {
+		var last error
+		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Want: x.want}) {
+			if last = err; err == nil {
+				x.updates = append(x.updates, u)
+			}
+		}
+		x.done <- last
+	}()
+	return x
+}
+
+// took returns what was taken since it was called last; the bubble is idle.
+func (x *taker) took() (out []string) {
+	synctest.Wait()
+	for _, u := range x.updates {
+		switch u.Kind {
+		case kv.UpdateBatch, kv.UpdateProgress:
+			out = append(out, fmt.Sprint(words[u.Kind], " ", u.Revision))
+		default:
+			out = append(out, words[u.Kind])
+		}
+	}
+	x.updates = nil
+	return out
+}
+
+// Progress comes by another stream than events do. One that is ahead of the events that
+// it speaks of is taken with the last of them, and not before.
+func TestProgressThatOvertakesEvents(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		x := take(t.Context(), NewLink(conn, nil), 3, 11)
+		is := func(when string, want ...string) {
+			t.Helper()
+			if got := x.took(); !slices.Equal(got, want) {
+				t.Fatalf("%s: took %q, want %q", when, got, want)
+			}
+		}
+		o := <-s.opened
+		id := o.req.GetFollowId()
+		s.report(id, 10, 30)
+		is("before the stream has begun")
+		o.send <- beginOf(3, 10)
+		is("before the state is there", "begin")
+		o.send <- readyNow()
+		is("with the state", "ready", "progress 30")
+		s.report(id, 35, 40)
+		is("before the events")
+		o.send <- putOf("a", 34, 34)
+		is("with some of the events", "batch 34")
+		s.report(id, 45, 50)
+		o.send <- putOf("a", 35, 35)
+		is("with events before the newest ones", "batch 35")
+		o.send <- fragmentOf(putOf("a", 45, 45))
+		is("with a part of the newest ones")
+		o.send <- putOf("b", 45, 45)
+		is("with all events", "batch 45", "progress 50")
+		s.report(id, 45, 50)
+		s.report(id, 45, 48)
+		is("when nothing is new")
+		s.report(id, 45, 51)
+		is("when it is quiet", "progress 51")
+		x.stop()
+		if err := <-x.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A node says how far it is when a shard is followed, also when that is no further than
+// the follower: so it learns that the node has nothing that is missing.
+func TestTheFirstProgressIsTaken(t *testing.T) {
+	for _, upTo := range []kv.Revision{7, 10, 11} {
+		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+			s := scriptedNode(b)
+			x := take(t.Context(), NewLink(conn, nil), 3, 11)
+			o := <-s.opened
+			o.send <- beginOf(3, 10)
+			o.send <- readyNow()
+			for range 2 {
+				s.report(o.req.GetFollowId(), 5, upTo)
+			}
+			if got, want := x.took(), []string{"begin", "ready", fmt.Sprint("progress ", max(10, upTo))}; !slices.Equal(got, want) {
+				t.Errorf("took %q, want %q", got, want)
+			}
+			x.stop()
+			<-x.done
+		})
+	}
+}
+
+// What is reported of a stream that has ended is not taken by the next one of the same
+// shard, which may be of another copy.
+func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		l := NewLink(conn, nil)
+		other := take(t.Context(), l, 3, 11) // it keeps the heartbeat
+		<-s.opened
+		x := take(t.Context(), l, 3, 11)
+		old := <-s.opened
+		old.send <- beginOf(3, 10)
+		old.send <- readyNow()
+		close(old.send)
+		if err := <-x.done; err == nil {
+			t.Error("the stream goes on")
+		}
+		x = take(t.Context(), l, 3, 11)
+		o := <-s.opened
+		o.send <- beginOf(3, 10)
+		o.send <- readyNow()
+		s.report(old.req.GetFollowId(), 10, 20)
+		if got := x.took(); !slices.Equal(got, []string{"begin", "ready"}) {
+			t.Errorf("took %q", got)
+		}
+		if old.req.GetSession() != o.req.GetSession() {
+			t.Error("the heartbeat has begun again")
+		}
+		for _, x := range []*taker{x, other} {
+			x.stop()
+			<-x.done
+		}
+	})
+}
+
+// However many shards wait for a revision, the node is asked once.
+func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		l := NewLink(conn, nil)
+		var all []*taker
+		for range 16 {
+			all = append(all, take(t.Context(), l, 3, 11))
+		}
+		synctest.Wait()
+		var asked []kv.Revision
+		for _, round := range []kv.Revision{20, 30, 25, 30, 31} {
+			for _, x := range all {
+				x.want <- round
+			}
+			synctest.Wait()
+			for len(s.asked) > 0 {
+				asked = append(asked, <-s.asked)
+			}
+		}
+		if !slices.Equal(asked, []kv.Revision{20, 30, 31}) {
+			t.Errorf("asked for %v", asked)
+		}
+		for _, x := range all {
+			x.stop()
+			<-x.done
+		}
+	})
+}
+
+// Revisions of two lineages have nothing to do with each other: after a change the node
+// is asked for those of the new one, though they are lower.
+func TestLineagesAreAskedApart(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		l := NewLink(conn, nil)
+		old := take(t.Context(), l, 3, 11)
+		old.want <- 1000
+		if got := <-s.asked; got != 1000 {
+			t.Errorf("asked for %d", got)
+		}
+		next := take(t.Context(), l, 4, 11)
+		next.want <- 20
+		synctest.Wait()
+		if len(s.asked) == 0 {
+			t.Error("not asked for progress in the new lineage")
+		}
+		if a, b := <-s.opened, <-s.opened; a.req.GetSession() == b.req.GetSession() {
+			t.Error("one session of two lineages")
+		}
+		old.stop()
+		<-old.done
+		time.Sleep(10 * Heartbeat)
+		b.note(func() {
+			if b.begun != 2 || b.open != 1 {
+				t.Errorf("%d heartbeats have begun, %d go on", b.begun, b.open)
+			}
+		})
+		next.stop()
+		<-next.done
+	})
+}
+
+// A report that contradicts itself ends the heartbeat, and with it the streams: the
+// node's memory or its network is faulty.
+func TestReportsThatContradictThemselves(t *testing.T) {
+	for name, m := range map[string]*peerv1.BeatResponse{
+		"no lag":        {Progress: 9, FollowIds: []uint64{1}, Quiet: []int64{0}},
+		"no events":     {Progress: 9, FollowIds: []uint64{1}, Behind: []int64{0}},
+		"ahead":         {Progress: 9, FollowIds: []uint64{1}, Behind: []int64{-1}, Quiet: []int64{0}},
+		"no revision":   {Progress: 9, FollowIds: []uint64{1}, Behind: []int64{9}, Quiet: []int64{0}},
+		"later events":  {Progress: 9, FollowIds: []uint64{1}, Behind: []int64{0}, Quiet: []int64{-1}},
+		"before all":    {Progress: 9, FollowIds: []uint64{1}, Behind: []int64{0}, Quiet: []int64{10}},
+		"lower than 64": {Progress: -1 << 63, FollowIds: []uint64{1}, Behind: []int64{1}, Quiet: []int64{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+				s := scriptedNode(b)
+				x := take(t.Context(), NewLink(conn, nil), 3, 11)
+				o := <-s.opened
+				o.send <- beginOf(3, 10)
+				o.send <- readyNow()
+				s.reports <- m
+				if err := <-x.done; !errors.Is(err, kv.ErrMalformed) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// model is a shard at a node whose streams and reports are delivered in any order that
+// two connections allow.
+type model struct {
+	t      *testing.T
+	o      *opened
+	events []kv.Revision // of the history, in order
+	sent   int           // so many were sent on the stream
+	has    kv.Revision   // up to which the node has everything
+	first  kv.Revision   // the stream's first revision
+	x      *taker
+}
+
+// since returns the newest revision with events that the node has.
+func (m *model) since() kv.Revision {
+	at := m.first - 1
+	for _, e := range m.events {
+		if e <= m.has {
+			at = max(at, e)
+		}
+	}
+	return at
+}
+
+// check fails when progress was taken before events at or below it.
+func (m *model) check() {
+	m.t.Helper()
+	next := 0 // of events, to be taken
+	for next < len(m.events) && m.events[next] < m.first {
+		next++
+	}
+	for _, u := range m.x.updates {
+		switch u.Kind {
+		case kv.UpdateBatch:
+			if u.Revision != m.events[next] {
+				m.t.Fatalf("took %d, want %d", u.Revision, m.events[next])
+			}
+			next++
+		case kv.UpdateProgress:
+			if next < len(m.events) && m.events[next] <= u.Revision {
+				m.t.Fatalf("took progress %d without the events of %d", u.Revision, m.events[next])
+			}
+		}
+	}
+}
+
+// Whatever overtakes what: nobody takes progress before the events that it includes, and
+// everybody has all in the end.
+func TestProgressAndEventsInAnyOrder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+			s := scriptedNode(b)
+			l := NewLink(conn, nil)
+			var all []*model
+			now := kv.Revision(10)
+			for range 3 {
+				m := &model{t: t, first: now + 1, has: now, x: take(t.Context(), l, 3, now+1)}
+				m.o = <-s.opened
+				all = append(all, m)
+			}
+			var late []*peerv1.BeatResponse // in order: reports on their way
+			report := func() {
+				r := &peerv1.BeatResponse{Progress: int64(now)}
+				for _, m := range all {
+					r.FollowIds = append(r.FollowIds, m.o.req.GetFollowId())
+					r.Behind, r.Quiet = append(r.Behind, int64(now-m.has)), append(r.Quiet, int64(m.has-m.since()))
+				}
+				late = append(late, r)
+			}
+			begun := 0
+			for range 200 {
+				m := all[rnd.IntN(len(all))]
+				switch rnd.IntN(6) {
+				case 0: // an event, or one of another shard
+					now++
+					if rnd.IntN(2) == 0 {
+						m.events = append(m.events, now)
+					}
+				case 1:
+					m.has = now
+				case 2:
+					report()
+				case 3:
+					if len(late) > 0 {
+						s.reports <- late[0]
+						late = late[1:]
+					}
+				case 4, 5:
+					switch {
+					case begun < len(all):
+						all[begun].o.send <- beginOf(3, int64(all[begun].first)-1)
+						all[begun].o.send <- readyNow()
+						begun++
+					case m.sent < len(m.events) && m.events[m.sent] <= m.has:
+						m.o.send <- putOf("a", int64(m.events[m.sent]), int64(m.events[m.sent]))
+						m.sent++
+					}
+				}
+				if rnd.IntN(4) == 0 {
+					synctest.Wait()
+					m.check()
+				}
+			}
+			for ; begun < len(all); begun++ {
+				all[begun].o.send <- beginOf(3, int64(all[begun].first)-1)
+				all[begun].o.send <- readyNow()
+			}
+			for _, m := range all {
+				m.has = now
+			}
+			report()
+			for _, r := range late {
+				s.reports <- r
+			}
+			for _, m := range all {
+				for ; m.sent < len(m.events); m.sent++ {
+					m.o.send <- putOf("a", int64(m.events[m.sent]), int64(m.events[m.sent]))
+				}
+				synctest.Wait()
+				m.check()
+				if last := m.x.updates[len(m.x.updates)-1]; last.Revision != now {
+					t.Fatalf("took everything up to %d, want %d", last.Revision, now)
+				}
+				m.x.stop()
+				<-m.x.done
+			}
+		})
+	}
+}

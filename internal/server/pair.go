@@ -1,0 +1,293 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// pairs are the sessions of the nodes that follow shards here, by number. All methods
+// may be called from any goroutine.
+type pairs struct {
+	mu   sync.Mutex
+	list map[uint64]*pair // guarded by mu
+}
+
+// pair is a session: the shards that another node follows here, and the heartbeat that
+// reports their progress. The streams of the shards may begin before the heartbeat does.
+type pair struct {
+	bell  chan struct{} // capacity 1: the heartbeat has something to do
+	users int           // guarded by pairs.mu
+
+	mu      sync.Mutex
+	beats   bool                 // guarded by mu; a heartbeat has begun
+	follows map[uint64]*followed // guarded by mu; by the name of the stream
+	wanted  kv.Revision          // guarded by mu; the highest revision that was asked for
+	missing int                  // guarded by mu; shards that the answer waits for
+	due     bool                 // guarded by mu; progress is to be reported now
+	pinged  bool                 // guarded by mu; a ping is to be answered
+	ping    int64                // guarded by mu; its time
+}
+
+// followed is a shard that another node follows here, from the end of its state on.
+type followed struct {
+	pair *pair
+	home *cache.Cache
+	told kv.Revision // progress as reported last; owned by the heartbeat
+
+	waits  bool   // guarded by pair.mu; it has yet to come to a revision that was asked for
+	late   bool   // guarded by pair.mu; the answer does not wait for it any more
+	gone   bool   // guarded by pair.mu
+	forget func() // guarded by pair.mu; ends the wait; nil: there was none
+}
+
+// latePatience is how long the answer to a question waits for the last shard. Progress
+// of the others is reported without it then.
+const latePatience = 20 * time.Millisecond
+
+// join returns the pair of a session, and what leaves it.
+func (s *pairs) join(session uint64) (p *pair, leave func()) {
+	if session == 0 {
+		return newPair(), func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == nil {
+		s.list = make(map[uint64]*pair)
+	}
+	p = s.list[session]
+	if p == nil {
+		p = newPair()
+		s.list[session] = p
+	}
+	p.users++
+	return p, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p.users--; p.users == 0 {
+			delete(s.list, session)
+		}
+	}
+}
+
+func newPair() *pair {
+	return &pair{bell: make(chan struct{}, 1), follows: make(map[uint64]*followed)}
+}
+
+// ring has the heartbeat look at the pair.
+func (p *pair) ring() {
+	select {
+	case p.bell <- struct{}{}:
+	default:
+	}
+}
+
+// follow has the progress of a shard reported, as that of the stream with this name. It
+// returns what ends that.
+func (p *pair) follow(name uint64, home *cache.Cache) (end func()) {
+	f := &followed{pair: p, home: home}
+	p.mu.Lock()
+	p.follows[name] = f
+	p.due = true // how far it is the follower is told at once
+	p.mu.Unlock()
+	p.ring()
+	return func() {
+		p.mu.Lock()
+		f.gone = true
+		if p.follows[name] == f {
+			delete(p.follows, name)
+		}
+		p.arrivedLocked(f)
+		forget := f.forget
+		p.mu.Unlock()
+		if forget != nil {
+			forget()
+		}
+	}
+}
+
+// Wake implements cache.Waker: the shard has come to the revision that it was asked for.
+func (f *followed) Wake() {
+	f.pair.mu.Lock()
+	defer f.pair.mu.Unlock()
+	f.pair.arrivedLocked(f)
+}
+
+// arrivedLocked notes that a shard waits no more. Progress is due with the last of those
+// that the answer waits for, and with each that it does not.
+func (p *pair) arrivedLocked(f *followed) {
+	if !f.waits {
+		return
+	}
+	late := f.late
+	f.waits, f.late = false, false
+	if !late {
+		p.missing--
+	}
+	if late || p.missing == 0 {
+		p.due = true
+		p.ring()
+	}
+}
+
+// hear takes a request of the heartbeat.
+func (p *pair) hear(m *peerv1.BeatRequest) {
+	p.mu.Lock()
+	if want := kv.Revision(m.GetWantProgress()); want > 0 {
+		p.wanted = max(p.wanted, want)
+	} else {
+		p.pinged, p.ping = true, m.GetPingNanos()
+	}
+	p.mu.Unlock()
+	p.ring()
+}
+
+// demand asks the shards that have not come to the wanted revision for it, each for one
+// revision at a time. It reports whether the answer waits for some.
+func (p *pair) demand() bool {
+	p.mu.Lock()
+	wanted := p.wanted
+	var lag []*followed
+	for _, f := range p.follows {
+		if f.waits {
+			continue
+		}
+		if reached, _ := f.home.Reached(wanted); !reached {
+			f.waits = true
+			p.missing++
+			lag = append(lag, f)
+		}
+	}
+	p.mu.Unlock()
+	for _, f := range lag {
+		forget := f.home.WakeAt(wanted, f)
+		p.mu.Lock()
+		f.forget = forget
+		gone := f.gone
+		p.mu.Unlock()
+		if gone {
+			forget()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.missing == 0 {
+		p.due = true
+	}
+	return p.missing > 0
+}
+
+// giveUp has the answer wait no longer.
+func (p *pair) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.follows {
+		f.late = f.waits
+	}
+	p.missing, p.due = 0, true
+}
+
+// report returns what is to be sent now, or nil: the progress of the shards that have come
+// further, and with pong the answer to a ping.
+func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.due && !p.pinged {
+		return nil, false
+	}
+	m, pong = &peerv1.BeatResponse{PongNanos: p.ping}, p.pinged
+	p.due, p.pinged, p.ping = false, false, 0
+	for name, f := range p.follows {
+		since, progress := f.home.Quiet()
+		if progress == f.told {
+			continue
+		}
+		f.told = progress
+		m.Progress = max(m.Progress, int64(progress))
+		m.FollowIds = append(m.FollowIds, name)
+		m.Behind = append(m.Behind, int64(progress))
+		m.Quiet = append(m.Quiet, int64(progress-since))
+	}
+	for i, progress := range m.Behind {
+		m.Behind[i] = m.Progress - progress
+	}
+	if len(m.FollowIds) == 0 && !pong {
+		return nil, false
+	}
+	return m, pong
+}
+
+// begin notes that the heartbeat has begun, and fails when there is another one.
+func (p *pair) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.beats {
+		return &kv.InvalidError{Field: "session", Reason: "another heartbeat has it; choose a random number"}
+	}
+	p.beats = true
+	return nil
+}
+
+// Beat implements peerv1.PeerServiceServer.
+func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
+	first, err := gs.Recv()
+	if err != nil {
+		return err
+	}
+	p, leave := s.srv.pairs.join(first.GetSession())
+	defer leave()
+	if err := p.begin(); err != nil {
+		return wire.Status(err)
+	}
+	p.hear(first)
+	ctx, cancel := context.WithCancel(gs.Context())
+	defer cancel()
+	// The goroutine ends with the stream, at the latest when this handler returns.
+	go func() {
+		defer cancel()
+		for {
+			m, err := gs.Recv()
+			if err != nil {
+				return
+			}
+			p.hear(m)
+		}
+	}()
+	late := time.NewTimer(latePatience)
+	defer late.Stop()
+	for running := true; ; {
+		switch waits := p.demand(); {
+		case !waits:
+			late.Stop()
+			running = false
+		case !running:
+			late.Reset(latePatience)
+			running = true
+		}
+		if m, pong := p.report(); m != nil {
+			if look, known := s.srv.cfg.Node.Looked(); pong && known {
+				m.Lineage, m.EtcdRevision = look.Lineage, int64(look.Revision)
+				m.EtcdAge = durationpb.New(time.Since(look.At))
+			}
+			if err := gs.Send(m); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-p.bell:
+		case <-late.C:
+			running = false
+			p.giveUp()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

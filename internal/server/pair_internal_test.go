@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"testing"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// A cache that has ended never comes to a revision: nobody waits for it, and it is not
+// asked again and again.
+func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, nil, "here"))
+	home := n.Replica(1)
+	if err := home.WaitProgress(context.Background(), cachetest.Start); err != nil {
+		t.Fatal(err)
+	}
+	n.Gate(1).Limit(h.Now())
+	at := h.Commit(cachetest.Put("a", "1"))
+	p := newPair()
+	end := p.follow(1, home)
+	<-p.bell
+	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
+	<-p.bell
+	if !p.demand() || len(p.bell) > 0 {
+		t.Error("the answer does not wait for a shard that has yet to come to the revision")
+	}
+	n.Use(cachetest.Map(2, []string{"h"}, "here"))
+	if <-p.bell; p.demand() || len(p.bell) > 0 {
+		t.Error("a cache that has ended is asked")
+	}
+	end()
+	if p.missing != 0 || len(p.follows) != 0 {
+		t.Errorf("%d are waited for, %d are followed", p.missing, len(p.follows))
+	}
+}
+
+// A stream that ends while its shard is waited for leaves nothing: the others are
+// reported, and the cache has nobody to wake.
+func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, []string{"b"}, "here"))
+	p := newPair()
+	var ends []func()
+	for id := range shard.ID(2) {
+		home := n.Replica(id + 1)
+		<-home.Ready()
+		ends = append(ends, p.follow(uint64(id), home))
+	}
+	n.Gate(1).Limit(h.Now())
+	p.demand()
+	p.report()
+	at := h.Commit(cachetest.Put("b", "1"))
+	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
+	if !p.demand() {
+		t.Fatal("no shard is waited for")
+	}
+	if err := n.Replica(2).WaitProgress(context.Background(), at); err != nil {
+		t.Fatal(err)
+	}
+	for len(p.bell) > 0 {
+		<-p.bell
+	}
+	if m, _ := p.report(); m != nil {
+		t.Errorf("reported before the last one is there: %v", m)
+	}
+	ends[0]()
+	<-p.bell
+	if m, _ := p.report(); m.GetProgress() != int64(at) || len(m.GetFollowIds()) != 1 || m.GetFollowIds()[0] != 1 {
+		t.Errorf("reported %v", m)
+	}
+	ends[1]()
+	if p.missing != 0 || len(p.follows) != 0 {
+		t.Errorf("%d are waited for, %d are followed", p.missing, len(p.follows))
+	}
+}

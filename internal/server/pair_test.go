@@ -1,0 +1,271 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// session is one that the tests name.
+const session = 77
+
+// heartbeat is that of another node.
+type heartbeat struct {
+	t   *testing.T
+	rpc grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
+	// Of each stream that was reported: its progress, and its newest revision with events
+	// up to that.
+	progress, since map[uint64]kv.Revision
+	reports         int // responses that report progress
+}
+
+func beat(t *testing.T, r *running, session uint64) *heartbeat {
+	t.Helper()
+	rpc, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &heartbeat{t: t, rpc: rpc, progress: make(map[uint64]kv.Revision), since: make(map[uint64]kv.Revision)}
+	h.send(&peerv1.BeatRequest{Session: session})
+	return h
+}
+
+func (h *heartbeat) send(m *peerv1.BeatRequest) {
+	h.t.Helper()
+	if err := h.rpc.Send(m); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *heartbeat) next() *peerv1.BeatResponse {
+	h.t.Helper()
+	m, err := h.rpc.Recv()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if len(m.GetFollowIds()) > 0 {
+		h.reports++
+	}
+	for i, id := range m.GetFollowIds() {
+		h.progress[id] = kv.Revision(m.GetProgress() - m.GetBehind()[i])
+		h.since[id] = h.progress[id] - kv.Revision(m.GetQuiet()[i])
+	}
+	return m
+}
+
+// until receives until streams have come to a revision.
+func (h *heartbeat) until(revision kv.Revision, ids ...uint64) {
+	h.t.Helper()
+	for _, id := range ids {
+		for h.progress[id] < revision {
+			h.next()
+		}
+	}
+}
+
+// shards is a map of the shards a, b, c, …, each with the keys that begin so, at one node.
+func shards(n int) *shard.Map {
+	var cuts []string
+	for i := range n - 1 {
+		cuts = append(cuts, string(rune('b'+i)))
+	}
+	return cachetest.Map(1, cuts, "here")
+}
+
+// key returns a key of a shard.
+func key(id int) string { return string(rune('a' + id - 1)) }
+
+// followAll opens the streams of the shards from 1 to n, which have these names, and
+// waits until they have begun.
+func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n int) (ids []uint64) {
+	t.Helper()
+	for id := 1; id <= n; id++ {
+		sh, _ := r.node.Map().Shard(shard.ID(id))
+		stream, _, err := r.follows(ctx, func(f *peerv1.FollowRequest) {
+			f.Key, f.RangeEnd = sh.Range.Etcd()
+			f.ShardId, f.Session, f.FollowId = uint64(id), session, uint64(id)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := stream.Recv(); err != nil || m.GetEnd() == nil {
+			t.Fatalf("%v, %v: want the end of the beginning", m, err)
+		}
+		ids = append(ids, uint64(id))
+	}
+	return ids
+}
+
+// Every ping is answered, with what the node has read of etcd.
+func TestBeatsAreAnswered(t *testing.T) {
+	r := start(t, cachetest.New(), options{})
+	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ping := int64(1); ping <= 10; ping++ {
+		if err := beats.Send(&peerv1.BeatRequest{PingNanos: ping}); err != nil {
+			t.Fatal(err)
+		}
+		switch b, err := beats.Recv(); {
+		case err != nil:
+			t.Fatal(err)
+		case b.GetPongNanos() != ping:
+			t.Errorf("ping %d is answered with %v", ping, b)
+		case kv.Revision(b.GetEtcdRevision()) != looked.Revision || b.GetLineage() != looked.Lineage || b.GetEtcdAge().AsDuration() < 60e9:
+			t.Errorf("etcd was read before a minute: %v", b)
+		}
+	}
+}
+
+// One question brings all shards of a pair to a revision, and one response reports it,
+// however many shards there are. A shard is reported with its newest events.
+func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
+	const n = 16
+	h := cachetest.New()
+	r := start(t, h, options{shards: shards(n)})
+	b := beat(t, r, session)
+	ids := followAll(t.Context(), t, r, session, n)
+	b.until(cachetest.Start, ids...)
+	const writes = 50
+	before := b.reports
+	newest := make(map[uint64]kv.Revision)
+	for i := range writes {
+		id := i*7%n + 1
+		at := h.Commit(cachetest.Put(key(id), fmt.Sprint(i)))
+		newest[uint64(id)] = at
+		b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+		m := b.next()
+		for _, id := range ids {
+			// The shards need not come to the revision in the time that an answer waits: on a
+			// busy machine a second one brings the last of them.
+			b.until(at, id)
+			if b.since[id] != newest[id] && (newest[id] != 0 || b.since[id] > cachetest.Start) {
+				t.Fatalf("at %d: shard %d has no events since %d, want %d", at, id, b.since[id], newest[id])
+			}
+		}
+		if m.GetPongNanos() != 0 || m.GetEtcdRevision() != 0 {
+			t.Errorf("a question is answered as a ping: %v", m)
+		}
+	}
+	if got := b.reports - before; got < writes || got > writes+writes/2 {
+		t.Errorf("%d responses for %d questions about %d shards", got, writes, n)
+	}
+}
+
+// The progress of quiet shards is reported with the answer to the next ping.
+func TestPingsBringProgress(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{})
+	b := beat(t, r, session)
+	followAll(t.Context(), t, r, session, 1)
+	b.until(cachetest.Start, 1)
+	elsewhere := h.Commit(cachetest.Put("z", "1"))
+	home := r.node.Replica(1)
+	if err := home.WaitProgress(t.Context(), elsewhere); err != nil { // another's wish
+		t.Fatal(err)
+	}
+	b.send(&peerv1.BeatRequest{PingNanos: 5})
+	b.until(elsewhere, 1)
+	b.send(&peerv1.BeatRequest{PingNanos: 6})
+	if m := b.next(); m.GetPongNanos() != 6 || len(m.GetFollowIds()) > 0 || m.GetProgress() != 0 {
+		t.Errorf("%v: a shard that has not moved is reported again", m)
+	}
+}
+
+// A shard that cannot come to a revision does not hold the others back, nor do those
+// that have come to it leave it out when it does.
+func TestALateShardIsReportedLater(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{shards: shards(3)})
+	b := beat(t, r, session)
+	ids := followAll(t.Context(), t, r, session, 3)
+	b.until(cachetest.Start, ids...)
+	for range 3 {
+		was := h.Now()
+		r.node.Gate(2).Limit(was)
+		at := h.Commit(cachetest.Put("a", "1"))
+		b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+		b.until(at, 1, 3)
+		next := h.Commit(cachetest.Put("a", "2"))
+		b.send(&peerv1.BeatRequest{WantProgress: int64(next)})
+		b.until(next, 1, 3)
+		if b.progress[2] > was {
+			t.Fatalf("the shard that was held at %d is reported at %d", was, b.progress[2])
+		}
+		r.node.Gate(2).Limit(0)
+		b.until(next, 2)
+	}
+}
+
+// A shard that is followed later is asked for what the pair was asked for before, and
+// one whose stream has ended is not reported any more. The heartbeat may begin after the
+// streams.
+func TestStreamsComeAndGo(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{shards: shards(2)})
+	ctx, leave := context.WithCancel(t.Context())
+	followAll(ctx, t, r, session, 2)
+	b := beat(t, r, session)
+	at := h.Commit(cachetest.Put("a", "1"))
+	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+	b.until(at, 1, 2)
+	leave()
+	r.node.Gate(1).Limit(at)
+	eventually(t, "the streams end", func() bool {
+		return r.node.Replica(1).Status().Watchers == 0 && r.node.Replica(2).Status().Watchers == 0
+	})
+	next := h.Commit(cachetest.Put("b", "1"))
+	b.send(&peerv1.BeatRequest{WantProgress: int64(next)})
+	b.send(&peerv1.BeatRequest{PingNanos: 9})
+	clear(b.progress)
+	for b.next().GetPongNanos() != 9 {
+	}
+	r.node.Gate(1).Limit(0)
+	stream, _, err := r.follows(t.Context(), func(f *peerv1.FollowRequest) {
+		sh, _ := r.node.Map().Shard(1)
+		f.Key, f.RangeEnd = sh.Range.Etcd()
+		f.FromRevision, f.Session, f.FollowId = int64(at)+1, session, 8
+	})
+	if err != nil || stream == nil {
+		t.Fatal(err)
+	}
+	b.until(next, 8)
+	if b.progress[1] != 0 || b.progress[2] != 0 {
+		t.Errorf("streams that have ended are reported: %v", b.progress)
+	}
+}
+
+// What one session follows is not reported to another, and without a session nothing is.
+// No two heartbeats have one session.
+func TestSessionsAreApart(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{shards: shards(2)})
+	b, other, none := beat(t, r, session), beat(t, r, session+1), beat(t, r, 0)
+	followAll(t.Context(), t, r, session, 2)
+	followAll(t.Context(), t, r, 0, 2)
+	at := h.Commit(cachetest.Put("a", "1"))
+	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+	b.until(at, 1, 2)
+	for name, x := range map[string]*heartbeat{"another": other, "none": none} {
+		x.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+		x.send(&peerv1.BeatRequest{PingNanos: 9})
+		for x.next().GetPongNanos() != 9 {
+		}
+		if len(x.progress) > 0 {
+			t.Errorf("%s session is told %v", name, x.progress)
+		}
+	}
+	if _, err := beat(t, r, session).rpc.Recv(); !errors.As(wire.Error(err), new(*kv.InvalidError)) {
+		t.Errorf("a second heartbeat of the session: %v", err)
+	}
+}
