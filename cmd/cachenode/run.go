@@ -193,7 +193,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.MaxEtcdLists, nc.HistoryBytes = cfg.MaxEtcdLists, int64(cfg.HistoryBytes)
 	nc.VerifyInterval, nc.VerifyEtcdInterval = cfg.VerifyInterval, cfg.VerifyEtcdInterval
 	nc.Cache.TombstoneBytes, nc.Cache.TombstoneTime = int64(cfg.TombstoneBytes), cfg.TombstoneTime
-	nc.MaxConnections, nc.MaxClientBytes = cfg.Limits.Connections, int64(cfg.Limits.ClientBytes)
+	nc.MaxConnections, nc.MaxClientBytes, nc.MaxWatchBytes = cfg.Limits.Connections, int64(cfg.Limits.ClientBytes), int64(cfg.Limits.WatchBytes)
 	nc.MaxConnectionsPerAddress, nc.Server.JSONHosts = cfg.Limits.ConnectionsPerAddress, cfg.JSONHosts
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection

@@ -25,6 +25,10 @@ func CheckWatchKey(field string, key []byte) error {
 	return &kv.InvalidError{Field: field, Reason: fmt.Sprintf("%d bytes: a watch takes keys of at most %d", len(key), MaxWatchKey)}
 }
 
+// watchBytes is about what an open watch takes beside its keys, through either API: what
+// the process grows by, garbage and gRPC's part included (docs/sizing.md).
+const watchBytes = 5 << 10
+
 // sizeOf is what the keys of a watch take.
 func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
 
@@ -32,7 +36,18 @@ func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
 // which holder has them, and for the caller. Both may be nil. It fails with a
 // *kv.LimitError.
 func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) error {
-	n := sizeOf(r)
+	if err := b.Take(holder, budget.Watches, watchBytes, 0); err != nil {
+		return err
+	}
+	err := openKeys(b, holder, c, sizeOf(r))
+	if err != nil {
+		b.Give(holder, budget.Watches, watchBytes)
+	}
+	return err
+}
+
+// openKeys counts the n bytes of a watch's keys in, and the caller's watch.
+func openKeys(b *budget.Budget, holder budget.Client, c *Caller, n int64) error {
 	if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {
 		return err
 	}
@@ -51,6 +66,7 @@ func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) er
 // CloseWatch says that a watch has ended.
 func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 	n := sizeOf(r)
+	b.Give(holder, budget.Watches, watchBytes)
 	b.Give(holder, budget.WatchKeys, n)
 	if c != nil {
 		c.WatchesEnded(1)

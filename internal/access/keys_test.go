@@ -40,6 +40,39 @@ func TestWatchKeysAreBounded(t *testing.T) {
 	access.CloseWatch(nil, budget.Client{}, nil, r)
 }
 
+// Watches themselves are bounded beside their keys; one that is refused for its keys, or
+// has ended, holds nothing.
+func TestWatchesAreBounded(t *testing.T) {
+	const each = 5 << 10
+	b := budget.New(64 << 10)
+	b.BoundWatches(4 * each)
+	holder := budget.Client{Name: "a", Max: budget.HalfOfTotal}
+	short, long := kv.Range{Start: "a"}, kv.Range{Start: strings.Repeat("a", 4<<10)}
+	limit := new(kv.LimitError)
+	if err := access.OpenWatch(b, holder, nil, long); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // what one leaves behind would fill the client's part
+		if err := access.OpenWatch(b, holder, nil, long); !errors.As(err, &limit) || !strings.Contains(limit.Limit, budget.Flag) {
+			t.Fatalf("too many keys: %v", err)
+		}
+	}
+	if err := access.OpenWatch(b, holder, nil, short); err != nil {
+		t.Fatal(err)
+	}
+	if err := access.OpenWatch(b, holder, nil, short); !errors.As(err, &limit) || limit.Limit != "half of "+budget.WatchFlag || limit.Max != 2*each {
+		t.Errorf("one too many: %v", err)
+	}
+	if held := b.Held(budget.Watches); held != 2*each {
+		t.Errorf("%d bytes are held", held)
+	}
+	access.CloseWatch(b, holder, nil, short)
+	access.CloseWatch(b, holder, nil, long)
+	if held := b.Held(budget.Watches) + b.Held(budget.WatchKeys); held != 0 {
+		t.Errorf("%d bytes are held by no watch", held)
+	}
+}
+
 // The keys of a caller's watches count against its limit until their watch ends, and a
 // watch that is refused leaves nothing behind: neither itself nor its keys.
 func TestWatchKeysOfACallerAreBounded(t *testing.T) {

@@ -13,8 +13,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Flag is the setting of the total.
-const Flag = "--max-client-bytes"
+// Flag is the setting of the total, and WatchFlag of what watches may have beside it.
+const (
+	Flag      = "--max-client-bytes"
+	WatchFlag = "--max-watch-bytes"
+)
 
 // Use is what clients make a node hold memory for.
 type Use uint8
@@ -38,13 +41,16 @@ const (
 	Requests
 	// Fetches are keys of shards that are on other nodes, for lists and native watches.
 	Fetches
+	// Watches are open watches of both APIs, without their keys. Their bytes are no share of
+	// the total; see BoundWatches.
+	Watches
 
 	uses
 )
 
 // String returns the use as metrics name it.
 func (u Use) String() string {
-	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests", "fetches"}[u]
+	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests", "fetches", "watches"}[u]
 }
 
 // text is the use in errors.
@@ -52,12 +58,12 @@ func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that wait for clients to read them", "watches that catch up",
 		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete or wait for etcd",
-		"keys from other nodes",
+		"keys from other nodes", "open watches",
 	}[u]
 }
 
 // sixteenths is the use's share of the total. The shares add up to all of it.
-func (u Use) sixteenths() int64 { return [...]int64{3, 4, 2, 1, 3, 2, 1}[u] }
+func (u Use) sixteenths() int64 { return [...]int64{3, 4, 2, 1, 3, 2, 1, 0}[u] }
 
 // maxWaiting bounds the callers that wait for bytes, of each use.
 const maxWaiting = 10_000
@@ -117,21 +123,25 @@ type Waiter struct {
 	capped bool                 // it waits for its client's part
 }
 
-// New returns a Budget of so many bytes, 1 at least.
+// New returns a Budget of so many bytes, 1 at least, and of any number of watches.
 func New(limit int64) *Budget {
 	b := &Budget{max: limit}
 	for u := range uses {
 		b.accounts[u].most, b.accounts[u].parts = limit/16*u.sixteenths(), make(map[string]*part)
 	}
+	b.BoundWatches(math.MaxInt64)
 	return b
 }
 
-// partOf returns how many bytes of a use a client may have.
+// BoundWatches bounds the bytes of Watches. Call it before anything is taken.
+func (b *Budget) BoundWatches(limit int64) { b.accounts[Watches].most = limit }
+
+// partOf returns how many bytes of a use a client may have. Its Max is not about Watches.
 func (b *Budget) partOf(u Use, c Client) int64 {
 	switch {
 	case c.Max == 0:
 		return b.accounts[u].most
-	case c.Max < 0:
+	case c.Max < 0 || u == Watches:
 		return b.accounts[u].most / 2
 	}
 	return c.Max / 16 * u.sixteenths()
@@ -273,14 +283,31 @@ func (b *Budget) cappedLocked(u Use, c Client) error {
 	a := &b.accounts[u]
 	a.refused++
 	a.capped++
-	limit, most := "half of "+Flag, b.max/2
-	if c.Max >= 0 {
+	limit, most := b.limitOf(u)
+	limit, most = "half of "+limit, most/2
+	if c.Max >= 0 && u != Watches {
 		limit, most = "the policy's pending_bytes", c.Max
 	}
 	return &kv.LimitError{
 		Limit: limit, Max: most, RetryAfter: retryAfter,
-		Detail: fmt.Sprintf("%s of %s have all that one client may have of this node's memory, %d bytes: read what was asked for, then come again", u.text(), c.Name, b.partOf(u, c)),
+		Detail: fmt.Sprintf("%s of %s have all that one client may have of this node's memory, %d bytes: %s, then come again", u.text(), c.Name, b.partOf(u, c), u.advice()),
 	}
+}
+
+// limitOf returns the setting that a use's bytes come from.
+func (b *Budget) limitOf(u Use) (flag string, limit int64) {
+	if u == Watches {
+		return WatchFlag, b.accounts[u].most
+	}
+	return Flag, b.max
+}
+
+// advice is what a client can do that has its part.
+func (u Use) advice() string {
+	if u == Watches || u == WatchKeys {
+		return "end some of them"
+	}
+	return "read what was asked for"
 }
 
 // Wait takes n bytes for a client and calls got, now or when they are there. Connections
@@ -363,8 +390,9 @@ func (w *Waiter) Cancel() bool {
 
 // full is the error of a refusal.
 func (b *Budget) full(u Use) error {
+	limit, most := b.limitOf(u)
 	return &kv.LimitError{
-		Limit: Flag, Max: b.max, RetryAfter: retryAfter,
+		Limit: limit, Max: most, RetryAfter: retryAfter,
 		Detail: fmt.Sprintf("%s have all of their share of this node's memory for clients, %d bytes: come again, use another node, or raise the limit", u.text(), b.accounts[u].most),
 	}
 }

@@ -162,6 +162,8 @@ type Limits struct {
 	// ClientBytes bounds what all clients together can make the node hold: what does
 	// not fit waits, or is refused with RESOURCE_EXHAUSTED.
 	ClientBytes Size
+	// WatchBytes bounds what their open watches take beside that, about 5 KiB each.
+	WatchBytes Size
 	// Resyncs is how many deltas, and how many states, that watches of the native
 	// API are brought up to date with begin at a time: one more waits. ResyncRate
 	// bounds what is made of them per second. 0: no bound.
@@ -261,6 +263,7 @@ func Defaults() Config {
 			StreamsPerConnection:  10_000,
 			MessageBytes:          2 * MiB,
 			ClientBytes:           512 * MiB,
+			WatchBytes:            1024 * MiB,
 			Resyncs:               16,
 			ResyncRate:            256 * MiB,
 		},

@@ -73,6 +73,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
 	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
 	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "most bytes that all clients together can make the node hold: keys of watches, lists and replies that wait to be read, catch-ups, JSON; each has a fixed share")
+	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "most bytes that their open watches take beside that, about 5 KiB each; one client has half")
 	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, that watches are brought up to date with at a time; others wait")
 	fs.Var(&c.Limits.ResyncRate, "resync-rate", "most bytes per second of such deltas and states that are made; what many watches share counts once; 0: no bound")
 

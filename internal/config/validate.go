@@ -32,6 +32,7 @@ const (
 	minVerifyEtcd  = time.Minute
 	minNotify      = 100 * time.Millisecond // etcd's own
 	minClientBytes = 64 * MiB
+	minWatchBytes  = 1 * MiB
 	minHistory     = 16 * MiB
 	minResyncRate  = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
@@ -328,6 +329,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.Limits.ClientBytes < minClientBytes {
 		m.addf("--max-client-bytes %s: at least %s", c.Limits.ClientBytes, minClientBytes)
+	}
+	if c.Limits.WatchBytes < minWatchBytes {
+		m.addf("--max-watch-bytes %s: at least %s", c.Limits.WatchBytes, minWatchBytes)
 	}
 	if c.Limits.Resyncs < 1 {
 		m.addf("--max-resyncs %d: at least 1", c.Limits.Resyncs)

@@ -147,7 +147,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				"--split-bytes 1B: at least 1MiB", "--max-shards 0: use 1 to 100000", "--split-after 1s: at least 10s", "--merge-after (0s) must not be shorter than --split-after (1s)", "--split-events -1", "--split-watches -1", "--replica-watches -1",
 				"--max-extra-replicas -1", "--max-moves -1", "--max-node-moves -1", "--replace-voter-after -1ns",
 				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-connections 0: at least 1", "--max-connections-per-address -1: at least 1", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
-				"--max-message-bytes 1MiB: use 1536KiB", "--max-client-bytes 0B: at least 64MiB", "--max-resyncs 0: at least 1", "--resync-rate 1B: at least 1MiB", `--log-format "xml"`, `--otlp-endpoint "collector:4317": want http://host:4317`, "--verify-interval 1ms: at least 1s", "--verify-etcd-interval 1s: at least 1m0s", `--status-page "yes": use on, with-keys, off`,
+				"--max-message-bytes 1MiB: use 1536KiB", "--max-client-bytes 0B: at least 64MiB", "--max-watch-bytes 0B: at least 1MiB", "--max-resyncs 0: at least 1", "--resync-rate 1B: at least 1MiB", `--log-format "xml"`, `--otlp-endpoint "collector:4317": want http://host:4317`, "--verify-interval 1ms: at least 1s", "--verify-etcd-interval 1s: at least 1m0s", `--status-page "yes": use on, with-keys, off`,
 			},
 		},
 		"half TLS": {

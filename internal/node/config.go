@@ -104,6 +104,8 @@ type Config struct {
 	MaxConnectionsPerAddress int
 	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
 	MaxClientBytes int64
+	// MaxWatchBytes bounds what their open watches take beside that.
+	MaxWatchBytes int64
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.
 	MaxStaleness time.Duration
@@ -160,7 +162,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxClientBytes: 512 << 20, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
@@ -187,6 +189,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxClientBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("%s: %d is below 1 MiB", budget.Flag, c.MaxClientBytes))
+	}
+	if c.MaxWatchBytes < 1<<16 {
+		errs = append(errs, fmt.Errorf("%s: %d is below 64 KiB", budget.WatchFlag, c.MaxWatchBytes))
 	}
 	if c.Cache.WindowBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("--window-bytes: %d is below 1 MiB", c.Cache.WindowBytes))

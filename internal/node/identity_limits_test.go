@@ -16,6 +16,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/node"
 )
 
 const everyone = `
@@ -137,5 +138,68 @@ func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 		if code, answer := asks("other"); code != http.StatusOK {
 			t.Errorf("another identity: %d %.200s", code, answer)
 		}
+	}
+}
+
+// One client has half of the watches that a node takes, by either API, and others the rest.
+// A watch that ends makes room.
+func TestWatchesOfANodeAreBounded(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, everyone, func(c *node.Config) { c.MaxWatchBytes = 1 << 20 })
+	const each = 1 << 19 / (5 << 10) // what one client may have
+	stream := func(name string) etcdserverpb.Watch_WatchClient {
+		s, err := etcdserverpb.NewWatchClient(p.nodes[0].dialRaw(credentials.NewTLS(p.tls(who{name: name})))).Watch(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	ask := func(s etcdserverpb.Watch_WatchClient, r *etcdserverpb.WatchRequest) *etcdserverpb.WatchResponse {
+		t.Helper()
+		if err := s.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	create := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("/k")}}}
+	cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: 0}}}
+	refused := func(what string, m *etcdserverpb.WatchResponse, limit string) {
+		t.Helper()
+		if !m.GetCanceled() || !strings.Contains(m.GetCancelReason(), limit) {
+			t.Errorf("%s: %v", what, m)
+		}
+	}
+	small := stream("small")
+	for i := range each {
+		if m := ask(small, create); m.GetCanceled() {
+			t.Fatalf("watch %d: %v", i, m)
+		}
+	}
+	refused("one too many", ask(small, create), "half of --max-watch-bytes")
+	w := p.native(who{name: "small"}).Watch(within(t), client.Key("/k"))
+	defer w.Close()
+	eventually(t, "a native watch is refused", func() error {
+		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "half of --max-watch-bytes") {
+			return fmt.Errorf("it is not: %w", err)
+		}
+		return nil
+	})
+	other := stream("other")
+	for i := range each {
+		if m := ask(other, create); m.GetCanceled() {
+			t.Fatalf("watch %d of another client: %v", i, m)
+		}
+	}
+	third := stream("third")
+	refused("more than the node takes", ask(third, create), "--max-watch-bytes")
+	if m := ask(other, cancel); !m.GetCanceled() {
+		t.Fatal(m)
+	}
+	if m := ask(third, create); m.GetCanceled() {
+		t.Errorf("after a watch has ended: %v", m)
 	}
 }

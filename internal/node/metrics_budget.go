@@ -9,8 +9,8 @@ import (
 func (n *Node) registerBudget(m metric.Meter) error {
 	in := &instruments{m: m}
 	var (
-		held    = in.gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: keys of watches, catch-ups, requests that have arrived in part, keys from other nodes, and lists, replies and JSON that wait to be read.")
-		share   = in.gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes.")
+		held    = in.gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: watches and their keys, catch-ups, requests that have arrived in part, keys from other nodes, and lists, replies and JSON that wait to be read.")
+		share   = in.gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes, and for watches --max-watch-bytes.")
 		waiting = in.gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
 		waits   = in.counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")
 		refused = in.counter("shardwatch.budget.refusals", "{caller}", "Callers that were refused bytes of a use, with RESOURCE_EXHAUSTED.")

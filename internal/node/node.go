@@ -102,6 +102,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.digest = newDigest(n.log)
 	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
+	n.budget.BoundWatches(cfg.MaxWatchBytes)
 	var err error
 	if n.story, err = newStory(n); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)

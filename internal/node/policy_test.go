@@ -61,16 +61,16 @@ identities:
 const webMay = `  - {match: ["cn:web", "sub:web"], roles: [web], limits: {watches: 3}}
 `
 
-func startPoliced(t *testing.T, text string) *policed {
+func startPoliced(t *testing.T, text string, changes ...func(*node.Config)) *policed {
 	t.Helper()
-	p := newPoliced(t, text)
+	p := newPoliced(t, text, changes...)
 	p.etcd = etcdtest.Start(t)
 	p.nodes[0].start()
 	p.ready()
 	return p
 }
 
-func newPoliced(t *testing.T, text string) *policed {
+func newPoliced(t *testing.T, text string, changes ...func(*node.Config)) *policed {
 	t.Helper()
 	p := &policed{ca: certtest.NewCA(t, "test")}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -96,6 +96,9 @@ func newPoliced(t *testing.T, text string) *policed {
 		c.ClientTLS = &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{p.ca.Issue(t, "node").Pair},
 			ClientCAs: certtest.Pool(p.ca), ClientAuth: tls.VerifyClientCertIfGiven,
+		}
+		for _, change := range changes {
+			change(c)
 		}
 	})
 	return p

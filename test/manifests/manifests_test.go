@@ -362,9 +362,9 @@ func TestMemoryFitsItsLimit(t *testing.T) {
 			return q.Value()
 		}
 		const shards = 6 // twice as many as three founders begin with
-		full := shards*(bytes("CACHENODE_WINDOW_BYTES")+bytes("CACHENODE_TOMBSTONE_BYTES")) + bytes("CACHENODE_MAX_CLIENT_BYTES")
+		full := shards*(bytes("CACHENODE_WINDOW_BYTES")+bytes("CACHENODE_TOMBSTONE_BYTES")) + bytes("CACHENODE_MAX_CLIENT_BYTES") + bytes("CACHENODE_MAX_WATCH_BYTES")
 		if limit := pod.Containers[0].Resources.Limits.Memory().Value(); full > limit*9/10 {
-			t.Errorf("windows, deletes and clients may take %d MiB, the limit is %d MiB", full>>20, limit>>20)
+			t.Errorf("windows, deletes, clients and their watches may take %d MiB, the limit is %d MiB", full>>20, limit>>20)
 		}
 	})
 }

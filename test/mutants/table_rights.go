@@ -257,6 +257,18 @@ func accessGroup() Group {
 			Old: `int64(bytes) <= most {`, New: `int64(bytes) < most {`, Tests: "TestMessagesOfACallerAreBounded",
 		},
 		{
+			Name: "watches-unbounded", Bug: "takes no bytes for a watch itself", File: "keys.go",
+			Old: `if err := b.Take(holder, budget.Watches, watchBytes, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(holder, budget.Watches, watchBytes, 0); err != nil {`, Tests: "TestWatchesAreBounded",
+		},
+		{
+			Name: "watch-bytes-kept", Bug: "does not give back the bytes of a watch that has ended", File: "keys.go",
+			Old: "	b.Give(holder, budget.Watches, watchBytes)\n	b.Give(holder, budget.WatchKeys, n)", New: "	b.Give(holder, budget.WatchKeys, n)", Tests: "TestWatchesAreBounded",
+		},
+		{
+			Name: "refused-watch-bytes-kept", Bug: "does not give back the bytes of a watch whose keys are refused", File: "keys.go",
+			Old: "	if err != nil {\n		b.Give(holder, budget.Watches, watchBytes)\n	}", New: "", Tests: "TestWatchesAreBounded",
+		},
+		{
 			Name: "address-with-port", Bug: "each connection of an address has its own part of the budget", File: "keys.go",
 			Old: `name = sourceOf(p.Addr)`, New: `name = p.Addr.String()`, Tests: "TestWhomBytesCountFor",
 		},
