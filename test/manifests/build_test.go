@@ -41,8 +41,14 @@ func overlays(t *testing.T) (names []string) {
 // build returns what kustomize makes of an overlay.
 func build(t *testing.T, overlay string) []byte {
 	t.Helper()
+	return buildAt(t, "deploy/k8s/overlays/"+overlay)
+}
+
+// buildAt returns what kustomize makes of a directory.
+func buildAt(t *testing.T, dir string) []byte {
+	t.Helper()
 	kustomize := command(t, "tools/pinned", "kustomize")
-	return command(t, strings.TrimSpace(string(kustomize)), "build", "deploy/k8s/overlays/"+overlay)
+	return command(t, strings.TrimSpace(string(kustomize)), "build", dir)
 }
 
 // command runs a command at the root of the repository.

@@ -1,7 +1,10 @@
 package manifests_test
 
 import (
+	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -461,4 +464,77 @@ func exists[T meta.Object](objects []T, name string) bool {
 		}
 	}
 	return false
+}
+
+// With the component node-certificates, each pod has a certificate for its own name, which is
+// the one that the others ask for, from the nodes' authority and for both sides of a
+// connection; its key is on the pod's machine alone, where the node can read it.
+func TestNodeCertificatesAreForOneNode(t *testing.T) {
+	pod, objects := withComponent(t, "production", "node-certificates")
+	env := settings(t, objects, pod)
+	var volume *core.Volume
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if m.MountPath != path.Dir(env["CACHENODE_PEER_TLS_CERT"]) {
+			continue
+		}
+		for i := range pod.Volumes {
+			if pod.Volumes[i].Name == m.Name {
+				volume = &pod.Volumes[i]
+			}
+		}
+	}
+	if volume == nil || volume.CSI == nil || volume.Secret != nil {
+		t.Fatalf("the peer port's certificate is not of the driver: %+v", volume)
+	}
+	if dir := path.Dir(env["CACHENODE_PEER_TLS_CERT"]); path.Dir(env["CACHENODE_PEER_TLS_KEY"]) != dir || path.Dir(env["CACHENODE_PEER_TLS_CA"]) != dir {
+		t.Errorf("key %s and CA %s are not beside the certificate", env["CACHENODE_PEER_TLS_KEY"], env["CACHENODE_PEER_TLS_CA"])
+	}
+	if volume.CSI.Driver != "csi.cert-manager.io" || volume.CSI.ReadOnly == nil || !*volume.CSI.ReadOnly {
+		t.Errorf("the volume: %+v", volume.CSI)
+	}
+	asked := volume.CSI.VolumeAttributes
+	name := strings.NewReplacer("${POD_NAME}", env["CACHENODE_NAME"], "${POD_NAMESPACE}", "shardwatch").Replace(asked["csi.cert-manager.io/dns-names"])
+	allowed := env["CACHENODE_PEER_TLS_ALLOWED_SAN"]
+	if !strings.Contains(allowed, "{node}") || name != strings.ReplaceAll(allowed, "{node}", env["CACHENODE_NAME"]) {
+		t.Errorf("the pod gets a certificate for %q, nodes ask for %q", name, allowed)
+	}
+	for _, usage := range []string{"server auth", "client auth"} {
+		if !slices.Contains(strings.Split(asked["csi.cert-manager.io/key-usages"], ","), usage) {
+			t.Errorf("usages %q lack %q", asked["csi.cert-manager.io/key-usages"], usage)
+		}
+	}
+	if asked["csi.cert-manager.io/issuer-kind"] != "Issuer" || !exists(of[*certmanager.Issuer](objects), asked["csi.cert-manager.io/issuer-name"]) {
+		t.Errorf("there is no %s %s", asked["csi.cert-manager.io/issuer-kind"], asked["csi.cert-manager.io/issuer-name"])
+	}
+	for _, c := range of[*certmanager.Certificate](objects) {
+		if c.Name == "shardwatch-clients" && c.Spec.IssuerRef.Name == asked["csi.cert-manager.io/issuer-name"] {
+			t.Error("clients get certificates of the nodes' issuer")
+		}
+	}
+	if group := pod.SecurityContext.FSGroup; group == nil || asked["csi.cert-manager.io/fs-group"] != strconv.FormatInt(*group, 10) {
+		t.Errorf("the key is for group %q, the pod has %+v", asked["csi.cert-manager.io/fs-group"], pod.SecurityContext)
+	}
+}
+
+// withComponent returns the pod of the nodes, and all objects, of an overlay with a component
+// on top.
+func withComponent(t *testing.T, overlay, component string) (*core.PodSpec, []runtime.Object) {
+	t.Helper()
+	dir := t.TempDir()
+	top, err := filepath.Abs(filepath.Join(root, "deploy/k8s"))
+	if err == nil {
+		top, err = filepath.Rel(dir, top) // kustomize takes no absolute paths
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil,
+			"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/overlays/%s]\ncomponents: [%s/components/%s]\n", top, overlay, top, component), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := decode(strict(t), buildAt(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &shardwatch(t, objects).Spec.Template.Spec, objects
 }
