@@ -210,7 +210,11 @@ func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 		if progress == f.told {
 			continue
 		}
+		known := f.told > 0 && progress == since
 		f.told = progress
+		if known { // by the events, which the stream brings
+			continue
+		}
 		m.Progress = max(m.Progress, int64(progress))
 		m.FollowIds = append(m.FollowIds, name)
 		m.Behind = append(m.Behind, int64(progress))

@@ -46,7 +46,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
 	defer n.Stop()
-	n.Use(cachetest.Map(1, []string{"b"}, "here"))
+	n.Use(cachetest.Map(1, []string{"b", "c"}, "here"))
 	p := newPair()
 	var ends []func()
 	for id := range shard.ID(2) {
@@ -57,7 +57,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	n.Gate(1).Limit(h.Now())
 	p.demand()
 	p.report()
-	at := h.Commit(cachetest.Put("b", "1"))
+	at := h.Commit(cachetest.Put("c", "1"))
 	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
 	if !p.demand() {
 		t.Fatal("no shard is waited for")

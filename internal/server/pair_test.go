@@ -30,7 +30,9 @@ type heartbeat struct {
 
 func beat(t *testing.T, r *running, session uint64) *heartbeat {
 	t.Helper()
-	rpc, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
+	rpc, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +148,12 @@ func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
 		b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
 		m := b.next()
 		for _, id := range ids {
+			if newest[id] == at { // the stream brings the events
+				if b.progress[id] >= at {
+					t.Fatalf("the shard with the events of %d is reported at %d", at, b.progress[id])
+				}
+				continue
+			}
 			// The shards need not come to the revision in the time that an answer waits: on a
 			// busy machine a second one brings the last of them.
 			b.until(at, id)
@@ -186,17 +194,17 @@ func TestPingsBringProgress(t *testing.T) {
 // that have come to it leave it out when it does.
 func TestALateShardIsReportedLater(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{shards: shards(3)})
+	r := start(t, h, options{shards: shards(4)})
 	b := beat(t, r, session)
 	ids := followAll(t.Context(), t, r, session, 3)
 	b.until(cachetest.Start, ids...)
 	for range 3 {
 		was := h.Now()
 		r.node.Gate(2).Limit(was)
-		at := h.Commit(cachetest.Put("a", "1"))
+		at := h.Commit(cachetest.Put("d", "1"))
 		b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
 		b.until(at, 1, 3)
-		next := h.Commit(cachetest.Put("a", "2"))
+		next := h.Commit(cachetest.Put("d", "2"))
 		b.send(&peerv1.BeatRequest{WantProgress: int64(next)})
 		b.until(next, 1, 3)
 		if b.progress[2] > was {
@@ -218,7 +226,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	b := beat(t, r, session)
 	at := h.Commit(cachetest.Put("a", "1"))
 	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
-	b.until(at, 1, 2)
+	b.until(at, 2)
 	leave()
 	r.node.Gate(1).Limit(at)
 	eventually(t, "the streams end", func() bool {
@@ -255,7 +263,7 @@ func TestSessionsAreApart(t *testing.T) {
 	followAll(t.Context(), t, r, 0, 2)
 	at := h.Commit(cachetest.Put("a", "1"))
 	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
-	b.until(at, 1, 2)
+	b.until(at, 2)
 	for name, x := range map[string]*heartbeat{"another": other, "none": none} {
 		x.send(&peerv1.BeatRequest{WantProgress: int64(at)})
 		x.send(&peerv1.BeatRequest{PingNanos: 9})

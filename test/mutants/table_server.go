@@ -11,6 +11,14 @@ func serverGroup() Group {
 			Old: `int64(progress-since)`, New: `int64(progress-since+since)`, Tests: "TestOneAnswerForAllShardsOfAPair",
 		},
 		{
+			Name: "report-of-brought-events", Bug: "reports progress that the stream brings with the events", File: "pair.go",
+			Old: `if known {`, New: `if false {`, Tests: "TestOneAnswerForAllShardsOfAPair",
+		},
+		{
+			Name: "first-report-left-out", Bug: "does not report how far a shard is that is followed from now on", File: "pair.go",
+			Old: `f.told > 0 && progress == since`, New: `progress == since`, Tests: "TestStreamsComeAndGo|TestPingsBringProgress",
+		},
+		{
 			Name: "report-again", Bug: "reports shards that have not moved", File: "pair.go",
 			Old: `if progress == f.told {`, New: `if false {`, Tests: "TestPingsBringProgress",
 		},

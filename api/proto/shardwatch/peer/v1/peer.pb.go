@@ -719,7 +719,8 @@ type BeatResponse struct {
 	Lineage uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The revision that the furthest of the streams below has come to.
 	Progress int64 `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
-	// The Follow streams of the session that have come further since the last response.
+	// The Follow streams of the session that have come further since the last response,
+	// without those whose newest events say so.
 	FollowIds []uint64 `protobuf:"varint,6,rep,packed,name=follow_ids,json=followIds,proto3" json:"follow_ids,omitempty"`
 	// For each stream: how many revisions it is behind progress.
 	Behind []int64 `protobuf:"varint,7,rep,packed,name=behind,proto3" json:"behind,omitempty"`
