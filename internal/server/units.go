@@ -167,6 +167,7 @@ func (u *units) run(ctx context.Context) {
 			u.closed = true
 			u.mu.Unlock()
 			u.running.Wait()
+			u.dropAll()
 			return
 		}
 	}
@@ -342,6 +343,15 @@ func (u *units) sweep(now time.Time) {
 		for _, x := range held[:over] {
 			u.dropLocked(x)
 		}
+	}
+}
+
+// dropAll lets go of all units, when none begins any more.
+func (u *units) dropAll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for x := range u.begun {
+		u.dropLocked(x)
 	}
 }
 

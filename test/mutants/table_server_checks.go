@@ -133,6 +133,14 @@ func serverChecks() []Mutant {
 			Old: `x.riders[w], x.least = now, max(x.least, least)`, New: `x.riders[w], x.least = now, least`, Tests: "TestUnitsThatAreShared",
 		},
 		{
+			Name: "unit-keeps-bytes", Bug: "a unit that is dropped keeps its bytes of the budget", File: "units.go",
+			Old: "\tx.body.Release()\n\tx.body, x.parts = nil, nil", New: "\tx.body, x.parts = nil, nil", Tests: "TestUnitsGiveTheirBytesBack",
+		},
+		{
+			Name: "units-outlive-their-node", Bug: "units keep their bytes of the budget when the node ends", File: "units.go",
+			Old: "\t\t\tu.dropAll()\n", New: "", Tests: "TestUnitsGiveTheirBytesBack",
+		},
+		{
 			Name: "leaves-twice", Bug: "a watch that leaves its unit twice is counted twice", File: "units.go",
 			Old: "\tif _, on := x.riders[w]; !on {\n\t\treturn\n\t}", New: ``, Tests: "TestPlaceOfAUnitIsGivenBackOnce",
 		},
