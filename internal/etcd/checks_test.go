@@ -51,8 +51,9 @@ func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Client{}
 		c.Adopt(1, kv.Mark{})
-		look := &flight[sight]{number: 1, done: make(chan struct{})}
-		c.looks.now = look
+		look := newQuestion[sight](nil, 0)
+		defer look.cancel()
+		c.looks.next, c.looks.asking = look, true // which this test answers
 		checked := make(chan error)
 		go func() { checked <- c.admit(t.Context(), 1) }()
 		synctest.Wait() // it waits for the look

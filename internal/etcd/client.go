@@ -61,7 +61,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, endpoints: endpoints,
 		permits: NewLocalPermits(cfg.MaxConcurrentLists), historian: make(chan struct{}, 1),
-		situation: situation{log: cfg.Logger},
+		reads: shared[Clock]{timeout: clockTimeout}, situation: situation{log: cfg.Logger},
 	}
 	c.inquiry = newInquiry(c.inquire)
 	c.roster = newRoster(endpoints, c.readTimeout()/2, c.inquiry.start)

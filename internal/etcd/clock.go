@@ -12,6 +12,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
+// clockTimeout bounds a read of etcd's revision and the wait for the one before it, so
+// that callers need no bound of their own.
+const clockTimeout = 3 * time.Second
+
 // Clock is etcd's revision at some moment after At.
 type Clock struct {
 	// At is when the read began, on this machine's monotonic clock: whoever has

@@ -46,7 +46,7 @@ func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	})
 }
 
-// The caller that fetches gives up: another one of those who wait takes over.
+// Some of those who wait give up: the others get the result all the same.
 func TestSharedFetchSurvivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[string]
@@ -92,4 +92,68 @@ func TestSharedFetchSharesErrors(t *testing.T) {
 	if got, err := s.do(t.Context(), func(context.Context) (int, error) { return 3, nil }); got != 3 || err != nil {
 		t.Errorf("after an error: %d, %v", got, err)
 	}
+}
+
+// A fetch without callers ends, and says nothing to those who come later.
+func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s shared[int]
+		var begun, ended atomic.Int64
+		fetch := func(ctx context.Context) (int, error) {
+			n := int(begun.Add(1))
+			select {
+			case <-time.After(time.Second):
+				return n, nil
+			case <-ctx.Done():
+				ended.Add(1)
+				return 0, ctx.Err()
+			}
+		}
+		var all sync.WaitGroup
+		defer all.Wait()
+		hasty, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			all.Go(func() {
+				if _, err := s.do(hasty, fetch); !errors.Is(err, context.Canceled) {
+					t.Errorf("hasty: %v", err)
+				}
+			})
+			synctest.Wait() // the second one gathers for the next fetch
+		}
+		cancel()
+		synctest.Wait()
+		if begun.Load() != 1 || ended.Load() != 1 {
+			t.Errorf("%d fetches began and %d ended early, want 1 and 1", begun.Load(), ended.Load())
+		}
+		if got, err := s.do(t.Context(), fetch); got != 2 || err != nil {
+			t.Errorf("who came later: %d, %v", got, err)
+		}
+	})
+}
+
+// A caller waits for no longer than the timeout, also while an older fetch hangs, and one
+// that comes while both wait for no longer than that.
+func TestASharedFetchIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shared[int]{timeout: 3 * time.Second}
+		hang := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				came := time.Now()
+				if _, err := s.do(t.Context(), hang); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if waited := time.Since(came); waited > 3*time.Second {
+					t.Errorf("waited %v", waited)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		all.Wait()
+		if took := time.Since(began); took != 4*time.Second {
+			t.Errorf("%v passed, want 4s: the second fetch is bounded from its first caller on", took)
+		}
+	})
 }

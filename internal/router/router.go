@@ -36,7 +36,7 @@ type Shards interface {
 // Clock tells etcd's revision.
 type Clock interface {
 	// Revision returns etcd's current revision by a linearizable read that
-	// begins after the call.
+	// begins after the call. It fails when etcd does not answer in time.
 	Revision(ctx context.Context) (kv.Revision, error)
 }
 
@@ -57,8 +57,6 @@ type Config struct {
 const (
 	// mapTimeout is how long a stream waits for the first shard map.
 	mapTimeout = 5 * time.Second
-	// clockTimeout bounds the fetch of etcd's revision.
-	clockTimeout = 3 * time.Second
 	// progressTimeout bounds a read's wait for a shard.
 	progressTimeout = 3 * time.Second
 	// changeTimeout bounds a read's wait for a change of the shard map, which some
@@ -203,8 +201,6 @@ func (r *Router) keep(w *Watch) {
 // Now returns etcd's revision, read after the call. It fails with a
 // *kv.UnavailableError.
 func (r *Router) Now(ctx context.Context) (kv.Revision, error) {
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
-	defer cancel()
 	revision, err := r.cfg.Clock.Revision(ctx)
 	if err != nil {
 		return 0, &kv.UnavailableError{

@@ -20,11 +20,24 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "fetch-joined-late", Bug: "a linearizable read shares a fetch of the revision that began before it", File: "shared.go",
-			Old: `first := s.begun + 1`, New: `first := s.begun`, Tests: "TestSharedFetchBeginsAfterTheCall",
+			Old: "\t\tq := s.next\n\t\ts.next = nil\n\t\ts.asking = q != nil\n\t\ts.mu.Unlock()\n\t\tif q == nil {\n\t\t\treturn\n\t\t}\n\t\tq.value, q.err = q.fetch(q.ctx)\n",
+			New: "\t\tq := s.next\n\t\ts.asking = q != nil\n\t\ts.mu.Unlock()\n\t\tif q == nil {\n\t\t\treturn\n\t\t}\n\t\tq.value, q.err = q.fetch(q.ctx)\n\t\ts.mu.Lock()\n\t\ts.next = nil\n\t\ts.mu.Unlock()\n", Tests: "TestSharedFetchBeginsAfterTheCall",
 		},
 		{
-			Name: "fetch-begun-unnoticed", Bug: "takes a fetch that is in flight for one that has not begun", File: "shared.go",
-			Old: "\ts.begun++\n", New: "", Tests: "TestSharedFetchBeginsAfterTheCall",
+			Name: "second-fetch-in-flight", Bug: "has several fetches of the revision in flight", File: "shared.go",
+			Old: `if !s.asking {`, New: `if q.callers == 1 {`, Tests: "TestSharedFetchBeginsAfterTheCall",
+		},
+		{
+			Name: "fetch-without-callers", Bug: "goes on with a fetch that no caller waits for", File: "shared.go",
+			Old: "\tq.cancel()\n\tif s.next == q {", New: "\tif s.next == q {", Tests: "TestAFetchThatNoCallerWaitsForEnds",
+		},
+		{
+			Name: "abandoned-question-joined", Bug: "joins callers to a fetch that was given up before it began", File: "shared.go",
+			Old: `s.next = nil // who comes`, New: `_ = q // who comes`, Tests: "TestAFetchThatNoCallerWaitsForEnds",
+		},
+		{
+			Name: "shared-fetch-unbounded", Bug: "a caller waits for etcd's revision without a bound", File: "shared.go",
+			Old: `if timeout == 0 {`, New: `if true {`, Tests: "TestASharedFetchIsBounded",
 		},
 		{
 			Name: "starts-one-late", Bug: "the assembler starts one revision late", File: "assemble.go",
@@ -43,8 +56,8 @@ func etcdGroup() Group {
 			Old: `if !a.announced || (r.watch != a.id && r.watch != anyWatch) {`, New: `if !a.announced {`, Tests: "TestAssembly",
 		},
 		{
-			Name: "flight-given-up-shared", Bug: "shares the result of a fetch whose caller gave up", File: "shared.go",
-			Old: `if f.number >= first && !f.gaveUp {`, New: `if f.number >= first {`, Tests: "TestSharedFetchSurvivesItsCaller",
+			Name: "fetch-ends-with-a-caller", Bug: "ends a shared fetch when one of its callers gives up", File: "shared.go",
+			Old: `if q.callers--; q.callers > 0 {`, New: `if q.callers--; false {`, Tests: "TestSharedFetchSurvivesItsCaller",
 		},
 		{
 			Name: "answer-before-created", Bug: "takes an answer before etcd has created the watch", File: "assemble.go",
