@@ -59,7 +59,7 @@ func beside() map[string][]string {
 		// certificates are read, and read again.
 		"client":            {"api/...", "internal/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
-		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version"},
+		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
 		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/devetcd"},
 		"internal/nodetest": {},
 		"internal/proc":     {},

@@ -19,6 +19,7 @@ const completeWithin = time.Second
 func completes(s *session, words func(client.ClusterStatus) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var out []string
+		_ = s.resolve(cmd) // what is wrong is said when the command runs
 		s.timeout = min(s.timeout, completeWithin)
 		_ = s.within(cmd, func(ctx context.Context, c *client.Client) error {
 			status, err := c.ClusterStatus(ctx, s.timeout/2)

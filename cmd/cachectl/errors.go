@@ -54,7 +54,7 @@ func (e *nobodyError) advice() string {
 	case strings.Contains(text, "error reading server preface"):
 		return "Somebody listens there, and hangs up: if the nodes speak TLS, give --cacert (or --tls)."
 	}
-	return "Start a cluster with 'cachenode dev', or name one with --endpoints (or CACHECTL_ENDPOINTS)."
+	return "Start a cluster with 'cachenode dev', or name one with --endpoints, CACHECTL_ENDPOINTS or a context (cachectl config)."
 }
 
 // hungUp reports whether text tells of a connection that was there, and ended.

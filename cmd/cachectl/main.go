@@ -30,6 +30,7 @@ const (
 // process is what a command may touch of the process it runs in.
 type process struct {
 	getenv         func(string) string
+	configDir      func() (string, error) // of the user's configuration; nil: none
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -37,7 +38,7 @@ type process struct {
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a reader that left is seen in the write's error
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	p := process{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	p := process{getenv: os.Getenv, configDir: os.UserConfigDir, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	code := execute(ctx, p, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -39,8 +39,9 @@ no leader, 5 a condition did not hold (put --if-revision, wait).`,
 		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
 		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
-		newVersionCommand(s), newCompletionCommand(),
+		newConfigCommand(s), newVersionCommand(s), newCompletionCommand(),
 	)
+	_ = root.RegisterFlagCompletionFunc("context", s.completeContexts) // fails for a flag that does not exist
 	return root
 }
 

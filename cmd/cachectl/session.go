@@ -31,16 +31,15 @@ type session struct {
 	user, passwordFile string
 	tokenFile          string
 
+	context  string
+	resolved bool // resolve has run
+
 	logger *slog.Logger // of the client; nil: nobody wants to know
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {
 	s := &session{p: p}
-	endpoints := []string{defaultEndpoint}
-	if env := p.getenv("CACHECTL_ENDPOINTS"); env != "" {
-		endpoints = strings.Split(env, ",")
-	}
-	flags.StringSliceVar(&s.endpoints, "endpoints", endpoints, "host:port of any nodes (CACHECTL_ENDPOINTS)")
+	flags.StringSliceVar(&s.endpoints, "endpoints", []string{defaultEndpoint}, "host:port of any nodes")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a watch that has begun goes on")
 	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
@@ -50,6 +49,10 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 	flags.StringVar(&s.user, "user", "", "etcd's user, where its authentication is on")
 	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user, read with each login")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), where the nodes have a policy that takes tokens; read again as it is renewed")
+	flags.StringVar(&s.context, "context", "", "context of cachectl config to use, in place of the current one")
+	for _, name := range append(connectionFlags(), "context") {
+		flags.Lookup(name).Usage += " (" + variable(name) + ")"
+	}
 	return s
 }
 
@@ -71,7 +74,11 @@ func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Clien
 	if s.output != "table" && s.output != "json" {
 		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: there is table and json", s.output)}
 	}
-	cfg, err := s.config()
+	var cfg client.Config
+	err := s.resolve(cmd)
+	if err == nil {
+		cfg, err = s.config()
+	}
 	if err != nil {
 		return &usageError{cmd.CommandPath(), err}
 	}

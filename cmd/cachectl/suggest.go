@@ -49,9 +49,9 @@ func insteadOf(cmd *cobra.Command, flag string) string {
 }
 
 // commandsLike returns the commands below cmd with a name that begins with name, or
-// differs in up to two letters, or that are meant by another tool's name.
+// differs in a letter or two, or that are meant by another tool's name.
 func commandsLike(cmd *cobra.Command, name string) []string {
-	cmd.SuggestionsMinimumDistance = 2
+	cmd.SuggestionsMinimumDistance = max(1, min(2, len(name)/2)) // most short names differ in two letters
 	near := cmd.SuggestionsFor(name)
 	slices.Sort(near)
 	return slices.Compact(near)

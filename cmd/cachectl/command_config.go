@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func newConfigCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "config",
+		SuggestFor: []string{"context", "contexts"},
+		Short:      "Name clusters, and how to connect to them",
+		Long: `config keeps contexts: names for the flags that say how to connect to a cluster. One
+is in use (config use), or --context or CACHECTL_CONTEXT names another one;
+--context "" uses none. Flags win over environment variables, and these over the
+context.
+
+The file is shardwatch/cachectl.yaml in the user's directory for configuration (on
+Linux ~/.config), or the one that CACHECTL_CONFIG names. Only its owner may read it.
+It holds no secrets but the paths of their files.`,
+		Example: `  cachectl config set prod --endpoints node-1:7400,node-2:7400 --cacert ca.pem
+  cachectl config use prod
+  cachectl status
+  cachectl --context test status`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigListCommand(s), newConfigCurrentCommand(s), newConfigUseCommand(s), newConfigSetCommand(s), newConfigDeleteCommand(s))
+	return cmd
+}
+
+type contextJSON struct {
+	Name     string            `json:"name"`
+	Current  bool              `json:"current"`
+	Settings map[string]string `json:"settings"`
+}
+
+func newConfigListCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the contexts; * marks the current one",
+		Args:  takes(),
+		RunE: func(*cobra.Command, []string) error {
+			c, _, err := s.contexts()
+			if err != nil {
+				return err
+			}
+			t, out := &table{}, []contextJSON{}
+			t.row("", "NAME", "ENDPOINTS", "FLAGS")
+			for _, name := range c.names() {
+				settings, mark := c.Contexts[name], ""
+				if name == c.Current {
+					mark = "*"
+				}
+				var flags []string
+				for _, flag := range connectionFlags()[1:] {
+					if v := settings[flag]; v != "" {
+						flags = append(flags, "--"+flag+"="+v)
+					}
+				}
+				t.row(mark, name, orDash(settings["endpoints"]), orDash(strings.Join(flags, " ")))
+				out = append(out, contextJSON{name, name == c.Current, settings})
+			}
+			if s.json() {
+				return writeJSON(s.p.stdout, struct {
+					Contexts []contextJSON `json:"contexts"`
+				}{out})
+			}
+			return t.write(s.p.stdout)
+		},
+	}
+}
+
+func newConfigCurrentCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "current",
+		Short: "Print the name of the current context",
+		Args:  takes(),
+		RunE: func(*cobra.Command, []string) error {
+			c, _, err := s.contexts()
+			if err == nil && c.Current == "" {
+				err = errors.New("no context is in use: cachectl config use NAME")
+			}
+			if err != nil {
+				return err
+			}
+			return lines(s.p.stdout, c.Current)
+		},
+	}
+}
+
+func newConfigUseCommand(s *session) *cobra.Command {
+	return s.changesContexts(&cobra.Command{
+		Use:   "use NAME",
+		Short: "Make a context the current one",
+	}, func(_ *cobra.Command, c *contexts, name, file string) error {
+		if c.Contexts[name] == nil {
+			return c.missing(name, file)
+		}
+		c.Current = name
+		return nil
+	})
+}
+
+func newConfigDeleteCommand(s *session) *cobra.Command {
+	return s.changesContexts(&cobra.Command{
+		Use:        "delete NAME",
+		SuggestFor: []string{"remove", "rm"},
+		Short:      "Delete a context; without the current one, none is in use",
+	}, func(_ *cobra.Command, c *contexts, name, file string) error {
+		if c.Contexts[name] == nil {
+			return c.missing(name, file)
+		}
+		if delete(c.Contexts, name); c.Current == name {
+			c.Current = ""
+		}
+		return nil
+	})
+}
+
+func newConfigSetCommand(s *session) *cobra.Command {
+	return s.changesContexts(&cobra.Command{
+		Use:        "set NAME --endpoints HOST:PORT,... [FLAGS]",
+		SuggestFor: []string{"add", "create"},
+		Short:      "Make a context, or change its flags",
+		Long: `set makes a context of the connection flags on the command line, or changes them in
+one that exists: a flag's default takes it out. The first context becomes the
+current one.`,
+		Example: `  cachectl config set prod --endpoints node-1:7400 --cacert ca.pem --token-file token
+  cachectl config set prod --token-file "" --timeout 1m`,
+	}, func(cmd *cobra.Command, c *contexts, name, _ string) error {
+		if !contextName.MatchString(name) {
+			return fmt.Errorf("%q is not a name: use letters, digits, '.', '_' and '-'", name)
+		}
+		if cmd.Flags().Changed("endpoints") {
+			if err := (client.Config{Endpoints: s.endpoints}).Validate(); err != nil {
+				return fmt.Errorf("--endpoints: %w", err)
+			}
+		}
+		settings, err := s.take(cmd.Flags(), c.Contexts[name])
+		if err != nil {
+			return err
+		}
+		if settings["endpoints"] == "" {
+			return errors.New("--endpoints is missing: a context names a cluster")
+		}
+		if len(c.Contexts) == 0 {
+			c.Contexts, c.Current = map[string]map[string]string{}, name
+		}
+		c.Contexts[name] = settings
+		return nil
+	})
+}
+
+// changesContexts completes a command that changes the contexts, of which it takes one.
+func (s *session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Command, c *contexts, name, file string) error) *cobra.Command {
+	cmd.Args = takes("NAME")
+	cmd.ValidArgsFunction = s.completeContexts
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, file, err := s.contexts()
+		if err != nil {
+			return err
+		}
+		if err := change(cmd, &c, args[0], file); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return c.save(file)
+	}
+	return cmd
+}
+
+func (s *session) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	c, _, _ := s.contexts() // silent: a shell shows no errors
+	return c.names(), cobra.ShellCompDirectiveNoFileComp
+}
