@@ -64,7 +64,7 @@ func (f *waitFlags) met(kv *client.KeyValue) bool {
 }
 
 func (f *waitFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) error {
-	if err := s.reach(ctx, c); err != nil {
+	if _, err := s.reach(ctx, c); err != nil {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, s.timeout)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -20,12 +21,14 @@ type watchFlags struct {
 	rangeEnd                    string
 	from, count                 int64
 	conflate, maxStaleness      time.Duration
+	resume                      string
+	command                     []string // run for each update; empty: updates are printed
 }
 
 func newWatchCommand(s *session) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
-		Use:        "watch KEY",
+		Use:        "watch KEY [-- CMD [ARG...]]",
 		SuggestFor: []string{"follow", "tail"},
 		Short:      "Follow a key or range",
 		Long: `watch prints a line for every change, in order, each once: PUT or DELETE, the
@@ -39,14 +42,40 @@ delta follows: PUT for each key that has changed since, DELETE for each that doe
 not exist any more, with the delta's revision; when no node knows what has
 changed, when etcd was restored, or when another cluster answers, a resync: STATE for all that is there, and what is
 not among it is gone. With --no-sync the watch ends there instead, with status 1.
-With --conflate, all changes come in units, the newest value of each key.`,
+With --conflate, all changes come in units, the newest value of each key.
+
+With --resume-file the watch continues after the last update that was printed whole by
+a watch with that file; without a position in it, as the other flags say. It is saved
+atomically after each update, while others wait at most ten times in a second: after a
+crash some lines may be printed again, none is lost.
+
+With -- CMD nothing is printed. CMD runs once for each update (all changes of a
+revision, or a unit), one at a time, without a shell. On standard input it has the
+lines that -o json prints, and in the environment
+  WATCH_REVISION  the revision
+  WATCH_TYPE      PUT or DELETE of one key, BATCH of several, or STATE, DELTA, RESYNC,
+                  CONFLATED
+  WATCH_KEY       the key, if it is one PUT or DELETE
+The position is saved after each success. If CMD fails, the watch ends with status 1,
+and with --resume-file CMD has that update again next time. While CMD runs, updates
+wait: in cachectl up to 4 MiB, then at the nodes, which send a delta in place of events
+that they no longer have. Ctrl-C and SIGTERM end the watch: a CMD that runs has SIGTERM
+and --timeout to end.`,
 		Example: `  cachectl watch /demo/a                     one key
   cachectl watch --prefix /demo/             all keys below /demo/
   cachectl watch --prefix "" -o json         everything, an object per line
   cachectl watch --prefix /demo/ --state     what is there, then what changes
   cachectl watch --prefix /demo/ --from 42   every change since revision 42
-  cachectl watch --prefix /demo/ --conflate 1s  what has changed, once a second`,
-		Args: takes("KEY"),
+  cachectl watch --prefix /demo/ --conflate 1s  what has changed, once a second
+  cachectl watch --prefix /demo/ --state --resume-file demo.pos -- ./apply.sh`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n > 0 {
+				if args, f.command = args[:n], args[n:]; len(f.command) == 0 {
+					return &usageError{cmd.CommandPath(), errors.New("CMD is missing after --")}
+				}
+			}
+			return takes("KEY")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rng, err := span(args[0], f.prefix, f.rangeEnd)
 			switch {
@@ -61,6 +90,8 @@ With --conflate, all changes come in units, the newest value of each key.`,
 				err = errors.New("--conflate excludes --no-sync and --prev")
 			case f.maxStaleness != 0 && f.maxStaleness < 100*time.Millisecond:
 				err = fmt.Errorf("--max-staleness %v: at least 100ms", f.maxStaleness)
+			case len(f.command) > 0:
+				_, err = exec.LookPath(f.command[0])
 			}
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
@@ -80,28 +111,63 @@ With --conflate, all changes come in units, the newest value of each key.`,
 	cmd.Flags().Int64Var(&f.count, "count", 0, "end after so many lines, BEGIN and END not counted (default: never)")
 	cmd.Flags().BoolVar(&f.noSync, "no-sync", false, "print every change or end: take no unit in place of changes that are gone")
 	cmd.Flags().DurationVar(&f.conflate, "conflate", 0, "print at most one unit in so much time, with the newest value of each key")
+	cmd.Flags().StringVar(&f.resume, "resume-file", "", "continue after the position in this file, and save it there after each update")
 	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "look for another node when the data is older than this (default: any age will do)")
 	return cmd
 }
 
-func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) error {
-	if err := s.reach(ctx, c); err != nil {
+func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) (err error) {
+	cluster, err := s.reach(ctx, c)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	opts := f.options(s)
+	var resume *resumeFile
+	if f.resume != "" {
+		if resume, err = openResume(f.resume, rng); err == nil {
+			err = resume.belongs(cluster)
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, resume.save()) }()
+		opts = append(opts, client.WithProgress()) // a quiet range has a position, too
+	}
+	w := c.Watch(ctx, rng, append(opts, f.beginning(resume))...)
+	defer w.Close()
+	left := f.count
+	for u, err := range w.Updates() {
+		if ctx.Err() != nil {
+			return nil // Ctrl-C is how a watch ends
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+		if ended, err := f.deal(ctx, s, u, &left); ended || err != nil {
+			return err
+		}
+		if resume != nil {
+			if err := resume.passed(&u, len(f.command) == 0 && w.Stats().Updates > 0); err != nil {
+				return err
+			}
+		}
+		if f.count > 0 && left <= 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// options are those of the client's watch but its beginning.
+func (f *watchFlags) options(s *session) []client.WatchOption {
 	opts := []client.WatchOption{client.OnResume(func(r client.Resume) {
 		if r.From != r.To {
 			fmt.Fprintf(s.p.stderr, "cachectl: moved from %s to %s behind revision %d: %v\n", r.From, r.To, r.Revision, r.Reason)
 		}
 	})}
-	if f.from > 0 {
-		opts = append(opts, client.FromRevision(f.from))
-	}
-	if f.state {
-		opts = append(opts, client.WithState())
-	}
 	if f.prev {
 		opts = append(opts, client.WithPrevKV())
 	}
@@ -114,29 +180,47 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 	if f.maxStaleness > 0 {
 		opts = append(opts, client.WithMaxStaleness(f.maxStaleness))
 	}
-	w := c.Watch(ctx, rng, opts...)
-	defer w.Close()
-	left := f.count
-	for u, err := range w.Updates() {
-		if ctx.Err() != nil {
-			return nil // Ctrl-C is how a watch ends
-		}
-		if err != nil {
-			return err //nolint:wrapcheck // says what it did
-		}
-		for _, l := range linesOf(u) {
-			if err := f.line(s, l); err != nil {
-				return err
+	return opts
+}
+
+// beginning says where the watch begins: after the position of the resume file, nil: there
+// is none, if it has one.
+func (f *watchFlags) beginning(resume *resumeFile) client.WatchOption {
+	switch {
+	case resume != nil && resume.disk != client.Position{}:
+		return client.FromPosition(resume.disk)
+	case f.state:
+		return client.WithState()
+	}
+	return client.FromRevision(f.from) // 0: now
+}
+
+// deal prints an update, or has the command deal with it. It takes the lines off left,
+// and reports whether the watch ends before the update was dealt with.
+func (f *watchFlags) deal(ctx context.Context, s *session, u client.Update, left *int64) (ended bool, err error) {
+	all := linesOf(u)
+	if len(f.command) > 0 {
+		if err := s.handle(ctx, f.command, u); err != nil {
+			if ctx.Err() != nil {
+				err = nil
 			}
-			if l.unit != nil {
-				continue
-			}
-			if left--; left == 0 {
-				return nil
-			}
+			return true, err
 		}
 	}
-	return nil
+	for i, l := range all {
+		if len(f.command) == 0 {
+			if err := f.line(s, l); err != nil {
+				return true, err
+			}
+		}
+		if l.unit != nil {
+			continue
+		}
+		if *left--; *left == 0 && len(f.command) == 0 && i < len(all)-1 {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // line is one line of output: of a key, or the first or last one of a unit.

@@ -36,7 +36,9 @@ type process struct {
 }
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // a reader that left is seen in the write's error
+	// A reader that left is seen in the write's error. Ignore would have commands of watch
+	// ignore it, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	p := process{getenv: os.Getenv, configDir: os.UserConfigDir, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	code := execute(ctx, p, os.Args[1:])

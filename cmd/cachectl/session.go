@@ -103,13 +103,13 @@ func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Cli
 	})
 }
 
-// reach fails unless a node answers within the timeout: a watch would look for one
-// for ever.
-func (s *session) reach(ctx context.Context, c *client.Client) error {
+// reach returns the ID of the cluster. It fails unless a node answers within the timeout:
+// a watch would look for one for ever.
+func (s *session) reach(ctx context.Context, c *client.Client) (string, error) {
 	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := c.ShardMap(within)
-	return err //nolint:wrapcheck // says what it did
+	m, err := c.ShardMap(within)
+	return m.ClusterID, err //nolint:wrapcheck // says what it did
 }
 
 func (s *session) config() (client.Config, error) {
