@@ -32,6 +32,7 @@ type pair struct {
 	follows map[uint64]*followed // guarded by mu; by the name of the stream
 	wanted  kv.Revision          // guarded by mu; the highest revision that was asked for
 	missing int                  // guarded by mu; shards that the answer waits for
+	late    int                  // guarded by mu; shards that have yet to come, too, and it does not
 	due     bool                 // guarded by mu; progress is to be reported now
 	pinged  bool                 // guarded by mu; a ping is to be answered
 	ping    int64                // guarded by mu; its time
@@ -122,17 +123,17 @@ func (f *followed) Wake() {
 }
 
 // arrivedLocked notes that a shard waits no more. Progress is due with the last of those
-// that the answer waits for, and with each that it does not.
+// that the answer waits for, and with the last that it does not.
 func (p *pair) arrivedLocked(f *followed) {
 	if !f.waits {
 		return
 	}
-	late := f.late
-	f.waits, f.late = false, false
-	if !late {
-		p.missing--
+	left := &p.missing
+	if f.late {
+		left = &p.late
 	}
-	if late || p.missing == 0 {
+	f.waits, f.late = false, false
+	if *left--; *left == 0 {
 		p.due = true
 		p.ring()
 	}
@@ -192,7 +193,7 @@ func (p *pair) giveUp() {
 	for _, f := range p.follows {
 		f.late = f.waits
 	}
-	p.missing, p.due = 0, true
+	p.missing, p.late, p.due = 0, p.missing+p.late, true
 }
 
 // report returns what is to be sent now, or nil: the progress of the shards that have come

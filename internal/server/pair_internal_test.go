@@ -81,3 +81,42 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%d are waited for, %d are followed", p.missing, len(p.follows))
 	}
 }
+
+// Shards that come to a revision after the answer was sent without them are reported
+// together: a slow etcd does not cost a message for each.
+func TestLateShardsAreReportedTogether(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, []string{"b", "c"}, "here"))
+	p := newPair()
+	for id := range shard.ID(2) {
+		home := n.Replica(id + 1)
+		<-home.Ready()
+		defer p.follow(uint64(id), home)()
+		n.Gate(id + 1).Limit(h.Now())
+	}
+	at := h.Commit(cachetest.Put("c", "1"))
+	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
+	p.demand()
+	p.giveUp()
+	if m, _ := p.report(); len(m.GetFollowIds()) != 2 || m.GetProgress() >= int64(at) {
+		t.Errorf("reported %v", m)
+	}
+	for len(p.bell) > 0 {
+		<-p.bell
+	}
+	for id := range shard.ID(2) {
+		if m, _ := p.report(); m != nil {
+			t.Errorf("reported before the last one is there: %v", m)
+		}
+		n.Gate(id + 1).Limit(0)
+		if err := n.Replica(id+1).WaitProgress(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-p.bell
+	if m, _ := p.report(); len(m.GetFollowIds()) != 2 || m.GetProgress() != int64(at) {
+		t.Errorf("reported %v", m)
+	}
+}
