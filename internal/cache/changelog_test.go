@@ -52,7 +52,10 @@ func TestPositionsAroundLeaps(t *testing.T) {
 	now := time.Now()
 	l.reset(newTree(), nil, 1, now)
 	over := func(i int) hole { return hole{after: kv.Revision(10 * i), before: kv.Revision(10*i + 5)} }
-	leap := func(i int) { l.leap(newTree(), over(i), []string{fmt.Sprint("lost ", i)}, nil, now) }
+	leap := func(i int) {
+		behind := kv.Tombstone{Key: fmt.Sprint("behind ", i), Revision: over(i).before + 1}
+		l.leap(newTree(), over(i), []string{fmt.Sprint("lost ", i)}, []kv.Tombstone{behind}, now)
+	}
 	ask := func(since kv.Revision, want ...string) {
 		t.Helper()
 		_, deletes, err := l.since(since)
@@ -79,11 +82,19 @@ func TestPositionsAroundLeaps(t *testing.T) {
 		ask(h.after, fmt.Sprint("lost ", i))
 		refuse(h.after+1, h.before+1)
 		refuse(h.before-1, h.before+1)
-		ask(h.before)
+		ask(h.before, fmt.Sprint("behind ", i))
 	}
 	leap(maxHoles + 1)
 	for since := over(1).after; since < over(1).before; since++ {
 		refuse(since, over(1).before+1)
 	}
-	ask(over(1).before, "lost 2")
+	ask(over(1).before, "behind 1")
+	ask(over(1).before+1, "lost 2")
+	var bytes int64
+	for i := range l.deletes {
+		bytes += int64(l.deletes[i].Size())
+	}
+	if l.bytes != bytes {
+		t.Errorf("%d bytes of deletes are counted, and %d are kept", l.bytes, bytes)
+	}
 }

@@ -118,6 +118,10 @@ func cacheGroup() Group {
 			Old: `if since > state.Revision {`, New: `if false {`, Tests: "TestADeltaStartsAfterItsRevision",
 		},
 		{
+			Name: "delete-at-floor-forgotten", Bug: "forgetting a leap drops the delete just behind it, which deltas still need", File: "changes.go",
+			Old: `l.deletes[i].Revision >= l.floor`, New: `l.deletes[i].Revision > l.floor`, Tests: "TestPositionsAroundLeaps",
+		},
+		{
 			Name: "delta-floor-one-low", Bug: "answers a delta from one revision before its deletes are known", File: "changes.go",
 			Old: `if revision+1 < l.floor {`, New: `if revision+2 < l.floor {`, Tests: "TestDeletesAreForgottenForTheirBytes",
 		},
