@@ -169,6 +169,10 @@ func TestCompactedAtSource(t *testing.T) {
 	if !c.Status().Ready || c.Progress() != 20 {
 		t.Errorf("the old state is not served while the new one loads: %+v", c.Status())
 	}
+	s.play(begin(19, 20)) // a state that is one revision older is refused
+	if r := s.request(t); r.From != 0 {
+		t.Fatalf("asked again from %d", r.From)
+	}
 	s.play(begin(50, 51), state(item("a", "v12", 12), item("c", "", 30)), ready(), live(puts(60, "a")))
 	follows(t, c, 60)
 	if quietWakes.n.Load() == 0 {

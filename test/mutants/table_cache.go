@@ -122,6 +122,10 @@ func cacheGroup() Group {
 			Old: `l.deletes[i].Revision >= l.floor`, New: `l.deletes[i].Revision > l.floor`, Tests: "TestPositionsAroundLeaps",
 		},
 		{
+			Name: "state-one-older", Bug: "loads a state that is one revision older than what is served", File: "follow.go",
+			Old: `if u.Revision < have {`, New: `if u.Revision < have-1 {`, Tests: "TestCompactedAtSource",
+		},
+		{
 			Name: "delta-floor-one-low", Bug: "answers a delta from one revision before its deletes are known", File: "changes.go",
 			Old: `if revision+1 < l.floor {`, New: `if revision+2 < l.floor {`, Tests: "TestDeletesAreForgottenForTheirBytes",
 		},
