@@ -123,6 +123,7 @@ func TestSourceOutOfTurn(t *testing.T) {
 		{"state without begin", true, []kv.Update{state(item("a", "", 5))}},
 		{"history without begin", true, []kv.Update{history(puts(5, "a"))}},
 		{"ready without begin", true, []kv.Update{ready()}},
+		{"leap without a state", true, []kv.Update{{Kind: kv.UpdateBegin, Revision: 10, Floor: 11, Leap: true}, ready()}},
 		{"state in a resume", false, []kv.Update{begin(10, 11), state(item("a", "", 5))}},
 		{"resume with a gap", false, []kv.Update{begin(11, 11)}},
 	} {

@@ -126,6 +126,10 @@ func cacheGroup() Group {
 			Old: `if u.Revision < have {`, New: `if u.Revision < have-1 {`, Tests: "TestCompactedAtSource",
 		},
 		{
+			Name: "leap-from-nothing", Bug: "takes what has changed for the whole state, having none", File: "follow.go",
+			Old: `case u.Leap && c.tree == nil:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
+		},
+		{
 			Name: "delta-floor-one-low", Bug: "answers a delta from one revision before its deletes are known", File: "changes.go",
 			Old: `if revision+1 < l.floor {`, New: `if revision+2 < l.floor {`, Tests: "TestDeletesAreForgottenForTheirBytes",
 		},
