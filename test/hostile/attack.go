@@ -226,17 +226,17 @@ func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // launch starts an attacker in a process of its own and returns when it has begun. The function that it returns ends
 // it and returns what it has done.
-func launch(ctx context.Context, cfg *Config, o order) (func() (report, error), error) {
+func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (report, error), err error) {
 	cmd := exec.CommandContext(ctx, cfg.Program[0], cfg.Program[1:]...)
 	cmd.Env = append(os.Environ(), AttackEnv+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	started := make(chan error)
 	go func() {
@@ -250,7 +250,7 @@ func launch(ctx context.Context, cfg *Config, o order) (func() (report, error), 
 		started <- err
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start an attacker: %w", err)
+		return 0, nil, fmt.Errorf("start an attacker: %w", err)
 	}
 	last, begun := make(chan report, 1), make(chan struct{})
 	go func() {
@@ -268,7 +268,7 @@ func launch(ctx context.Context, cfg *Config, o order) (func() (report, error), 
 			}
 		}
 	}()
-	end := func() (report, error) {
+	end = func() (report, error) {
 		_ = cmd.Process.Kill() // it may have ended
 		r := <-last
 		_ = cmd.Wait() // killed
@@ -279,14 +279,14 @@ func launch(ctx context.Context, cfg *Config, o order) (func() (report, error), 
 	}
 	if err := json.NewEncoder(in).Encode(o); err != nil {
 		_, broken := end()
-		return nil, errors.Join(fmt.Errorf("give an attacker its order: %w", err), broken)
+		return 0, nil, errors.Join(fmt.Errorf("give an attacker its order: %w", err), broken)
 	}
 	select {
 	case <-begun:
 	case <-time.After(headStart):
 	case <-ctx.Done():
 	}
-	return end, nil
+	return cmd.Process.Pid, end, nil
 }
 
 // headStart is how long an attacker may take until it has done something to the node.

@@ -59,6 +59,7 @@ func Attacks() []Attack {
 		{"json-compares", "transactions of 1.4 million comparisons in 4 MiB, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", emptyCompares())},
 		{"json-nested", "transactions nested 5,000 deep, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", nestedJSON(5000))},
 		{"json-endless", "200 requests whose bodies never end", jsonAPI, nameless, jsonEndless},
+		{"json-pages", "writes by pages of another origin, also under a name that was made to lead to the node", jsonAPI, writer, pages},
 		{"json-slow-loris", "600 connections that send a header byte by byte", jsonAPI, nameless, slowHTTP(clientPort)},
 
 		{"slow-loris", "100 streams on each of 20 connections that send a request byte by byte", http2API, nameless, floods(20, slowStream)},

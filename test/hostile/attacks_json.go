@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -82,6 +83,42 @@ func jsonEndless(ctx context.Context, a *attacker) error {
 				return nil // the node may end the connection
 			}
 		}
+		return nil
+	})
+}
+
+// pages writes as pages of another origin in a browser do, whose user may write: with a
+// request, with a WebSocket, and where there is no TLS under a name of theirs that leads to
+// the node (DNS rebinding).
+func pages(ctx context.Context, a *attacker) error {
+	const origin = "Origin: https://page.example.org\r\nSec-Fetch-Site: cross-site\r\n"
+	body := fmt.Sprintf(`{"key":%q}`, base64.StdEncoding.EncodeToString([]byte("/data/page")))
+	put := "POST /v3/kv/put HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\n%s" + contentLength(len(body)) + body
+	requests := []string{
+		fmt.Sprintf(put, a.Client, origin),
+		"GET /v3/watch HTTP/1.1\r\nHost: " + a.Client + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n" + origin + "\r\n",
+	}
+	if a.tls == nil {
+		requests = append(requests, fmt.Sprintf(put, "page.example.org", ""))
+	}
+	return a.many(ctx, len(requests), func(ctx context.Context, i int) error {
+		c, err := a.tcp(ctx, a.Client, "http/1.1")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, requests[i]); err != nil {
+			return err
+		}
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return err
+		}
+		_ = r.Body.Close() // of a connection that ends
+		if r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusMisdirectedRequest {
+			a.got("a page of another origin was answered " + r.Status)
+		}
+		a.did("answers "+r.Status[:3], 1)
 		return nil
 	})
 }

@@ -255,8 +255,11 @@ func (c *crowd) read(ctx context.Context) {
 	}
 }
 
-// pain is the 99th percentiles of a round.
-type pain struct{ Watch, Read time.Duration }
+// pain is the 99th percentiles of a round, and how many cores the node and the attacker used.
+type pain struct {
+	Watch, Read    time.Duration
+	Node, Attacker float64
+}
 
 // measure lasts for d and returns what the crowd had to wait for what was written and
 // asked in that time. It waits for what is late.
@@ -307,7 +310,7 @@ func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
 			}
 		}
 	}
-	return pain{p99(watches), p99(reads)}, missing
+	return pain{Watch: p99(watches), Read: p99(reads)}, missing
 }
 
 // p99 returns the 99th percentile; 0: there is nothing.

@@ -19,7 +19,7 @@ type Row struct {
 	// Rest and Peak are the node's greatest memory before the first attack and from
 	// there on; Log is what its log grew by. In bytes.
 	Rest, Peak, Log int64
-	// Before and During are the medians over the rounds.
+	// Before and During are the medians over the rounds; each of them by itself.
 	Before, During pain
 	Probes, Failed int
 	Restarts       int
@@ -96,9 +96,9 @@ func (r Report) Exceeded() (out []string) {
 }
 
 func (r *Row) line() string {
-	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, %d of %d probes failed, %d restarts; %s; %s", r.Attack, r.Mode,
+	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, cores %s, %d of %d probes failed, %d restarts; %s; %s", r.Attack, r.Mode,
 		mib(r.Peak-r.Rest), mib(r.Rest), ms(r.Before.Watch), ms(r.During.Watch), ms(r.Before.Read), ms(r.During.Read),
-		r.Failed, r.Probes, r.Restarts, r.Did, verdict(r))
+		r.cores(), r.Failed, r.Probes, r.Restarts, r.Did, verdict(r))
 }
 
 func verdict(r *Row) string {
@@ -108,13 +108,18 @@ func verdict(r *Row) string {
 	return "ok"
 }
 
+// cores shows what the attack and its attacker used of the machine that they share.
+func (r *Row) cores() string {
+	return fmt.Sprintf("%.2f → %.2f; %.2f", r.Before.Node, r.During.Node, r.During.Attacker)
+}
+
 func ms(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
 // columns are the table's.
 func columns() []string {
-	return []string{"attack", "API", "right", "above rest", "watch p99, calm → attacked", "read p99, calm → attacked", "failed probes", "restarts", "within"}
+	return []string{"attack", "API", "right", "above rest", "watch p99, calm → attacked", "read p99, calm → attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
 }
 
 func (r *Row) cells() []string {
@@ -128,7 +133,7 @@ func (r *Row) cells() []string {
 	}
 	return []string{
 		r.Attack, r.API, right, mib(r.Peak - r.Rest), ms(r.Before.Watch) + " → " + ms(r.During.Watch), ms(r.Before.Read) + " → " + ms(r.During.Read),
-		fmt.Sprintf("%d of %d", r.Failed, r.Probes), fmt.Sprint(r.Restarts), within,
+		r.cores(), fmt.Sprintf("%d of %d", r.Failed, r.Probes), fmt.Sprint(r.Restarts), within,
 	}
 }
 

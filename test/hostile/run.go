@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/proc"
 )
 
 // Run runs the attacks and returns what each cost. The error says why it could not go
@@ -103,7 +105,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	g.Go(func() { kubelet.run(ctx, t, mine, c.Probe) })
 	var before, during []pain
 	for round := range c.Rounds {
-		calm, err := people.calm(ctx, c.Calm, before)
+		calm, err := people.calm(ctx, c.Calm, t.node.PID(), before)
 		if err != nil {
 			return row, err
 		}
@@ -115,11 +117,13 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			row.Log = -t.disk()
 		}
 		o := order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, PKI: t.pki}
-		end, err := launch(ctx, c, o)
+		pid, end, err := launch(ctx, c, o)
 		if err != nil {
 			return row, err
 		}
+		node, attacker := used(t.node.PID()), used(pid)
 		hot, err := people.measure(ctx, c.Hot)
+		nodeCores, attackerCores := node.cores(), attacker.cores()
 		did, broken := end()
 		if err = errors.Join(err, broken); err != nil {
 			return row, err
@@ -138,6 +142,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 		if err != nil {
 			return row, err
 		}
+		p.Node, p.Attacker = nodeCores, attackerCores
 		during = append(during, p)
 		if row.Peak, err = t.peak(); err != nil {
 			return row, err
@@ -159,16 +164,19 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 
 // calm measures a calm round. After an attack, and on a machine with other work, a
 // round may not be calm: it is repeated while it is worse than twice the best before it.
-func (c *crowd) calm(ctx context.Context, d time.Duration, before []pain) (p pain, err error) {
+func (c *crowd) calm(ctx context.Context, d time.Duration, node int, before []pain) (p pain, err error) {
 	const most = 5
 	for range most {
+		since := used(node)
 		get, err := c.measure(ctx, d)
+		cores := since.cores()
 		if err != nil {
 			return p, err
 		}
 		if p, err = get(ctx); err != nil {
 			return p, err
 		}
+		p.Node = cores
 		if !slices.ContainsFunc(before, func(b pain) bool { return p.Watch > 2*b.Watch || p.Read > 2*b.Read }) {
 			break
 		}
@@ -181,11 +189,41 @@ func median(rounds []pain) (p pain) {
 	if len(rounds) == 0 {
 		return p
 	}
-	var watches, reads []time.Duration
-	for _, r := range rounds {
-		watches, reads = append(watches, r.Watch), append(reads, r.Read)
+	return pain{
+		Watch:    middle(rounds, func(r pain) time.Duration { return r.Watch }),
+		Read:     middle(rounds, func(r pain) time.Duration { return r.Read }),
+		Node:     middle(rounds, func(r pain) float64 { return r.Node }),
+		Attacker: middle(rounds, func(r pain) float64 { return r.Attacker }),
 	}
-	slices.Sort(watches)
-	slices.Sort(reads)
-	return pain{watches[len(watches)/2], reads[len(reads)/2]}
+}
+
+func middle[T cmp.Ordered](rounds []pain, of func(pain) T) T {
+	values := make([]T, len(rounds))
+	for i, r := range rounds {
+		values[i] = of(r)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// usage is the CPU time that a process had at a time.
+type usage struct {
+	pid  int
+	at   time.Time
+	time time.Duration
+}
+
+// used returns the CPU time of a process; none of one that has ended.
+func used(pid int) usage {
+	n, err := proc.CPU([]int{pid})
+	if err != nil {
+		n = 0
+	}
+	return usage{pid, time.Now(), n}
+}
+
+// cores returns how many cores the process has used since then, or 0 if it has ended.
+func (u usage) cores() float64 {
+	now := used(u.pid)
+	return max(0, (now.time-u.time).Seconds()/now.at.Sub(u.at).Seconds())
 }

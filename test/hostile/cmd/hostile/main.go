@@ -23,7 +23,8 @@ const usage = `hostile starts an etcd and, for each attack, a cachenode process 
 the memory limit of deploy/k8s/base. A crowd of watches and a reader use the node; the
 attack runs in rounds, each after a calm one. It prints the node's peak memory above
 rest, the 99th percentiles of the crowd's delays in calm and in attacked rounds (the
-medians of the rounds), failed probes and restarts.
+medians of the rounds), the cores that the node and the attacker used, failed probes and
+restarts.
 
 Each attack runs without TLS, where every caller may do everything, and with TLS and a
 policy, where the attacker has the least right that reaches the code.
