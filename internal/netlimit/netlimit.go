@@ -17,9 +17,9 @@ type Config struct {
 	// Max is how many connections may be settled. When so many are, one more is
 	// closed at once; those that are pending by then still settle.
 	Max int
-	// Evict closes the oldest settled connection in place of a new one when there are
-	// Max. Use it where connections are short, so that old ones that are held open
-	// keep no probe out.
+	// Evict closes an old connection in place of a new one: the oldest settled one when
+	// there are Max, and the oldest of an address that has MaxPerAddress. Use it where
+	// connections are short, so that old ones that are held open keep no probe out.
 	Evict bool
 	// MaxPerAddress is how many connections, settled or pending, one address may have: one
 	// more is closed at once. 0: any number. The addresses of a NetworkOf are one.
@@ -101,7 +101,8 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		network = NetworkOf(c.RemoteAddr())
 	}
 	l.mu.Lock()
-	if network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress {
+	crowded := network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress
+	if crowded && !l.cfg.Evict {
 		l.mu.Unlock()
 		l.refuse(c, "connections are refused: there are too many from one address", l.cfg.MaxPerAddress)
 		return nil, false
@@ -114,6 +115,9 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		return nil, false
 	}
 	switch {
+	case crowded:
+		oldest = l.oldestLocked(network)
+		l.leaveLocked(oldest)
 	case l.pending.Len() >= l.cfg.MaxPending:
 		full = false
 		oldest, _ = l.pending.Front().Value.(*Conn)
@@ -130,6 +134,10 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	l.mu.Unlock()
 	switch {
 	case oldest == nil:
+	case crowded:
+		l.refused.Add(1)
+		_ = oldest.Conn.Close()
+		l.tell("too many connections from one address: its oldest end", "max", l.cfg.MaxPerAddress, "from", address(oldest))
 	case full:
 		l.refused.Add(1)
 		_ = oldest.Conn.Close()
@@ -140,6 +148,19 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
 	}
 	return out, true
+}
+
+// oldestLocked returns the oldest settled connection of a network that has connections, or
+// else the oldest pending one.
+func (l *Limit) oldestLocked(network netip.Prefix) *Conn {
+	for _, stage := range []*list.List{&l.settled, &l.pending} {
+		for e := stage.Front(); e != nil; e = e.Next() {
+			if c, _ := e.Value.(*Conn); c.network == network {
+				return c
+			}
+		}
+	}
+	return nil // not of a network that is counted
 }
 
 // refuse closes a connection that is one too many.

@@ -282,3 +282,46 @@ func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 		t.Errorf("a socket of Unix is of %v", p)
 	}
 }
+
+// Connections of one address that are held open push out their own, settled or not, and none
+// of another address.
+func TestAnAddressPushesOutItsOwn(t *testing.T) {
+	l := netlimit.New(netlimit.Config{Port: "http", Max: 4, MaxPending: 4, MaxPerAddress: 2, Evict: true, Logger: slog.New(slog.DiscardHandler)})
+	come := func(ip string) (far net.Conn, c *netlimit.Conn) {
+		t.Helper()
+		client, server := net.Pipe()
+		t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+		c, ok := l.Admit(remote{server, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
+		if !ok {
+			t.Fatalf("one of %s is refused", ip)
+		}
+		return client, c
+	}
+	stays := func(what string, c net.Conn) {
+		t.Helper()
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); !isTimeout(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	probe, settled := come("192.0.2.1")
+	settled.Settle()
+	waits, _ := come("192.0.2.1")
+	first, _ := come("192.0.2.2")
+	second, later := come("192.0.2.2")
+	later.Settle()
+	third, _ := come("192.0.2.2")
+	ended(t, second) // the oldest that is settled
+	fourth, _ := come("192.0.2.2")
+	ended(t, first)
+	for range 5 {
+		come("192.0.2.2")
+	}
+	ended(t, third)
+	ended(t, fourth)
+	stays("another address's", probe)
+	stays("another address's handshake", waits)
+	if s := l.Stats(); s.Settled != 1 || s.Pending != 3 || s.Refused != 7 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -13,7 +13,8 @@ type limits struct {
 
 // newLimits has room for a thousand nodes, each with two connections at a time,
 // and for five voters with raft's few each. What gossip carries over TCP is over
-// within milliseconds.
+// within milliseconds. At the HTTP port one address has a quarter of the room, and half of
+// that for handshakes, so that it pushes out its own connections and no kubelet's.
 func newLimits(cfg *Config) limits {
 	limit := func(port string, most, pending int) *netlimit.Limit {
 		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Logger: cfg.Logger})
@@ -24,7 +25,7 @@ func newLimits(cfg *Config) limits {
 			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
 		}),
 		peers: limit("peer", 4096, 256), raft: limit("raft", 256, 64),
-		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, Evict: true, MaxPending: 64, Logger: cfg.Logger}),
+		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, Evict: true, MaxPending: 256, Logger: cfg.Logger}),
 	}
 }
 

@@ -115,6 +115,14 @@ func netlimitGroup() Group {
 			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
 		},
 		{
+			Name: "address-pushes-out-others", Bug: "an address that has its part of a port pushes out the connections of others", File: "netlimit.go",
+			Old: `c.network == network {`, New: `true {`, Tests: "TestAnAddressPushesOutItsOwn",
+		},
+		{
+			Name: "address-refused-where-old-ones-end", Bug: "refuses an address that holds old connections open", File: "netlimit.go",
+			Old: `if crowded && !l.cfg.Evict {`, New: `if crowded {`, Tests: "TestAnAddressPushesOutItsOwn",
+		},
+		{
 			Name: "address-keeps-places", Bug: "does not give back the place of a connection that its address has closed", File: "netlimit.go",
 			Old: `l.from[c.network]--; l.from[c.network] == 0`, New: `l.from[c.network] == 0`, Tests: "TestOneAddressDoesNotTakeAll",
 		},
