@@ -46,8 +46,7 @@ type assembly struct {
 	pending   []kv.Event  // events of open, which may have more
 	fragments bool        // the last response has another fragment behind it
 
-	events, bytes int         // counts
-	out           []kv.Update // what add returned last
+	out []kv.Update // what add returned last
 }
 
 func newAssembly(from kv.Revision) *assembly { return &assembly{from: from, done: from - 1} }
@@ -132,10 +131,6 @@ func (a *assembly) take(r *watchResponse, now time.Time) error {
 		case revision > a.open:
 			a.flush(now)
 			a.open = revision
-		}
-		a.events += n
-		for i := range events {
-			a.bytes += len(events[i].KV.Key()) + len(events[i].KV.Value())
 		}
 		a.pending = append(a.pending, events...)
 	}

@@ -37,6 +37,7 @@ type Client struct {
 	permits   Permits
 	reads     shared[Clock]
 	looks     shared[sight]
+	muxes     muxes
 	lineage   lineage
 	pastReads pastReads
 	historian chan struct{} // a place for the one who reads history for all
@@ -114,6 +115,7 @@ func (c *Client) Close() error {
 		_ = conn.Close() // its only error: it is closed already
 	}
 	c.inquiry.close()
+	c.muxes.close()
 	return nil
 }
 

@@ -276,7 +276,7 @@ func TestSilentWatchIsGivenUp(t *testing.T) {
 
 // A consumer that takes its time is not a watch that is silent.
 func TestSlowConsumerIsNotSilence(t *testing.T) {
-	w := &watch{began: time.Now().Add(-time.Hour)}
+	w := &asker{began: time.Now().Add(-time.Hour)}
 	if got := w.quiet(time.Now(), w.began); got != 0 {
 		t.Errorf("quiet for %v while the consumer is busy", got)
 	}

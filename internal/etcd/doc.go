@@ -7,13 +7,13 @@
 // ([Client.Passage]).
 //
 // It uses etcd's generated stubs and not clientv3: clientv3's watch buffers
-// without a bound and joins watches on shared streams, where one that lags
-// silences the progress of all; its login needs an etcd that answers at start.
+// without a bound and has watches that catch up share streams with others, where one
+// that lags silences the progress of all; its login needs an etcd that answers at start.
 //
 // Four connections keep four kinds of traffic apart, because on one of them a
 // large list starves the watches (etcd#15402):
 //
-//	watches ─ one stream per Follow        lists  ─ pages of state and keys
+//	watches ─ the streams of Follows       lists  ─ pages of state and keys
 //	clock   ─ tiny linearizable reads      passage ─ what is passed through
 //
 // Each of them holds a connection to every endpoint and takes them in turn, so
@@ -21,5 +21,7 @@
 //
 // A Client may be used from any number of goroutines. It starts none but those
 // of gRPC's connections and, when a member may hang, one that asks all members,
-// which ends before Close returns; a Follow has one, which ends before the Follow does.
+// which ends before Close returns. A Follow with a stream of its own has one, which ends
+// before the Follow does. Those that have caught up share a stream (mux), whose two end
+// with the last of them, and before Close returns.
 package etcd

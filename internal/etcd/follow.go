@@ -24,8 +24,10 @@ import (
 // caller decides where to go on. It ends without one only when ctx ends or the
 // consumer has had enough. Lineage is the caller's business.
 //
-// A consumer that does not pull makes etcd wait, through gRPC's flow control:
-// nothing is queued here but the revision that is not complete yet.
+// Watches that have caught up share one stream. A consumer that does not pull has up to
+// 1 MiB queued, beside what it was handed, or one revision if that is larger. Beyond that
+// its watch gets a stream of its own, where it makes etcd wait, through gRPC's flow
+// control.
 func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		emit := func(u kv.Update) bool { return yield(u, nil) }
@@ -57,17 +59,29 @@ func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 }
 
 // followFrom watches from p on, by one watch after the other where etcd wants
-// that: with a new token, with a permit, in fragments.
+// that: with a new token, with a permit, in fragments; and on the shared stream while
+// it has caught up.
 func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p position, emit func(kv.Update) bool) error {
 	defer p.caughtUp()
 	_, known := c.Known()
 	if err := c.permitCatchUp(ctx, req.Range, &p, known.Revision); err != nil {
 		return err
 	}
-	for first := true; ; first = false {
+	for login := true; ; {
 		from := p.from
-		err := c.watchFrom(ctx, req, &p, emit)
-		if first && errors.Is(err, errToken) {
+		at, err := c.watchFrom(ctx, req, &p, emit)
+		if at != nil {
+			c.count.joins.Add(1)
+			from, login, p.fragment = p.from, true, false
+			err = c.ride(ctx, at, req.Want, &p, emit)
+			var why leaving
+			if errors.As(err, &why) {
+				c.cfg.Logger.Debug("a watch goes on on a stream of its own", "range", req.Range, "next_revision", p.from, "reason", string(why))
+				continue
+			}
+		}
+		if errors.Is(err, errToken) && login {
+			login = false
 			continue // a watch is checked at its creation alone: nothing came yet
 		}
 		var behind *farBehindError
@@ -110,6 +124,7 @@ func (c *Client) farBehind(p *position, now kv.Revision) bool {
 // position is how far a Follow has come, over the watches that it takes.
 type position struct {
 	from  kv.Revision // the next revision that is wanted
+	want  kv.Revision // the highest revision whose progress was asked for
 	begun bool        // begin and ready have been emitted
 	// fragment asks etcd to cut large responses. It is the last resort: for
 	// every event etcd measures the whole fragment again (v3rpc/watch.go,

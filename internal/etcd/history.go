@@ -186,8 +186,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 		return c.broken("open the stream", err)
 	}
 	c.count.histories.Add(1)
-	c.count.watchesOpen.Add(1)
-	defer c.count.watchesOpen.Add(-1)
+	defer c.count.opened()()
 	created := make(chan struct{})        // all watches are
 	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
 	sending.Go(func() { askForPast(ctx, stream, batch, fragment, created, ended) })
@@ -257,11 +256,9 @@ func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fra
 	for i, one := range batch {
 		key, end := one.Range.Etcd()
 		// When sending fails, receiving says why (grpc.ClientStream.SendMsg).
-		_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
-			CreateRequest: &etcdserverpb.WatchCreateRequest{
-				Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV, Fragment: fragment,
-			},
-		}})
+		_ = stream.Send(createRequest(&etcdserverpb.WatchCreateRequest{
+			Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV, Fragment: fragment,
+		}))
 	}
 	every := time.NewTicker(historyEvery)
 	defer every.Stop()
@@ -273,9 +270,7 @@ func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fra
 			created = nil
 			_ = stream.Send(progressRequest())
 		case id := <-ended:
-			_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
-				CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id},
-			}})
+			_ = stream.Send(cancelRequest(id))
 		case <-every.C:
 			if created == nil {
 				_ = stream.Send(progressRequest())

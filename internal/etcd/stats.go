@@ -1,9 +1,14 @@
 package etcd
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
 
 // Stats are a client's counts since it was made. They only grow, but for
-// WatchesOpen.
+// WatchesOpen and StreamsOpen.
 type Stats struct {
 	Lists        int64 // lists of state begun: Follow with From 0
 	Leaps        int64 // lists of what differs begun: Follow with Held
@@ -15,8 +20,9 @@ type Stats struct {
 	ListedKeys   int64
 	ListedBytes  int64
 
-	WatchesOpen   int64 // now
-	Watches       int64 // watch streams opened
+	WatchesOpen   int64 // now; one that moves to the shared stream counts twice for a moment
+	StreamsOpen   int64 // watch streams that are open now
+	Watches       int64 // watches begun, each on a stream of its own
 	Resumes       int64 // of these, with From set
 	Compacted     int64 // watches that etcd ended as compacted
 	Silenced      int64 // watches given up because nothing came
@@ -26,6 +32,9 @@ type Stats struct {
 	Fragments     int64 // responses that another one completed
 	Histories     int64 // streams opened for History
 	FarBehind     int64 // watches that had to wait for a permit: they began far behind
+	Joins         int64 // watches that went on on the shared stream
+	LeftSlow      int64 // of these, back on streams of their own because their consumers were slow
+	LeftOther     int64 // for another reason, while the shared stream went on
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 
@@ -41,11 +50,13 @@ type counters struct {
 	leaps, leapKeys, leapBytes                                    atomic.Int64
 	lists, keyLists, listRestarts, pages, listedKeys, listedBytes atomic.Int64
 
-	watchesOpen, watches, resumes, compacted, silenced atomic.Int64
-	batches, events, eventBytes, fragments, histories  atomic.Int64
-	progressAsked, progressSeen                        atomic.Int64
-	clockCalls, verifyCalls, clockReads, farBehind     atomic.Int64
-	disagreements                                      atomic.Int64
+	watchesOpen, streamsOpen                          atomic.Int64
+	joins, leftSlow, leftOther                        atomic.Int64
+	watches, resumes, compacted, silenced             atomic.Int64
+	batches, events, eventBytes, fragments, histories atomic.Int64
+	progressAsked, progressSeen                       atomic.Int64
+	clockCalls, verifyCalls, clockReads, farBehind    atomic.Int64
+	disagreements                                     atomic.Int64
 }
 
 // Stats returns the counts as of now.
@@ -55,11 +66,50 @@ func (c *Client) Stats() Stats {
 		Leaps: n.leaps.Load(), LeapKeys: n.leapKeys.Load(), LeapBytes: n.leapBytes.Load(),
 		Lists: n.lists.Load(), KeyLists: n.keyLists.Load(), ListRestarts: n.listRestarts.Load(),
 		Pages: n.pages.Load(), ListedKeys: n.listedKeys.Load(), ListedBytes: n.listedBytes.Load(),
-		WatchesOpen: n.watchesOpen.Load(), Watches: n.watches.Load(), Resumes: n.resumes.Load(),
+		WatchesOpen: n.watchesOpen.Load(), StreamsOpen: n.streamsOpen.Load(), Watches: n.watches.Load(), Resumes: n.resumes.Load(),
+		Joins: n.joins.Load(), LeftSlow: n.leftSlow.Load(), LeftOther: n.leftOther.Load(),
 		Compacted: n.compacted.Load(), Silenced: n.silenced.Load(),
 		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(), Histories: n.histories.Load(), FarBehind: n.farBehind.Load(),
 		ProgressAsked: n.progressAsked.Load(), Progress: n.progressSeen.Load(),
 		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
 		Disagreements: n.disagreements.Load(),
+	}
+}
+
+// opened counts a stream with one watch; closed is to be called at its end.
+func (n *counters) opened() (closed func()) {
+	n.watchesOpen.Add(1)
+	n.streamsOpen.Add(1)
+	return func() {
+		n.watchesOpen.Add(-1)
+		n.streamsOpen.Add(-1)
+	}
+}
+
+// brought counts an update that a watch has brought.
+func (n *counters) brought(u *kv.Update) {
+	if u.Kind != kv.UpdateBatch {
+		n.progressSeen.Add(1)
+		return
+	}
+	bytes := 0
+	for i := range u.Batch.Events {
+		e := u.Batch.Events[i].KV
+		bytes += len(e.Key()) + len(e.Value())
+	}
+	n.batches.Add(1)
+	n.events.Add(int64(len(u.Batch.Events)))
+	n.eventBytes.Add(int64(bytes))
+}
+
+// left counts a watch that leaves the shared stream.
+func (n *counters) left(why error) {
+	var reason leaving
+	switch {
+	case !errors.As(why, &reason) || reason == leftDone: // the stream has ended, or the consumer
+	case reason == leftFull:
+		n.leftSlow.Add(1)
+	default:
+		n.leftOther.Add(1)
 	}
 }

@@ -20,6 +20,10 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 		failing = gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
 		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, those that catch up included.")
 		opened  = counter("shardwatch.etcd.watches_opened", "{watch}", "Watches opened at etcd.")
+		streams = gauge("shardwatch.etcd.watch_streams", "{stream}", "Streams of these watches. Those that have caught up share one.")
+		joins   = counter("shardwatch.etcd.shared_stream_joins", "{watch}", "Watches that had caught up, and went on on the shared stream.")
+		leaves  = counter("shardwatch.etcd.shared_stream_leaves", "{watch}", "Watches that went from the shared stream back to streams of their own, by why: slow, because their data waited here to be applied, or other, such as compacted.")
+		quiet   = counter("shardwatch.etcd.progress_questions", "{question}", "Questions to etcd how far its watches are. One serves all watches of a stream.")
 		ended   = counter("shardwatch.etcd.watches_ended", "{watch}", "Watches at etcd that had to end, by why: compacted, or silent when somebody waited.")
 		lists   = counter("shardwatch.etcd.lists", "{list}", "Lists begun at etcd, by what: all keys and values of a shard (state), what differs from what is held (difference), keys alone, or again because etcd has compacted under them.")
 		keys    = counter("shardwatch.etcd.listed", "{key}", "Keys that etcd was asked for by lists.")
@@ -49,6 +53,11 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 		}
 		o.ObserveInt64(open, s.WatchesOpen)
 		o.ObserveInt64(opened, s.Watches)
+		o.ObserveInt64(streams, s.StreamsOpen)
+		o.ObserveInt64(joins, s.Joins)
+		labelled(leaves, "why", "slow", s.LeftSlow)
+		labelled(leaves, "why", "other", s.LeftOther)
+		o.ObserveInt64(quiet, s.ProgressAsked)
 		labelled(ended, "why", "compacted", s.Compacted)
 		labelled(ended, "why", "silent", s.Silenced)
 		labelled(lists, "what", "state", s.Lists)
@@ -64,6 +73,6 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 		o.ObserveInt64(asked, s.ClockCalls+s.VerifyCalls)
 		o.ObserveInt64(apart, s.Disagreements)
 		return nil
-	}, age, failing, open, opened, ended, lists, keys, bytes, events, brought, far, reads, asked, apart)
+	}, age, failing, open, opened, streams, joins, leaves, quiet, ended, lists, keys, bytes, events, brought, far, reads, asked, apart)
 	return err
 }

@@ -3,6 +3,74 @@ package mutants
 func etcdGroup() Group {
 	return Group{Package: "internal/etcd", Mutants: []Mutant{
 		{
+			Name: "mux-joined-one-early", Bug: "a watch moves to the shared stream one revision early", File: "watch.go",
+			Old: `return p.from > at`, New: `return p.from >= at`, Tests: "TestWatchMovesToTheSharedStream",
+		},
+		{
+			Name: "mux-joined-at-once", Bug: "a watch moves to the shared stream before it has everything up to its beginning there", File: "watch.go",
+			Old: `return p.from > at`, New: `return true`, Tests: "TestWatchMovesToTheSharedStream",
+		},
+		{
+			Name: "mux-event-skipped", Bug: "leaves out the first event of the shared stream", File: "mux.go",
+			Old: `if u.Revision < p.from {`, New: `if u.Revision <= p.from {`, Tests: "TestWatchMovesToTheSharedStream",
+		},
+		{
+			Name: "mux-event-twice", Bug: "hands on what the watch's own stream has brought", File: "mux.go",
+			Old: `if u.Revision < p.from {`, New: `if false {`, Tests: "TestWatchMovesThatIsAhead",
+		},
+		{
+			Name: "mux-answer-before-announcement", Bug: "takes the shared stream's progress for that of a watch that is not announced", File: "mux.go",
+			Old: "if p.a == nil {\n\t\treturn nil\n", New: "if p.a == nil {\n\t\tp.at, p.a = r.revision, newAssembly(r.revision+1)\n\t\tp.joined <- p.at\n\t\treturn nil\n", Tests: "TestProgressBeforeTheAnnouncementIsOfTheOthers",
+		},
+		{
+			Name: "mux-slow-dropped", Bug: "ends a watch whose consumer is slow", File: "follow.go",
+			Old: `if errors.As(err, &why) {`, New: `if false && errors.As(err, &why) {`, Tests: "TestSlowConsumerLeavesTheSharedStream",
+		},
+		{
+			Name: "mux-queue-unbounded", Bug: "queues without a bound for a slow consumer", File: "mux.go",
+			Old: `case n > 0 && p.bytes+size > placeBytes:`, New: `case false:`, Tests: "TestSlowConsumerLeavesTheSharedStream",
+		},
+		{
+			Name: "mux-ended-not-cancelled", Bug: "leaves a watch that etcd has ended on the shared stream, which silences the others", File: "mux.go",
+			Old: `if p.at > 0 {`, New: `if p.at > 0 && why != leftEnded {`, Tests: "TestOneWatchOfTheSharedStreamIsCompacted",
+		},
+		{
+			Name: "mux-never-shed", Bug: "lets one watch silence the progress of all", File: "mux.go",
+			Old: `if most != nil {`, New: `if most != nil && false {`, Tests: "TestWatchThatSilencesTheSharedStreamLeaves",
+		},
+		{
+			Name: "mux-shed-least", Bug: "has the quietest watch leave", File: "mux.go",
+			Old: `p.lively > most.lively`, New: `p.lively < most.lively`, Tests: "TestWatchThatSilencesTheSharedStreamLeaves",
+		},
+		{
+			Name: "mux-of-two-histories", Bug: "watches of two histories share a stream", File: "mux.go",
+			Old: `s.now != nil && s.now.lineage == lineage`, New: `s.now != nil`, Tests: "TestSharedStreamIsOfOneHistory",
+		},
+		{
+			Name: "mux-of-a-former-history", Bug: "begins a shared stream for a history that is not followed any more", File: "mux.go",
+			Old: `if adopted, _ := c.Known(); adopted != lineage {`, New: `if false {`, Tests: "TestSharedStreamIsOfOneHistory",
+		},
+		{
+			Name: "mux-of-restored-etcd", Bug: "watches of a restored etcd share a stream", File: "mux.go",
+			Old: `m.c.admit(m.ctx, m.lineage); err != nil`, New: `m.c.admit(m.ctx, m.lineage); false && err != nil`, Tests: "TestSharedStreamOfARestoredEtcd",
+		},
+		{
+			Name: "mux-stale-token", Bug: "watches join a shared stream whose token has expired", File: "mux.go",
+			Old: "m.closed = true // the next", New: "// the next", Tests: "TestWatchRefusedOnTheSharedStream",
+		},
+		{
+			Name: "mux-storm", Bug: "begins shared streams as fast as they break", File: "mux.go",
+			Old: `if now.Before(s.next) || s.closed {`, New: `if s.closed {`, Tests: "TestSharedStreamsBeginSeldom",
+		},
+		{
+			Name: "mux-question-for-each", Bug: "forgets that consumers wait when a watch moves to the shared stream", File: "mux.go",
+			Old: `at.await(p.want)`, New: `_ = p.want`, Tests: "TestWantIsCarriedToTheSharedStream",
+		},
+		{
+			Name: "mux-idle-not-told", Bug: "tells no progress to a consumer that does not ask for it", File: "mux.go",
+			Old: `(p.wants > p.given || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2)`, New: `p.wants > p.given`, Tests: "TestIdleWatchesOfTheSharedStreamMakeProgress",
+		},
+		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
 			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowTellsWhatHappenedSince",
 		},
@@ -105,7 +173,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "watch-of-restored-etcd", Bug: "watches a restored etcd", File: "watch.go",
-			Old: `w.c.admit(w.stream.Context(), w.lineage); err != nil`, New: `w.c.admit(w.stream.Context(), w.lineage); false && err != nil`, Tests: "TestNothingOfARestoredEtcdIsServed",
+			Old: `w.c.admit(w.stream.Context(), w.req.Lineage); err != nil`, New: `w.c.admit(w.stream.Context(), w.req.Lineage); false && err != nil`, Tests: "TestNothingOfARestoredEtcdIsServed",
 		},
 		{
 			Name: "lineage-moves-during-check", Bug: "takes data of a lineage for that of the next", File: "lineage.go",

@@ -1,0 +1,273 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// errSilent says that a stream brought nothing though a consumer waited for progress.
+var errSilent = errors.New("the watch is silent")
+
+// createPatience is how long one member of several that does not hang has to announce a
+// watch.
+const createPatience = 3 * time.Second
+
+// asker is the sending half of a watch stream. It sends the requests, asks etcd for
+// progress when a consumer waits for it, and ends the stream when etcd is silent. One
+// goroutine runs it; another one receives.
+type asker struct {
+	c      *Client
+	stream *watchStream
+	began  time.Time
+	remote net.Addr      // the member that has the stream; nil: not known
+	from   kv.Revision   // the stream's watch begins here; 0: it begins at the present
+	limit  time.Duration // see Config.SilenceLimit
+	out    *outbox
+
+	announced chan kv.Revision // etcd's revision when the first watch was created, once
+	joined    chan kv.Revision // etcd's revision when the same watch was created on the shared stream
+	progress  atomic.Int64     // how far the watches of the stream are
+	// receiving is when the current wait for a response began, as the time
+	// since began; 0 while the consumer is busy with the last one.
+	receiving atomic.Int64
+
+	// stuck, if set, is called when a consumer waits and etcd has not answered
+	// since: see mux.shed.
+	stuck func(since time.Time)
+
+	// Owned by run.
+	demand     demand
+	created    bool
+	hung       <-chan struct{}
+	notYetHung <-chan time.Time // when to look again whether the member hangs
+}
+
+// newAsker returns the asker of a stream, which sends what is in out.
+func (c *Client) newAsker(stream *watchStream, out *outbox) *asker {
+	cfg := &c.cfg
+	a := &asker{
+		c: c, stream: stream, began: time.Now(), limit: cfg.SilenceLimit, out: out,
+		announced: make(chan kv.Revision, 1), joined: make(chan kv.Revision, 1),
+	}
+	if at, ok := peer.FromContext(stream.Context()); ok {
+		a.remote = at.Addr
+	}
+	a.demand = demand{coalesce: cfg.ProgressCoalesce, every: cfg.ProgressEvery, idle: cfg.ProgressIdle, pause: cfg.ProgressCoalesce, since: a.began}
+	a.receiving.Store(1)
+	return a
+}
+
+// receive returns the next response of the stream.
+func (a *asker) receive() (*watchResponse, error) {
+	a.receiving.Store(int64(max(1, time.Since(a.began))))
+	r, err := a.stream.receive()
+	a.receiving.Store(0)
+	if err != nil {
+		return nil, a.c.broken("receive", err)
+	}
+	return r, nil
+}
+
+// errSend says that a request could not be sent: the receiver learns why
+// (grpc.ClientStream.SendMsg).
+var errSend = errors.New("the stream does not take requests")
+
+// run asks until ctx ends, or ends it by cancel when etcd is silent. It never asks for
+// progress before the first watch is announced; see assembly.
+func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-chan kv.Revision) {
+	a.hung = a.c.roster.hung(a.remote)
+	timer := time.NewTimer(a.limit)
+	defer timer.Stop()
+	for {
+		wait, err := a.step(ctx, time.Now())
+		if err != nil {
+			if !errors.Is(err, errSend) {
+				cancel(err)
+			}
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-a.out.wake:
+		case <-a.hung:
+			if err := a.leaveHung(time.Now()); err != nil {
+				cancel(err)
+				return
+			}
+		case <-a.notYetHung:
+			a.hung, a.notYetHung = a.c.roster.hung(a.remote), nil
+		case revision := <-a.announced:
+			a.created, a.demand.asked = true, time.Now()
+			if revision >= a.from {
+				// There is something to catch up with. The answer tells that
+				// it was not compacted.
+				a.demand.asked = time.Time{}
+				a.demand.add(revision, a.done(), time.Now())
+			}
+		case revision := <-a.joined:
+			a.demand.add(revision, a.done(), time.Now())
+			a.demand.asked = time.Time{} // the answer lets the watch move
+		case revision, ok := <-want:
+			if !ok {
+				want = nil
+				continue
+			}
+			a.demand.add(revision, a.done(), time.Now())
+		}
+	}
+}
+
+func (a *asker) done() kv.Revision { return kv.Revision(a.progress.Load()) }
+
+// step sends what is due and returns how long to wait for the next step.
+func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) {
+	if err := a.send(a.out.take()...); err != nil {
+		return 0, err
+	}
+	progress, limit := a.done(), a.patience()
+	wait := limit
+	if a.created {
+		due := a.demand.due(progress)
+		if !now.Before(due) {
+			if err := a.send(progressRequest()); err != nil {
+				return 0, err
+			}
+			a.c.count.progressAsked.Add(1)
+			a.demand.sent(now)
+			due = a.demand.due(progress)
+		}
+		wait = due.Sub(now)
+	}
+	if a.created && !a.demand.unmet(progress) {
+		return wait, nil
+	}
+	if a.stuck != nil && a.created {
+		a.stuck(a.demand.since)
+	}
+	quiet := a.quiet(now, a.demand.since)
+	if quiet >= limit {
+		if a.created && a.ahead(ctx) {
+			a.demand.since = now // etcd has not come to the first revision: it owes no answer
+			return 0, nil
+		}
+		return 0, fmt.Errorf("%w: nothing came for %v", errSilent, quiet.Round(time.Millisecond))
+	}
+	return min(wait, limit-quiet, a.inquire(quiet)), nil
+}
+
+func (a *asker) send(requests ...*etcdserverpb.WatchRequest) error {
+	for _, r := range requests {
+		if a.stream.Send(r) != nil {
+			return errSend
+		}
+	}
+	return nil
+}
+
+// patience is how long etcd may be silent.
+func (a *asker) patience() time.Duration {
+	if !a.created && len(a.c.endpoints) > 1 {
+		return min(a.limit, createPatience)
+	}
+	return a.limit
+}
+
+// inquire starts an inquiry when a member of several has been quiet for long, and returns
+// when to look again.
+func (a *asker) inquire(quiet time.Duration) time.Duration {
+	roster := a.c.roster
+	switch {
+	case len(a.c.endpoints) == 1:
+		return a.limit
+	case quiet < roster.slow:
+		return roster.slow - quiet
+	}
+	roster.inquire()
+	return roster.slow
+}
+
+// leaveHung fails when the member, which is said to hang, has sent nothing of late.
+func (a *asker) leaveHung(now time.Time) error {
+	waits, enough := a.waits(now), a.c.roster.slow/2
+	if !a.created || waits >= enough {
+		return fmt.Errorf("%w: %v does not answer", errSilent, a.remote)
+	}
+	a.hung, a.notYetHung = nil, time.After(enough-waits) // it has just sent something
+	return nil
+}
+
+// waits returns for how long the consumer has waited for the next response.
+func (a *asker) waits(now time.Time) time.Duration {
+	receiving := time.Duration(a.receiving.Load())
+	if receiving == 0 {
+		return 0
+	}
+	return now.Sub(a.began) - receiving
+}
+
+// quiet returns for how long nothing has come though the consumer was ready
+// for it and waited since.
+func (a *asker) quiet(now, since time.Time) time.Duration {
+	return min(a.waits(now), now.Sub(since))
+}
+
+// ahead reports whether the watch begins beyond etcd's current revision. When
+// that cannot be learnt it does not.
+func (a *asker) ahead(ctx context.Context) bool {
+	revision, err := a.c.Revision(ctx)
+	return err == nil && revision < a.from
+}
+
+// outbox holds the requests of a stream that its asker has not sent yet.
+type outbox struct {
+	wake chan struct{} // there are some
+
+	mu   sync.Mutex
+	list []*etcdserverpb.WatchRequest // guarded by mu
+}
+
+func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
+
+func (o *outbox) put(r *etcdserverpb.WatchRequest) {
+	o.mu.Lock()
+	o.list = append(o.list, r)
+	o.mu.Unlock()
+	wake(o.wake)
+}
+
+func (o *outbox) take() []*etcdserverpb.WatchRequest {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.list
+	o.list = nil
+	return list
+}
+
+func progressRequest() *etcdserverpb.WatchRequest {
+	return &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
+		ProgressRequest: &etcdserverpb.WatchProgressRequest{},
+	}}
+}
+
+func createRequest(r *etcdserverpb.WatchCreateRequest) *etcdserverpb.WatchRequest {
+	return &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: r}}
+}
+
+func cancelRequest(id int64) *etcdserverpb.WatchRequest {
+	return &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+		CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id},
+	}}
+}

@@ -1,0 +1,519 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// mux is the one watch stream that all watches of a client share which have caught up. One
+// question for progress serves all of them. A watch that begins, or is behind, has a stream
+// of its own (watch) and takes a place here when it has caught up.
+//
+// A watch is created here from the present (StartRevision 0), while its own stream goes on
+// up to etcd's revision of that moment, which the announcement tells. So etcd never has it
+// to catch up here, which would silence the progress of the whole stream until the next
+// round of its sync loop, 100 ms, nor to wait for a revision that is yet to come, which
+// would do so until the next write (storage/mvcc/watchable_store.go: watch,
+// progressIfSync, syncWatchersLoop).
+//
+// Let C be etcd's revision when it created a watch, and at the one of its announcement,
+// which is read afterwards (api/v3rpc/watch.go, recvLoop): C <= at. Then
+//
+//   - all events behind at come here, and all up to at on the watch's own stream: none is
+//     missing, and those in (C, at], which come twice, are left out here;
+//   - an answer of revision R that comes after the announcement proves R for the watch. If
+//     etcd took the question after it created the watch, the watch was synced, and its
+//     events up to R are in the stream's channel before the answer; those that had to wait
+//     for the announcement were sent with it. If etcd took it before, then R <= C <= at,
+//     which proves nothing that is not known: one loop takes all requests.
+//
+// An answer before the announcement proves nothing for the watch: etcd holds events back
+// until it has announced a watch, but not answers (sendLoop). An event proves nothing for
+// other watches.
+//
+// Nothing waits for a consumer here: a place holds so many bytes, and a watch whose place
+// is full leaves it and goes on on a stream of its own from where it is. So does one that
+// etcd ends, whatever the reason: the new stream tells it. When the stream ends, all
+// watches on it do.
+type mux struct {
+	c       *Client
+	lineage uint64          // the history of the stream
+	ctx     context.Context //nolint:containedctx // of the stream, which outlives each of its watches
+	cancel  context.CancelCauseFunc
+	want    chan kv.Revision // the highest revision that a consumer waits for
+	out     *outbox
+	done    chan struct{} // closed when run returns
+
+	mu       sync.Mutex
+	places   map[int64]*place // by watch ID; guarded by mu
+	creating []*place         // those that etcd has not announced, in order; guarded by mu
+	last     int64            // the last watch ID; guarded by mu
+	closed   bool             // takes no more places; guarded by mu
+	answered time.Time        // when etcd last told the progress of all, or a watch was shed; guarded by mu
+}
+
+// place is that of one watch on the shared stream.
+type place struct {
+	m      *mux
+	id     int64
+	joined chan<- kv.Revision // told the revision at which the place begins
+	ready  chan struct{}      // there is something to take
+
+	// Guarded by m.mu.
+	at     kv.Revision // etcd's when it announced the watch; 0: it has not
+	a      *assembly   // begins behind at; nil before
+	queue  []kv.Update
+	bytes  int
+	wants  kv.Revision // the highest revision that the consumer waits for
+	given  kv.Revision // the consumer has taken everything up to here
+	taken  time.Time   // when it did
+	lively int         // bytes since etcd last told the progress of all
+	last   time.Time   // when the last event came
+	left   error       // why the watch is not here any more: a leaving, or the end of the stream
+}
+
+const (
+	// placeBytes bounds the updates that wait in one place. One revision is taken
+	// whatever its size, as it is received in one piece.
+	placeBytes = 1 << 20
+	// updateBytes is what an update takes beside its events.
+	updateBytes = 256
+	// muxPause is the shortest time between the beginnings of two shared streams.
+	muxPause = time.Second
+	// muxPatience is how long etcd may leave questions for the progress of the shared
+	// stream unanswered while it sends events: three rounds of its sync loop.
+	muxPatience = 300 * time.Millisecond
+)
+
+// leaving is why a watch goes on on a stream of its own.
+type leaving string
+
+const (
+	leftFull     leaving = "its consumer is slow"
+	leftStuck    leaving = "it may be what keeps etcd from telling progress"
+	leftEnded    leaving = "etcd ended it there"
+	leftRefused  leaving = "etcd refused it there"
+	leftLogin    leaving = "the login of the shared stream has expired"
+	leftOversize leaving = "a response was too large"
+	leftDone     leaving = "it is not needed any more"
+)
+
+// Error implements error.
+func (l leaving) Error() string { return "the watch left the shared stream: " + string(l) }
+
+// muxes is a client's shared stream.
+type muxes struct {
+	mu      sync.Mutex
+	now     *mux           // nil: none; guarded by mu
+	next    time.Time      // before which none is begun; guarded by mu
+	closed  bool           // none is begun any more; guarded by mu
+	running sync.WaitGroup // Add: guarded by mu, and not after closed
+}
+
+// close waits for all shared streams, whose connection is closed.
+func (s *muxes) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// join takes a place on the shared stream of a lineage for a watch of r, and begins the
+// stream when there is none. joined is told at which revision the place begins. It
+// returns nil when there can be no place now.
+func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *place {
+	s := &c.muxes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if adopted, _ := c.Known(); adopted != lineage {
+		return nil
+	}
+	if s.now != nil && s.now.lineage == lineage {
+		if p := s.now.add(r, joined); p != nil {
+			return p
+		}
+	}
+	now := time.Now()
+	if now.Before(s.next) || s.closed {
+		return nil
+	}
+	s.next = now.Add(muxPause)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.now = &mux{
+		c: c, lineage: lineage, ctx: ctx, cancel: cancel, done: make(chan struct{}), out: newOutbox(),
+		want: make(chan kv.Revision, 1), places: make(map[int64]*place),
+	}
+	p := s.now.add(r, joined)
+	s.running.Go(s.now.run)
+	return p
+}
+
+// add takes a place; nil: there are no more.
+func (m *mux) add(r kv.Range, joined chan<- kv.Revision) *place {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.last++
+	p := &place{m: m, id: m.last, joined: joined, ready: make(chan struct{}, 1)}
+	m.places[p.id], m.creating = p, append(m.creating, p)
+	m.c.count.watchesOpen.Add(1)
+	key, end := r.Etcd()
+	m.out.put(createRequest(&etcdserverpb.WatchCreateRequest{Key: key, RangeEnd: end, WatchId: p.id}))
+	return p
+}
+
+// run serves the stream until it ends, or has no more watches.
+func (m *mux) run() {
+	defer close(m.done)
+	err := m.serve()
+	m.cancel(nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	switch {
+	case errors.Is(err, errSilent):
+		m.c.count.silenced.Add(int64(len(m.places)))
+	case errors.Is(err, errTooLarge):
+		err = leftOversize
+	}
+	for _, p := range m.places {
+		m.leaveLocked(p, err)
+	}
+}
+
+func (m *mux) serve() error {
+	token, err := m.c.login.token(m.ctx)
+	if err != nil {
+		return m.c.broken("log in", err)
+	}
+	stream, err := m.c.openWatch(withLeader(withToken(m.ctx, token)))
+	if err != nil {
+		return m.c.broken("open the stream", err)
+	}
+	m.c.count.streamsOpen.Add(1)
+	defer m.c.count.streamsOpen.Add(-1)
+	a := m.c.newAsker(stream, m.out)
+	a.stuck = m.shed
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { a.run(m.ctx, m.cancel, m.want) })
+	err = m.receiveAll(a, token)
+	if cause := context.Cause(m.ctx); cause != nil {
+		err = cause
+	}
+	m.cancel(nil)
+	return err
+}
+
+func (m *mux) receiveAll(a *asker, token string) error {
+	for admitted := false; ; {
+		r, err := a.receive()
+		if err != nil {
+			return err
+		}
+		if r.created && !r.canceled && !admitted {
+			// From here on one process of etcd speaks, and of one history.
+			if err := m.c.admit(m.ctx, m.lineage); err != nil {
+				return err
+			}
+			admitted = true
+			a.announced <- r.revision
+		}
+		known, err := m.take(r, time.Now())
+		switch {
+		case errors.Is(err, errToken):
+			m.c.login.forget(token)
+		case err != nil:
+			return err
+		case known > 0:
+			m.c.Saw(m.lineage, kv.Mark{Revision: known})
+			if r.watch == anyWatch {
+				a.progress.Store(int64(known))
+			}
+		}
+	}
+}
+
+// take puts what a response says in its places, and returns the revision up to which
+// etcd is known to be by that, 0: none.
+func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case r.created:
+		return 0, m.createdLocked(r)
+	case r.watch == anyWatch:
+		m.answered = now
+		for _, p := range m.places {
+			p.lively = 0
+			if err := m.putLocked(p, r, now); err != nil {
+				return 0, err
+			}
+			// A consumer that does not wait for progress is not woken for it, but in the
+			// end: like the watches with a stream of their own it must not fall behind
+			// compaction.
+			if len(p.queue) > 0 && (p.wants > p.given || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2) {
+				wake(p.ready)
+			}
+		}
+		return r.revision, nil
+	}
+	p := m.places[r.watch]
+	switch {
+	case r.watch < 1 || r.watch > m.last:
+		return 0, fmt.Errorf("%w: a response to watch %d, which is not ours", errProtocol, r.watch)
+	case p == nil:
+		return 0, nil // it left
+	case r.canceled:
+		m.leaveLocked(p, leftEnded)
+		return 0, nil
+	}
+	err := m.putLocked(p, r, now)
+	return p.a.done, err
+}
+
+// createdLocked handles the answer to the creation of the watch at the head of creating:
+// one loop of etcd answers all of them in their order (api/v3rpc/watch.go, recvLoop). A
+// watch that etcd refuses has no ID.
+func (m *mux) createdLocked(r *watchResponse) error {
+	if len(m.creating) == 0 {
+		return fmt.Errorf("%w: a watch was announced that we did not ask for", errProtocol)
+	}
+	p := m.creating[0]
+	m.creating = m.creating[1:]
+	switch {
+	case r.canceled && wantsLogin(r.reason):
+		m.closed = true // the next shared stream has another token
+		m.leaveLocked(p, leftLogin)
+		return errToken
+	case r.canceled:
+		m.leaveLocked(p, leftRefused)
+	case r.watch != p.id:
+		return fmt.Errorf("%w: watch %d was announced instead of %d", errProtocol, r.watch, p.id)
+	case p.left != nil:
+		m.out.put(cancelRequest(p.id))
+	default:
+		p.at, p.a = r.revision, newAssembly(r.revision+1)
+		p.a.announced, p.a.id = true, p.id
+		select {
+		case p.joined <- p.at:
+		default: // the last one is not taken yet, and does as well
+		}
+	}
+	return nil
+}
+
+// putLocked puts the updates that a response makes in a place. Before the announcement it
+// makes none.
+func (m *mux) putLocked(p *place, r *watchResponse, now time.Time) error {
+	if p.a == nil {
+		return nil
+	}
+	updates, err := p.a.add(r, now)
+	if err != nil {
+		return err
+	}
+	for _, u := range updates {
+		if p.left == nil {
+			m.queueLocked(p, u, now)
+		}
+	}
+	return nil
+}
+
+// queueLocked queues an update, or has the watch leave when its consumer is too slow.
+func (m *mux) queueLocked(p *place, u kv.Update, now time.Time) {
+	n, size := len(p.queue), updateBytes
+	if u.Kind == kv.UpdateBatch {
+		size += u.Batch.Size()
+		p.lively, p.last = p.lively+size, now
+		wake(p.ready)
+	}
+	switch {
+	case n > 0 && u.Kind == kv.UpdateProgress && p.queue[n-1].Kind == kv.UpdateProgress:
+		p.queue[n-1] = u
+	case n > 0 && p.bytes+size > placeBytes:
+		m.leaveLocked(p, leftFull)
+		return
+	default:
+		p.queue, p.bytes = append(p.queue, u), p.bytes+size
+	}
+}
+
+// shed has the watch leave that brings most while etcd does not tell the progress of the
+// stream, though a consumer has waited since: one watch that etcd has to catch up silences
+// the progress of all others. On a stream of its own it does not, and its events tell its
+// own progress. A stream that brings no events either is silent for another reason.
+func (m *mux) shed(since time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.answered.After(since) {
+		since = m.answered
+	}
+	now := time.Now()
+	if now.Sub(since) < muxPatience {
+		return
+	}
+	var most *place
+	for _, p := range m.places {
+		if p.last.Sub(since) >= muxPatience/2 && (most == nil || p.lively > most.lively) {
+			most = p
+		}
+	}
+	if most != nil {
+		m.answered = now
+		m.leaveLocked(most, leftStuck)
+	}
+}
+
+// leaveLocked has a watch leave. A watch that etcd has ended must be cancelled, too, or
+// there is no progress for the others (watchable_store.go, progressIfSync).
+func (m *mux) leaveLocked(p *place, why error) {
+	if p.left != nil {
+		return
+	}
+	p.left = why
+	m.c.count.left(why)
+	m.c.count.watchesOpen.Add(-1)
+	delete(m.places, p.id)
+	if p.at > 0 {
+		m.out.put(cancelRequest(p.id))
+	}
+	if len(m.places) == 0 {
+		m.closed = true
+		m.cancel(leftDone)
+	}
+	wake(p.ready)
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// leave gives the place back. The last one waits until the stream has ended.
+func (p *place) leave() {
+	p.m.mu.Lock()
+	p.m.leaveLocked(p, leftDone)
+	last := len(p.m.places) == 0
+	p.m.mu.Unlock()
+	if last {
+		<-p.m.done
+	}
+}
+
+// begins returns the revision behind which everything comes here; 0: it is not known yet,
+// or there is no place.
+func (p *place) begins() kv.Revision {
+	if p == nil {
+		return 0
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.left != nil {
+		return 0
+	}
+	return p.at
+}
+
+// lost reports whether there is no place, and another one can be taken.
+func (p *place) lost() bool {
+	if p == nil {
+		return true
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return p.left != nil && !errors.Is(p.left, leftRefused)
+}
+
+// take returns the updates that wait here, and why the watch left if it did. The next
+// ones may come in the place of old.
+func (p *place) take(old []kv.Update) ([]kv.Update, error) {
+	if clear(old); cap(old) > reused {
+		old = nil
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	queue := p.queue
+	p.queue, p.bytes, p.given, p.taken = old[:0], 0, p.a.done, time.Now()
+	return queue, p.left
+}
+
+// await has the consumer woken when everything up to revision is here, and etcd asked
+// for it if need be.
+func (p *place) await(revision kv.Revision) {
+	p.m.mu.Lock()
+	p.wants = max(p.wants, revision)
+	here := p.a.done >= revision
+	p.m.mu.Unlock()
+	if here {
+		wake(p.ready)
+		return
+	}
+	for want := p.m.want; ; { // it holds the highest
+		select {
+		case want <- revision:
+			return
+		default:
+		}
+		select {
+		case other := <-want:
+			revision = max(revision, other)
+		default:
+		}
+	}
+}
+
+// wanted returns the highest revision that the consumer waits for.
+func (p *place) wanted() kv.Revision {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return p.wants
+}
+
+// ride hands on what comes at the place of a watch, from p on, until the watch leaves.
+func (c *Client) ride(ctx context.Context, at *place, want <-chan kv.Revision, p *position, emit func(kv.Update) bool) error {
+	defer at.leave()
+	at.await(p.want)
+	var updates []kv.Update
+	for {
+		var left error
+		updates, left = at.take(updates)
+		for _, u := range updates {
+			if u.Revision < p.from {
+				continue // it came before the watch moved
+			}
+			c.count.brought(&u)
+			if !emit(u) {
+				return errEnough
+			}
+			p.from = u.Revision + 1
+		}
+		if left != nil {
+			p.want = at.wanted()
+			return left
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-at.ready:
+		case revision, ok := <-want:
+			if !ok {
+				want = nil
+				continue
+			}
+			at.await(revision)
+		}
+	}
+}

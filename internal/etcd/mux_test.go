@@ -1,0 +1,379 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// quiet is a follower of a range that asks for progress.
+type quiet struct {
+	*follower
+	want chan kv.Revision
+}
+
+// followAll follows ranges from the present of s, and returns once all of them share a
+// stream.
+func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) []*quiet {
+	t.Helper()
+	before := c.Stats()
+	var all []*quiet
+	for _, r := range ranges {
+		q := &quiet{want: make(chan kv.Revision, 1)}
+		q.follower = follow(t, c, kv.FollowRequest{Range: r, Want: q.want})
+		q.ready()
+		all = append(all, q)
+	}
+	r, err := s.Client().Put(t.Context(), "/elsewhere", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := kv.Revision(r.Header.Revision)
+	for _, q := range all {
+		q.want <- now
+	}
+	for _, q := range all {
+		q.reach(now)
+	}
+	eventually(t, "all watches share a stream", func() bool {
+		n := c.Stats()
+		return n.Joins == before.Joins+int64(len(ranges)) && n.StreamsOpen == 1 && n.WatchesOpen == before.WatchesOpen+int64(len(ranges))
+	})
+	return all
+}
+
+// reach takes updates until everything up to revision is there, and returns the batches.
+func (q *quiet) reach(revision kv.Revision) (batches []string) {
+	q.t.Helper()
+	for {
+		u := q.next()
+		if u.Kind == kv.UpdateBatch {
+			batches = append(batches, fmt.Sprintf("%d: %s", u.Batch.Revision, words(u.Batch)))
+		}
+		if u.Revision >= revision {
+			return batches
+		}
+	}
+}
+
+// Sixteen watches are told that they have everything up to a revision by one question
+// each revision, over one stream.
+func TestOneQuestionServesAllWatches(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	const watches, writes = 16, 30
+	all := followAll(t, s, c, prefixes(watches)...)
+	before := c.Stats()
+	for i := range writes {
+		r, err := s.Client().Put(t.Context(), fmt.Sprintf("/s%02d/k", i%watches), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := kv.Revision(r.Header.Revision)
+		for _, q := range all {
+			q.want <- now
+		}
+		for at, q := range all {
+			if got := q.reach(now); len(got) > 0 != (at == i%watches) {
+				t.Fatalf("watch %d got %q at revision %d", at, got, now)
+			}
+		}
+	}
+	n := c.Stats()
+	// A question that etcd does not answer within 10 ms is asked again. With a stream each,
+	// 15 watches would ask for each write.
+	if asked := n.ProgressAsked - before.ProgressAsked; asked < writes || asked > 4*writes {
+		t.Errorf("%d questions for %d writes", asked, writes)
+	}
+	if n.StreamsOpen != 1 || n.Joins != watches || n.Watches != watches {
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// prefixes returns those of n prefixes.
+func prefixes(n int) (out []kv.Range) {
+	for i := range n {
+		out = append(out, kv.Prefix(fmt.Sprintf("/s%02d/", i)))
+	}
+	return out
+}
+
+// put writes a key and returns its revision.
+func put(t *testing.T, s *etcdtest.Server, key, value string) kv.Revision {
+	t.Helper()
+	r, err := s.Client().Put(t.Context(), key, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv.Revision(r.Header.Revision)
+}
+
+// seenBy is what one follower was given, from a revision on.
+type seenBy struct {
+	r    kv.Range
+	from kv.Revision
+	all  []kv.Update // batches and progress
+}
+
+// check compares what was seen with what was written: batches and progress rise, and each
+// progress comes behind all batches up to it.
+func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) {
+	t.Helper()
+	var revisions []kv.Revision // of the changes in the range
+	for _, revision := range slices.Sorted(maps.Keys(written)) {
+		for key := range written[revision] {
+			if revision >= s.from && s.r.Contains(key) {
+				revisions = append(revisions, revision)
+				break
+			}
+		}
+	}
+	last := s.from - 1
+	for _, u := range s.all {
+		if u.Revision <= last {
+			t.Fatalf("%v from %d: revision %d behind %d", s.r, s.from, u.Revision, last)
+		}
+		last = u.Revision
+		if u.Kind == kv.UpdateProgress {
+			if len(revisions) > 0 && revisions[0] <= u.Revision {
+				t.Fatalf("%v from %d: progress %d before the events of %d", s.r, s.from, u.Revision, revisions[0])
+			}
+			continue
+		}
+		if len(revisions) == 0 || revisions[0] != u.Revision {
+			t.Fatalf("%v from %d: batch of %d, want one of %v", s.r, s.from, u.Revision, revisions[:min(1, len(revisions))])
+		}
+		revisions = revisions[1:]
+		want := 0
+		for key, value := range written[u.Revision] {
+			if !s.r.Contains(key) {
+				continue
+			}
+			want++
+			if !slices.ContainsFunc(u.Batch.Events, func(e kv.Event) bool { return string(e.KV.Key()) == key && string(e.KV.Value()) == value }) {
+				t.Fatalf("%v: revision %d lacks %s=%s", s.r, u.Revision, key, value)
+			}
+		}
+		if len(u.Batch.Events) != want {
+			t.Fatalf("%v: revision %d has %d events, want %d", s.r, u.Revision, len(u.Batch.Events), want)
+		}
+	}
+	if len(revisions) > 0 {
+		t.Fatalf("%v from %d: %d revisions are missing, from %d on", s.r, s.from, len(revisions), revisions[0])
+	}
+}
+
+// Watches begin, share a stream, leave it, lose it and come back while transactions are
+// written: each gets each revision once, whole, and progress never before an event.
+func TestSharedStreamIsTheHistory(t *testing.T) {
+	s := etcdtest.Start(t)
+	way := etcdtest.NewProxy(t, s.Endpoint())
+	cfg := testConfig(way.Endpoint())
+	cfg.ProgressIdle = 100 * time.Millisecond
+	c := newClient(t, cfg)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+
+	const watches, writes = 12, 400
+	written := map[kv.Revision]map[string]string{}
+	var head atomic.Int64
+	writing, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make([]seenBy, watches)
+	var all sync.WaitGroup
+	for i := range watches {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		results[i] = seenBy{r: kv.Prefix(fmt.Sprintf("/s%02d/", i)), from: 2}
+		all.Go(func() {
+			last := kv.Revision(1)
+			for writing.Err() == nil {
+				last = seeSome(writing, t, c, &results[i], last, 5+rng.IntN(100))
+			}
+			for now := kv.Revision(head.Load()); last < now; {
+				last = seeSome(t.Context(), t, c, &results[i], last, 1)
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(seed, 1000))
+	for n := range writes {
+		change := map[string]string{}
+		for range 1 + rng.IntN(4) {
+			change[fmt.Sprintf("/s%02d/%d", rng.IntN(watches), rng.IntN(5))] = fmt.Sprint(n)
+		}
+		var ops []clientv3.Op
+		for key, value := range change {
+			ops = append(ops, clientv3.OpPut(key, value))
+		}
+		r, err := s.Client().Txn(t.Context()).Then(ops...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		head.Store(r.Header.Revision)
+		written[kv.Revision(r.Header.Revision)] = change
+		if n%100 == 99 {
+			eventually(t, "some watches share a stream", func() bool { return c.Stats().Joins > int64(n/100) })
+			way.Cut()
+			way.Heal()
+		}
+	}
+	cancel()
+	all.Wait()
+	for i := range results {
+		results[i].check(t, written)
+	}
+	t.Logf("stats: %+v", c.Stats())
+}
+
+// seeSome follows from behind last for so many updates, asking for progress all the time,
+// and returns the revision it has come to.
+func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Revision, updates int) kv.Revision {
+	want := make(chan kv.Revision, 1)
+	want <- last + 1
+	for u, err := range c.Follow(ctx, kv.FollowRequest{Range: s.r, From: last + 1, Want: want}) {
+		if err != nil {
+			if !errors.Is(err, ErrUnavailable) {
+				t.Error(err)
+			}
+			break
+		}
+		if u.Kind != kv.UpdateBatch && u.Kind != kv.UpdateProgress {
+			continue
+		}
+		s.all = append(s.all, u)
+		last = u.Revision
+		if updates--; updates == 0 {
+			break
+		}
+		select {
+		case want <- last + 1:
+		default:
+		}
+	}
+	return last
+}
+
+// A consumer that stops to pull has a bounded queue, and the others go on. It gets a
+// stream of its own, loses nothing, and shares the stream again later.
+func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	all := followAll(t, s, c, prefixes(3)...)
+	slow, other := all[0], all[1]
+	value := strings.Repeat("v", 100<<10)
+	var want []string
+	var last kv.Revision
+	for i := range 30 {
+		at := put(t, s, "/s00/k", value+fmt.Sprint(i))
+		want = append(want, fmt.Sprintf("%d: PUT /s00/k=%s%d", at, value, i))
+		last = put(t, s, "/s01/k", fmt.Sprint(i))
+		if got := other.reach(last); len(got) != 1 {
+			t.Fatalf("the other consumer got %q", got)
+		}
+	}
+	if n := c.Stats(); n.LeftSlow != 1 {
+		t.Errorf("stats: %+v", n)
+	}
+	now := put(t, s, "/elsewhere", "y")
+	slow.want <- now
+	if got := slow.reach(now); !slices.Equal(got, want) {
+		t.Errorf("got %d batches, want %d", len(got), len(want))
+	}
+	eventually(t, "it shares the stream again", func() bool {
+		select {
+		case slow.want <- put(t, s, "/elsewhere", "z"):
+		case <-slow.updates:
+		}
+		n := c.Stats()
+		return n.Joins >= 4 && n.StreamsOpen == 1 && n.WatchesOpen == 3
+	})
+}
+
+// The shared stream breaks: its watches end, and resume without a list.
+func TestSharedStreamBreaks(t *testing.T) {
+	s := etcdtest.Start(t)
+	way := etcdtest.NewProxy(t, s.Endpoint())
+	c := newClient(t, testConfig(way.Endpoint()))
+	all := followAll(t, s, c, prefixes(4)...)
+	head := put(t, s, "/elsewhere", "y")
+	for _, q := range all {
+		q.want <- head
+		q.reach(head)
+	}
+	way.Cut()
+	for _, q := range all {
+		if err := q.failure(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	if n := c.Stats(); n.StreamsOpen != 0 || n.WatchesOpen != 0 || n.Lists != 4 {
+		t.Errorf("stats: %+v", n)
+	}
+	way.Heal()
+	eventually(t, "all connections are back", func() bool {
+		for _, conn := range c.conns[:clockConn+1] {
+			if conn.Connect(); conn.GetState() != connectivity.Ready {
+				return false
+			}
+		}
+		return true
+	})
+	for i, r := range prefixes(4) {
+		put(t, s, r.Start+"k", fmt.Sprint(i))
+		f := follow(t, c, kv.FollowRequest{Range: r, From: head + 1}).begun(head + 1)
+		if got := words(f.nextOf(kv.UpdateBatch).Batch); got != fmt.Sprintf("PUT %sk=%d", r.Start, i) {
+			t.Errorf("got %q", got)
+		}
+	}
+	if n := c.Stats(); n.Lists != 4 {
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// The last watch that leaves ends the shared stream, and one that ends is not watched on.
+func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	all := followAll(t, s, c, prefixes(3)...)
+	for i, q := range all {
+		q.stop()
+		n := c.Stats()
+		if left := int64(len(all) - 1 - i); n.WatchesOpen != left || n.StreamsOpen != min(left, 1) {
+			t.Errorf("%d watches are left: %+v", left, n)
+		}
+	}
+	eventually(t, "etcd has no watch", func() bool {
+		m, err := etcdtest.Scrape(t.Context(), s.Endpoint())
+		return err == nil && m.Watchers() == 0 && m.WatchStreams() == 0
+	})
+}
+
+// No consumer waits for progress: all are told of it now and then, or they would fall
+// behind compaction.
+func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
+	s := etcdtest.Start(t)
+	cfg := testConfig(s.Endpoint())
+	cfg.ProgressIdle = 50 * time.Millisecond
+	all := followAll(t, s, newClient(t, cfg), prefixes(3)...)
+	for range 3 {
+		now := put(t, s, "/elsewhere", "y")
+		for _, q := range all {
+			if got := q.reach(now); len(got) > 0 {
+				t.Errorf("got %q", got)
+			}
+		}
+	}
+}
