@@ -32,7 +32,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/durable", "internal/certtest"},
+		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/grpcserver", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/operate", "internal/intake"},
 		{"internal/wire", "internal/policy"},
@@ -98,8 +98,8 @@ func doors() []door {
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/placement"}, false, nil},
 		// Each to a file of its own; nothing of bbolt's leaves the two.
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/placement"}, false, nil},
-		{"google.golang.org/grpc/codes", []string{"internal/wire", "client", "client/...", "api/..."}, true, nil},
-		{"google.golang.org/grpc/status", []string{"internal/wire", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
 		{"github.com/go-jose/go-jose/v4", []string{"internal/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false, nil},
 	}
@@ -306,7 +306,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
 		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/placement may"},
-		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, client, client/..., api/... may"},
+		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, internal/grpcserver, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"cobra":                      {in("internal/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl may"},
 	} {

@@ -58,6 +58,7 @@ func Groups() []Group {
 		configGroup(),
 		netlimitGroup(),
 		gatewayGroup(),
+		grpcserverGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -1,0 +1,27 @@
+package grpcserver
+
+import "sync"
+
+// buffers are those of outputs and backlogs. A connection has one only while bytes wait.
+var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, smallBuffer)} }} //nolint:gochecknoglobals // a pool of the process
+
+type buffer struct{ b []byte }
+
+const (
+	// smallBuffer is the capacity that a buffer begins with.
+	smallBuffer = 4 << 10
+	// largeBuffer is the capacity above which a buffer is not kept.
+	largeBuffer = 2 * maxPending
+)
+
+// getBuffer returns an empty buffer.
+func getBuffer() []byte {
+	return buffers.Get().(*buffer).b[:0] //nolint:forcetypeassert // nothing else is in it
+}
+
+// putBuffer takes a buffer back, or none. A part that was cut off at the front is lost.
+func putBuffer(b []byte) {
+	if cap(b) >= smallBuffer/2 && cap(b) <= largeBuffer {
+		buffers.Put(&buffer{b})
+	}
+}

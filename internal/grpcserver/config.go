@@ -1,0 +1,80 @@
+package grpcserver
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// Credentials shake hands with each connection.
+	Credentials credentials.TransportCredentials
+	// Codec encodes messages, whatever content-subtype a client names.
+	Codec encoding.CodecV2
+	// Unary and Stream intercept calls, the first one outermost.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+
+	// MaxReceive bounds a received message, in bytes, compressed or not.
+	MaxReceive int
+	// MaxStreams bounds the open streams of a connection, and its running handlers.
+	MaxStreams int
+	// MaxHeader bounds the header list of a request, in bytes, as RFC 9113, 6.5.2 counts.
+	MaxHeader int
+	// StreamWindow is how many bytes a client may send on a stream before its handler
+	// reads them, ConnWindow on all streams of a connection before they arrive here.
+	StreamWindow, ConnWindow int
+
+	// HandshakeTimeout bounds the time from Accept to the client's SETTINGS frame.
+	HandshakeTimeout time.Duration
+	// Idle ends connections that had no stream for so long; 0: never.
+	Idle time.Duration
+	// PingAfter is the silence after which a client is pinged. PingTimeout ends the
+	// connection when nothing arrives after a ping.
+	PingAfter, PingTimeout time.Duration
+	// PingLeast is how often clients may ping. More often, the connection ends with
+	// ENHANCE_YOUR_CALM.
+	PingLeast time.Duration
+}
+
+// The smallest windows: what HTTP/2 begins with.
+const initialWindow = 65535
+
+// Validate returns every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.Credentials == nil {
+		fail("Credentials are missing")
+	}
+	if c.Codec == nil {
+		fail("Codec is missing")
+	}
+	for name, n := range map[string]int{"MaxReceive": c.MaxReceive, "MaxStreams": c.MaxStreams, "MaxHeader": c.MaxHeader} {
+		if n <= 0 || n > math.MaxInt32 {
+			fail("%s is %d, want 1 to %d", name, n, math.MaxInt32)
+		}
+	}
+	for name, n := range map[string]int{"StreamWindow": c.StreamWindow, "ConnWindow": c.ConnWindow} {
+		if n < initialWindow || n > math.MaxInt32 {
+			fail("%s is %d, want %d to %d", name, n, initialWindow, math.MaxInt32)
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"HandshakeTimeout": c.HandshakeTimeout, "PingAfter": c.PingAfter, "PingTimeout": c.PingTimeout, "PingLeast": c.PingLeast,
+	} {
+		if d <= 0 {
+			fail("%s is %v, want more than 0", name, d)
+		}
+	}
+	if c.Idle < 0 {
+		fail("Idle is %v, want 0 or more", c.Idle)
+	}
+	return errors.Join(errs...)
+}

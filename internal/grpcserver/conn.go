@@ -1,0 +1,271 @@
+package grpcserver
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/peer"
+)
+
+// conn is a client's connection. One goroutine reads it; see serve. Each frame is handled,
+// and each one appended to the output, under mu.
+type conn struct {
+	srv    *Server
+	raw    net.Conn // as it was accepted
+	net    net.Conn // with its handshake
+	socket *socket  // beneath it
+	sealed bool     // TLS lies between net and socket
+	base   context.Context
+	decode *hpack.Decoder // owned by the reader
+	rest   [restBuffer]byte
+	heard  atomic.Int64 // when something was read last, in ns since the epoch
+
+	mu       sync.Mutex
+	streams  map[uint32]*stream // guarded by mu; those open
+	running  int                // guarded by mu; handlers, also of streams that are gone
+	maxID    uint32             // guarded by mu; the highest stream that a client opened
+	err      error              // guarded by mu; why the connection ends; nil: it does not
+	closed   bool               // guarded by mu; the reader has left
+	room     sync.Cond          // the reader waits on it for room in the output, and for handlers to end; handlers for room
+	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
+	keep     keepalive          // guarded by mu
+	bye      goodbye            // guarded by mu
+
+	out     []byte    // guarded by mu; frames that are not written
+	writing bool      // guarded by mu; a goroutine writes
+	stalled bool      // guarded by mu; a goroutine drains the socket
+	queued  bool      // guarded by mu; a writer comes
+	sized   bool      // guarded by mu; a header block has said that our encoder has no table
+	window  int64     // guarded by mu; bytes of DATA that the client takes
+	initial int64     // guarded by mu; the window that the client gives new streams
+	headers uint32    // guarded by mu; the largest header list that the client takes
+	blocked list.List // guarded by mu; of *stream, senders that wait for room or for the connection's window
+	passing bool      // guarded by mu; one of them was let go, and has not gone yet
+}
+
+const (
+	// restBuffer is what a connection at rest reads into: the small frames of a call.
+	restBuffer = 512
+	// linger and lingerBytes bound how long and how far a connection that failed is read,
+	// so that the client gets the GOAWAY frame: closing a socket with unread bytes
+	// discards those that were sent.
+	linger      = time.Second
+	lingerBytes = 1 << 20
+)
+
+func newConn(srv *Server, nc net.Conn, s *socket, sealed bool, p *peer.Peer) *conn {
+	c := &conn{
+		srv: srv, net: nc, socket: s, sealed: sealed, base: peer.NewContext(context.Background(), p),
+		decode: hpack.NewDecoder(headerTable, nil), streams: make(map[uint32]*stream),
+		window: initialWindow, initial: initialWindow, headers: 1<<32 - 1,
+	}
+	c.room.L = &c.mu
+	return c
+}
+
+// errStopped ends the connections of a server that stops.
+var errStopped = errors.New("the server stops")
+
+// begin sends our preface and reads the client's: RFC 9113, 3.4.
+func (c *conn) begin() error {
+	cfg := &c.srv.cfg
+	c.mu.Lock()
+	c.out = append(c.output(), c.srv.preface...)
+	c.flushLocked()
+	c.mu.Unlock()
+	got := make([]byte, len(http2.ClientPreface))
+	if _, err := io.ReadFull(c.net, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, []byte(http2.ClientPreface)) {
+		return fmt.Errorf("the client's preface is not that of HTTP/2: %q", got)
+	}
+	r := startReader(c, nil, cfg.MaxHeader)
+	f, err := r.next()
+	if err == nil {
+		settings, ok := f.(*http2.SettingsFrame)
+		if !ok || settings.IsAck() {
+			err = http2.ConnectionError(http2.ErrCodeProtocol)
+		} else {
+			err = c.handle(f)
+		}
+	}
+	if err = c.failed(err); err != nil {
+		return err
+	}
+	return c.readAll(r)
+}
+
+// serve reads the connection until it ends.
+func (c *conn) serve() {
+	err := c.begin()
+	if err == nil {
+		err = c.settle()
+	}
+	for err == nil {
+		var n int
+		if n, err = c.net.Read(c.rest[:]); n > 0 {
+			r := startReader(c, c.rest[:n], c.srv.cfg.MaxHeader)
+			if failed := c.readAll(r); failed != nil {
+				err = failed
+			}
+		}
+	}
+	c.end(err)
+}
+
+// settle ends the time limit of the handshakes.
+func (c *conn) settle() error {
+	if err := c.raw.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startKeepaliveLocked()
+	return c.err // fail's deadline may have been the one that was taken off
+}
+
+// readAll handles the frames that have begun to arrive, and gives the reader back.
+func (c *conn) readAll(r *reader) error {
+	for r.buffered() {
+		if err := c.waitForRoom(); err != nil {
+			return err
+		}
+		f, err := r.next()
+		c.heard.Store(time.Now().UnixNano())
+		if err == nil {
+			err = c.handle(f)
+		}
+		if err = c.failed(err); err != nil {
+			return err
+		}
+	}
+	r.stop()
+	c.flush()
+	return nil
+}
+
+// failed takes the error of a frame. It resets the stream of a stream error, and returns
+// what ends the connection.
+func (c *conn) failed(err error) error {
+	var s http2.StreamError
+	if errors.As(err, &s) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.maxID = max(c.maxID, s.StreamID)
+		c.resetLocked(s.StreamID, s.Code)
+		return nil
+	}
+	return err
+}
+
+// codeOf returns the error code of what ends a connection, and false when the client is not
+// to be told.
+func codeOf(err error) (http2.ErrCode, bool) {
+	var c http2.ConnectionError
+	switch {
+	case errors.As(err, &c):
+		return http2.ErrCode(c), true
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		return http2.ErrCodeFrameSize, true
+	case errors.Is(err, errFlood), errors.Is(err, errPings):
+		return http2.ErrCodeEnhanceYourCalm, true
+	case errors.Is(err, errStopped):
+		return http2.ErrCodeNo, true
+	}
+	return 0, false
+}
+
+// end ends the connection: its streams, and after a GOAWAY frame that the client can
+// read, its socket.
+func (c *conn) end(err error) {
+	c.mu.Lock()
+	c.endLocked(err)
+	code, tell := codeOf(c.err)
+	if tell {
+		debug := ""
+		if errors.Is(c.err, errPings) {
+			debug = "too_many_pings" // as grpc-go's client expects it
+		}
+		c.goAwayLocked(c.maxID, code, debug)
+		c.flushLocked()
+	}
+	c.mu.Unlock()
+	if tell && code != http2.ErrCodeNo {
+		c.linger()
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	_ = c.net.Close()
+}
+
+// linger reads and discards until the client closes.
+func (c *conn) linger() {
+	if c.net.SetReadDeadline(time.Now().Add(linger)) != nil {
+		return
+	}
+	for left := lingerBytes; left > 0; {
+		n, err := c.net.Read(c.rest[:])
+		if err != nil {
+			return
+		}
+		left -= n
+	}
+}
+
+// endLocked ends the streams. The first error stays.
+func (c *conn) endLocked(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for _, s := range c.streams {
+		c.leaveLocked(s)
+	}
+	c.keep.stop()
+	c.room.Broadcast()
+}
+
+// fail ends the connection from any goroutine but the reader, which sees it then.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	c.failLocked(err)
+	c.mu.Unlock()
+}
+
+// failLocked is fail; the reader closes the connection.
+func (c *conn) failLocked(err error) {
+	c.endLocked(err)
+	// The socket beneath, since TLS writes as it closes.
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
+}
+
+// waitForRoom waits while the client does not take our answers, and while more handlers
+// run than the client may have streams: those of streams that it has reset.
+func (c *conn) waitForRoom() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && (len(c.out) >= maxPending || c.crowdedLocked()) {
+		if !c.flushLocked() {
+			c.room.Wait()
+		}
+	}
+	return c.err
+}
+
+// crowdedLocked reports whether handlers of streams that are gone hold the places of new
+// ones. They are canceled, and end soon.
+func (c *conn) crowdedLocked() bool {
+	return c.running >= c.srv.cfg.MaxStreams && len(c.streams) < c.srv.cfg.MaxStreams
+}

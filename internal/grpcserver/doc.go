@@ -1,0 +1,22 @@
+// Package grpcserver serves gRPC on HTTP/2 (RFC 9113) for very many connections with few
+// streams each. A [Server] is a grpc.ServiceRegistrar: generated services, health and
+// reflection register as with grpc-go's server. Frames are parsed by
+// golang.org/x/net/http2, header blocks by its hpack.
+//
+//	Accept ─▶ handshake ─▶ conn: one reader ─▶ stream: one handler goroutine
+//	                         ▲                    │ append frames
+//	                         └── out ◀────────────┘ ─▶ write(2), without blocking
+//
+// A connection has one goroutine, its reader, and no buffer while it rests. There is no
+// writing goroutine: the goroutine that appends frames to a connection's output writes
+// them, together with the frames that others append meanwhile. When the kernel takes no
+// more, a goroutine writes the rest and ends.
+//
+// Bounds in bytes: a stream holds at most its receive window that its handler has not
+// read, and the message that it is reading; a connection's output holds [maxPending], and
+// as much again that the kernel has not taken. A handler that sends more waits. A reader
+// whose answers (acknowledgements, resets) find no place stops reading.
+//
+// All methods of Server may be called from any goroutine. A stream's SendMsg may be called
+// while its RecvMsg runs, as grpc.ServerStream says.
+package grpcserver

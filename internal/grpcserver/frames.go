@@ -1,0 +1,158 @@
+package grpcserver
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// handle takes a frame of the client's. A http2.StreamError resets the stream; any other
+// error ends the connection.
+func (c *conn) handle(f http2.Frame) error {
+	switch f := f.(type) {
+	case *http2.DataFrame:
+		return c.onData(f)
+	case *http2.MetaHeadersFrame:
+		return c.onHeaders(f)
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
+		}
+	case *http2.RSTStreamFrame:
+		return c.onReset(f)
+	case *http2.SettingsFrame:
+		return c.onSettings(f)
+	case *http2.PingFrame:
+		return c.onPing(f)
+	case *http2.WindowUpdateFrame:
+		return c.onWindowUpdate(f)
+	case *http2.PushPromiseFrame: // a client must not: RFC 9113, 8.4
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return nil // GOAWAY, and types that we do not know: RFC 9113, 5.5
+}
+
+// idleLocked reports whether a stream was never opened.
+func (c *conn) idleLocked(id uint32) bool { return id%2 == 0 || id > c.maxID }
+
+// maxEmpty bounds the DATA frames without content of a stream: RFC 9113, 10.5.
+const maxEmpty = 100
+
+func (c *conn) onData(f *http2.DataFrame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idleLocked(f.StreamID) {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	// The length counts with its padding: RFC 9113, 6.1. The connection's window is given
+	// back as bytes arrive: what is not read is bounded stream by stream.
+	size := int(f.Length)
+	if c.received += size; c.received > c.srv.cfg.ConnWindow {
+		return http2.ConnectionError(http2.ErrCodeFlowControl)
+	}
+	if c.received >= c.srv.cfg.ConnWindow/4 {
+		c.windowUpdateLocked(0, c.received)
+		c.received = 0
+	}
+	s := c.streams[f.StreamID]
+	if s == nil || s.halfClosed {
+		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeStreamClosed}
+	}
+	return s.receiveLocked(f.Data(), size, f.StreamEnded())
+}
+
+func (c *conn) onReset(f *http2.RSTStreamFrame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idleLocked(f.StreamID) {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	if s := c.streams[f.StreamID]; s != nil {
+		c.leaveLocked(s)
+	}
+	return nil
+}
+
+func (c *conn) onSettings(f *http2.SettingsFrame) error {
+	if f.IsAck() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.initial
+	err := f.ForeachSetting(func(s http2.Setting) error {
+		if err := s.Valid(); err != nil {
+			return err
+		}
+		switch s.ID {
+		case http2.SettingInitialWindowSize:
+			c.initial = int64(s.Val)
+		case http2.SettingMaxHeaderListSize:
+			c.headers = s.Val
+		}
+		// HEADER_TABLE_SIZE: our encoder has no table. MAX_FRAME_SIZE: our frames have
+		// the least that it may be. ENABLE_PUSH: we do not push.
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.out = appendFrame(c.output(), http2.FrameSettings, http2.FlagSettingsAck, 0, 0)
+	if c.initial > before {
+		for _, s := range c.streams {
+			if s.starved {
+				s.sendable.Signal()
+			}
+		}
+	}
+	return nil
+}
+
+// errPings ends connections whose clients ping too often.
+var errPings = errors.New("too many pings")
+
+func (c *conn) onPing(f *http2.PingFrame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.IsAck() {
+		if f.Data == drainPing {
+			c.drainedLocked()
+		}
+		return nil
+	}
+	if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {
+		return errPings
+	}
+	c.out = append(appendFrame(c.output(), http2.FramePing, http2.FlagPingAck, 0, len(f.Data)), f.Data[:]...)
+	return nil
+}
+
+// maxWindow is the largest flow-control window: RFC 9113, 6.9.1.
+const maxWindow = 1<<31 - 1
+
+func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.StreamID == 0 {
+		if c.window += int64(f.Increment); c.window > maxWindow {
+			return http2.ConnectionError(http2.ErrCodeFlowControl)
+		}
+		c.grantLocked()
+		return nil
+	}
+	if c.idleLocked(f.StreamID) {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	s := c.streams[f.StreamID]
+	if s == nil {
+		return nil // it may have crossed the end of the stream: RFC 9113, 5.1
+	}
+	if s.added += int64(f.Increment); s.windowLocked() > maxWindow {
+		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
+	}
+	if s.starved {
+		s.sendable.Signal()
+	}
+	return nil
+}

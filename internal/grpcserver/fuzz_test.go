@@ -1,0 +1,81 @@
+package grpcserver_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+)
+
+// FuzzClient has a client send anything after the preface. The server neither panics nor
+// hangs, nor does it leave anything behind.
+func FuzzClient(f *testing.F) {
+	seed := func(do func(r *raw)) {
+		here, there := net.Pipe()
+		sent := make(chan []byte)
+		go func() {
+			b, _ := io.ReadAll(there)
+			sent <- b
+		}()
+		r := newRaw(f, here)
+		do(r)
+		_ = here.Close()
+		f.Add(<-sent)
+	}
+	seed(func(r *raw) { r.must(r.WriteSettings()) })
+	seed(func(r *raw) {
+		r.must(r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
+		r.open(1, false, call(unaryMethod)...)
+		r.must(r.WriteDataPadded(1, true, message(&pb.SimpleRequest{ResponseSize: 100}), make([]byte, 3)))
+		r.must(r.WriteWindowUpdate(1, 10))
+		r.must(r.WritePing(false, [8]byte{}))
+	})
+	seed(func(r *raw) {
+		r.must(r.WriteSettings())
+		b := r.block(call(duplexMethod, "grpc-timeout", "1S", "x-bin", "AA", "content-length", "100")...)
+		r.must(r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:9]}))
+		r.must(r.WriteContinuation(1, true, b[9:]))
+		r.must(r.WriteData(1, false, ask(1, 2, 3)))
+		r.must(r.WriteRSTStream(1, http2.ErrCodeCancel))
+		r.must(r.WriteGoAway(0, 0, nil))
+	})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		cfg := config()
+		cfg.MaxStreams, cfg.MaxReceive = 3, 1<<16
+		address, s := serve(t, cfg)
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		go func() {
+			_, _ = c.Write(append([]byte(http2.ClientPreface), sent...))
+			_ = c.(*net.TCPConn).CloseWrite()
+		}()
+		answer, err := io.ReadAll(c)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the server hangs")
+		}
+		_ = c.Close()
+		s.Stop()
+		check := http2.NewFramer(io.Discard, bytes.NewReader(answer))
+		for {
+			f, err := check.ReadFrame()
+			if err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("%v in what the server has said", err)
+				}
+				return
+			}
+			if f.Header().Length > 16<<10 {
+				t.Errorf("%v", f)
+			}
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package grpcserver
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// keepalive watches over a connection with one timer. It is guarded by the conn's mu.
+type keepalive struct {
+	timer   *time.Timer
+	pinged  time.Time // when our last ping was sent; zero: it is answered
+	idle    time.Time // since when there is no stream; zero: there is one
+	asked   time.Time // when the client pinged last
+	strikes int       // pings of the client's that came too early, since we last sent a message
+}
+
+// goodbye is the end of a connection in peace: RFC 9113, 6.8. It is guarded by the conn's mu.
+type goodbye struct {
+	begun time.Time // when the client was told that no stream should follow; zero: it was not
+	last  bool      // it knows which streams are the last ones
+	over  bool      // all of them have ended
+}
+
+var (
+	errSilent = errors.New("the client is silent, and does not answer a ping")
+	errIdle   = errors.New("no stream for too long")
+)
+
+// drainPing is the ping that follows the first GOAWAY frame. Its answer says that the
+// client has read it.
+var drainPing = [8]byte{'g', 'o', 'o', 'd', 'b', 'y', 'e', '!'} //nolint:gochecknoglobals // a constant
+
+// maxStrikes is how many early pings are forgiven, as in grpc-go.
+const maxStrikes = 2
+
+// tooOften takes a ping of the client's, and reports whether there are too many.
+func (k *keepalive) tooOften(now time.Time, least time.Duration) bool {
+	if now.Sub(k.asked) < least {
+		k.strikes++
+	}
+	k.asked = now
+	return k.strikes > maxStrikes
+}
+
+// sent forgives: a client pings more often while messages come, to measure the path.
+func (k *keepalive) sent() { k.strikes = 0 }
+
+func (k *keepalive) stop() {
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+}
+
+// startKeepaliveLocked begins to watch.
+func (c *conn) startKeepaliveLocked() {
+	c.heard.Store(time.Now().UnixNano())
+	if len(c.streams) == 0 {
+		c.keep.idle = time.Now()
+	}
+	if c.err == nil {
+		c.keep.timer = time.AfterFunc(c.srv.cfg.PingAfter, c.look)
+		if idle := c.srv.cfg.Idle; idle > 0 {
+			c.keep.timer.Reset(min(idle, c.srv.cfg.PingAfter))
+		}
+	}
+}
+
+// look pings a silent client, and ends the connection of a client that stays silent or has
+// had no stream for too long.
+func (c *conn) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	now, cfg := time.Now(), &c.srv.cfg
+	heard := time.Unix(0, c.heard.Load())
+	if !heard.Before(c.keep.pinged) {
+		c.keep.pinged = time.Time{}
+	}
+	var next time.Time
+	switch {
+	case !c.keep.pinged.IsZero():
+		if next = c.keep.pinged.Add(cfg.PingTimeout); !now.Before(next) {
+			c.failLocked(errSilent)
+			return
+		}
+	case now.Sub(heard) >= cfg.PingAfter:
+		c.out = append(appendFrame(c.output(), http2.FramePing, 0, 0, 8), make([]byte, 8)...)
+		c.keep.pinged, next = now, now.Add(cfg.PingTimeout)
+	default:
+		next = heard.Add(cfg.PingAfter)
+	}
+	if cfg.Idle > 0 && c.bye.begun.IsZero() {
+		end := now.Add(cfg.Idle) // at the earliest
+		if !c.keep.idle.IsZero() {
+			end = c.keep.idle.Add(cfg.Idle)
+		}
+		if !now.Before(end) {
+			c.drainLocked(now)
+		} else if end.Before(next) {
+			next = end
+		}
+	}
+	if !c.bye.begun.IsZero() && !c.bye.last && now.Sub(c.bye.begun) >= cfg.PingTimeout {
+		c.drainedLocked() // the ping's answer is not waited for any longer
+	}
+	c.keep.timer.Reset(next.Sub(now))
+	c.flushLocked()
+}
+
+// drainLocked asks the client to begin no more streams. Those that are on their way are
+// still served.
+func (c *conn) drainLocked(now time.Time) {
+	c.bye.begun = now
+	c.goAwayLocked(maxWindow, http2.ErrCodeNo, "")
+	c.out = append(appendFrame(c.output(), http2.FramePing, 0, 0, len(drainPing)), drainPing[:]...)
+}
+
+// drainedLocked says which streams are the last ones. The connection ends after them.
+func (c *conn) drainedLocked() {
+	if c.bye.begun.IsZero() || c.bye.last {
+		return
+	}
+	c.bye.last = true
+	c.goAwayLocked(c.maxID, http2.ErrCodeNo, "")
+	c.bye.over = len(c.streams) == 0
+}

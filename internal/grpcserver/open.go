@@ -1,0 +1,159 @@
+package grpcserver
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
+	s, err := c.open(f)
+	if s != nil {
+		c.srv.start(s)
+	}
+	return err
+}
+
+// open opens the stream of a header list; nil: it is answered, or refused.
+func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
+	id := f.StreamID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.HasPriority() && f.Priority.StreamDep == id {
+		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
+	}
+	if s := c.streams[id]; s != nil {
+		return nil, s.trailersLocked(f)
+	}
+	if !c.idleLocked(id) || id%2 == 0 { // RFC 9113, 5.1.1
+		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	c.maxID = id
+	if c.bye.last {
+		return nil, nil //nolint:nilnil // the client knows that it is not served: RFC 9113, 6.8
+	}
+	if f.Truncated {
+		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeFrameSize}
+	}
+	if len(c.streams) >= c.srv.cfg.MaxStreams {
+		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
+	}
+	r := parse(f)
+	if r.malformed || f.StreamEnded() && r.length > 0 {
+		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
+	}
+	if answer, httpStatus := r.refusal(); answer != nil {
+		c.answerLocked(id, r.subtype, httpStatus, answer, f.StreamEnded())
+		return nil, nil //nolint:nilnil // it is answered
+	}
+	s := newStream(c, id, r)
+	s.halfClosed = f.StreamEnded()
+	c.streams[id] = s
+	c.running++
+	c.keep.idle = time.Time{}
+	return s, nil
+}
+
+// answerLocked ends a stream that was never open.
+func (c *conn) answerLocked(id uint32, subtype string, httpStatus int, answer *status.Status, halfClosed bool) {
+	b := startBlock(c)
+	b.begin(httpStatus, subtype)
+	b.status(answer)
+	if !c.appendBlockLocked(b, id, http2.FlagHeadersEndStream) {
+		c.resetLocked(id, http2.ErrCodeInternal)
+	} else if !halfClosed {
+		c.resetLocked(id, http2.ErrCodeNo) // RFC 9113, 8.1
+	}
+}
+
+func newStream(c *conn, id uint32, r *request) *stream {
+	s := &stream{conn: c, id: id, method: r.path, subtype: r.subtype, encoding: r.encoding, length: r.length, allowed: c.srv.cfg.StreamWindow}
+	s.arrived.L, s.sendable.L = &c.mu, &c.mu
+	ctx := metadata.NewIncomingContext(c.base, r.md)
+	if r.timed {
+		ctx, s.cancel = context.WithTimeout(ctx, r.timeout)
+		s.unwatch = context.AfterFunc(ctx, s.expire)
+	} else {
+		ctx, s.cancel = context.WithCancel(ctx)
+	}
+	s.ctx = grpc.NewContextWithServerTransportStream(ctx, s)
+	return s
+}
+
+// expire ends a stream whose time is over. The client has noticed by itself.
+func (s *stream) expire() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[s.id] == s {
+		c.resetLocked(s.id, http2.ErrCodeCancel)
+		c.flushLocked()
+	}
+}
+
+// leaveLocked takes a stream off its connection. Its handler may still run.
+func (c *conn) leaveLocked(s *stream) {
+	delete(c.streams, s.id)
+	s.gone = true
+	s.in = nil
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	s.cancel()
+	if s.place != nil {
+		c.blocked.Remove(s.place)
+		s.place = nil
+	}
+	s.arrived.Broadcast()
+	s.sendable.Broadcast()
+	c.room.Broadcast()
+	if len(c.streams) == 0 {
+		c.keep.idle = time.Now()
+		c.bye.over = c.bye.last
+	}
+}
+
+// ended takes the end of a handler.
+func (c *conn) ended() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running--; c.running == c.srv.cfg.MaxStreams-1 {
+		c.room.Broadcast()
+	}
+}
+
+// trailersLocked takes a second header list of a stream. gRPC has none, HTTP/2 does.
+func (s *stream) trailersLocked(f *http2.MetaHeadersFrame) error {
+	switch {
+	case s.halfClosed:
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeStreamClosed}
+	case !f.StreamEnded() || len(f.PseudoFields()) > 0: // RFC 9113, 8.1
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	}
+	return s.receiveLocked(nil, 0, true)
+}
+
+// contextStatus is the error of a call whose stream is gone.
+func contextStatus(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		err = context.Canceled
+	}
+	return status.FromContextError(err).Err()
+}
+
+// toStatus returns the status that a handler's error means.
+func toStatus(err error) *status.Status {
+	if err == nil {
+		return status.New(codes.OK, "")
+	}
+	if s, ok := status.FromError(err); ok {
+		return s
+	}
+	return status.FromContextError(err)
+}

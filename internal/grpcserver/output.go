@@ -1,0 +1,143 @@
+package grpcserver
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// maxOut is the output from which senders of data wait, in bytes.
+	maxOut = 64 << 10
+	// maxPending is the output from which the reader waits as well: one frame and a
+	// few thousand answers more.
+	maxPending = maxOut + 32<<10
+)
+
+// output returns the connection's output, to append to. The caller holds mu.
+func (c *conn) output() []byte {
+	if c.out == nil {
+		c.out = getBuffer()
+	}
+	return c.out
+}
+
+// appendFrame appends a frame's header: RFC 9113, 4.1.
+func appendFrame(b []byte, kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	return append(b, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags), //nolint:gosec // bytes of it
+		byte(id>>24), byte(id>>16), byte(id>>8), byte(id)) //nolint:gosec // as above
+}
+
+// appendUint32 appends a number as frames have it.
+func appendUint32(b []byte, n uint32) []byte {
+	return binary.BigEndian.AppendUint32(b, n)
+}
+
+func (c *conn) windowUpdateLocked(id uint32, n int) {
+	c.out = appendUint32(appendFrame(c.output(), http2.FrameWindowUpdate, 0, id, 4), uint32(n)) //nolint:gosec // at most a window
+}
+
+func (c *conn) goAwayLocked(last uint32, code http2.ErrCode, debug string) {
+	b := appendFrame(c.output(), http2.FrameGoAway, 0, 0, 8+len(debug))
+	c.out = append(appendUint32(appendUint32(b, last), uint32(code)), debug...)
+}
+
+// resetLocked sends RST_STREAM, and ends the stream if it is open.
+func (c *conn) resetLocked(id uint32, code http2.ErrCode) {
+	c.out = appendUint32(appendFrame(c.output(), http2.FrameRSTStream, 0, id, 4), uint32(code))
+	if s := c.streams[id]; s != nil {
+		c.leaveLocked(s)
+	}
+}
+
+// flush writes the output, unless another goroutine does.
+func (c *conn) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushLocked()
+}
+
+// flushLocked is flush. It gives mu away while it writes, and reports whether it did.
+func (c *conn) flushLocked() bool {
+	if c.writing || c.stalled || len(c.out) == 0 {
+		c.leaveIfOverLocked()
+		return false
+	}
+	c.writing = true
+	for len(c.out) > 0 && !c.stalled {
+		b := c.out
+		c.out = nil
+		c.mu.Unlock()
+		err := c.write(b)
+		putBuffer(b)
+		stalled := err == nil && c.socket.stalled()
+		c.mu.Lock()
+		if err != nil {
+			c.failLocked(err)
+			c.out = nil
+			break
+		}
+		if stalled && !c.closed {
+			c.stalled = true
+			c.srv.goroutines.Go(c.drain)
+		}
+	}
+	c.writing = false
+	c.roomLocked()
+	c.leaveIfOverLocked()
+	return true
+}
+
+// leaveIfOverLocked ends a connection that has said goodbye, once all is written.
+func (c *conn) leaveIfOverLocked() {
+	if c.bye.over && !c.writing && !c.stalled && len(c.out) == 0 {
+		c.failLocked(errIdle)
+	}
+}
+
+// write hands bytes to the kernel, or to the socket's backlog. It does not block.
+func (c *conn) write(b []byte) error {
+	if !c.sealed {
+		_, err := c.net.Write(b)
+		return err
+	}
+	c.socket.hold()
+	_, err := c.net.Write(b)
+	if sent := c.socket.release(); err == nil {
+		err = sent
+	}
+	return err
+}
+
+// drain writes the socket's backlog, then what has come into the output meanwhile.
+func (c *conn) drain() {
+	err := c.socket.drain()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalled = false
+	if err != nil {
+		c.failLocked(err)
+		return
+	}
+	c.flushLocked()
+}
+
+// roomLocked lets those go on that wait for room in the output.
+func (c *conn) roomLocked() {
+	if len(c.out) < maxPending {
+		c.room.Broadcast()
+	}
+	c.grantLocked()
+}
+
+// grantLocked lets the first of the blocked senders go on, when it can send. The next one
+// follows when that one has been here: until then, none takes what it was let go for.
+func (c *conn) grantLocked() {
+	first := c.blocked.Front()
+	if first == nil || c.passing || c.window <= 0 || len(c.out) >= maxOut {
+		return
+	}
+	s, _ := c.blocked.Remove(first).(*stream)
+	s.place, s.granted, c.passing = nil, true, true
+	s.sendable.Signal()
+}

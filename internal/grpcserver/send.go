@@ -1,0 +1,179 @@
+package grpcserver
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"golang.org/x/net/http2"
+)
+
+// windowLocked returns how many bytes the client takes on the stream.
+func (s *stream) windowLocked() int64 { return s.conn.initial + s.added - s.sent }
+
+// send sends bytes, after the response headers. It waits while the client does not take
+// them. Without now, they may leave with the outcome of the call.
+func (s *stream) send(now bool, parts ...[]byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.headed {
+		if err := s.sendHeaderLocked(nil); err != nil {
+			return err
+		}
+	}
+	for left := sizeOf(parts); left > 0; {
+		if err := s.waitLocked(); err != nil {
+			return err
+		}
+		n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))
+		c.out = appendFrame(c.output(), http2.FrameData, 0, s.id, n)
+		parts = c.appendPartsLocked(parts, n)
+		left -= n
+		s.sent += int64(n)
+		c.window -= int64(n)
+		c.keep.sent()
+	}
+	c.grantLocked()
+	if now {
+		c.flushSoonLocked()
+	}
+	return nil
+}
+
+// appendPartsLocked appends n bytes of parts to the output, and returns the others.
+func (c *conn) appendPartsLocked(parts [][]byte, n int) [][]byte {
+	for n > 0 {
+		k := min(n, len(parts[0]))
+		c.out = append(c.out, parts[0][:k]...)
+		if n -= k; k == len(parts[0]) {
+			parts = parts[1:]
+		} else {
+			parts[0] = parts[0][k:]
+		}
+	}
+	return parts
+}
+
+func sizeOf(parts [][]byte) (n int) {
+	for _, p := range parts {
+		n += len(p)
+	}
+	return n
+}
+
+// waitLocked waits until the stream may send something. Senders that wait for the output or
+// for the connection's window go on first come, first served: while there are any, one that
+// comes waits behind them, and each lets the next one go when it leaves here to send, when
+// its stream is gone, or when it waits for its stream's window.
+func (s *stream) waitLocked() error {
+	c := s.conn
+	for mine := false; ; {
+		switch {
+		case s.gone:
+			c.grantLocked()
+			return contextStatus(s.ctx)
+		case s.windowLocked() <= 0:
+			if c.flushLocked() {
+				continue
+			}
+			c.grantLocked()
+			s.starved, mine = true, false
+			s.sendable.Wait()
+			s.starved = false
+		case c.window > 0 && len(c.out) < maxOut && (mine || c.blocked.Len() == 0 && !c.passing):
+			return nil
+		default:
+			if c.flushLocked() {
+				continue
+			}
+			s.place = c.blocked.PushBack(s)
+			c.grantLocked()
+			for s.place != nil && !s.gone {
+				s.sendable.Wait()
+			}
+			if mine = s.granted; mine {
+				s.granted, c.passing = false, false
+			}
+		}
+	}
+}
+
+// waitForRoomLocked waits until a header block has room in the output, or the stream is gone.
+func (s *stream) waitForRoomLocked() {
+	c := s.conn
+	for !s.gone && len(c.out) >= maxPending {
+		if !c.flushLocked() {
+			c.room.Wait()
+		}
+	}
+}
+
+// sendHeaderLocked sends the response headers.
+func (s *stream) sendHeaderLocked(md metadata.MD) error {
+	s.waitForRoomLocked()
+	switch {
+	case s.gone:
+		return contextStatus(s.ctx)
+	case s.headed:
+		return status.Error(codes.Internal, "transport: SendHeader called multiple times") // as grpc-go says it
+	}
+	s.headed = true
+	s.header = metadata.Join(s.header, md)
+	b := startBlock(s.conn)
+	b.begin(200, s.subtype)
+	b.metadata(s.header)
+	if !s.conn.appendBlockLocked(b, s.id, 0) {
+		return s.overflowLocked()
+	}
+	return nil
+}
+
+// overflowLocked ends a stream whose headers are more than the client takes.
+func (s *stream) overflowLocked() error {
+	s.conn.resetLocked(s.id, http2.ErrCodeInternal)
+	s.conn.flushLocked()
+	return status.Error(codes.Internal, "transport: the headers are larger than the peer's maximum size")
+}
+
+// finish sends the outcome of the call, and ends the stream.
+func (s *stream) finish(outcome *status.Status) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.waitForRoomLocked(); s.gone {
+		return
+	}
+	b := startBlock(c)
+	switch {
+	case s.headed:
+	case len(s.header) > 0:
+		s.headed = true
+		b.begin(200, s.subtype)
+		b.metadata(s.header)
+		if !c.appendBlockLocked(b, s.id, 0) {
+			_ = s.overflowLocked() // the call ends in any case
+			return
+		}
+		b = startBlock(c)
+	default: // trailers alone
+		b.begin(200, s.subtype)
+	}
+	b.status(outcome)
+	if len(outcome.Proto().GetDetails()) > 0 {
+		delete(s.trailer, detailsHeader)
+	}
+	b.metadata(s.trailer)
+	if !c.appendBlockLocked(b, s.id, http2.FlagHeadersEndStream) {
+		_ = s.overflowLocked() // as above
+		return
+	}
+	if s.halfClosed {
+		c.leaveLocked(s)
+	} else {
+		c.resetLocked(s.id, http2.ErrCodeNo) // the client need not send the rest: RFC 9113, 8.1
+	}
+	c.flushLocked()
+}

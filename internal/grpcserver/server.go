@@ -1,0 +1,387 @@
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Server serves gRPC. Create it with New, register services, then call Serve.
+type Server struct {
+	cfg      Config
+	preface  []byte              // what we send first
+	services map[string]*service // by name; not changed once Serve is called
+	unary    grpc.UnaryServerInterceptor
+	stream   grpc.StreamServerInterceptor
+	work     chan *stream  // to handlers that wait for another call
+	stopping chan struct{} // closed by Stop
+
+	goroutines sync.WaitGroup // of connections
+	writers    writers
+	writing    sync.WaitGroup // they
+	handlers   sync.WaitGroup
+
+	mu        sync.Mutex
+	waiting   int                       // guarded by mu; handlers that wait
+	listeners map[net.Listener]struct{} // guarded by mu
+	pending   map[net.Conn]struct{}     // guarded by mu; in their handshake
+	conns     map[*conn]struct{}        // guarded by mu
+	stopped   bool                      // guarded by mu
+}
+
+// service is one that is registered.
+type service struct {
+	impl    any
+	methods map[string]*grpc.StreamDesc
+	info    grpc.ServiceInfo
+}
+
+// New returns a Server without services.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("grpc server: %w", err)
+	}
+	s := &Server{
+		cfg: cfg, services: make(map[string]*service), unary: chainUnary(cfg.Unary), stream: chainStream(cfg.Stream),
+		work: make(chan *stream), stopping: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), pending: make(map[net.Conn]struct{}), conns: make(map[*conn]struct{}),
+	}
+	s.preface = preface(&cfg)
+	return s, nil
+}
+
+// preface returns what the server sends first: RFC 9113, 3.4.
+func preface(cfg *Config) []byte {
+	settings := []http2.Setting{
+		{ID: http2.SettingMaxFrameSize, Val: maxFrame},
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(cfg.MaxStreams)}, //nolint:gosec // validated
+		{ID: http2.SettingInitialWindowSize, Val: uint32(cfg.StreamWindow)},  //nolint:gosec // validated
+		{ID: http2.SettingMaxHeaderListSize, Val: uint32(cfg.MaxHeader)},     //nolint:gosec // validated
+	}
+	b := appendFrame(nil, http2.FrameSettings, 0, 0, 6*len(settings))
+	for _, s := range settings {
+		b = appendUint32(append(b, byte(s.ID>>8), byte(s.ID)), s.Val) //nolint:gosec // bytes of it
+	}
+	if more := cfg.ConnWindow - initialWindow; more > 0 {
+		b = appendUint32(appendFrame(b, http2.FrameWindowUpdate, 0, 0, 4), uint32(more)) //nolint:gosec // validated
+	}
+	return b
+}
+
+// RegisterService implements grpc.ServiceRegistrar. It panics when the implementation does
+// not have the service's type, as grpc-go's server does.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	if err := implements(desc, impl); err != nil {
+		panic(err)
+	}
+	sv := &service{impl: impl, methods: make(map[string]*grpc.StreamDesc), info: grpc.ServiceInfo{Metadata: desc.Metadata}}
+	add := func(d *grpc.StreamDesc) {
+		sv.methods[d.StreamName] = d
+		sv.info.Methods = append(sv.info.Methods, grpc.MethodInfo{Name: d.StreamName, IsClientStream: d.ClientStreams, IsServerStream: d.ServerStreams})
+	}
+	for i := range desc.Methods {
+		add(s.asStream(&desc.Methods[i]))
+	}
+	for i := range desc.Streams {
+		add(&desc.Streams[i])
+	}
+	s.services[desc.ServiceName] = sv
+}
+
+// asStream returns a unary method as one of a single message each way.
+func (s *Server) asStream(m *grpc.MethodDesc) *grpc.StreamDesc {
+	return &grpc.StreamDesc{StreamName: m.MethodName, Handler: func(impl any, stream grpc.ServerStream) error {
+		answer, err := m.Handler(impl, stream.Context(), stream.RecvMsg, s.unary)
+		if err != nil {
+			return err
+		}
+		return stream.SendMsg(answer)
+	}}
+}
+
+// GetServiceInfo returns what is registered, for reflection.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
+	all := make(map[string]grpc.ServiceInfo, len(s.services))
+	for name, sv := range s.services {
+		all[name] = sv.info
+	}
+	return all
+}
+
+// Serve accepts connections until Stop. It closes the listener, and returns
+// grpc.ErrServerStopped then.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	s.writers.start(&s.writing)
+	if !s.listen(l) {
+		return grpc.ErrServerStopped
+	}
+	backOff := time.Duration(0)
+	for {
+		c, err := l.Accept()
+		var passing interface{ Temporary() bool }
+		switch {
+		case err == nil:
+			backOff = 0
+			s.accept(c)
+		case s.isStopped():
+			return grpc.ErrServerStopped
+		case errors.As(err, &passing) && passing.Temporary(): // too many descriptors, say
+			backOff = min(max(2*backOff, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(backOff):
+			case <-s.stopping:
+			}
+		default:
+			return err
+		}
+	}
+}
+
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners[l] = struct{}{}
+	return !s.stopped
+}
+
+func (s *Server) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// accept begins the handshake of a connection.
+func (s *Server) accept(raw net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		_ = raw.Close()
+		return
+	}
+	s.pending[raw] = struct{}{}
+	s.goroutines.Go(func() { s.handshake(raw) })
+}
+
+// handshake ends with a goroutine that reads the connection. That one has a small stack, and
+// not the one that TLS needs.
+func (s *Server) handshake(raw net.Conn) {
+	c, err := s.shake(raw)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, raw)
+	switch {
+	case errors.Is(err, credentials.ErrConnDispatched): // it is another's now
+	case err != nil:
+		_ = raw.Close()
+	case s.stopped:
+		_ = c.net.Close()
+	default:
+		s.conns[c] = struct{}{}
+		s.goroutines.Go(func() {
+			c.serve()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// shake shakes hands with a client, all but HTTP/2's.
+func (s *Server) shake(raw net.Conn) (*conn, error) {
+	if err := raw.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)); err != nil {
+		return nil, err
+	}
+	beneath := raw
+	bottom, _ := socketOf(raw)
+	if bottom == nil {
+		bottom = newSocket(raw)
+		beneath = bottom
+	}
+	nc, info, err := s.cfg.Credentials.ServerHandshake(beneath)
+	if err != nil {
+		return nil, err
+	}
+	_, sealed := socketOf(nc)
+	bottom.own()
+	c := newConn(s, nc, bottom, sealed, &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info})
+	c.raw = raw
+	return c, nil
+}
+
+// Listener returns l such that TLS may lie between its connections and the Server. It is
+// needed where connections are wrapped before they come to Serve.
+func Listener(l net.Listener) net.Listener { return listener{l} }
+
+type listener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newSocket(c), nil
+}
+
+// Stop closes listeners and connections, cancels the calls, and returns when their handlers
+// have ended. It may be called again.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.stopping)
+	}
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	for c := range s.pending {
+		_ = c.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.fail(errStopped)
+	}
+	s.goroutines.Wait()
+	s.handlers.Wait()
+	s.writers.stop()
+	s.writing.Wait()
+}
+
+// maxWaiting bounds the handlers that wait for another call: their stacks have grown to what
+// a call needs.
+const maxWaiting = 64
+
+// start has a stream served.
+func (s *Server) start(st *stream) {
+	s.handlers.Add(1)
+	select {
+	case s.work <- st:
+	default:
+		go s.handle(st)
+	}
+}
+
+// handle serves streams, one after the other.
+func (s *Server) handle(st *stream) {
+	for st != nil {
+		s.serve(st)
+		st.conn.ended()
+		s.handlers.Done()
+		st = s.another()
+	}
+}
+
+// another waits for another stream; nil: there are enough that wait.
+func (s *Server) another() *stream {
+	s.mu.Lock()
+	if s.waiting >= maxWaiting || s.stopped {
+		s.mu.Unlock()
+		return nil
+	}
+	s.waiting++
+	s.mu.Unlock()
+	var st *stream
+	select {
+	case st = <-s.work:
+	case <-s.stopping:
+	}
+	s.mu.Lock()
+	s.waiting--
+	s.mu.Unlock()
+	return st
+}
+
+// serve serves a call.
+func (s *Server) serve(st *stream) {
+	sv, desc, unknown := s.find(st.method)
+	if unknown != nil {
+		st.finish(unknown)
+		return
+	}
+	st.call.stream, st.call.desc = st, desc
+	if st.encoding != "" && st.encoding != encoding.Identity {
+		if st.call.decompress = encoding.GetCompressor(st.encoding); st.call.decompress == nil {
+			st.finish(status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", st.encoding))
+			return
+		}
+	}
+	if s.stream == nil || !desc.ClientStreams && !desc.ServerStreams {
+		st.finish(toStatus(desc.Handler(sv.impl, &st.call)))
+		return
+	}
+	info := &grpc.StreamServerInfo{FullMethod: st.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
+	st.finish(toStatus(s.stream(sv.impl, &st.call, info, desc.Handler)))
+}
+
+// find returns the method of a path, or why there is none, in grpc-go's words.
+func (s *Server) find(path string) (*service, *grpc.StreamDesc, *status.Status) {
+	at := strings.LastIndexByte(path, '/')
+	if at <= 0 || path[0] != '/' {
+		return nil, nil, status.Newf(codes.Unimplemented, "malformed method name: %q", path)
+	}
+	name, method := path[1:at], path[at+1:]
+	sv := s.services[name]
+	if sv == nil {
+		return nil, nil, status.Newf(codes.Unimplemented, "unknown service %v", name)
+	}
+	if d := sv.methods[method]; d != nil {
+		return sv, d, nil
+	}
+	return nil, nil, status.Newf(codes.Unimplemented, "unknown method %v for service %v", method, name)
+}
+
+func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	if len(all) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		for _, inner := range slices.Backward(all[1:]) {
+			next := handler
+			handler = func(ctx context.Context, request any) (any, error) { return inner(ctx, request, info, next) }
+		}
+		return all[0](ctx, request, info, handler)
+	}
+}
+
+func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	if len(all) == 0 {
+		return nil
+	}
+	return func(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		for _, inner := range slices.Backward(all[1:]) {
+			next := handler
+			handler = func(impl any, stream grpc.ServerStream) error { return inner(impl, stream, info, next) }
+		}
+		return all[0](impl, stream, info, handler)
+	}
+}
+
+// implements compares an implementation with the type of its service.
+func implements(desc *grpc.ServiceDesc, impl any) error {
+	if impl == nil || desc.HandlerType == nil {
+		return nil
+	}
+	if want := reflect.TypeOf(desc.HandlerType).Elem(); !reflect.TypeOf(impl).Implements(want) {
+		return fmt.Errorf("%s is registered with a %T, which is not a %v", desc.ServiceName, impl, want)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package grpcserver
+
+import (
+	"container/list"
+	"context"
+	"io"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/metadata"
+)
+
+// stream is one call. It is the grpc.ServerTransportStream of its context.
+type stream struct {
+	conn     *conn
+	id       uint32
+	method   string
+	subtype  string
+	encoding string
+	ctx      context.Context //nolint:containedctx // the call's own
+	cancel   context.CancelFunc
+	unwatch  func() bool // ends the watch over its deadline; nil: it has none
+	call     call
+
+	arrived  sync.Cond // the receiver waits on it
+	sendable sync.Cond // the sender waits on it
+	sending  sync.Mutex
+
+	// All below is guarded by conn.mu.
+
+	gone       bool   // it is over, for the client at least
+	halfClosed bool   // the client sends no more
+	in         []byte // what the handler has not read
+	allowed    int    // bytes that the client may still send
+	length     int64  // bytes that the request said it would have; -1: none said
+	got        int64  // bytes that have arrived, without padding
+	empty      int    // DATA frames without content
+
+	added, sent int64         // to and of its window, beside what new streams have
+	starved     bool          // the sender waits for its window
+	place       *list.Element // among the blocked senders; nil: it is none
+	granted     bool          // it was one, and may go on
+	headed      bool          // response headers are sent
+	header      metadata.MD
+	trailer     metadata.MD
+}
+
+// receiveLocked takes the content of a DATA frame. size is its length with its padding.
+func (s *stream) receiveLocked(data []byte, size int, end bool) error {
+	s.got += int64(len(data))
+	switch {
+	case size > s.allowed:
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl}
+	case s.length >= 0 && (s.got > s.length || end && s.got != s.length): // RFC 9113, 8.1.1
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	case len(data) == 0 && !end:
+		if s.empty++; s.empty > maxEmpty {
+			return errFlood
+		}
+	}
+	s.allowed -= size
+	s.in = append(s.in, data...)
+	s.halfClosed = end
+	if len(data) < size {
+		s.allowLocked(0) // padding
+	}
+	s.arrived.Signal()
+	return nil
+}
+
+// allowLocked opens the window such that the client may send a message's next bytes, need of
+// them, and at least the stream's window.
+func (s *stream) allowLocked(need int) {
+	if s.halfClosed || s.gone {
+		return
+	}
+	window := s.conn.srv.cfg.StreamWindow
+	more := max(window, need) - s.allowed - len(s.in)
+	if more >= window/4 || more > 0 && s.allowed < need {
+		s.allowed += more
+		s.conn.windowUpdateLocked(s.id, more)
+	}
+}
+
+// take returns all bytes that have arrived. It waits for some while need are missing, and
+// returns io.EOF when the client sends no more.
+func (s *stream) take(need int) ([]byte, error) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case s.gone:
+			return nil, contextStatus(s.ctx)
+		case len(s.in) > 0:
+			in := s.in
+			s.in = nil
+			s.allowLocked(max(need-len(in), 0))
+			c.flushLocked()
+			return in, nil
+		case s.halfClosed:
+			return nil, io.EOF
+		}
+		s.allowLocked(need)
+		if !c.flushLocked() {
+			s.arrived.Wait()
+		}
+	}
+}

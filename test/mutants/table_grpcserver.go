@@ -1,0 +1,85 @@
+package mutants
+
+func grpcserverGroup() Group {
+	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
+		{
+			Name: "grpc-window-of-stream", Bug: "sends more than a stream's window", File: "send.go",
+			Old: `n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))`, New: `n := int(min(int64(left), maxFrame, c.window))`,
+			Tests: "TestWindowOfOneByte|TestInitialWindowChanges",
+		},
+		{
+			Name: "grpc-window-of-connection", Bug: "sends more than the connection's window", File: "send.go",
+			Old: `n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))`, New: `n := int(min(int64(left), maxFrame, s.windowLocked()))`,
+			Tests: "TestConnectionWindowIsShared",
+		},
+		{
+			Name: "grpc-settings-wake-nobody", Bug: "does not wake senders when SETTINGS open their windows", File: "frames.go",
+			Old: `if c.initial > before {`, New: `if false && c.initial > before {`, Tests: "TestInitialWindowChanges",
+		},
+		{
+			Name: "grpc-receive-window", Bug: "accepts more than a stream's window", File: "stream.go",
+			Old: `case size > s.allowed:`, New: `case false:`, Tests: "TestReceiveWindows",
+		},
+		{
+			Name: "grpc-large-message-stalls", Bug: "does not open the window for a message that is larger", File: "stream.go",
+			Old: `more := max(window, need) - s.allowed - len(s.in)`, New: `more := window - s.allowed - len(s.in)`, Tests: "TestReceiveWindows",
+		},
+		{
+			Name: "grpc-padding-kept", Bug: "does not give padding back", File: "stream.go",
+			Old: `if len(data) < size {`, New: `if false {`, Tests: "TestPaddingIsGivenBack",
+		},
+		{
+			Name: "grpc-empty-data", Bug: "accepts any number of DATA frames without content", File: "stream.go",
+			Old: `s.empty > maxEmpty`, New: `s.empty > maxEmpty && s.got > 1<<40`, Tests: "TestFloodOfEmptyData",
+		},
+		{
+			Name: "grpc-continuation", Bug: "reads header blocks without an end", File: "reader.go",
+			Old: `if r.left -= n; r.left < 0 {`, New: `if r.left -= n; false {`, Tests: "TestFloodOfContinuation",
+		},
+		{
+			Name: "grpc-undecoded-headers", Bug: "goes on after a header block that was not decoded", File: "reader.go",
+			Old: `errors.As(err, &s) && s.Cause == nil {`, New: `errors.As(err, &s) && false {`, Tests: "TestStreamFrames",
+		},
+		{
+			Name: "grpc-answers-without-bound", Bug: "reads on while the client takes no answers", File: "conn.go",
+			Old: `for c.err == nil && (len(c.out) >= maxPending || c.crowdedLocked()) {`, New: `for c.err == nil && c.crowdedLocked() {`,
+			Tests: "TestAnswersThatAreNotTaken",
+		},
+		{
+			Name: "grpc-rapid-reset", Bug: "does not count the handlers of reset streams", File: "conn.go",
+			Old: `return c.running >= c.srv.cfg.MaxStreams && len(c.streams) < c.srv.cfg.MaxStreams`, New: `return false`, Tests: "TestRapidReset",
+		},
+		{
+			Name: "grpc-pings", Bug: "lets clients ping as often as they like", File: "frames.go",
+			Old: `if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {`, New: `if c.keep.tooOften(time.Now(), 0) {`, Tests: "TestTooManyPings",
+		},
+		{
+			Name: "grpc-silence", Bug: "keeps connections of clients that answer no ping", File: "keepalive.go",
+			Old: `c.failLocked(errSilent)`, New: `_ = errSilent`, Tests: "TestKeepalive",
+		},
+		{
+			Name: "grpc-too-many-streams", Bug: "opens more streams than it allows", File: "open.go",
+			Old: `if len(c.streams) >= c.srv.cfg.MaxStreams {`, New: `if len(c.streams) > c.srv.cfg.MaxStreams {`, Tests: "TestTooManyStreams",
+		},
+		{
+			Name: "grpc-headers-above-limit", Bug: "sends headers that the client does not take", File: "headers.go",
+			Old: `if b.size > c.headers {`, New: `if false {`, Tests: "TestHeadersAboveTheClientsLimit",
+		},
+		{
+			Name: "grpc-unpacked-without-bound", Bug: "accepts small messages that are large", File: "call.go",
+			Old: `case len(out) > limit:`, New: `case false:`, Tests: "TestInterop",
+		},
+		{
+			Name: "grpc-deadline-without-reset", Bug: "does not end the stream at its deadline", File: "open.go",
+			Old: `s.unwatch = context.AfterFunc(ctx, s.expire)`, New: `s.unwatch = nil`, Tests: "TestCancellation",
+		},
+		{
+			Name: "grpc-backlog", Bug: "has no bound for what the kernel does not take", File: "socket.go",
+			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded",
+		},
+		{
+			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
+			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
+		},
+	}}
+}
