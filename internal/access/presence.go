@@ -89,6 +89,9 @@ type present struct {
 	gone func()
 }
 
+// NetConn returns the connection whose end is noted.
+func (c *present) NetConn() net.Conn { return c.Conn }
+
 // Close implements net.Conn.
 func (c *present) Close() error {
 	c.gone()

@@ -84,6 +84,8 @@ type Config struct {
 	JSONHosts []string
 	// Limits are what one client may ask for.
 	Limits Limits
+	// ClientServer is what serves gRPC at the client port: one of ClientServers.
+	ClientServer string
 
 	// StatusPage is what the HTTP port shows to people: one of StatusPages.
 	StatusPage string
@@ -208,6 +210,9 @@ const (
 	FormatJSON = "json"
 )
 
+// ClientServers returns what --client-server takes: grpc-go's server, and ours.
+func ClientServers() []string { return []string{"grpc-go", "own"} }
+
 // StatusPages returns what --status-page takes: the page with the keys that shards
 // begin at while everybody may read everything, always with them, or none.
 func StatusPages() []string { return []string{"on", "with-keys", "off"} }
@@ -267,6 +272,7 @@ func Defaults() Config {
 			Resyncs:               16,
 			ResyncRate:            256 * MiB,
 		},
+		ClientServer: "grpc-go",
 		StatusPage:   "on",
 		LogLevel:     slog.LevelInfo,
 		LogFormat:    FormatText,

@@ -312,6 +312,9 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.DrainTimeout <= 0 {
 		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)
 	}
+	if !slices.Contains(ClientServers(), c.ClientServer) {
+		m.addf("--client-server %q: use %s", c.ClientServer, strings.Join(ClientServers(), ", "))
+	}
 	if c.Limits.Connections < 1 {
 		m.addf("--max-connections %d: at least 1", c.Limits.Connections)
 	}

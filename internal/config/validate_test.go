@@ -140,6 +140,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				c.Limits = config.Limits{ConnectionsPerAddress: -1, WatchesPerStream: 0, StreamsPerConnection: -1, MessageBytes: config.MiB, Resyncs: 0, ResyncRate: 1}
 				c.Elastic = config.Elastic{SplitAfter: time.Second, SplitBytes: 1, SplitEvents: -1, SplitWatches: -1, ReplicaWatches: -1, MaxExtraReplicas: -1, MaxMoves: -1, MaxNodeMoves: -1, ReplaceVoterAfter: -1}
 				c.LogFormat, c.StatusPage, c.OTLPEndpoint = "xml", "yes", "collector:4317"
+				c.ClientServer = "nginx"
 				c.VerifyInterval, c.VerifyEtcdInterval = time.Millisecond, time.Second
 			},
 			[]string{
@@ -148,6 +149,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				"--max-extra-replicas -1", "--max-moves -1", "--max-node-moves -1", "--replace-voter-after -1ns",
 				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-connections 0: at least 1", "--max-connections-per-address -1: at least 1", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
 				"--max-message-bytes 1MiB: use 1536KiB", "--max-client-bytes 0B: at least 64MiB", "--max-watch-bytes 0B: at least 1MiB", "--max-resyncs 0: at least 1", "--resync-rate 1B: at least 1MiB", `--log-format "xml"`, `--otlp-endpoint "collector:4317": want http://host:4317`, "--verify-interval 1ms: at least 1s", "--verify-etcd-interval 1s: at least 1m0s", `--status-page "yes": use on, with-keys, off`,
+				`--client-server "nginx": use grpc-go, own`,
 			},
 		},
 		"half TLS": {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,6 +146,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 	}
 	sc := server.Defaults()
 	sc.Node, sc.Router, sc.Self = peerNode{n}, r, rc.Self
+	sc.OwnServer = os.Getenv("CACHENODE_CLIENT_SERVER") == "own" // .ci/run own
 	native, err := server.New(sc)
 	if err != nil {
 		tb.Fatal(err)

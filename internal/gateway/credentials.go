@@ -196,6 +196,9 @@ func (s *sniffed) hand() net.Conn {
 	return &sniffed{Conn: s.Conn, head: s.head}
 }
 
+// NetConn returns the connection that was sniffed at.
+func (s *sniffed) NetConn() net.Conn { return s.Conn }
+
 // Read implements net.Conn.
 func (s *sniffed) Read(p []byte) (int, error) {
 	if len(s.head) > 0 {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -232,6 +233,7 @@ func (m *machine) start() {
 	m.c.t.Helper()
 	m.c.ends.Do(m.c.end)
 	cfg := m.config()
+	cfg.Server.OwnServer = os.Getenv("CACHENODE_CLIENT_SERVER") == "own" // .ci/run own
 	store := m.dialEtcd()
 	m.c.stores, m.store = append(m.c.stores, store), store
 	if cfg.Etcd == nil {

@@ -22,43 +22,41 @@ import (
 // whether they are operators. What is about keys is decided where the keys are
 // known: in permit, here and in package etcdapi.
 
-// admission returns what every call at the client port passes.
-func (s *Server) admission() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
-			caller, done, err := s.admit(ctx, info.FullMethod)
-			if err != nil {
-				s.audit(ctx, caller, info.FullMethod, request, err)
-				return nil, wire.Status(err)
-			}
-			defer done()
-			var answer any
-			if err = fits(caller, request); err == nil {
-				answer, err = serve(ctx, request)
-			}
-			s.audit(ctx, caller, info.FullMethod, request, err)
-			return answer, err
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-			ctx := stream.Context()
-			caller, done, err := s.admit(ctx, info.FullMethod)
-			if err != nil {
-				s.audit(ctx, caller, info.FullMethod, nil, err)
-				return wire.Status(err)
-			}
-			defer done()
-			if caller.Bounded() {
-				stream = &bounded{stream, caller}
-			}
-			if !audited(info.FullMethod) {
-				return serve(srv, stream)
-			}
-			heard := &overheard{ServerStream: stream}
-			err = serve(srv, heard)
-			s.audit(ctx, caller, info.FullMethod, heard.first, err)
-			return err
-		}),
+// admitUnary is what every unary call at the client port passes.
+func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	caller, done, err := s.admit(ctx, info.FullMethod)
+	if err != nil {
+		s.audit(ctx, caller, info.FullMethod, request, err)
+		return nil, wire.Status(err)
 	}
+	defer done()
+	var answer any
+	if err = fits(caller, request); err == nil {
+		answer, err = serve(ctx, request)
+	}
+	s.audit(ctx, caller, info.FullMethod, request, err)
+	return answer, err
+}
+
+// admitStream is admitUnary for streams.
+func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	ctx := stream.Context()
+	caller, done, err := s.admit(ctx, info.FullMethod)
+	if err != nil {
+		s.audit(ctx, caller, info.FullMethod, nil, err)
+		return wire.Status(err)
+	}
+	defer done()
+	if caller.Bounded() {
+		stream = &bounded{stream, caller}
+	}
+	if !audited(info.FullMethod) {
+		return serve(srv, stream)
+	}
+	heard := &overheard{ServerStream: stream}
+	err = serve(srv, heard)
+	s.audit(ctx, caller, info.FullMethod, heard.first, err)
+	return err
 }
 
 // admit lets a call in, until done, or says why not.

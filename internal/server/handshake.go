@@ -28,6 +28,14 @@ type handshakes struct {
 	failed func(from net.Addr, err error)
 }
 
+// told returns creds such that failed is told; nil: nobody is.
+func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) credentials.TransportCredentials {
+	if failed == nil {
+		return creds
+	}
+	return &handshakes{creds, failed}
+}
+
 // ServerHandshake implements credentials.TransportCredentials.
 func (h *handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := h.TransportCredentials.ServerHandshake(raw)

@@ -24,6 +24,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
+	"github.com/shardwatch/shardwatch/internal/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/intake"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -34,7 +35,7 @@ import (
 // with New.
 type Server struct {
 	cfg      Config
-	clients  *grpc.Server
+	clients  clientServer
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
@@ -98,9 +99,11 @@ func New(cfg Config) (*Server, error) {
 		creds = s.gateway.Credentials(cfg.ClientTLS, cfg.Access.Credentials)
 	}
 	creds = intake.New(cfg.Budget, cfg.MaxMessageBytes, cfg.Logger).Credentials(creds)
-	options := append(s.options(creds, cfg.ClientFailed, idleTimeout),
-		grpc.ChainUnaryInterceptor(s.called.unary), grpc.ChainStreamInterceptor(s.called.stream))
-	s.clients = grpc.NewServer(append(options, s.admission()...)...)
+	clients, err := s.newClientServer(creds)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s.clients = clients
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s, access: cfg.Access, guard: cfg.Guard})
 	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
@@ -111,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
 
-	s.peers = grpc.NewServer(append(s.options(plain(cfg.PeerTLS), cfg.PeerFailed, 0), s.ownCluster()...)...)
+	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), s.ownCluster()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
@@ -144,10 +147,7 @@ const readBuffer = 4 << 10
 
 // options are those of a server whose connections without a call end after idle;
 // 0: they do not.
-func (s *Server) options(creds credentials.TransportCredentials, failed func(net.Addr, error), idle time.Duration) []grpc.ServerOption {
-	if failed != nil {
-		creds = &handshakes{creds, failed}
-	}
+func (s *Server) options(creds credentials.TransportCredentials, idle time.Duration) []grpc.ServerOption {
 	return append(uncompressed(),
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
@@ -179,7 +179,7 @@ func (s *Server) SetReady(ready bool) {
 func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	clients, peers = &listener{clients, &s.conns}, &listener{peers, &s.conns}
-	serve := func(name string, server *grpc.Server, l net.Listener) {
+	serve := func(name string, server grpcServer, l net.Listener) {
 		g.Go(func() error {
 			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				return fmt.Errorf("serve %s on %s: %w", name, l.Addr(), err)
@@ -191,6 +191,9 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 			server.Stop()
 			return nil
 		})
+	}
+	if s.cfg.OwnServer {
+		clients = grpcserver.Listener(clients)
 	}
 	if s.gateway != nil {
 		clients = s.gateway.Listener(clients)

@@ -36,6 +36,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c, m: l.m}, nil
 }
 
+// NetConn returns the connection that may end.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // Close implements net.Conn. It may be called again.
 func (c *conn) Close() error {
 	c.m.mu.Lock()

@@ -115,22 +115,33 @@ func (b *Batch) open() bool {
 	if b.write == nil {
 		b.write = transportOf(grpc.ServerTransportStreamFromContext(b.ctx))
 	}
-	return b.write.method.IsValid()
+	return b.write.framed != nil || b.write.method.IsValid()
 }
 
 // transport is the Write method of grpc-go's server transport stream, whose
 // package is internal:
 //
 //	Write(header []byte, data mem.BufferSlice, options *transport.WriteOptions) error
+//
+// Our own server's stream has a method for it.
 type transport struct {
+	framed framed        // nil: the stream is grpc-go's
 	method reflect.Value // none: the stream is another one
 	args   [3]reflect.Value
+}
+
+// framed is a stream that takes whole messages, each with its head.
+type framed interface {
+	SendFramed(data mem.BufferSlice) error
 }
 
 func transportOf(stream grpc.ServerTransportStream) *transport {
 	none := new(transport)
 	if stream == nil {
 		return none
+	}
+	if f, ok := stream.(framed); ok {
+		return &transport{framed: f}
 	}
 	m := reflect.ValueOf(stream).MethodByName("Write")
 	if !m.IsValid() {
@@ -146,6 +157,9 @@ func transportOf(stream grpc.ServerTransportStream) *transport {
 
 // send hands data over. The caller keeps its reference to it.
 func (t *transport) send(data mem.BufferSlice) error {
+	if t.framed != nil {
+		return t.framed.SendFramed(data)
+	}
 	t.args[1] = reflect.ValueOf(data)
 	err := t.method.Call(t.args[:])[0]
 	t.args[1] = reflect.Value{}

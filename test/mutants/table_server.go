@@ -198,15 +198,15 @@ func serverGroup() Group {
 		},
 		{
 			Name: "calls-not-given-back", Bug: "calls that have ended count against the limit", File: "admission.go",
-			Old: "defer done()\n\t\t\tvar answer", New: "_ = done\n\t\t\tvar answer", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "defer done()\n\tvar answer", New: "_ = done\n\tvar answer", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "streams-not-given-back", Bug: "streams that have ended count against the limit", File: "admission.go",
-			Old: "defer done()\n\t\t\tif caller.Bounded", New: "_ = done\n\t\t\tif caller.Bounded", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "defer done()\n\tif caller.Bounded", New: "_ = done\n\tif caller.Bounded", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "refusal-not-audited", Bug: "an administrator's call that is refused is not written down", File: "admission.go",
-			Old: "s.audit(ctx, caller, info.FullMethod, request, err)\n\t\t\t\treturn", New: "return", Tests: "TestThePolicyAdmitsCalls",
+			Old: "s.audit(ctx, caller, info.FullMethod, request, err)\n\t\treturn", New: "return", Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
 			Name: "policy-change-ignored", Bug: "watches go on after the policy forbids them", File: "admission.go",

@@ -1,0 +1,41 @@
+package server
+
+import (
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/shardwatch/shardwatch/internal/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// grpcServer is what serves gRPC at a port: grpc-go's server, or ours.
+type grpcServer interface {
+	Serve(l net.Listener) error
+	Stop()
+}
+
+// clientServer is the one of the client port.
+type clientServer interface {
+	grpcServer
+	reflection.GRPCServer
+}
+
+// newClientServer returns the server of the client port, without services.
+func (s *Server) newClientServer(creds credentials.TransportCredentials) (clientServer, error) {
+	creds = told(creds, s.cfg.ClientFailed)
+	if !s.cfg.OwnServer {
+		return grpc.NewServer(append(s.options(creds, idleTimeout),
+			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.ChainStreamInterceptor(s.called.stream, s.admitStream))...), nil
+	}
+	return grpcserver.New(grpcserver.Config{
+		Credentials: creds, Codec: wire.NewCodec(),
+		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
+		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
+		StreamWindow: streamWindow, ConnWindow: connWindow,
+		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout,
+		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
+	})
+}
