@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"google.golang.org/grpc/peer"
 
@@ -83,20 +82,9 @@ func Holder(ctx context.Context, c *Caller) budget.Client {
 	}
 	name := ShownBy(ctx)
 	if p, ok := peer.FromContext(ctx); ok && name == "" {
-		name = sourceOf(p.Addr)
+		if name = netlimit.SourceOf(p.Addr); name == "" {
+			name = p.Addr.String() // not of TCP: a test's
+		}
 	}
 	return budget.Client{Name: name, Max: budget.HalfOfTotal}
-}
-
-// sourceOf names where a caller is: an address, or a network of IPv6.
-func sourceOf(a net.Addr) string {
-	network := netlimit.NetworkOf(a)
-	switch {
-	case !network.IsValid():
-		return a.String() // not of TCP: a test's
-	case network.IsSingleIP():
-		return network.Addr().String()
-	default:
-		return network.String()
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // Bounds of requests that are not complete.
@@ -26,10 +27,6 @@ const (
 	// quiet is how long closed connections are not logged again.
 	quiet = 10 * time.Second
 )
-
-// nobody has the bytes of requests that are not complete: who calls is not known before.
-// No client takes them all for long, since the oldest requests end.
-func nobody() budget.Client { return budget.Client{} }
 
 // Intake knows the requests that have begun and are not complete, of a port. Create it
 // with New.
@@ -70,7 +67,9 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &conn{Conn: inner, in: c.in, frames: newFrames(), closed: make(chan struct{})}
+	// Who calls is not known before a request is complete.
+	holder := budget.Client{Name: netlimit.SourceOf(raw.RemoteAddr()), Max: budget.HalfOfTotal}
+	out := &conn{Conn: inner, in: c.in, holder: holder, frames: newFrames(), closed: make(chan struct{})}
 	out.done = func(r *request) { c.in.forget(r) }
 	return out, info, nil
 }
@@ -79,6 +78,7 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 type conn struct {
 	net.Conn
 	in     *Intake
+	holder budget.Client  // of its requests that are not complete
 	frames *frames        // owned by Read
 	done   func(*request) // owned by Read
 	once   sync.Once
@@ -130,17 +130,18 @@ func (in *Intake) note(c *conn, r *request) error {
 	}
 	for {
 		got := make(chan struct{})
-		wait, err := in.budget.Wait(nobody(), budget.Requests, c.RemoteAddr(), need, func() { close(got) })
+		wait, err := in.budget.Wait(c.holder, budget.Requests, c.RemoteAddr(), need, func() { close(got) })
 		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(in.oldestEnds())
+		timer := time.NewTimer(in.oldestEnds(c.holder, wait.Capped()))
 		select {
 		case <-got:
 		case <-c.closed:
 		case <-timer.C:
 		}
 		timer.Stop()
+		capped := wait.Capped()
 		if !wait.Cancel() {
 			return in.settle(c, r, need)
 		}
@@ -148,7 +149,7 @@ func (in *Intake) note(c *conn, r *request) error {
 		case <-c.closed:
 			return net.ErrClosed
 		default:
-			in.endOldest()
+			in.endOldest(c.holder, capped)
 		}
 	}
 }
@@ -190,7 +191,7 @@ func (in *Intake) settle(c *conn, r *request, n int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if c.gone {
-		in.budget.Give(nobody(), budget.Requests, n)
+		in.budget.Give(c.holder, budget.Requests, n)
 		return net.ErrClosed
 	}
 	r.held += n
@@ -214,7 +215,7 @@ func (in *Intake) forgetLocked(r *request) {
 	r.in.Remove(r.place)
 	r.in, r.place = nil, nil
 	r.conn.known--
-	in.budget.Give(nobody(), budget.Requests, r.held)
+	in.budget.Give(r.conn.holder, budget.Requests, r.held)
 	r.held = 0
 }
 
@@ -237,11 +238,23 @@ func (in *Intake) leaveLocked(c *conn) {
 	}
 }
 
-// oldestEnds returns how long the oldest of the larger requests may go on.
-func (in *Intake) oldestEnds() time.Duration {
+// oldestLocked returns the oldest of the larger requests, or of a client's own; nil: there is
+// none.
+func (in *Intake) oldestLocked(client budget.Client, own bool) *list.Element {
+	for e := in.larges.Front(); e != nil; e = e.Next() {
+		if r, _ := e.Value.(*request); !own || r.conn.holder == client {
+			return e
+		}
+	}
+	return nil
+}
+
+// oldestEnds returns how long the oldest of the larger requests may go on. own says that the
+// client has its part of the bytes, so that its own requests are in the way.
+func (in *Intake) oldestEnds(client budget.Client, own bool) time.Duration {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if e := in.larges.Front(); e != nil {
+	if e := in.oldestLocked(client, own); e != nil {
 		r, _ := e.Value.(*request)
 		return patience - time.Since(r.since)
 	}
@@ -249,11 +262,11 @@ func (in *Intake) oldestEnds() time.Duration {
 }
 
 // endOldest closes the connection with the oldest of the larger requests, when that has
-// had its time.
-func (in *Intake) endOldest() {
+// had its time. own is as with oldestEnds.
+func (in *Intake) endOldest(client budget.Client, own bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if e := in.larges.Front(); e != nil {
+	if e := in.oldestLocked(client, own); e != nil {
 		if r, _ := e.Value.(*request); time.Since(r.since) >= patience {
 			in.closeLocked(e)
 		}

@@ -80,9 +80,11 @@ type raw struct {
 	next uint32
 }
 
-func (p *port) raw() *raw {
+func (p *port) raw() *raw { return p.rawFrom("127.0.0.1") }
+
+func (p *port) rawFrom(ip string) *raw {
 	p.t.Helper()
-	c, err := net.Dial("tcp", p.addr)
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext(p.t.Context(), "tcp", p.addr)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func (p *port) holds(least int64) {
 // their connections are closed, the oldest first.
 func TestRequestsThatNeverEndAreBounded(t *testing.T) {
 	t.Parallel()
-	const limit, share = 32 << 20, 4 << 20
+	const limit, part = 64 << 20, 4 << 20 // all are of one address
 	p := listen(t, limit)
 	first := p.raw()
 	first.begin(1<<20, 60_000)
@@ -159,7 +161,7 @@ func TestRequestsThatNeverEndAreBounded(t *testing.T) {
 	third.send()
 	first.ended(t)
 	p.serves(1 << 20)
-	if held := p.budget.Held(budget.Requests); held > share {
+	if held := p.budget.Held(budget.Requests); held > part {
 		t.Errorf("%d bytes are held", held)
 	}
 }
@@ -183,14 +185,61 @@ func TestALargeRequestWaitsForOthers(t *testing.T) {
 	<-served
 }
 
+// Requests of one address that never end leave half of the share to others, which do not wait.
+func TestOneAddressLeavesRoomForRequestsOfOthers(t *testing.T) {
+	t.Parallel()
+	const limit, part = 32 << 20, 2 << 20
+	p := listen(t, limit)
+	hostile := p.rawFrom("127.0.0.2")
+	for range 5 { // more than the share of all
+		hostile.begin(1<<20, 60_000)
+	}
+	hostile.send()
+	p.waits()
+	p.serves(1 << 20)
+	if s := p.status(); s.Waited != s.Capped || s.Largest > part {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An address that has its part ends its own requests for more, and none of another one.
+func TestOneAddressEndsItsOwnRequests(t *testing.T) {
+	t.Parallel()
+	p := listen(t, 32<<20)
+	slow := p.raw() // the oldest of all
+	slow.begin(1<<20, 60_000)
+	slow.send()
+	p.holds(1 << 20)
+	hostile := p.rawFrom("127.0.0.2")
+	for range 3 {
+		hostile.begin(1<<20, 60_000)
+	}
+	hostile.send()
+	hostile.ended(t)
+	_ = slow.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+	if _, err := io.Copy(io.Discard, slow.conn); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the other address's connection: %v", err)
+	}
+}
+
+// status returns the figures of requests.
+func (p *port) status() budget.Status {
+	p.t.Helper()
+	for _, s := range p.budget.Status() {
+		if s.Use == budget.Requests {
+			return s
+		}
+	}
+	p.t.Fatal("requests have no figures")
+	return budget.Status{}
+}
+
 // waits waits until a request waits for bytes.
 func (p *port) waits() {
 	p.t.Helper()
 	for limit := time.Now().Add(time.Minute); ; {
-		for _, s := range p.budget.Status() {
-			if s.Use == budget.Requests && s.Waited > 0 {
-				return
-			}
+		if p.status().Waited > 0 {
+			return
 		}
 		if time.Now().After(limit) {
 			p.t.Fatal("no request waits")

@@ -191,6 +191,19 @@ func NetworkOf(a net.Addr) netip.Prefix {
 	return p
 }
 
+// SourceOf names a NetworkOf; it is empty of what is no TCP address.
+func SourceOf(a net.Addr) string {
+	network := NetworkOf(a)
+	switch {
+	case !network.IsValid():
+		return ""
+	case network.IsSingleIP():
+		return network.Addr().String()
+	default:
+		return network.String()
+	}
+}
+
 // Failed takes the news that a connection did not get through its handshake.
 func (l *Limit) Failed(from net.Addr, err error) {
 	l.failed.Add(1)

@@ -278,7 +278,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "address-with-port", Bug: "each connection of an address has its own part of the budget", File: "keys.go",
-			Old: `name = sourceOf(p.Addr)`, New: `name = p.Addr.String()`, Tests: "TestWhomBytesCountFor",
+			Old: `name = netlimit.SourceOf(p.Addr)`, New: `name = netlimit.SourceOf(nil)`, Tests: "TestWhomBytesCountFor",
 		},
 		{
 			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
@@ -423,7 +423,7 @@ func intakeGroup() Group {
 	return Group{Package: "internal/intake", Mutants: []Mutant{
 		{
 			Name: "unfinished-unbounded", Bug: "never closes the connection of the oldest unfinished request", File: "intake.go",
-			Old: "			in.endOldest()\n", New: "", Tests: "TestRequestsThatNeverEndAreBounded",
+			Old: `in.endOldest(c.holder, capped)`, New: `_ = capped`, Tests: "TestRequestsThatNeverEndAreBounded",
 		},
 		{
 			Name: "unfinished-at-their-parts", Bug: "takes bytes for the parts of a request alone", File: "intake.go",
@@ -432,6 +432,14 @@ func intakeGroup() Group {
 		{
 			Name: "unfinished-small-unbounded", Bug: "any number of calls may lack their message", File: "intake.go",
 			Old: `if in.smalls.Len() > maxSmall {`, New: `if false {`, Tests: "TestCallsThatNeverBeginAreBounded",
+		},
+		{
+			Name: "unfinished-for-nobody", Bug: "requests that are not complete count for no client", File: "intake.go",
+			Old: `Name: netlimit.SourceOf(raw.RemoteAddr())`, New: `Name: netlimit.SourceOf(nil)`, Tests: "TestOneAddressLeavesRoomForRequestsOfOthers",
+		},
+		{
+			Name: "unfinished-of-others-end", Bug: "a client that has its part ends the requests of others", File: "intake.go",
+			Old: `!own || `, New: `true || `, Tests: "TestOneAddressEndsItsOwnRequests",
 		},
 		{
 			Name: "unfinished-kept", Bug: "keeps the bytes of a connection that is closed", File: "intake.go",
