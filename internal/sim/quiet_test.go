@@ -101,3 +101,39 @@ func TestAQuietClusterOfManyNodesSendsLittle(t *testing.T) {
 		}
 	})
 }
+
+// A further shard costs little: at rest, and for each write to another one. docs/scaling.md
+// has the figures.
+func TestAFurtherShardSendsLittle(t *testing.T) {
+	const few, many, quiet, writes = 3, 19, 20 * time.Second, 200
+	traffic := func(shards int) (atRest, perWrite float64) {
+		run(t, sim.Config{Shards: 1}, func(t *testing.T, c *sim.Cluster) {
+			cut(t, c, shards)
+			sent := func(f func()) int64 {
+				before := c.Traffic()
+				f()
+				after := c.Traffic().Since(before)
+				return after.Peers
+			}
+			rest := sent(func() { time.Sleep(quiet) })
+			busy := sent(func() {
+				for i := range writes {
+					c.Put("/d0/k0", fmt.Sprint(i))
+					time.Sleep(quiet / writes)
+				}
+			})
+			if got := len(c.Map().Shards); got != shards {
+				t.Fatalf("%d shards, want %d", got, shards)
+			}
+			atRest, perWrite = float64(rest)/quiet.Seconds(), float64(busy-rest)/writes
+		})
+		return atRest, perWrite
+	}
+	rest, write := traffic(few)
+	restMany, writeMany := traffic(many)
+	rest, write = (restMany-rest)/(many-few), (writeMany-write)/(many-few)
+	t.Logf("each further shard: %.1f bytes a second at rest, %.1f bytes for each write elsewhere, between three nodes", rest, write)
+	if rest > 300 || write > 50 {
+		t.Error("that is too much")
+	}
+}
