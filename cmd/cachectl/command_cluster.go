@@ -23,12 +23,12 @@ func newMembersCommand(s *session) *cobra.Command {
 				for _, m := range cs.Members {
 					members = append(members, m.Member)
 				}
-				if s.json() {
+				if s.structured() {
 					out := make([]memberJSON, 0, len(members))
 					for _, m := range members {
 						out = append(out, memberOf(m))
 					}
-					return writeJSON(s.p.stdout, struct {
+					return s.document(struct {
 						Members []memberJSON `json:"members"`
 					}{out})
 				}
@@ -126,8 +126,8 @@ func (s *session) printStatus(cs client.ClusterStatus) error {
 		}
 		nodes = append(nodes, n)
 	}
-	if s.json() {
-		if err := writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		if err := s.document(struct {
 			ClusterID    string     `json:"cluster_id"`
 			Lineage      uint64     `json:"lineage"`
 			MapVersion   uint64     `json:"map_version"`
@@ -272,8 +272,8 @@ func deltaRevisions(r client.ReplicaStatus) int64 {
 
 func (s *session) printShards(cs client.ClusterStatus) error {
 	shards := shardsOf(cs)
-	if s.json() {
-		return writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		return s.document(struct {
 			MapVersion uint64      `json:"map_version"`
 			Lineage    uint64      `json:"lineage"`
 			Drained    []string    `json:"drained,omitempty"`

@@ -66,8 +66,8 @@ func newConfigListCommand(s *session) *cobra.Command {
 				t.row(mark, name, orDash(settings["endpoints"]), orDash(strings.Join(flags, " ")))
 				out = append(out, contextJSON{name, name == c.Current, settings})
 			}
-			if s.json() {
-				return writeJSON(s.p.stdout, struct {
+			if s.structured() {
+				return s.document(struct {
 					Contexts []contextJSON `json:"contexts"`
 				}{out})
 			}

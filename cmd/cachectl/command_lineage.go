@@ -76,8 +76,8 @@ func (s *session) printLineage(cs client.ClusterStatus) error {
 		t.row(n.Name, fmt.Sprint(n.Lineage), orDash(n.EtcdClusterID), number(n.EtcdRevision), serves)
 		out.Nodes = append(out.Nodes, n)
 	}
-	if s.json() {
-		return writeJSON(s.p.stdout, out)
+	if s.structured() {
+		return s.document(out)
 	}
 	about := "the first: etcd was never restored or replaced since the cluster was founded"
 	if out.Cause != "" {
@@ -173,8 +173,8 @@ func (s *session) bump(ctx context.Context, c *client.Client, reason, accept str
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	if s.json() {
-		return writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		return s.document(struct {
 			Lineage uint64 `json:"lineage"`
 		}{begun})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -380,15 +379,6 @@ type (
 	}
 )
 
-func (c *changing) printLine(v any) error {
-	e := json.NewEncoder(c.s.p.stdout)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
-}
-
 func plannedShards(shards []client.Shard) []plannedShardJSON {
 	out := make([]plannedShardJSON, 0, len(shards))
 	for _, s := range shards {
@@ -406,7 +396,7 @@ func plannedShards(shards []client.Shard) []plannedShardJSON {
 
 func (c *changing) printPlan(run *client.PlacementRun) error {
 	p := run.Plan
-	if c.s.json() {
+	if c.s.structured() {
 		out := plannedJSON{
 			Event: "planned", RequestID: run.RequestID(), DryRun: c.options.DryRun, MapVersion: p.MapVersion,
 			Steps: []stepJSON{}, Warnings: p.Warnings,
@@ -421,7 +411,7 @@ func (c *changing) printPlan(run *client.PlacementRun) error {
 			}
 			out.Steps = append(out.Steps, j)
 		}
-		return c.printLine(out)
+		return c.s.oneDocument(out)
 	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(c.s.p.stderr, "cachectl: warning: %s\n", w)
@@ -502,12 +492,12 @@ func boundary(key string) string {
 }
 
 func (c *changing) printProgress(p client.PlacementProgress) error {
-	if c.s.json() {
+	if c.s.structured() {
 		out := progressJSON{Event: "progress", MapVersion: p.MapVersion, ShardsLeft: p.ShardsLeft}
 		for _, f := range p.Filling {
 			out.Filling = append(out.Filling, fillingJSON(f))
 		}
-		return c.printLine(out)
+		return c.s.oneDocument(out)
 	}
 	if p.ShardsLeft == 0 || (p.ShardsLeft == c.left && time.Since(c.told) < tellEvery) {
 		return nil
@@ -542,8 +532,8 @@ func fillingOf(f client.ReplicaFilling) string {
 }
 
 func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error {
-	if c.s.json() {
-		return c.printLine(doneJSON{Event: "done"})
+	if c.s.structured() {
+		return c.s.oneDocument(doneJSON{Event: "done"})
 	}
 	text := "done"
 	switch {

@@ -42,8 +42,8 @@ is a failure: exit code 1. With -o json it prints the revisions, too.`,
 						err = fmt.Errorf("%w; %s", err, better)
 					}
 					return err
-				case s.json():
-					return writeJSON(s.p.stdout, struct {
+				case s.structured():
+					return s.document(struct {
 						positionJSON
 						KV keyValueJSON `json:"kv"`
 					}{positionOf(r.Position()), keyValueOf(*r.KV, true)})
@@ -87,9 +87,9 @@ func readOptions(rev int64, serializable bool) []client.ReadOption {
 }
 
 type listFlags struct {
-	prefix, keysOnly, serializable bool
-	rangeEnd, page                 string
-	limit, rev                     int64
+	prefix, keysOnly, valuesOnly, serializable bool
+	rangeEnd, page                             string
+	limit, rev                                 int64
 }
 
 func newListCommand(s *session) *cobra.Command {
@@ -100,7 +100,8 @@ func newListCommand(s *session) *cobra.Command {
 		Short:      "List keys, all at one revision",
 		Example: `  cachectl list --prefix /demo/
   cachectl list --prefix "" --keys-only --limit 100
-  cachectl list /a --range-end /b -o json`,
+  cachectl list /a --range-end /b -o json
+  cachectl list --prefix /demo/ -o jsonpath='$.kvs[?@.version > 1].key'`,
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rng, err := span(args[0], f.prefix, f.rangeEnd)
@@ -113,6 +114,9 @@ func newListCommand(s *session) *cobra.Command {
 			}
 			if f.limit < 0 {
 				err = fmt.Errorf("--limit %d is negative", f.limit)
+			}
+			if f.valuesOnly && (f.keysOnly || s.structured()) {
+				err = errors.New("--values-only excludes --keys-only and --output")
 			}
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
@@ -138,6 +142,7 @@ func newListCommand(s *session) *cobra.Command {
 	cmd.Flags().Int64Var(&f.limit, "limit", 0, "list at most so many keys (default: all)")
 	cmd.Flags().StringVar(&f.page, "page", "", "go on behind an earlier list that --limit cut, as it said")
 	cmd.Flags().BoolVar(&f.keysOnly, "keys-only", false, "leave the values out")
+	cmd.Flags().BoolVar(&f.valuesOnly, "values-only", false, "print the values as they are, a newline after each")
 	readFlags(cmd, &f.rev, &f.serializable)
 	return cmd
 }
@@ -156,19 +161,26 @@ func (f *listFlags) print(s *session, l *client.Listing) (n int, err error) {
 		switch {
 		case err != nil:
 			return n, err
-		case s.json():
+		case f.valuesOnly:
+			if _, err := fmt.Fprintf(s.p.stdout, "%s\n", kv.Value); err != nil {
+				return n, fmt.Errorf("write: %w", err)
+			}
+		case s.structured():
 			kvs = append(kvs, keyValueOf(kv, !f.keysOnly))
 		default:
 			t.row([]string{show(kv.Key), number(kv.ModRevision), number(kv.Version), show(kv.Value)}[:len(header)]...)
 		}
 	}
 	next := base64.RawURLEncoding.EncodeToString(l.NextPage())
-	if s.json() {
-		return n, writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		return n, s.document(struct {
 			positionJSON
 			KVs      []keyValueJSON `json:"kvs"`
 			NextPage string         `json:"next_page,omitempty"`
 		}{positionOf(l.Position()), kvs, next})
+	}
+	if f.valuesOnly {
+		t.rows = nil
 	}
 	if err := t.write(s.p.stdout); err != nil {
 		return n, err

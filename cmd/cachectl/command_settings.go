@@ -146,8 +146,8 @@ func (s *session) printSettings(cs client.ClusterStatus) error {
 			out.Overruled = append(out.Overruled, overruledJSON{Node: m.Member.Name, Flags: m.Status.OverruledFlags})
 		}
 	}
-	if s.json() {
-		return writeJSON(s.p.stdout, out)
+	if s.structured() {
+		return s.document(out)
 	}
 	t := &table{}
 	t.row("SETTING", "VALUE")

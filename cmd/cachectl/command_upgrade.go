@@ -39,8 +39,8 @@ func newUpgradeStatusCommand(s *session) *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, func(cs client.ClusterStatus) error {
-				if s.json() {
-					return writeJSON(s.p.stdout, levelsOf(cs).upgradeJSON)
+				if s.structured() {
+					return s.document(levelsOf(cs).upgradeJSON)
 				}
 				return levelsOf(cs).print(s)
 			})

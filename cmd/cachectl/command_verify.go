@@ -86,7 +86,7 @@ var errDiffers = errors.New("copies differ, or could not be compared")
 func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyRequest) error {
 	out := []verifiedJSON{}
 	bad := 0
-	if !s.json() {
+	if !s.structured() {
 		if _, err := fmt.Fprintf(s.p.stdout, "%-8s %-12s %-10s %-10s %s\n", "SHARD", "REVISION", "KEYS", "SIZE", "RESULT"); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
@@ -95,7 +95,7 @@ func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyR
 		if !sound(v) || r.Etcd && !v.Etcd {
 			bad++
 		}
-		if s.json() {
+		if s.structured() {
 			out = append(out, verifiedOf(v))
 			return nil
 		}
@@ -104,8 +104,8 @@ func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyR
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	if s.json() {
-		if err := writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		if err := s.document(struct {
 			Shards []verifiedJSON `json:"shards"`
 		}{out}); err != nil {
 			return err

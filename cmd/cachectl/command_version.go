@@ -15,8 +15,8 @@ func newVersionCommand(s *session) *cobra.Command {
 		Short: "Print cachectl's version",
 		Args:  takes(),
 		RunE: func(*cobra.Command, []string) error {
-			if s.json() {
-				return writeJSON(s.p.stdout, struct {
+			if s.structured() {
+				return s.document(struct {
 					Version string `json:"version"`
 				}{version.String()})
 			}

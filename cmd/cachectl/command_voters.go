@@ -89,8 +89,8 @@ func (s *session) printVoters(cs client.ClusterStatus) error {
 			add(voterJSON{Name: v, State: "not seen", Voter: true})
 		}
 	}
-	if s.json() {
-		if err := writeJSON(s.p.stdout, out); err != nil {
+	if s.structured() {
+		if err := s.document(out); err != nil {
 			return err
 		}
 		return noLeader(cs)

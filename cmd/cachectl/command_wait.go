@@ -113,7 +113,7 @@ func versions(u client.Update) (out []*client.KeyValue) {
 }
 
 func (s *session) waited(at client.Position, kv *client.KeyValue) error {
-	if s.json() {
+	if s.structured() {
 		out := struct {
 			positionJSON
 			KV *keyValueJSON `json:"kv,omitempty"`
@@ -122,7 +122,7 @@ func (s *session) waited(at client.Position, kv *client.KeyValue) error {
 			form := keyValueOf(*kv, true)
 			out.KV = &form
 		}
-		return writeJSON(s.p.stdout, out)
+		return s.document(out)
 	}
 	if kv != nil {
 		at.Revision = kv.ModRevision

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -259,18 +258,10 @@ func changes(u client.Update) bool {
 }
 
 func (f *watchFlags) line(s *session, l line) error {
-	var err error
-	if s.json() {
-		enc := json.NewEncoder(s.p.stdout)
-		enc.SetEscapeHTML(false)
-		err = enc.Encode(jsonOf(l))
-	} else {
-		_, err = fmt.Fprintln(s.p.stdout, strings.TrimRight(f.text(l), " "))
+	if s.structured() {
+		return s.oneDocument(jsonOf(l))
 	}
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return lines(s.p.stdout, strings.TrimRight(f.text(l), " "))
 }
 
 func jsonOf(l line) any {

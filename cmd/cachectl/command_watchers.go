@@ -192,7 +192,7 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 		more = len(all) - f.top
 		all = all[:f.top]
 	}
-	if s.json() {
+	if s.structured() {
 		return s.watchersJSON(all, more, silent)
 	}
 	if err := s.watchersTable(all); err != nil {
@@ -268,7 +268,7 @@ func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []an
 	for _, a := range silent {
 		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
 	}
-	return writeJSON(s.p.stdout, out)
+	return s.document(out)
 }
 
 func watcherOf(w client.WatcherStatus) watcherJSON {

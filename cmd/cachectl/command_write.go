@@ -126,8 +126,8 @@ func newDelCommand(s *session) *cobra.Command {
 }
 
 func (s *session) written(at client.Position, text string, deleted *int64) error {
-	if s.json() {
-		return writeJSON(s.p.stdout, struct {
+	if s.structured() {
+		return s.document(struct {
 			positionJSON
 			Deleted *int64 `json:"deleted,omitempty"`
 		}{positionOf(at), deleted})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,17 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
-
-// writeJSON writes one document, indented.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
-}
 
 // table is lines of aligned columns.
 type table struct{ rows [][]string }

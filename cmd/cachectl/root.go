@@ -35,6 +35,7 @@ no leader, 5 a condition did not hold (put --if-revision, wait).`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	s := newSession(p, root.PersistentFlags())
+	root.PersistentPreRunE = s.checkOutput
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/theory/jsonpath"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
@@ -23,6 +24,7 @@ type session struct {
 	p         process
 	endpoints []string
 	output    string
+	path      *jsonpath.Path // of --output jsonpath; nil: another format
 	timeout   time.Duration
 
 	tls           bool
@@ -40,7 +42,7 @@ type session struct {
 func newSession(p process, flags *pflag.FlagSet) *session {
 	s := &session{p: p}
 	flags.StringSliceVar(&s.endpoints, "endpoints", []string{defaultEndpoint}, "host:port of any nodes")
-	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
+	flags.StringVarP(&s.output, "output", "o", "table", outputs)
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a watch that has begun goes on")
 	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
 	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes, read again when it changes; implies --tls")
@@ -59,8 +61,6 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 // secure reports whether TLS is spoken.
 func (s *session) secure() bool { return s.tls || s.ca != "" || s.cert != "" || s.key != "" }
 
-func (s *session) json() bool { return s.output == "json" }
-
 // advise prints advice to a person; "": there is none.
 func (s *session) advise(advice string) {
 	if advice != "" {
@@ -71,9 +71,6 @@ func (s *session) advise(advice string) {
 // with runs f with a client of the cluster. The context that f gets ends with
 // the command's, not with the timeout.
 func (s *session) with(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
-	if s.output != "table" && s.output != "json" {
-		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: there is table and json", s.output)}
-	}
 	var cfg client.Config
 	err := s.resolve(cmd)
 	if err == nil {

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/theory/jsonpath"
+	"go.yaml.in/yaml/v3"
+)
+
+const outputs = "table, json, yaml, jsonl, name or jsonpath=PATH"
+
+// checkOutput fails if --output is none of the formats.
+func (s *session) checkOutput(cmd *cobra.Command, _ []string) error {
+	var err error
+	if path, ok := strings.CutPrefix(s.output, "jsonpath="); ok {
+		if s.path, err = jsonpath.Parse(path); err != nil {
+			err = fmt.Errorf("--output jsonpath: %w; for example -o jsonpath='$.members[*].name'", err)
+		}
+	} else if !slices.Contains([]string{"table", "json", "yaml", "jsonl", "name"}, s.output) {
+		err = fmt.Errorf("--output %q: there is %s", s.output, outputs)
+	}
+	if err != nil {
+		return &usageError{cmd.CommandPath(), err}
+	}
+	return nil
+}
+
+// structured reports whether documents are printed, not a table.
+func (s *session) structured() bool { return s.output != "table" }
+
+// document prints the only document of a command.
+func (s *session) document(v any) error { return s.print(v, false) }
+
+// oneDocument prints one of several documents, each in one line of JSON.
+func (s *session) oneDocument(v any) error { return s.print(v, true) }
+
+// print prints a document; several: it is one of several.
+func (s *session) print(v any, several bool) error {
+	text, err := encode(v)
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	var out bytes.Buffer
+	switch {
+	case s.path != nil:
+		err = s.printSelected(&out, text)
+	case s.output == "name":
+		err = printNames(&out, text, several)
+	case s.output == "yaml":
+		if several {
+			out.WriteString("---\n")
+		}
+		err = printYAML(&out, text)
+	case s.output == "json" && !several:
+		err = json.Indent(&out, text, "", "  ")
+		out.WriteString("\n")
+	case several:
+		fmt.Fprintf(&out, "%s\n", text)
+	default:
+		for _, item := range items(text) {
+			fmt.Fprintf(&out, "%s\n", item)
+		}
+	}
+	if err == nil {
+		_, err = io.Copy(s.p.stdout, &out)
+	}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err //nolint:wrapcheck // wrapped by print
+}
+
+// items returns the elements of the list that a document is about; a document that is
+// about no list is the only one.
+func items(text []byte) []json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) == nil {
+		for _, name := range []string{"kvs", "members", "nodes", "shards", "watchers", "voters", "contexts"} {
+			list := []json.RawMessage{}
+			if err := json.Unmarshal(fields[name], &list); err == nil && list != nil && (len(list) == 0 || list[0][0] == '{') {
+				return list
+			}
+		}
+	}
+	return []json.RawMessage{text}
+}
+
+// printNames prints the keys or names of the elements of a document that have one; of
+// one of several, its own.
+func printNames(w io.Writer, text []byte, several bool) error {
+	all := []json.RawMessage{text}
+	if !several {
+		all = items(text)
+	}
+	for _, item := range all {
+		var v struct {
+			KV        json.RawMessage `json:"kv"`
+			Key       string          `json:"key"`
+			KeyBase64 []byte          `json:"key_base64"`
+			Name      string          `json:"name"`
+			ID        json.RawMessage `json:"id"`
+			Member    json.RawMessage `json:"member"`
+		}
+		if err := json.Unmarshal(item, &v); err != nil {
+			return err //nolint:wrapcheck // wrapped by print
+		}
+		switch {
+		case v.KV != nil:
+			if err := printNames(w, v.KV, true); err != nil {
+				return err
+			}
+		case v.Key != "":
+			fmt.Fprintln(w, show([]byte(v.Key)))
+		case v.KeyBase64 != nil:
+			fmt.Fprintln(w, show(v.KeyBase64))
+		case v.Name != "":
+			fmt.Fprintln(w, v.Name)
+		case v.ID != nil:
+			fmt.Fprintln(w, string(v.ID))
+		case v.Member != nil:
+			if err := printNames(w, v.Member, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// printSelected prints what the path selects, each on a line: text as it is.
+func (s *session) printSelected(w io.Writer, text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // leases are too long for a float
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return err //nolint:wrapcheck // wrapped by print
+	}
+	for selected := range s.path.Select(v).All() {
+		if _, ok := selected.(string); !ok {
+			b, err := encode(selected)
+			if err != nil {
+				return err
+			}
+			selected = string(b)
+		}
+		fmt.Fprintln(w, selected)
+	}
+	return nil
+}
+
+// printYAML prints JSON as YAML, with its fields in the same order.
+func printYAML(w io.Writer, text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	node, err := yamlNode(d)
+	if err != nil {
+		return err
+	}
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	return errors.Join(e.Encode(node), e.Close())
+}
+
+// yamlNode reads the next value.
+func yamlNode(d *json.Decoder) (*yaml.Node, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by print
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		if t == '[' {
+			n.Kind = yaml.SequenceNode
+		}
+		for d.More() { // of an object names and values
+			child, err := yamlNode(d)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, child)
+		}
+		_, err := d.Token()
+		return n, err //nolint:wrapcheck // wrapped by print
+	case string:
+		n := &yaml.Node{}
+		n.SetString(t)
+		return n, nil
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	default: // a number or a boolean
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(t)}, nil
+	}
+}
