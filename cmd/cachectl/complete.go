@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,4 +49,74 @@ func nodeNames(cs client.ClusterStatus) []string {
 		out = append(out, m.Member.Name+"\t"+stateOf(m.Member))
 	}
 	return out
+}
+
+// How many keys are completed at most, and how many lists it may take to find them.
+const (
+	completeKeys  = 64
+	completeLists = 8
+)
+
+// completesKey completes the first argument with keys of the cluster, up to the next
+// "/", as a shell does with paths; with nothing when no node answers.
+func completesKey(s *session) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var keys []string
+		_ = s.resolve(cmd) // what is wrong is said when the command runs
+		s.timeout = min(s.timeout, completeWithin)
+		_ = s.within(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			keys, err = branches(typed, func(r client.Range) ([]string, error) {
+				var page []string
+				for kv, err := range c.List(ctx, r, client.KeysOnly(), client.Limit(completeKeys), client.Serializable(0)).All() {
+					if err != nil {
+						return page, err
+					}
+					page = append(page, string(kv.Key))
+				}
+				return page, nil
+			})
+			return err
+		})
+		if slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/") }) {
+			return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		return keys, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// branches returns the keys that begin with prefix, each cut behind the first "/" that
+// follows it, once. list returns the first keys of a range. Keys that a shell cannot show
+// are left out.
+func branches(prefix string, list func(client.Range) ([]string, error)) (out []string, err error) {
+	all := client.Prefix(prefix)
+	for range completeLists {
+		page, err := list(all)
+		if err != nil || len(page) == 0 {
+			return out, err
+		}
+		last := page[len(page)-1]
+		for _, key := range page {
+			before, _, cut := strings.Cut(key[len(prefix):], "/")
+			if cut {
+				key = prefix + before + "/"
+			}
+			if show([]byte(key)) != key || len(out) > 0 && out[len(out)-1] == key {
+				continue
+			}
+			if out = append(out, key); len(out) == completeKeys {
+				return out, nil
+			}
+		}
+		all.Start = last + "\x00"
+		if before, _, cut := strings.Cut(last[len(prefix):], "/"); cut {
+			all.Start = client.Prefix(prefix + before + "/").End // its other keys add nothing
+		}
+		if all.End != "" && all.Start >= all.End || len(page) < completeKeys {
+			break
+		}
+	}
+	return out, nil
 }

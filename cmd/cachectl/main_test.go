@@ -155,7 +155,7 @@ func TestExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		"done":               {[]string{"version"}, exitDone, ""},
+		"done":               {[]string{"version", "--client"}, exitDone, ""},
 		"help":               {[]string{"--help"}, exitDone, ""},
 		"unknown command":    {[]string{"wathc"}, exitUsage, "did you mean watch?"},
 		"unknown flag":       {[]string{"watch", "--prefx", "/"}, exitUsage, "--prefx"},
@@ -288,7 +288,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 func TestAReaderThatLeftIsNoFailure(t *testing.T) {
 	var errOut bytes.Buffer
 	p := process{getenv: func(string) string { return "" }, stdout: brokenPipe{}, stderr: &errOut}
-	if code := execute(context.Background(), p, []string{"version"}); code != exitDone || errOut.Len() > 0 {
+	if code := execute(context.Background(), p, []string{"version", "--client"}); code != exitDone || errOut.Len() > 0 {
 		t.Errorf("exit code %d: %s", code, errOut.String())
 	}
 }

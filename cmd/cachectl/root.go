@@ -42,6 +42,11 @@ no leader, 5 a condition did not hold (put --if-revision, wait).`,
 		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
 		newConfigCommand(s), newVersionCommand(s), newCompletionCommand(),
 	)
+	for _, cmd := range root.Commands() {
+		if _, key, _ := strings.Cut(cmd.Use, " "); strings.HasPrefix(key, "KEY") {
+			cmd.ValidArgsFunction = completesKey(s)
+		}
+	}
 	_ = root.RegisterFlagCompletionFunc("context", s.completeContexts) // fails for a flag that does not exist
 	return root
 }
@@ -76,14 +81,18 @@ func takes(names ...string) cobra.PositionalArgs {
 }
 
 func newCompletionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
-		Use:   "completion bash|zsh|fish",
+		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a completion script for a shell",
+		Long: `completion prints a script that completes commands, flags, contexts, shards, nodes and,
+where a command takes a KEY, keys of the cluster.`,
 		Example: `  source <(cachectl completion bash)
   cachectl completion zsh > "${fpath[1]}/_cachectl"
-  cachectl completion fish > ~/.config/fish/completions/cachectl.fish`,
-		Args:      takes("bash, zsh or fish"),
-		ValidArgs: []string{"bash", "zsh", "fish"},
+  cachectl completion fish > ~/.config/fish/completions/cachectl.fish
+  cachectl completion powershell | Out-String | Invoke-Expression`,
+		Args:      takes(strings.Join(shells[:3], ", ") + " or " + shells[3]),
+		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
 			switch args[0] {
@@ -93,8 +102,10 @@ func newCompletionCommand() *cobra.Command {
 				return cmd.Root().GenZshCompletion(out)
 			case "fish":
 				return cmd.Root().GenFishCompletion(out, true)
+			case "powershell":
+				return cmd.Root().GenPowerShellCompletionWithDesc(out)
 			}
-			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: there is bash, zsh and fish", args[0])}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: there is %s", args[0], strings.Join(shells, ", "))}
 		},
 	}
 }
