@@ -188,6 +188,8 @@ func TestExitCodes(t *testing.T) {
 		"empty key to put":   {[]string{"put", "", "b"}, exitUsage, "KEY is empty"},
 		"rev of a count":     {[]string{"count", "a", "--rev", "-1"}, exitUsage, "positive"},
 		"bad output":         {[]string{"members", "-o", "xml"}, exitUsage, "there is table, json, yaml"},
+		"empty batch":        {[]string{"import", "-", "--batch", "0"}, exitUsage, "at least 1"},
+		"nothing to import":  {[]string{"import", "/none"}, exitFailed, "no such file"},
 		"bad path":           {[]string{"members", "-o", "jsonpath=members"}, exitUsage, "for example -o jsonpath="},
 		"values and keys":    {[]string{"list", "a", "--values-only", "--keys-only"}, exitUsage, "--values-only excludes"},
 		"values as JSON":     {[]string{"list", "a", "--values-only", "-o", "json"}, exitUsage, "--values-only excludes"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,30 @@ func TestScriptsWithNodes(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			// fill puts keys below a prefix, with values of some bytes.
+			"fill": func(ts *testscript.TestScript, _ bool, args []string) {
+				keys, err := strconv.Atoi(args[1])
+				ts.Check(err)
+				size, err := strconv.Atoi(args[2])
+				ts.Check(err)
+				for i := 0; i < keys; i += 100 {
+					var ops []clientv3.Op
+					for k := i; k < min(i+100, keys); k++ {
+						ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%05d", args[0], k), strings.Repeat(strconv.Itoa(k%10), size)))
+					}
+					_, err := cli.Txn(context.Background()).Then(ops...).Commit()
+					ts.Check(err)
+				}
+			},
+			// await-keys waits until a prefix has so many keys.
+			"await-keys": func(ts *testscript.TestScript, _ bool, args []string) {
+				want, err := strconv.ParseInt(args[1], 10, 64)
+				ts.Check(err)
+				await(ts, args[1]+" keys", func() bool {
+					r, err := cli.Get(context.Background(), args[0], clientv3.WithPrefix(), clientv3.WithCountOnly())
+					return err == nil && r.Count >= want
+				})
+			},
 			// grant makes a lease and sets $LEASE; revoke ends it.
 			"grant": func(ts *testscript.TestScript, _ bool, _ []string) {
 				lease, err := cli.Grant(context.Background(), 600)

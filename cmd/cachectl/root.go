@@ -37,7 +37,7 @@ no leader, 5 a condition did not hold (put --if-revision, wait).`,
 	s := newSession(p, root.PersistentFlags())
 	root.PersistentPreRunE = s.checkOutput
 	root.AddCommand(
-		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newVerifyCommand(s),
+		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newExportCommand(s), newImportCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
 		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
 		newConfigCommand(s), newVersionCommand(s), newCompletionCommand(),

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+// An import overwrites nothing that it has not seen.
+func TestAnImportEndsAtAKeyThatChangesMeanwhile(t *testing.T) {
+	c, err := clienttest.Start(clienttest.Config{Nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Put("/b", "old")
+	in, feed := io.Pipe()
+	var out, errOut bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		p := process{getenv: func(string) string { return "" }, stdin: in, stdout: &out, stderr: &errOut}
+		code <- execute(t.Context(), p, []string{"import", "-", "--batch", "1", "--endpoints", c.Endpoints()[0]})
+		_ = in.Close()
+	}()
+	write := func(s string) {
+		if _, err := io.WriteString(feed, s); err != nil {
+			t.Error(err)
+		}
+	}
+	write(`{"export":1,"start":"","end":""}` + "\n" + `{"key":"/a","value":"new"}` + "\n" + `{"key":"/aa","value":"new"}` + "\n")
+	for end := time.Now().Add(time.Minute); c.Revision() < 3; time.Sleep(time.Millisecond) { // it has read /b, and written /a
+		if time.Now().After(end) {
+			t.Fatal("nothing was imported")
+		}
+	}
+	c.Put("/b", "newer")
+	write(`{"key":"/b","value":"new"}` + "\n" + `{"exported":3}` + "\n")
+	_ = feed.Close()
+	if got := <-code; got != exitUnmet || !strings.Contains(errOut.String(), `key "/b" should have mod revision 2 and has`) {
+		t.Errorf("exit code %d: %s", got, errOut.String())
+	}
+	for _, kv := range c.State(1, c.Revision()) {
+		if string(kv.GetKey()) == "/b" && string(kv.GetValue()) != "newer" {
+			t.Errorf("/b is %s", kv.GetValue())
+		}
+	}
+}
+
+func TestProgressIsToldOfLongWork(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out)
+	start := p.told
+	for _, at := range []time.Duration{0, progressEvery - 1, progressEvery, progressEvery + 1, 2 * progressEvery} {
+		p.tell(start.Add(at), "%v", at)
+	}
+	if got, want := out.String(), "cachectl: 2s\ncachectl: 4s\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
