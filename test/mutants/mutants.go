@@ -62,6 +62,7 @@ func Groups() []Group {
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),
+		cachectlGroup(),
 		nodeGroup(),
 	}
 }

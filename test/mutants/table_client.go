@@ -3,6 +3,17 @@ package mutants
 func clientGroup() Group {
 	return Group{Package: "client", Mutants: []Mutant{
 		{
+			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
+			Old: `ModRevision: i.ModRevision},
+		})`, New: `ModRevision: i.ModRevision},
+		})
+		request.Compare = nil`, Tests: "TestTxnChangesAllOrNothing",
+		},
+		{
+			Name: "txn-names-the-first", Bug: "names a condition that is true as the conflict", File: "txn.go",
+			Old: `if i < len(conditions) && current != conditions[i].ModRevision {`, New: `if i < len(conditions) {`, Tests: "TestTxnChangesAllOrNothing",
+		},
+		{
 			Name: "map-without-login", Bug: "follows the shard map without a token", File: "login.go",
 			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
 			Tests: "TestTheMapIsFollowedAsAUser",
