@@ -192,26 +192,29 @@ func BenchmarkBytesToApplied(b *testing.B) {
 }
 
 // BenchmarkQuietWatches is what one write costs this client and an etcd in this process
-// when 16 watches are told their progress for each write, at 50 writes/s: with a stream
-// each, and with one for all.
+// when watches are told their progress for each write, at 50 writes/s: with a stream each,
+// and with one for all.
 func BenchmarkQuietWatches(b *testing.B) {
-	for _, streams := range []int{16, 1} {
-		b.Run(fmt.Sprintf("watches=16/streams=%d", streams), func(b *testing.B) {
-			s := etcdtest.Start(b)
-			c, err := New(testConfig(s.Endpoint()))
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.Close()
-			if streams > 1 {
-				c.muxes.next = time.Now().Add(24 * time.Hour) // none is shared
-			}
-			quietWatches(b, s, c, 16, streams)
-		})
+	for _, watches := range []int{1, 16} {
+		for _, shared := range []bool{false, true} {
+			b.Run(fmt.Sprintf("watches=%d/shared=%v", watches, shared), func(b *testing.B) {
+				s := etcdtest.Start(b)
+				c, err := New(testConfig(s.Endpoint()))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.Close()
+				joins := int64(watches)
+				if !shared {
+					c.muxes.next, joins = time.Now().Add(24*time.Hour), 0
+				}
+				quietWatches(b, s, c, watches, joins)
+			})
+		}
 	}
 }
 
-func quietWatches(b *testing.B, s *etcdtest.Server, c *Client, watches, streams int) {
+func quietWatches(b *testing.B, s *etcdtest.Server, c *Client, watches int, joins int64) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -247,7 +250,7 @@ func quietWatches(b *testing.B, s *etcdtest.Server, c *Client, watches, streams 
 			}
 		}
 	}
-	for write(); c.Stats().StreamsOpen != int64(streams); {
+	for write(); c.Stats().Joins < joins; {
 		write()
 	}
 	every := time.NewTicker(20 * time.Millisecond)

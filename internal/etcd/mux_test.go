@@ -377,3 +377,40 @@ func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
 		}
 	}
 }
+
+// etcd compacts what one watch of the shared stream has not been sent, because the way is
+// held up. That watch ends as compacted, and the others go on.
+func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
+	s := etcdtest.Start(t)
+	way := etcdtest.NewProxy(t, s.Endpoint())
+	cfg := testConfig(way.Endpoint())
+	cfg.KeepaliveTime, cfg.SilenceLimit = time.Hour, time.Hour
+	c := newClient(t, cfg)
+	all := followAll(t, s, c, prefixes(3)...)
+	behind, filler, other := all[0], all[1], all[2]
+	way.Hold()
+	for range 24 { // flow control and buffers of sockets hold less
+		put(t, s, "/s01/k", strings.Repeat("v", 1<<20))
+	}
+	var last kv.Revision
+	for range 300 { // more than etcd queues for a stream: 128 (watchable_store.go, chanBufLen)
+		last = put(t, s, "/s00/k", "v")
+	}
+	if _, err := s.Client().Compact(t.Context(), int64(last)); err != nil {
+		t.Fatal(err)
+	}
+	filler.stop()
+	way.LetGo()
+	var compacted *kv.CompactedError
+	if err := behind.failure(); !errors.As(err, &compacted) || compacted.Floor != last {
+		t.Errorf("it ended with %v", err)
+	}
+	last = put(t, s, "/elsewhere", "y")
+	other.want <- last
+	if got := other.reach(last); len(got) > 0 {
+		t.Errorf("the other one got %q", got)
+	}
+	if n := c.Stats(); n.LeftOther != 1 || n.WatchesOpen != 1 || n.StreamsOpen != 1 {
+		t.Errorf("stats: %+v", n)
+	}
+}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Proxy is a way to an etcd that can be cut.
+// Proxy is a way to an etcd that can be cut, or held: then nothing comes through, and
+// nothing is lost.
 type Proxy struct {
 	target  string
 	l       net.Listener
@@ -15,6 +16,7 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	cut   bool                  // guarded by mu
+	held  chan struct{}         // closed when it is let go; nil: it is not held; guarded by mu
 	conns map[net.Conn]struct{} // guarded by mu; both halves of each
 }
 
@@ -43,9 +45,51 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = true
+	p.letGoLocked()
 	for c := range p.conns {
 		_ = c.Close()
 	}
+}
+
+// Hold stops the bytes of all connections until LetGo.
+func (p *Proxy) Hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		p.held = make(chan struct{})
+	}
+}
+
+// LetGo ends Hold.
+func (p *Proxy) LetGo() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.letGoLocked()
+}
+
+func (p *Proxy) letGoLocked() {
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// gate reads what is to come through.
+type gate struct {
+	net.Conn
+	p *Proxy
+}
+
+// Read implements io.Reader. What has been read waits while the way is held.
+func (g gate) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	g.p.mu.Lock()
+	held := g.p.held
+	g.p.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay what it is
 }
 
 // Heal lets connections through again.
@@ -72,7 +116,7 @@ func (p *Proxy) accept() {
 		var halves sync.WaitGroup
 		for _, half := range [][2]net.Conn{{in, out}, {out, in}} {
 			halves.Go(func() {
-				_, _ = io.Copy(half[0], half[1]) // whatever ends it ends both
+				_, _ = io.Copy(half[0], gate{half[1], p}) // whatever ends it ends both
 				_ = in.Close()
 				_ = out.Close()
 			})
