@@ -194,7 +194,7 @@ func BenchmarkUnary(b *testing.B) {
 }
 
 // BenchmarkConnection holds connections with a stream each, at rest: the bytes that the
-// process has more for each, without its clients', which are one more process's.
+// process has more for each, with its client's end, which is the same for both servers.
 func BenchmarkConnection(b *testing.B) {
 	const conns = 1000
 	forServer, forClient := certificates(b)
@@ -208,7 +208,6 @@ func BenchmarkConnection(b *testing.B) {
 				for b.Loop() {
 					base := held()
 					f := new(fan)
-					// The clients' own part, measured with a server that holds nothing.
 					address := benchServer(b, own, creds, f)
 					crowd(b, address, conns, client, func(int) {})
 					for f.opened.Load() < conns {
