@@ -99,7 +99,7 @@ func (t *trial) amongReads(ctx context.Context, all []*audience) (puts, gets *hi
 		events, ectx := errgroup.WithContext(gctx)
 		events.Go(func() (err error) { puts, err = t.write(ectx, all[0], mixedWrites); return err })
 		for _, a := range all {
-			context.AfterFunc(ectx, a.close) // nobody waits for what cannot come
+			context.AfterFunc(ectx, a.close) // after an error no client waits for further events
 			events.Go(func() error { return a.read(ectx) })
 		}
 		return events.Wait()

@@ -109,7 +109,7 @@ func (e *exportReader) decode(v any) error {
 	return nil
 }
 
-// checkExport reads a whole export, and nothing behind it.
+// checkExport reads an export to its end and refuses data after it.
 func checkExport(r io.Reader) error {
 	e, err := readExport(r)
 	for ok := true; ok && err == nil; {

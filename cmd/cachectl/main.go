@@ -57,7 +57,7 @@ func execute(ctx context.Context, p process, args []string) int {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return exitDone
 	}
-	_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
+	_, _ = io.WriteString(p.stderr, report(err)) // there is no other place to report it
 	return exitCode(err)
 }
 

@@ -181,7 +181,7 @@ func TestExitCodes(t *testing.T) {
 		"a foreign page":     {[]string{"list", "a", "--page", "?"}, exitUsage, "--page"},
 		"wait for both":      {[]string{"wait", "a", "--deleted", "--value", ""}, exitUsage, "--deleted excludes"},
 		"wait for the past":  {[]string{"wait", "a", "--revision", "-1"}, exitUsage, "positive"},
-		"wait at nobody":     {[]string{"wait", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers"},
+		"no node to wait at": {[]string{"wait", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers"},
 		"not a lease":        {[]string{"put", "a", "b", "--lease", "70ce8c5e51ac0103"}, exitUsage, "0x before"},
 		"lease zero":         {[]string{"put", "a", "b", "--lease", "0"}, exitUsage, "0x before"},
 		"if negative":        {[]string{"put", "a", "b", "--if-revision", "-1"}, exitUsage, "does not exist"},

@@ -62,8 +62,8 @@ func (w *Watcher) Received(revision kv.Revision) time.Time {
 
 // Quiet returns a part of the range's history without events: after since and up to
 // progress, which is the revision up to which everything is here. What is not known
-// counts as an event, so that who has everything up to since, from this cache or
-// another, has everything up to progress.
+// counts as an event, so that a follower which has everything up to since, from this
+// cache or another, has everything up to progress.
 func (c *Cache) Quiet() (since, progress kv.Revision) {
 	v := c.view.Load()
 	return v.changed, v.progress

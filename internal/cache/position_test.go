@@ -64,7 +64,7 @@ func TestPosition(t *testing.T) {
 	is(idle, 1499, 5000, time.Time{})
 }
 
-// Who has everything up to the newest events has everything up to the progress. What a
+// A follower with everything up to the newest events has everything up to the progress. What a
 // cache does not know of counts as events: the time before its window, and a gap.
 func TestQuiet(t *testing.T) {
 	c := loaded(small(nil), 10)

@@ -129,7 +129,7 @@ type seenBy struct {
 	all  []kv.Update // batches and progress
 }
 
-// check compares what was seen with what was written: batches and progress rise, and each
+// check compares the received updates with the writes: batches and progress rise, and each
 // progress comes behind all batches up to it.
 func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) {
 	t.Helper()

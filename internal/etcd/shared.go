@@ -73,7 +73,7 @@ func (s *shared[T]) leave(q *question[T]) {
 	}
 	q.cancel()
 	if s.next == q {
-		s.next = nil // who comes now begins another one
+		s.next = nil // a later caller begins another one
 	}
 }
 

@@ -101,7 +101,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "abandoned-question-joined", Bug: "joins callers to a fetch that was given up before it began", File: "shared.go",
-			Old: `s.next = nil // who comes`, New: `_ = q // who comes`, Tests: "TestAFetchThatNoCallerWaitsForEnds",
+			Old: `s.next = nil // a later caller`, New: `_ = q // who comes`, Tests: "TestAFetchThatNoCallerWaitsForEnds",
 		},
 		{
 			Name: "shared-fetch-unbounded", Bug: "a caller waits for etcd's revision without a bound", File: "shared.go",
