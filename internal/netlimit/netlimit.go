@@ -176,7 +176,7 @@ func (l *Limit) refuse(c net.Conn, why string, most int) {
 
 // NetworkOf returns the addresses that count as one client's: an address of IPv4, or a
 // /64 of IPv6, which is the least that a host is given (RFC 6177), with 2^64 addresses to
-// come from. It is the zero Prefix of what is no TCP address.
+// come from. For other addresses than TCP it is the zero Prefix.
 func NetworkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -191,7 +191,7 @@ func NetworkOf(a net.Addr) netip.Prefix {
 	return p
 }
 
-// SourceOf names a NetworkOf; it is empty of what is no TCP address.
+// SourceOf names a NetworkOf; for other addresses than TCP it is empty.
 func SourceOf(a net.Addr) string {
 	network := NetworkOf(a)
 	switch {

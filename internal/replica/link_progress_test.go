@@ -30,7 +30,7 @@ type opened struct {
 	send chan *peerv1.FollowResponse // closed: the stream ends
 }
 
-// scriptedNode has b do what the test says. It reports by what came with the first
+// scriptedNode makes b send the reports of the test. It reports by what came with the first
 // heartbeat's requests: a question is needed before the first report.
 func scriptedNode(b *beater) *scripted {
 	s := &scripted{beater: b, opened: make(chan *opened, 16), reports: make(chan *peerv1.BeatResponse, 1), asked: make(chan kv.Revision, 1024)}
@@ -335,8 +335,8 @@ func (m *model) check() {
 	}
 }
 
-// Whatever overtakes what: nobody takes progress before the events that it includes, and
-// everybody has all in the end.
+// In any order of progress and events, no follower takes progress before the events that it
+// includes, and each follower has everything in the end.
 func TestProgressAndEventsInAnyOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

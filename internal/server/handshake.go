@@ -28,7 +28,7 @@ type handshakes struct {
 	failed func(from net.Addr, err error)
 }
 
-// told returns creds such that failed is told; nil: nobody is.
+// told returns creds that report failed handshakes to failed, unless it is nil.
 func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) credentials.TransportCredentials {
 	if failed == nil {
 		return creds
