@@ -35,9 +35,11 @@ type Config struct {
 	// Probe is how long each probe may take at least, beside the timeouts of
 	// deploy/k8s/base: on a machine with other work, a late answer is no failure.
 	Probe time.Duration
-	// Nice is the niceness of an attacker's process: the node's machine is not to be
-	// slower because the attacker's CPU time comes from it.
-	Nice int
+	// Apart gives the node half of the cores for itself, as its machine. The other half is
+	// that of all clients and of etcd, and attackers run there when the others do not
+	// (SCHED_IDLE). Otherwise all share all cores, and attackers have the niceness Nice.
+	Apart bool
+	Nice  int
 	// Cachenode is the program's path; empty: built from this repository.
 	Cachenode string
 	// Program is a command that calls [Attack], with its arguments. Required.
@@ -46,13 +48,15 @@ type Config struct {
 	Dir string
 	// Say is told the progress; nil: nothing is said.
 	Say func(format string, args ...any)
+
+	under []string // runs a node on its cores; see moveApart
 }
 
 // Defaults returns the configuration of `make hostile`, without Program and Dir.
 func Defaults() Config {
 	return Config{
 		Modes: []string{plain, secure}, Rounds: 3, Calm: 5 * time.Second, Hot: 10 * time.Second,
-		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Nice: 10,
+		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: 10,
 	}
 }
 

@@ -4,8 +4,9 @@
 // Read [Run] first. For every attack it starts a cachenode process with the settings
 // and the memory limit of deploy/k8s/base in front of a real etcd, connects the crowd,
 // and takes turns: a calm round, then a round under attack. The attacker is a
-// process of its own with a low priority: it stands for other machines, and its CPU
-// time is not to be taken for the node's.
+// process of its own. It stands for another machine: the node has cores that no other
+// process uses, and the attacker has the time that the crowd and etcd leave of the
+// other cores ([Config].Apart).
 //
 //	writer ──▶ etcd ──▶ node ──▶ crowd: 500 watches, one reader
 //	                     ▲  ▲

@@ -37,7 +37,7 @@ func few(t *testing.T, attacks ...string) hostile.Config {
 	cfg.Attacks, cfg.Program, cfg.Dir, cfg.Say = attacks, []string{self}, t.TempDir(), t.Logf
 	cfg.Rounds, cfg.Calm, cfg.Hot = 1, time.Second, 3*time.Second
 	cfg.Watches, cfg.Keys = 50, 5_000
-	cfg.Nice, cfg.Probe = 0, time.Minute // no time is judged
+	cfg.Apart, cfg.Nice, cfg.Probe = false, 0, time.Minute // no time is judged
 	return cfg
 }
 

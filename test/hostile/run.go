@@ -30,6 +30,11 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 			return out, err
 		}
 	}
+	if cfg.Apart {
+		if err := cfg.moveApart(ctx); err != nil {
+			return out, err
+		}
+	}
 	cfg.Say("etcd with %d keys", cfg.Keys)
 	s, err := newStore(ctx, &cfg)
 	if err != nil {

@@ -122,7 +122,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, mode, dir string) (_ *s
 		cfg.Say("the node runs without a cgroup, and counts as ended above %s: %v", mib(shipped.Memory), without)
 		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode does by itself
 	}
-	nodes.Under = t.limit.command()
+	nodes.Under = append(t.limit.command(), cfg.under...)
 	if t.nodes, err = nodetest.Start(ctx, nodes); err != nil {
 		t.limit.remove()
 		return nil, err
