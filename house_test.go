@@ -8,10 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +38,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/grpcserver", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/operate", "internal/intake"},
+		{"internal/control/mapchange", "internal/intake"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
@@ -105,6 +109,18 @@ func doors() []door {
 	}
 }
 
+// pure are the packages that only decide: a function of its arguments has no clock, no
+// goroutine, no logger and no I/O. They import nothing outside these.
+func pure() (packages, imports []string) {
+	return []string{"internal/control/mapchange"},
+		[]string{"internal/kv", "internal/shard", "internal/control/planner", "cmp", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "strconv", "strings", "time", "github.com/cespare/xxhash/v2"}
+}
+
+// clockless are the names in package time that a pure package may use: values alone.
+func clockless() []string {
+	return []string{"Time", "Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"}
+}
+
 // TestHouse compares what the packages import with the picture.
 func TestHouse(t *testing.T) {
 	for _, p := range list(t) {
@@ -143,10 +159,57 @@ func TestThePictureIsWhole(t *testing.T) {
 	}
 	for _, p := range list(t) {
 		name := inside(p.ImportPath)
-		if rest, ok := strings.CutPrefix(name, "internal/"); ok && !strings.Contains(rest, "/") && told[name] != 1 {
+		rest, ok := strings.CutPrefix(strings.Replace(name, "internal/control/", "internal/", 1), "internal/")
+		if ok && !strings.Contains(rest, "/") && told[name] != 1 {
 			t.Errorf("docs/architecture.md has %s in %d rows of its table, want one", name, told[name])
 		}
 	}
+}
+
+// TestDecisionsArePure checks that no pure package reads the clock, waits, or starts a
+// goroutine.
+func TestDecisionsArePure(t *testing.T) {
+	packages, _ := pure()
+	for _, name := range packages {
+		files, err := filepath.Glob(filepath.Join(name, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: %d files, %v", name, len(files), err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, broken := range impure(t, file, text) {
+				t.Error(broken)
+			}
+		}
+	}
+}
+
+// impure returns a sentence for each statement of a file that is not pure.
+func impure(t *testing.T, file string, text []byte) (sentences []string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt, *ast.SelectStmt, *ast.ChanType:
+			sentences = append(sentences, fmt.Sprintf("%s: a pure package has no goroutine and no channel", fset.Position(n.Pos())))
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(clockless(), n.Sel.Name) {
+				sentences = append(sentences, fmt.Sprintf("%s: time.%s: a pure package is given the time", fset.Position(n.Pos()), n.Sel.Name))
+			}
+		}
+		return true
+	})
+	return sentences
 }
 
 // breaks returns a sentence for each rule that p breaks.
@@ -159,6 +222,13 @@ func breaks(p pkg) (sentences []string) {
 	for _, imported := range p.Imports {
 		if why := wrongFloor(name, inside(imported)); why != "" {
 			sentences = append(sentences, why)
+		}
+	}
+	if packages, allowed := pure(); slices.Contains(packages, name) {
+		for _, imported := range p.Imports {
+			if !slices.Contains(allowed, inside(imported)) {
+				sentences = append(sentences, fmt.Sprintf("%s imports %s: a pure package has no I/O, clock or logger", name, imported))
+			}
 		}
 	}
 	for _, d := range doors() {
@@ -308,6 +378,8 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/placement may"},
 		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, internal/grpcserver, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
+		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
+		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},
 		"cobra":                      {in("internal/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl may"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,5 +388,22 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestTheHouseNoticesWhatIsNotPure(t *testing.T) {
+	for body, want := range map[string]string{
+		"_ = time.Second":         "",
+		"_ = at.Add(time.Minute)": "",
+		"_ = time.Now()":          "time.Now: a pure package is given the time",
+		"time.Sleep(1)":           "time.Sleep",
+		"go func() {}()":          "no goroutine",
+		"_ = make(chan int)":      "no channel",
+		"select {}":               "no goroutine and no channel",
+	} {
+		got := strings.Join(impure(t, "x.go", []byte("package x\nimport \"time\"\nfunc f(at time.Time) { "+body+" }")), "\n")
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", body, got, want)
+		}
 	}
 }

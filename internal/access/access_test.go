@@ -34,8 +34,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -526,7 +526,7 @@ func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 func TestAuditTellsResultsInPlainWords(t *testing.T) {
 	for want, err := range map[string]error{
 		`code=OK result=done`: nil,
-		`code=FailedPrecondition result="nodes: nobody would be left to have shards"`: wire.Status(&operate.RefusedError{Field: "nodes", Reason: "nobody would be left to have shards"}),
+		`code=FailedPrecondition result="nodes: nobody would be left to have shards"`: wire.Status(&mapchange.RefusedError{Field: "nodes", Reason: "nobody would be left to have shards"}),
 		`code=PermissionDenied result="not you"`:                                      wire.Status(&kv.DeniedError{Detail: "not you"}),
 		`code=Canceled result="context canceled"`:                                     context.Canceled,
 		`code=Internal result="Internal: it broke"`:                                   status.Error(codes.Internal, "it broke"),

@@ -14,8 +14,8 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -37,7 +37,7 @@ const (
 )
 
 // Operate implements server.Operator.
-func (n *Node) Operate(ctx context.Context, o operate.Order, planned func(*operate.Plan) error, progress func(*operate.Progress) error) error {
+func (n *Node) Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
 	plan, err := n.agree(ctx, o)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (n *Node) Operate(ctx context.Context, o operate.Order, planned func(*opera
 
 // agree judges the order and has the voters agree on it. Where the map changes
 // meanwhile the order is judged anew.
-func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error) {
+func (n *Node) agree(ctx context.Context, o mapchange.Order) (*mapchange.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
 	for {
@@ -65,7 +65,7 @@ func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error
 		plan, err := n.judge(ctx, m, o)
 		switch {
 		case made && err != nil: // it names what is gone since
-			return &operate.Plan{Version: before}, nil
+			return &mapchange.Plan{Version: before}, nil
 		case err != nil:
 			return nil, err
 		case made, o.DryRun, plan.Change == nil:
@@ -96,7 +96,7 @@ func (n *Node) agree(ctx context.Context, o operate.Order) (*operate.Plan, error
 // madeBefore reports whether an order that is repeated was agreed on before, and
 // the version of the map that it made. The voters know: they answer what they have
 // done, and refuse a change of a map that there is not.
-func (n *Node) madeBefore(ctx context.Context, m *shard.Map, o operate.Order) (version uint64, made bool, err error) {
+func (n *Node) madeBefore(ctx context.Context, m *shard.Map, o mapchange.Order) (version uint64, made bool, err error) {
 	if !o.Repeated || o.ID == "" {
 		return 0, false, nil
 	}
@@ -118,29 +118,29 @@ func (n *Node) propose(ctx context.Context, c shard.Command) (uint64, error) {
 	return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "change the shard map: " + err.Error()}
 }
 
-func (n *Node) judge(ctx context.Context, m *shard.Map, o operate.Order) (*operate.Plan, error) {
-	c := &operate.Cluster{Map: m, Members: n.members.Members()}
+func (n *Node) judge(ctx context.Context, m *shard.Map, o mapchange.Order) (*mapchange.Plan, error) {
+	c := &mapchange.Cluster{Map: m, Members: n.members.Members()}
 	switch r := o.Request.(type) {
-	case operate.Split:
+	case mapchange.Split:
 		if s, ok := m.Shard(r.Shard); ok && len(r.At) == 0 {
 			at, keys, err := n.middle(ctx, s.Range)
 			if err != nil {
 				return nil, err
 			}
 			if at == "" {
-				return nil, &operate.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
+				return nil, &mapchange.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
 			}
 			r.At = []string{at}
 			o.Request = r
 		}
-	case operate.Drain, operate.Finalize:
+	case mapchange.Drain, mapchange.Finalize:
 		c.Voters = n.voters(ctx)
 	}
-	c.Copies = n.survey(ctx, operate.Ask(m, o.Request))
-	if ask := operate.AskEnding(m, c.Members, o.Request); len(ask) > 0 {
-		c.Ending = n.ending(ctx, ask, o.Request.(operate.Settings)) //nolint:forcetypeassert // only a Settings asks
+	c.Copies = n.survey(ctx, mapchange.Ask(m, o.Request))
+	if ask := mapchange.AskEnding(m, c.Members, o.Request); len(ask) > 0 {
+		c.Ending = n.ending(ctx, ask, o.Request.(mapchange.Settings)) //nolint:forcetypeassert // only a Settings asks
 	}
-	return operate.Judge(c, o)
+	return mapchange.NewPlan(c, o)
 }
 
 // middle returns where a range is to be cut so that both parts have about as many
@@ -193,14 +193,14 @@ func (n *Node) voters(ctx context.Context) []shard.NodeID {
 }
 
 // survey returns what nodes have of shards.
-func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]operate.Copy {
-	out := make(map[shard.NodeID]map[shard.ID]operate.Copy, len(nodes))
+func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]mapchange.Copy {
+	out := make(map[shard.NodeID]map[shard.ID]mapchange.Copy, len(nodes))
 	var mu sync.Mutex
 	n.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
-		copies := make(map[shard.ID]operate.Copy, len(s.GetReplicas()))
+		copies := make(map[shard.ID]mapchange.Copy, len(s.GetReplicas()))
 		for _, r := range s.GetReplicas() {
 			if !r.GetRelay() {
-				copies[shard.ID(r.GetShardId())] = operate.Copy{
+				copies[shard.ID(r.GetShardId())] = mapchange.Copy{
 					Ready: r.GetReady(), Keys: r.GetKeys(), Bytes: r.GetStateBytes() + r.GetWindowBytes() + r.GetTombstoneBytes(),
 				}
 			}
@@ -213,7 +213,7 @@ func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeI
 }
 
 // ending returns how many watches of clients at nodes would end with the settings.
-func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s operate.Settings) map[shard.NodeID]operate.Ending {
+func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Settings) map[shard.NodeID]mapchange.Ending {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	served := slices.SortedFunc(slices.Values(s.Ranges), func(a, b kv.Range) int { return strings.Compare(a.Start, b.Start) })
@@ -222,13 +222,13 @@ func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s operate.Setti
 		key, end := r.Etcd()
 		request.Served = append(request.Served, &shardwatchv1.KeyRange{Key: key, RangeEnd: end})
 	}
-	out := make(map[shard.NodeID]operate.Ending, len(nodes))
+	out := make(map[shard.NodeID]mapchange.Ending, len(nodes))
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(surveyFanOut)
 	for _, node := range nodes {
 		g.Go(func() error {
-			var e operate.Ending
+			var e mapchange.Ending
 			if node == n.self {
 				e = n.server.Ending(served)
 			} else if conn, err := n.peers.conn(node); err != nil {
@@ -236,7 +236,7 @@ func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s operate.Setti
 			} else if r, err := peerv1.NewPeerServiceClient(conn).CountEnding(ctx, request); err != nil {
 				return nil
 			} else {
-				e = operate.Ending{Native: r.GetNative(), Etcd: r.GetEtcd()}
+				e = mapchange.Ending{Native: r.GetNative(), Etcd: r.GetEtcd()}
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -269,13 +269,13 @@ func (n *Node) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.No
 }
 
 // followPlan calls progress when something has changed, until all is done.
-func (n *Node) followPlan(ctx context.Context, plan *operate.Plan, progress func(*operate.Progress) error) error {
+func (n *Node) followPlan(ctx context.Context, plan *mapchange.Plan, progress func(*mapchange.Progress) error) error {
 	var planner shard.Planner
-	told := operate.Progress{Left: -1}
+	told := mapchange.Progress{Left: -1}
 	for {
 		began := time.Now()
 		if m := n.placement.Map(); m.Version >= plan.Version {
-			now := plan.Progress(&operate.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &planner)
+			now := plan.Progress(&mapchange.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &planner)
 			if now.Done || now.Left != told.Left || !slices.Equal(now.Filling, told.Filling) {
 				if err := progress(&now); err != nil {
 					return err

@@ -10,14 +10,14 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // RecoverVoters implements server.Operator.
-func (n *Node) RecoverVoters(ctx context.Context, o operate.RecoverOrder) (plan *operate.Recovery, version uint64, err error) {
+func (n *Node) RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error) {
 	if plan, err = n.judgeRecovery(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -48,7 +48,7 @@ func (n *Node) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) 
 	if err != nil {
 		return 0, err
 	}
-	if err := plan.Confirms(operate.RecoverOrder{Node: n.self, MapVersion: mapVersion}); err != nil || dryRun {
+	if err := plan.Confirms(mapchange.RecoverOrder{Node: n.self, MapVersion: mapVersion}); err != nil || dryRun {
 		return 0, err
 	}
 	if version, err = n.placement.Recover(mapVersion); err != nil {
@@ -80,12 +80,12 @@ func (n *Node) awaitLead(ctx context.Context) error {
 }
 
 // judgeRecovery asks all nodes that gossip sees, and judges.
-func (n *Node) judgeRecovery(ctx context.Context) (*operate.Recovery, error) {
+func (n *Node) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
 	members := n.members.Members()
 	var ask []shard.NodeID
-	witnesses := make([]operate.Witness, 0, len(members))
+	witnesses := make([]mapchange.Witness, 0, len(members))
 	for _, m := range members {
-		witnesses = append(witnesses, operate.Witness{Member: m})
+		witnesses = append(witnesses, mapchange.Witness{Member: m})
 		if m.State == shard.Alive || m.State == shard.Suspect {
 			ask = append(ask, m.Name)
 		}
@@ -94,12 +94,12 @@ func (n *Node) judgeRecovery(ctx context.Context) (*operate.Recovery, error) {
 	n.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
 		mu.Lock()
 		defer mu.Unlock()
-		w := &witnesses[slices.IndexFunc(witnesses, func(w operate.Witness) bool { return w.Member.Name == node })]
+		w := &witnesses[slices.IndexFunc(witnesses, func(w mapchange.Witness) bool { return w.Member.Name == node })]
 		w.Answered, w.MapVersion, w.RaftIndex, w.Leader = true, s.GetMapVersion(), s.GetRaftIndex(), shard.NodeID(s.GetRaftLeader())
 		for _, v := range s.GetVoters() {
 			w.Voters = append(w.Voters, shard.NodeID(v))
 		}
 	})
 	news, _ := n.members.MapNews()
-	return operate.JudgeRecovery(witnesses, news.Version)
+	return mapchange.NewRecovery(witnesses, news.Version)
 }

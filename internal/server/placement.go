@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -18,14 +18,14 @@ import (
 type Operator interface {
 	// Operate carries out an order. It calls planned once the voters have agreed,
 	// or for a dry run, at once; then progress now and then, until all is done. It
-	// fails with a *operate.RefusedError, *kv.InvalidError or
+	// fails with a *mapchange.RefusedError, *kv.InvalidError or
 	// *kv.UnavailableError, with what planned and progress return, and when ctx
 	// ends. What was agreed goes on all the same.
-	Operate(ctx context.Context, o operate.Order, planned func(*operate.Plan) error, progress func(*operate.Progress) error) error
+	Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
 	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
 	// run, carries it out: version is that of the map that the only voter begins with.
-	// It fails with a *operate.RefusedError or a *kv.UnavailableError.
-	RecoverVoters(ctx context.Context, o operate.RecoverOrder) (plan *operate.Recovery, version uint64, err error)
+	// It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
+	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
 	// BeginVoting makes this node the only voter, with its map of that version, if it
 	// comes to the same plan as the node that asks. A dry run reports only whether it
 	// does.
@@ -77,7 +77,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		log = log.With("client", from.String())
 	}
 	agreed := false
-	err = s.srv.cfg.Operator.Operate(ctx, order, func(p *operate.Plan) error {
+	err = s.srv.cfg.Operator.Operate(ctx, order, func(p *mapchange.Plan) error {
 		agreed = true
 		if !order.DryRun {
 			log.Info("an operator changes the shard map", "map_version", p.Version, "steps", len(p.Steps))
@@ -88,7 +88,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 			}
 		}
 		return nil
-	}, func(p *operate.Progress) error {
+	}, func(p *mapchange.Progress) error {
 		return send(&shardwatchv1.ChangePlacementResponse{Part: &shardwatchv1.ChangePlacementResponse_Progress{Progress: wire.ProgressMessage(p)}})
 	})
 	if err != nil && !agreed {

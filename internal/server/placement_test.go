@@ -17,7 +17,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
-	"github.com/shardwatch/shardwatch/internal/operate"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -25,12 +25,12 @@ import (
 // obedient does what it is told.
 type obedient struct{}
 
-func (obedient) Operate(_ context.Context, _ operate.Order, planned func(*operate.Plan) error, _ func(*operate.Progress) error) error {
-	return planned(&operate.Plan{})
+func (obedient) Operate(_ context.Context, _ mapchange.Order, planned func(*mapchange.Plan) error, _ func(*mapchange.Progress) error) error {
+	return planned(&mapchange.Plan{})
 }
 
-func (obedient) RecoverVoters(_ context.Context, o operate.RecoverOrder) (*operate.Recovery, uint64, error) {
-	plan := &operate.Recovery{Node: "n3", MapVersion: 7, Announced: 9, Voters: []shard.NodeID{"n1", "n3"}, Reachable: []shard.NodeID{"n3"}}
+func (obedient) RecoverVoters(_ context.Context, o mapchange.RecoverOrder) (*mapchange.Recovery, uint64, error) {
+	plan := &mapchange.Recovery{Node: "n3", MapVersion: 7, Announced: 9, Voters: []shard.NodeID{"n1", "n3"}, Reachable: []shard.NodeID{"n3"}}
 	if o.DryRun {
 		return plan, 0, nil
 	}

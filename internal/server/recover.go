@@ -5,8 +5,8 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -23,8 +23,8 @@ func (s *adminService) RecoverVoters(ctx context.Context, r *shardwatchv1.Recove
 	}, nil
 }
 
-func (s *adminService) recoverVoters(ctx context.Context, r *shardwatchv1.RecoverVotersRequest) (*operate.Recovery, uint64, error) {
-	order := operate.RecoverOrder{DryRun: r.GetDryRun(), Node: shard.NodeID(r.GetNode()), MapVersion: r.GetMapVersion()}
+func (s *adminService) recoverVoters(ctx context.Context, r *shardwatchv1.RecoverVotersRequest) (*mapchange.Recovery, uint64, error) {
+	order := mapchange.RecoverOrder{DryRun: r.GetDryRun(), Node: shard.NodeID(r.GetNode()), MapVersion: r.GetMapVersion()}
 	switch {
 	case s.srv.cfg.Operator == nil:
 		return nil, 0, errNoRecovery()

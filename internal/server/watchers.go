@@ -15,8 +15,8 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -71,7 +71,7 @@ func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher] {
 
 // Ending counts the watches that would end if only the given ranges were served, which
 // are in the order of their keys.
-func (s *Server) Ending(served []kv.Range) (e operate.Ending) {
+func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 	then := shard.Spec{Ranges: served}
 	for api, w := range s.watchers() {
 		switch {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/sim"
 )
 
@@ -103,9 +103,9 @@ func TestAnOrderSentToANodeThatDoesNotVote(t *testing.T) {
 			m := c.Map()
 			last := m.Shards[len(m.Shards)-1]
 			began := time.Now()
-			err := c.Node(name).Operate(context.Background(), operate.Order{
-				ID: fmt.Sprint("order ", i), Request: operate.Split{Shard: last.ID, At: []string{last.Range.Start + string(rune('a'+i))}},
-			}, func(*operate.Plan) error { return errAgreed }, nil)
+			err := c.Node(name).Operate(context.Background(), mapchange.Order{
+				ID: fmt.Sprint("order ", i), Request: mapchange.Split{Shard: last.ID, At: []string{last.Range.Start + string(rune('a'+i))}},
+			}, func(*mapchange.Plan) error { return errAgreed }, nil)
 			if took := time.Since(began); !errors.Is(err, errAgreed) || took > time.Second {
 				t.Errorf("an order sent to %s returned after %v: %v", name, took, err)
 			}

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -15,7 +15,7 @@ import (
 // Whatever an operator orders, it is refused with its reason, or its change makes a valid
 // map of the one that there is.
 func FuzzOrder(f *testing.F) {
-	c := &operate.Cluster{Voters: []shard.NodeID{"a", "b", "c"}, Copies: make(map[shard.NodeID]map[shard.ID]operate.Copy)}
+	c := &mapchange.Cluster{Voters: []shard.NodeID{"a", "b", "c"}, Copies: make(map[shard.NodeID]map[shard.ID]mapchange.Copy)}
 	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {
 		c.Members = append(c.Members, shard.Member{Name: name, Level: shard.Level, State: shard.Alive, BootstrapExpect: 3})
 	}
@@ -55,7 +55,7 @@ func FuzzOrder(f *testing.F) {
 			return
 		}
 		_ = order.Request.String()
-		plan, err := operate.Judge(c, order)
+		plan, err := mapchange.NewPlan(c, order)
 		if err != nil || plan.Change == nil {
 			return
 		}

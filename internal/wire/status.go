@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -61,7 +61,7 @@ func Status(err error) error {
 		denied      *kv.DeniedError
 		leader      *shard.LeaderError
 		stale       *shard.StaleError
-		refused     *operate.RefusedError
+		refused     *mapchange.RefusedError
 	)
 	switch {
 	case errors.As(err, &compacted):
@@ -191,7 +191,7 @@ func Error(err error) error {
 		return &shard.StaleError{IfVersion: num("if_version"), Current: num("current")}
 	case reasonRefused:
 		if m["field"] != "" {
-			return &operate.RefusedError{Field: m["field"], Reason: m["reason"], Force: m["force"] == "true"}
+			return &mapchange.RefusedError{Field: m["field"], Reason: m["reason"], Force: m["force"] == "true"}
 		}
 		return fmt.Errorf("%w (%s)", shard.ErrRefused, s.Message())
 	case reasonLimit:

@@ -44,7 +44,7 @@ type Group struct {
 func Groups() []Group {
 	return []Group{
 		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
-		operateGroup(),
+		mapchangeGroup(),
 		placementGroup(),
 		replicaGroup(),
 		historyGroup(),

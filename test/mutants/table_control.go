@@ -129,8 +129,8 @@ func shardGroup() Group {
 	}}
 }
 
-func operateGroup() Group {
-	return Group{Package: "internal/operate", Mutants: []Mutant{
+func mapchangeGroup() Group {
+	return Group{Package: "internal/control/mapchange", Mutants: []Mutant{
 		{
 			Name: "done-before-moved", Bug: "a plan is done before its shard has moved", File: "progress.go",
 			Old: `left = left || moving[s.ID] || c.joins(s.ID)`, New: `left = left || c.joins(s.ID)`, Tests: "TestAPlanIsNotDoneBeforeThePlanner",
@@ -176,23 +176,23 @@ func operateGroup() Group {
 			Old: `if len(c.Voters) == 0 {`, New: `if false {`, Tests: "TestFinalizeWaitsForEveryMember",
 		},
 		{
-			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "judge.go",
+			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "change.go",
 			Old: `if o.IfVersion != 0 && o.IfVersion != c.Map.Version {`, New: `if false {`, Tests: "TestAnotherVersion",
 		},
 		{
-			Name: "doubts-ignored", Bug: "carries out a doubtful order without force", File: "judge.go",
+			Name: "doubts-ignored", Bug: "carries out a doubtful order without force", File: "change.go",
 			Old: `if len(doubts) > 0 && !o.Force {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
-			Name: "cut-out-of-shard", Bug: "accepts a cut that is not in the shard", File: "judge.go",
+			Name: "cut-out-of-shard", Bug: "accepts a cut that is not in the shard", File: "change.go",
 			Old: `case !s.Range.Contains(key):`, New: `case false:`, Tests: "TestRefusals",
 		},
 		{
-			Name: "merge-with-itself", Bug: "merges a shard with itself", File: "judge.go",
+			Name: "merge-with-itself", Bug: "merges a shard with itself", File: "change.go",
 			Old: `if a.ID == b.ID {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
-			Name: "merge-of-strangers", Bug: "merges shards that do not touch", File: "judge.go",
+			Name: "merge-of-strangers", Bug: "merges shards that do not touch", File: "change.go",
 			Old: `if left.Range.End != right.Range.Start {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
@@ -222,7 +222,7 @@ func operateGroup() Group {
 			Old: `ok && held.Ready`, New: `ok`, Tests: "TestWhereAMergeTakesPlace",
 		},
 		{
-			Name: "drained-heir", Bug: "a node that is drained inherits a vote", File: "judge.go",
+			Name: "drained-heir", Bug: "a node that is drained inherits a vote", File: "change.go",
 			Old: `m.State != shard.Alive || going(m.Name)`, New: `m.State != shard.Alive || false && going(m.Name)`, Tests: "TestDoubtsAboutDrains",
 		},
 	}}

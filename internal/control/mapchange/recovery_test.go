@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"errors"
@@ -79,7 +79,7 @@ func TestARecoveryIsRefusedWhileTheVotersMayElect(t *testing.T) {
 		if c.want.MapVersion == 0 {
 			c.want.MapVersion = 7
 		}
-		got, err := JudgeRecovery(c.ws, 9)
+		got, err := NewRecovery(c.ws, 9)
 		if c.why == "" {
 			if err != nil || !reflect.DeepEqual(*got, c.want) {
 				t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)

@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Cluster is what is known when an order is judged.
+// Cluster is the state that an order is checked against.
 type Cluster struct {
 	// Map is the shard map; not nil.
 	Map *shard.Map

@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Judge returns the plan of an order. It fails with a *RefusedError when the order
+// NewPlan returns the plan of an order. It fails with a *RefusedError when the order
 // makes no sense, or only with Force, which it does not have, and with a
 // *kv.InvalidError when it names what is not there.
-func Judge(c *Cluster, o Order) (*Plan, error) {
+func NewPlan(c *Cluster, o Order) (*Plan, error) {
 	if o.IfVersion != 0 && o.IfVersion != c.Map.Version {
 		return nil, refused("if_version", "the shard map has version %d, not %d", c.Map.Version, o.IfVersion)
 	}
@@ -34,7 +34,7 @@ func Judge(c *Cluster, o Order) (*Plan, error) {
 	if r, ok := o.Request.(Settings); ok {
 		p.Warnings = append(p.Warnings, r.warnings(c)...)
 	}
-	if err := p.lay(c, o.Request); err != nil {
+	if err := p.addSteps(c, o.Request); err != nil {
 		return nil, err
 	}
 	return p, nil

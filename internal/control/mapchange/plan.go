@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"slices"
@@ -61,8 +61,8 @@ func settled(m *shard.Map, members []shard.Member) (*shard.Map, error) {
 	return m, nil
 }
 
-// lay fills in the steps.
-func (p *Plan) lay(c *Cluster, r Request) error {
+// addSteps fills in the steps.
+func (p *Plan) addSteps(c *Cluster, r Request) error {
 	m := c.Map
 	if p.Change != nil {
 		var err error
@@ -217,7 +217,7 @@ func has(s *shard.Shard, nodes []shard.NodeID) bool {
 	return slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return slices.Contains(nodes, n) })
 }
 
-// Ask returns the nodes whose copies [Judge] wants to know of, in the order of
+// Ask returns the nodes whose copies [NewPlan] wants to know of, in the order of
 // their names.
 func Ask(m *shard.Map, r Request) []shard.NodeID {
 	var nodes []shard.NodeID

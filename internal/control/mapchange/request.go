@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Witness is what is known of a node when a recovery of the voters is judged.
+// Witness is the state of one node that a recovery of the voters is planned from.
 type Witness struct {
 	// Member is the node as gossip sees it.
 	Member shard.Member
@@ -39,10 +39,10 @@ type Recovery struct {
 	Voters, Reachable []shard.NodeID
 }
 
-// JudgeRecovery returns the plan of a recovery. It fails with a *RefusedError while the
+// NewRecovery returns the plan of a recovery. It fails with a *RefusedError while the
 // voters may elect a leader by themselves, and while no reachable node can be the
 // first voter.
-func JudgeRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
+func NewRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
 	r := &Recovery{Announced: announced}
 	var newest, index uint64
 	for i := range witnesses {
@@ -58,7 +58,7 @@ func JudgeRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
 		}
 		newest = max(newest, w.MapVersion)
 	}
-	r.judgeVoters(witnesses)
+	r.findVoters(witnesses)
 	if need := len(r.Voters)/2 + 1; len(r.Reachable) >= need {
 		return nil, refused("voters", "%d of %d voters are reachable (%s), and %d are a majority: they elect a leader once they reach each other's raft port", len(r.Reachable), len(r.Voters), names(r.Reachable), need)
 	}
@@ -69,9 +69,9 @@ func JudgeRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
 	return r, r.choose(witnesses)
 }
 
-// judgeVoters finds the voters that can still vote. A node that lost its disk is back
+// findVoters finds the voters that can still vote. A node that lost its disk is back
 // under its name and has no vote, which it announces by gossip.
-func (r *Recovery) judgeVoters(witnesses []Witness) {
+func (r *Recovery) findVoters(witnesses []Witness) {
 	known := r.Voters != nil
 	for i := range witnesses {
 		w := &witnesses[i]

@@ -1,4 +1,4 @@
-package operate_test
+package mapchange_test
 
 import (
 	"errors"
@@ -7,28 +7,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // finalize makes the newest feature level the cluster's own.
-func finalize(t *testing.T, c *operate.Cluster) {
+func finalize(t *testing.T, c *mapchange.Cluster) {
 	t.Helper()
 	propose(t, c, shard.Finalize{Level: shard.Level})
 }
 
 // final is a cluster whose settings can be changed.
-func final(t *testing.T) *operate.Cluster {
+func final(t *testing.T) *mapchange.Cluster {
 	t.Helper()
 	c := cluster(t)
 	finalize(t, c)
 	return c
 }
 
-func judged(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
+func judged(t *testing.T, c *mapchange.Cluster, r mapchange.Request) *mapchange.Plan {
 	t.Helper()
-	p, err := operate.Judge(c, operate.Order{Request: r})
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func judged(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
 func TestSettingsOfMoreReplicas(t *testing.T) {
 	c := final(t)
 	before := c.Map
-	p := judged(t, c, operate.Settings{Replicas: 3})
+	p := judged(t, c, mapchange.Settings{Replicas: 3})
 	if len(p.Steps) != 4 || len(p.Warnings) > 0 {
 		t.Fatalf("planned %+v", p)
 	}
@@ -56,7 +56,7 @@ func TestSettingsOfMoreReplicas(t *testing.T) {
 			t.Errorf("shard %+v was %+v", *s, before.Shards[i])
 		}
 	}
-	if again := judged(t, c, operate.Settings{Replicas: 3}); again.Change != nil || len(again.Steps) > 0 {
+	if again := judged(t, c, mapchange.Settings{Replicas: 3}); again.Change != nil || len(again.Steps) > 0 {
 		t.Errorf("again: %+v", again)
 	}
 }
@@ -65,7 +65,7 @@ func TestSettingsOfMoreReplicas(t *testing.T) {
 // says what becomes free.
 func TestSettingsOfFewerReplicas(t *testing.T) {
 	c := final(t)
-	p := judged(t, c, operate.Settings{Replicas: 1})
+	p := judged(t, c, mapchange.Settings{Replicas: 1})
 	if len(p.Steps) != 4 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "one replica") {
 		t.Fatalf("planned %+v", p)
 	}
@@ -75,7 +75,7 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 		}
 	}
 	c.Copies = nil
-	if p := judged(t, c, operate.Settings{Replicas: 1}); p.Steps[0].Freed != -1 {
+	if p := judged(t, c, mapchange.Settings{Replicas: 1}); p.Steps[0].Freed != -1 {
 		t.Errorf("freed %d of what nobody knows", p.Steps[0].Freed)
 	}
 	load(c)
@@ -86,7 +86,7 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 // all others stay. The warning says what becomes of watches.
 func TestSettingsOfFewerServedKeys(t *testing.T) {
 	c := final(t)
-	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
+	p := judged(t, c, mapchange.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
 	if len(p.Warnings) != 2 || !strings.Contains(p.Warnings[0], `only "/h", ["/m", "/t") is served then: all other watches end`) {
 		t.Errorf("warned %q", p.Warnings)
 	}
@@ -114,7 +114,7 @@ func TestSettingsOfFewerServedKeys(t *testing.T) {
 		t.Errorf("planned %+v", p.Steps)
 	}
 	follow(t, c, p)
-	if again := judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}); again.Change != nil {
+	if again := judged(t, c, mapchange.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}); again.Change != nil {
 		t.Errorf("again: %+v", again)
 	}
 }
@@ -122,14 +122,14 @@ func TestSettingsOfFewerServedKeys(t *testing.T) {
 // The plan says how many watches end, and what is not counted in.
 func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 	c := final(t)
-	fewer := operate.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}}
-	nodes := operate.AskEnding(c.Map, c.Members, fewer)
+	fewer := mapchange.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}}
+	nodes := mapchange.AskEnding(c.Map, c.Members, fewer)
 	if len(nodes) != len(c.Members) {
 		t.Fatalf("asks %v of %d members", nodes, len(c.Members))
 	}
-	c.Ending = make(map[shard.NodeID]operate.Ending)
+	c.Ending = make(map[shard.NodeID]mapchange.Ending)
 	for _, n := range nodes[1:] {
-		c.Ending[n] = operate.Ending{Native: 2, Etcd: 3}
+		c.Ending[n] = mapchange.Ending{Native: 2, Etcd: 3}
 	}
 	all := len(nodes) - 1
 	want := fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API; those at %s are not counted, because it did not answer", 2*all, 3*all, nodes[0])
@@ -137,20 +137,20 @@ func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 		t.Errorf("warned %q, want %q", p.Warnings, want)
 	}
 	c.Members[0].State = shard.Left // it has no watches
-	if nodes := operate.AskEnding(c.Map, c.Members, fewer); len(nodes) != all || slices.Contains(nodes, c.Members[0].Name) {
+	if nodes := mapchange.AskEnding(c.Map, c.Members, fewer); len(nodes) != all || slices.Contains(nodes, c.Members[0].Name) {
 		t.Errorf("asks %v", nodes)
 	}
 	want = fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API", 2*all, 3*all)
 	if p := judged(t, c, fewer); p.Warnings[1] != want {
 		t.Errorf("warned %q, want %q", p.Warnings, want)
 	}
-	for _, r := range []operate.Request{
-		operate.Settings{Replicas: 3},
-		operate.Rebalance{},
-		operate.Settings{Ranges: []kv.Range{{}}},
-		operate.Settings{Ranges: []kv.Range{{Start: "/m"}, {End: "/m"}}}, // all keys, in two parts
+	for _, r := range []mapchange.Request{
+		mapchange.Settings{Replicas: 3},
+		mapchange.Rebalance{},
+		mapchange.Settings{Ranges: []kv.Range{{}}},
+		mapchange.Settings{Ranges: []kv.Range{{Start: "/m"}, {End: "/m"}}}, // all keys, in two parts
 	} {
-		if nodes := operate.AskEnding(c.Map, c.Members, r); len(nodes) > 0 {
+		if nodes := mapchange.AskEnding(c.Map, c.Members, r); len(nodes) > 0 {
 			t.Errorf("%v asks %v, and ends nothing", r, nodes)
 		}
 	}
@@ -160,9 +160,9 @@ func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 // knows.
 func TestSettingsOfMoreServedKeys(t *testing.T) {
 	c := final(t)
-	follow(t, c, judged(t, c, operate.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}))
+	follow(t, c, judged(t, c, mapchange.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}))
 	before := c.Map
-	p := judged(t, c, operate.Settings{Ranges: []kv.Range{{}}, Replicas: 2})
+	p := judged(t, c, mapchange.Settings{Ranges: []kv.Range{{}}, Replicas: 2})
 	if len(p.Warnings) > 0 || len(p.Steps) < 3 {
 		t.Fatalf("planned %+v", p)
 	}
@@ -190,29 +190,29 @@ func TestSettingsOfMoreServedKeys(t *testing.T) {
 // What cannot be set is refused with what to do; what can is doubted or warned of.
 func TestSettingsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
-		request     operate.Settings
+		request     mapchange.Settings
 		field, says string
 		force       bool
 	}{
-		"nothing":              {operate.Settings{}, "settings", "name the number of replicas or the served keys", false},
-		"below one replica":    {operate.Settings{Replicas: -1}, "replicas", "-1: use 1 to 64", false},
-		"too many replicas":    {operate.Settings{Replicas: 65}, "replicas", "65: use 1 to 64", false},
-		"no keys":              {operate.Settings{Ranges: []kv.Range{{Start: "/b", End: "/a"}}}, "served", "has no keys", false},
-		"twice":                {operate.Settings{Ranges: []kv.Range{kv.Prefix("/a"), kv.Prefix("/a")}}, "served", "is given twice", false},
-		"overlap":              {operate.Settings{Ranges: []kv.Range{kv.Prefix("/ab"), kv.Prefix("/a")}}, "served", "overlap: keep the wider one", false},
-		"too many ranges":      {operate.Settings{Ranges: make([]kv.Range, shard.MaxRanges+1)}, "served", "257 ranges: use 256 at most", false},
-		"too many bytes":       {operate.Settings{Ranges: []kv.Range{kv.Prefix(strings.Repeat("x", 40_000))}}, "served", "80000 bytes together: use 65536 at most", false},
-		"nothing that is kept": {operate.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would be: ["", "/t") now, "/u" then`, true},
+		"nothing":              {mapchange.Settings{}, "settings", "name the number of replicas or the served keys", false},
+		"below one replica":    {mapchange.Settings{Replicas: -1}, "replicas", "-1: use 1 to 64", false},
+		"too many replicas":    {mapchange.Settings{Replicas: 65}, "replicas", "65: use 1 to 64", false},
+		"no keys":              {mapchange.Settings{Ranges: []kv.Range{{Start: "/b", End: "/a"}}}, "served", "has no keys", false},
+		"twice":                {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/a"), kv.Prefix("/a")}}, "served", "is given twice", false},
+		"overlap":              {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/ab"), kv.Prefix("/a")}}, "served", "overlap: keep the wider one", false},
+		"too many ranges":      {mapchange.Settings{Ranges: make([]kv.Range, shard.MaxRanges+1)}, "served", "257 ranges: use 256 at most", false},
+		"too many bytes":       {mapchange.Settings{Ranges: []kv.Range{kv.Prefix(strings.Repeat("x", 40_000))}}, "served", "80000 bytes together: use 65536 at most", false},
+		"nothing that is kept": {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would be: ["", "/t") now, "/u" then`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := final(t)
 			if test.force { // the second served range has them
 				propose(t, c, shard.Configure{Replicas: 2, Ranges: []kv.Range{{End: "/t"}}})
 			}
-			_, err := operate.Judge(c, operate.Order{Request: test.request})
+			_, err := mapchange.NewPlan(c, mapchange.Order{Request: test.request})
 			field, text, force := "", "", false
 			var invalid *kv.InvalidError
-			var refused *operate.RefusedError
+			var refused *mapchange.RefusedError
 			switch {
 			case errors.As(err, &invalid):
 				field, text = invalid.Field, invalid.Reason
@@ -222,7 +222,7 @@ func TestSettingsRefused(t *testing.T) {
 			if field != test.field || !strings.Contains(text, test.says) || force != test.force {
 				t.Errorf("%v", err)
 			}
-			if _, err := operate.Judge(c, operate.Order{Request: test.request, Force: true}); (err == nil) != test.force {
+			if _, err := mapchange.NewPlan(c, mapchange.Order{Request: test.request, Force: true}); (err == nil) != test.force {
 				t.Errorf("with force: %v", err)
 			}
 		})
@@ -234,7 +234,7 @@ func TestSettingsWarnings(t *testing.T) {
 	c := final(t)
 	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: replicas(t, c, 1)[:1], Replicas: 1}}}})
 	propose(t, c, shard.Drain{Nodes: []shard.NodeID{stranger(t, c, 1)}})
-	p := judged(t, c, operate.Settings{Replicas: 5})
+	p := judged(t, c, mapchange.Settings{Replicas: 5})
 	if len(p.Warnings) != 2 || p.Warnings[0] != "3 nodes can have shards now: each shard has 3 of 5 replicas until more nodes join" ||
 		!strings.HasPrefix(p.Warnings[1], "1 shard moved by hand") {
 		t.Errorf("warned %q", p.Warnings)
@@ -242,7 +242,7 @@ func TestSettingsWarnings(t *testing.T) {
 }
 
 func TestSettingsAreNamedInLogs(t *testing.T) {
-	r := operate.Settings{Replicas: 2, Ranges: []kv.Range{{}, kv.Prefix("/a/"), {Start: "b", End: "x"}}}
+	r := mapchange.Settings{Replicas: 2, Ranges: []kv.Range{{}, kv.Prefix("/a/"), {Start: "b", End: "x"}}}
 	if got := r.String(); got != `set replicas 2, serve all keys, "/a/", ["b", "x")` {
 		t.Error(got)
 	}
@@ -252,12 +252,12 @@ func TestSettingsAreNamedInLogs(t *testing.T) {
 func TestSettingsOfAClusterThatIsNotFinalized(t *testing.T) {
 	c := cluster(t)
 	var notFinal *shard.NotFinalError
-	if _, err := operate.Judge(c, operate.Order{Request: operate.Settings{Replicas: 3}, DryRun: true, Force: true}); !errors.As(err, &notFinal) {
+	if _, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Settings{Replicas: 3}, DryRun: true, Force: true}); !errors.As(err, &notFinal) {
 		t.Errorf("%v", err)
 	}
 	c = final(t)
 	c.Members[0].Level = shard.LevelWatches
-	if p, err := operate.Judge(c, operate.Order{Request: operate.Settings{Replicas: 2}}); err != nil || p.Change != nil {
+	if p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Settings{Replicas: 2}}); err != nil || p.Change != nil {
 		t.Errorf("nothing to change: %v, %+v", err, p)
 	}
 }

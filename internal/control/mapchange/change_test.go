@@ -1,4 +1,4 @@
-package operate_test
+package mapchange_test
 
 import (
 	"errors"
@@ -7,17 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // cluster is a, b, c and d, of which a, b and c vote, with shards 1 [, /g), 2 [/g,
 // /m), 3 [/m, /t) and, in another served range, 4 [/t, ), where the planner wants
 // them, 1 KiB each.
-func cluster(t *testing.T) *operate.Cluster {
+func cluster(t *testing.T) *mapchange.Cluster {
 	t.Helper()
-	c := &operate.Cluster{Voters: []shard.NodeID{"a", "b", "c"}}
+	c := &mapchange.Cluster{Voters: []shard.NodeID{"a", "b", "c"}}
 	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {
 		c.Members = append(c.Members, shard.Member{Name: name, Level: shard.Level, State: shard.Alive, BootstrapExpect: 3})
 	}
@@ -36,20 +36,20 @@ func cluster(t *testing.T) *operate.Cluster {
 }
 
 // load makes everything loaded where the map says.
-func load(c *operate.Cluster) {
-	c.Copies = make(map[shard.NodeID]map[shard.ID]operate.Copy)
+func load(c *mapchange.Cluster) {
+	c.Copies = make(map[shard.NodeID]map[shard.ID]mapchange.Copy)
 	for _, m := range c.Members {
-		c.Copies[m.Name] = make(map[shard.ID]operate.Copy)
+		c.Copies[m.Name] = make(map[shard.ID]mapchange.Copy)
 		for _, s := range c.Map.Shards {
 			if slices.Contains(s.Replicas, m.Name) {
-				c.Copies[m.Name][s.ID] = operate.Copy{Ready: true, Keys: 4, Bytes: 1 << 10}
+				c.Copies[m.Name][s.ID] = mapchange.Copy{Ready: true, Keys: 4, Bytes: 1 << 10}
 			}
 		}
 	}
 }
 
 // propose makes a change of the map.
-func propose(t *testing.T, c *operate.Cluster, change shard.Change) {
+func propose(t *testing.T, c *mapchange.Cluster, change shard.Change) {
 	t.Helper()
 	next, err := shard.Apply(c.Map, shard.Command{IfVersion: c.Map.Version, Change: change})
 	if err != nil {
@@ -59,7 +59,7 @@ func propose(t *testing.T, c *operate.Cluster, change shard.Change) {
 }
 
 // state sets what gossip says of a node.
-func state(c *operate.Cluster, node shard.NodeID, s shard.State) {
+func state(c *mapchange.Cluster, node shard.NodeID, s shard.State) {
 	for i := range c.Members {
 		if c.Members[i].Name == node {
 			c.Members[i].State = s
@@ -67,7 +67,7 @@ func state(c *operate.Cluster, node shard.NodeID, s shard.State) {
 	}
 }
 
-func replicas(t *testing.T, c *operate.Cluster, id shard.ID) []shard.NodeID {
+func replicas(t *testing.T, c *mapchange.Cluster, id shard.ID) []shard.NodeID {
 	t.Helper()
 	s, ok := c.Map.Shard(id)
 	if !ok {
@@ -77,7 +77,7 @@ func replicas(t *testing.T, c *operate.Cluster, id shard.ID) []shard.NodeID {
 }
 
 // stranger returns a node that has not got the shard.
-func stranger(t *testing.T, c *operate.Cluster, id shard.ID) shard.NodeID {
+func stranger(t *testing.T, c *mapchange.Cluster, id shard.ID) shard.NodeID {
 	t.Helper()
 	for _, m := range c.Members {
 		if !slices.Contains(replicas(t, c, id), m.Name) {
@@ -91,123 +91,123 @@ func stranger(t *testing.T, c *operate.Cluster, id shard.ID) shard.NodeID {
 // Every refusal says what is wrong and what is allowed, and names the flag or
 // argument that it is about.
 func TestRefusals(t *testing.T) {
-	drained := func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) }
+	drained := func(t *testing.T, c *mapchange.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) }
 	for name, test := range map[string]struct {
-		given   func(t *testing.T, c *operate.Cluster)
-		request operate.Request
+		given   func(t *testing.T, c *mapchange.Cluster)
+		request mapchange.Request
 		field   string
 		says    string
 		force   bool // overrides it
 	}{
-		"an unknown shard": {nil, operate.Split{Shard: 9, At: []string{"/a"}}, "shard", "there is no shard 9; there are 1, 2, 3, 4", false},
+		"an unknown shard": {nil, mapchange.Split{Shard: 9, At: []string{"/a"}}, "shard", "there is no shard 9; there are 1, 2, 3, 4", false},
 		"a shard that is gone": {
-			func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Split{Shard: 1, At: []string{"/c"}}) },
-			operate.Split{Shard: 1, At: []string{"/a"}},
+			func(t *testing.T, c *mapchange.Cluster) { propose(t, c, shard.Split{Shard: 1, At: []string{"/c"}}) },
+			mapchange.Split{Shard: 1, At: []string{"/a"}},
 			"shard", "there is no shard 1 any more: it was split or merged; there are 5, 6, 2, 3, 4", false,
 		},
-		"a cut outside":      {nil, operate.Split{Shard: 2, At: []string{"/z"}}, "at", `"/z" does not lie in shard 2, which has ["/g", "/m")`, false},
-		"a cut at the start": {nil, operate.Split{Shard: 2, At: []string{"/g"}}, "at", `shard 2 begins at "/g" already`, false},
-		"a cut at the end":   {nil, operate.Split{Shard: 2, At: []string{"/m"}}, "at", `shard 2 ends at "/m" already`, false},
-		"an empty cut":       {nil, operate.Split{Shard: 1, At: []string{""}}, "at", `shard 1 begins at "" already`, false},
-		"a cut twice":        {nil, operate.Split{Shard: 2, At: []string{"/h", "/h"}}, "at", `"/h" is named twice`, false},
+		"a cut outside":      {nil, mapchange.Split{Shard: 2, At: []string{"/z"}}, "at", `"/z" does not lie in shard 2, which has ["/g", "/m")`, false},
+		"a cut at the start": {nil, mapchange.Split{Shard: 2, At: []string{"/g"}}, "at", `shard 2 begins at "/g" already`, false},
+		"a cut at the end":   {nil, mapchange.Split{Shard: 2, At: []string{"/m"}}, "at", `shard 2 ends at "/m" already`, false},
+		"an empty cut":       {nil, mapchange.Split{Shard: 1, At: []string{""}}, "at", `shard 1 begins at "" already`, false},
+		"a cut twice":        {nil, mapchange.Split{Shard: 2, At: []string{"/h", "/h"}}, "at", `"/h" is named twice`, false},
 		"a split of what is being loaded": {
-			func(t *testing.T, c *operate.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
-			operate.Split{Shard: 2, At: []string{"/h"}},
+			func(t *testing.T, c *mapchange.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
+			mapchange.Split{Shard: 2, At: []string{"/h"}},
 			"shard", "shard 2 is still being loaded at", true,
 		},
 
-		"merging with itself":         {nil, operate.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
-		"merging what does not touch": {nil, operate.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 do not touch: the neighbours of 3 are 2 and 4", false},
-		"merging over served ranges":  {nil, operate.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
-		"merging with nobody":         {nil, operate.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
+		"merging with itself":         {nil, mapchange.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
+		"merging what does not touch": {nil, mapchange.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 do not touch: the neighbours of 3 are 2 and 4", false},
+		"merging over served ranges":  {nil, mapchange.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
+		"merging with nobody":         {nil, mapchange.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
 		"merging what is being loaded": {
-			func(t *testing.T, c *operate.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
-			operate.Merge{Shard: 1, With: 2},
+			func(t *testing.T, c *mapchange.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
+			mapchange.Merge{Shard: 1, With: 2},
 			"with", "still being loaded", true,
 		},
 		"merging what was moved apart": {
-			func(t *testing.T, c *operate.Cluster) {
+			func(t *testing.T, c *mapchange.Cluster) {
 				propose(t, c, shard.Rehome{Homes: []shard.ShardHome{
 					{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}, {Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"c", "d"}}},
 				}})
 			},
-			operate.Merge{Shard: 1, With: 2},
+			mapchange.Merge{Shard: 1, With: 2},
 			"with", "both were moved by hand, to different nodes: the merged shard would stay with a, b", true,
 		},
 		"splitting what is being merged": {
-			func(t *testing.T, c *operate.Cluster) {
+			func(t *testing.T, c *mapchange.Cluster) {
 				together, err := shard.Together(c.Map, 1, 2)
 				if err != nil {
 					t.Fatal(err)
 				}
 				propose(t, c, together)
 			},
-			operate.Split{Shard: 2, At: []string{"/h"}},
+			mapchange.Split{Shard: 2, At: []string{"/h"}},
 			"shard", "shard 2 is about to be merged with its neighbour", true,
 		},
 
-		"taking the last replica":  {nil, operate.Move{Shard: 1}, "to", "shard 1 would lose its last replica", false},
-		"fewer replicas":           {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a"}}, "to", "shard 1 would have 1 of the 2 replicas that the cluster wants (--replicas)", true},
-		"moving to a stranger":     {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
-		"owned by a stranger":      {nil, operate.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
-		"moving to a node twice":   {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
-		"moving to a drained node": {drained, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: cachectl undrain d comes first", false},
-		"owned by a drained node":  {drained, operate.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
-		"moving to a dead node":    {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Dead) }, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
-		"moving to a suspect":      {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Suspect) }, operate.Move{Shard: 1, Owner: "d"}, "owner", "did not answer lately", true},
-		"moving to who has left":   {func(_ *testing.T, c *operate.Cluster) { state(c, "d", shard.Left) }, operate.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
-		"to and owner":             {nil, operate.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
+		"taking the last replica":  {nil, mapchange.Move{Shard: 1}, "to", "shard 1 would lose its last replica", false},
+		"fewer replicas":           {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a"}}, "to", "shard 1 would have 1 of the 2 replicas that the cluster wants (--replicas)", true},
+		"moving to a stranger":     {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
+		"owned by a stranger":      {nil, mapchange.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
+		"moving to a node twice":   {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
+		"moving to a drained node": {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: cachectl undrain d comes first", false},
+		"owned by a drained node":  {drained, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
+		"moving to a dead node":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Dead) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
+		"moving to a suspect":      {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "did not answer lately", true},
+		"moving to who has left":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Left) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
+		"to and owner":             {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
 		"all replicas in one zone": {
-			func(_ *testing.T, c *operate.Cluster) {
+			func(_ *testing.T, c *mapchange.Cluster) {
 				for i, zone := range []string{"east", "east", "west", "west"} {
 					c.Members[i].Zone = zone
 				}
 			},
-			operate.Move{Shard: 1, To: []shard.NodeID{"a", "b"}},
+			mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}},
 			"to", `all replicas of shard 1 would be in zone "east", and there are others`, true,
 		},
 
-		"draining nobody":     {nil, operate.Drain{}, "nodes", "name the nodes", false},
-		"draining a stranger": {nil, operate.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
-		"draining all":        {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "nobody would be left", false},
+		"draining nobody":     {nil, mapchange.Drain{}, "nodes", "name the nodes", false},
+		"draining a stranger": {nil, mapchange.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
+		"draining all":        {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "nobody would be left", false},
 		"draining the last": {
-			func(t *testing.T, c *operate.Cluster) {
+			func(t *testing.T, c *mapchange.Cluster) {
 				propose(t, c, shard.Drain{Nodes: []shard.NodeID{"a", "b", "c"}})
 			},
-			operate.Drain{Nodes: []shard.NodeID{"d"}},
+			mapchange.Drain{Nodes: []shard.NodeID{"d"}},
 			"nodes", "nobody would be left", false,
 		},
-		"draining below the replicas":    {nil, operate.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
-		"draining in every way too much": {nil, operate.Drain{Nodes: []shard.NodeID{"b", "c", "d"}}, "nodes", "1 node would be left for 2 replicas of each shard (--replicas); and 1 of 3 voters would be left once b, c, d are stopped", true},
+		"draining below the replicas":    {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
+		"draining in every way too much": {nil, mapchange.Drain{Nodes: []shard.NodeID{"b", "c", "d"}}, "nodes", "1 node would be left for 2 replicas of each shard (--replicas); and 1 of 3 voters would be left once b, c, d are stopped", true},
 		"draining below a quorum": {
-			func(_ *testing.T, c *operate.Cluster) {
+			func(_ *testing.T, c *mapchange.Cluster) {
 				state(c, "b", shard.Dead)
 				c.Members[3].BootstrapExpect = 0 // d never votes
 				c.Members = append(c.Members, shard.Member{Name: "e", Level: shard.Level, State: shard.Alive})
 			},
-			operate.Drain{Nodes: []shard.NodeID{"a"}},
+			mapchange.Drain{Nodes: []shard.NodeID{"a"}},
 			"nodes", "1 of 3 voters would be left once a is stopped, and 2 are needed", true,
 		},
-		"undraining a stranger": {nil, operate.Undrain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"`, false},
+		"undraining a stranger": {nil, mapchange.Undrain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)
 			if test.given != nil {
 				test.given(t, c)
 			}
-			_, err := operate.Judge(c, operate.Order{Request: test.request})
-			refused, invalid := new(operate.RefusedError), new(kv.InvalidError)
+			_, err := mapchange.NewPlan(c, mapchange.Order{Request: test.request})
+			refused, invalid := new(mapchange.RefusedError), new(kv.InvalidError)
 			switch {
 			case errors.As(err, &refused):
 			case errors.As(err, &invalid):
-				refused = &operate.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
+				refused = &mapchange.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
 			default:
 				t.Fatalf("got %v", err)
 			}
 			if refused.Field != test.field || !strings.Contains(refused.Reason, test.says) || refused.Force != test.force {
 				t.Errorf("got %+v", refused)
 			}
-			plan, err := operate.Judge(c, operate.Order{Request: test.request, Force: true})
+			plan, err := mapchange.NewPlan(c, mapchange.Order{Request: test.request, Force: true})
 			if (err == nil) != test.force {
 				t.Errorf("with force: %v", err)
 			}
@@ -220,14 +220,14 @@ func TestRefusals(t *testing.T) {
 
 func TestAnotherVersion(t *testing.T) {
 	c := cluster(t)
-	_, err := operate.Judge(c, operate.Order{Request: operate.Rebalance{}, IfVersion: 7})
+	_, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}, IfVersion: 7})
 	if err == nil || err.Error() != "if_version: the shard map has version 1, not 7" {
 		t.Errorf("got %v", err)
 	}
 }
 
 // outline is a plan in short: what becomes of what, who fills, and bytes.
-func outline(p *operate.Plan) string {
+func outline(p *mapchange.Plan) string {
 	var out []string
 	for _, s := range p.Steps {
 		line := ""
@@ -245,13 +245,13 @@ func outline(p *operate.Plan) string {
 
 // follow does what the voters and the planner do until nothing is left, and
 // returns how often something was.
-func follow(t *testing.T, c *operate.Cluster, p *operate.Plan) (rounds int) {
+func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) {
 	t.Helper()
 	if p.Change != nil {
 		propose(t, c, p.Change)
 	}
 	var planner shard.Planner
-	copies := slices.ContainsFunc(p.Steps, func(s operate.Step) bool { return len(s.Filling) > 0 })
+	copies := slices.ContainsFunc(p.Steps, func(s mapchange.Step) bool { return len(s.Filling) > 0 })
 	for ; rounds < 20; rounds++ {
 		if moves := shard.Plan(c.Map, c.Members); len(moves) > 0 {
 			propose(t, c, shard.Assign{Moves: moves})
@@ -279,56 +279,64 @@ func follow(t *testing.T, c *operate.Cluster, p *operate.Plan) (rounds int) {
 // What a plan shows is what happens.
 func TestPlansComeTrue(t *testing.T) {
 	for name, test := range map[string]struct {
-		given   func(t *testing.T, c *operate.Cluster)
-		request func(t *testing.T, c *operate.Cluster) operate.Request
+		given   func(t *testing.T, c *mapchange.Cluster)
+		request func(t *testing.T, c *mapchange.Cluster) mapchange.Request
 		quiet   bool // nothing is to be done
 	}{
-		"split": {nil, func(*testing.T, *operate.Cluster) operate.Request {
-			return operate.Split{Shard: 2, At: []string{"/j", "/h"}}
+		"split": {nil, func(*testing.T, *mapchange.Cluster) mapchange.Request {
+			return mapchange.Split{Shard: 2, At: []string{"/j", "/h"}}
 		}, false},
-		"merge": {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Merge{Shard: 3, With: 2} }, false},
-		"move": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
-			return operate.Move{Shard: 2, To: []shard.NodeID{stranger(t, c, 2), replicas(t, c, 2)[0]}}
+		"merge": {nil, func(*testing.T, *mapchange.Cluster) mapchange.Request { return mapchange.Merge{Shard: 3, With: 2} }, false},
+		"move": {nil, func(t *testing.T, c *mapchange.Cluster) mapchange.Request {
+			return mapchange.Move{Shard: 2, To: []shard.NodeID{stranger(t, c, 2), replicas(t, c, 2)[0]}}
 		}, false},
-		"owner": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
-			return operate.Move{Shard: 2, Owner: replicas(t, c, 2)[1]}
+		"owner": {nil, func(t *testing.T, c *mapchange.Cluster) mapchange.Request {
+			return mapchange.Move{Shard: 2, Owner: replicas(t, c, 2)[1]}
 		}, false},
-		"owner from outside": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
-			return operate.Move{Shard: 2, Owner: stranger(t, c, 2)}
+		"owner from outside": {nil, func(t *testing.T, c *mapchange.Cluster) mapchange.Request {
+			return mapchange.Move{Shard: 2, Owner: stranger(t, c, 2)}
 		}, false},
-		"more replicas":  {finalize, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 4} }, false},
-		"fewer replicas": {finalize, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Replicas: 1} }, false},
-		"fewer served keys": {finalize, func(*testing.T, *operate.Cluster) operate.Request {
-			return operate.Settings{Ranges: []kv.Range{{Start: "/a", End: "/h"}, {Start: "/m", End: "/z"}}}
+		"more replicas":  {finalize, func(*testing.T, *mapchange.Cluster) mapchange.Request { return mapchange.Settings{Replicas: 4} }, false},
+		"fewer replicas": {finalize, func(*testing.T, *mapchange.Cluster) mapchange.Request { return mapchange.Settings{Replicas: 1} }, false},
+		"fewer served keys": {finalize, func(*testing.T, *mapchange.Cluster) mapchange.Request {
+			return mapchange.Settings{Ranges: []kv.Range{{Start: "/a", End: "/h"}, {Start: "/m", End: "/z"}}}
 		}, false},
-		"more served keys": {func(t *testing.T, c *operate.Cluster) {
+		"more served keys": {func(t *testing.T, c *mapchange.Cluster) {
 			finalize(t, c)
 			propose(t, c, shard.Configure{Replicas: 2, Ranges: []kv.Range{{Start: "/a", End: "/h"}, {Start: "/m", End: "/z"}}})
 			load(c)
-		}, func(*testing.T, *operate.Cluster) operate.Request { return operate.Settings{Ranges: []kv.Range{{}}} }, false},
-		"drain": {nil, func(t *testing.T, c *operate.Cluster) operate.Request {
-			return operate.Drain{Nodes: replicas(t, c, 2)[:1]}
+		}, func(*testing.T, *mapchange.Cluster) mapchange.Request {
+			return mapchange.Settings{Ranges: []kv.Range{{}}}
 		}, false},
-		"undrain": {func(t *testing.T, c *operate.Cluster) {
-			drain, err := operate.Judge(c, operate.Order{Request: operate.Drain{Nodes: replicas(t, c, 2)[:1]}})
+		"drain": {nil, func(t *testing.T, c *mapchange.Cluster) mapchange.Request {
+			return mapchange.Drain{Nodes: replicas(t, c, 2)[:1]}
+		}, false},
+		"undrain": {func(t *testing.T, c *mapchange.Cluster) {
+			drain, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Drain{Nodes: replicas(t, c, 2)[:1]}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			follow(t, c, drain)
-		}, func(_ *testing.T, c *operate.Cluster) operate.Request { return operate.Undrain{Nodes: c.Map.Drained} }, false},
-		"rebalance": {func(t *testing.T, c *operate.Cluster) {
-			move, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 2, Owner: stranger(t, c, 2)}})
+		}, func(_ *testing.T, c *mapchange.Cluster) mapchange.Request {
+			return mapchange.Undrain{Nodes: c.Map.Drained}
+		}, false},
+		"rebalance": {func(t *testing.T, c *mapchange.Cluster) {
+			move, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, Owner: stranger(t, c, 2)}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			follow(t, c, move)
-		}, func(*testing.T, *operate.Cluster) operate.Request { return operate.Rebalance{} }, false},
+		}, func(*testing.T, *mapchange.Cluster) mapchange.Request { return mapchange.Rebalance{} }, false},
 		"drained already": {
-			func(t *testing.T, c *operate.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) },
-			func(*testing.T, *operate.Cluster) operate.Request { return operate.Drain{Nodes: []shard.NodeID{"d"}} }, true,
+			func(t *testing.T, c *mapchange.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) },
+			func(*testing.T, *mapchange.Cluster) mapchange.Request {
+				return mapchange.Drain{Nodes: []shard.NodeID{"d"}}
+			}, true,
 		},
-		"not drained":      {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Undrain{Nodes: []shard.NodeID{"d"}} }, true},
-		"balanced already": {nil, func(*testing.T, *operate.Cluster) operate.Request { return operate.Rebalance{} }, true},
+		"not drained": {nil, func(*testing.T, *mapchange.Cluster) mapchange.Request {
+			return mapchange.Undrain{Nodes: []shard.NodeID{"d"}}
+		}, true},
+		"balanced already": {nil, func(*testing.T, *mapchange.Cluster) mapchange.Request { return mapchange.Rebalance{} }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)
@@ -336,7 +344,7 @@ func TestPlansComeTrue(t *testing.T) {
 				test.given(t, c)
 			}
 			r := test.request(t, c)
-			p, err := operate.Judge(c, operate.Order{Request: r})
+			p, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -358,13 +366,13 @@ func TestPlansComeTrue(t *testing.T) {
 				}
 			}
 			for _, s := range before.Shards {
-				planned := slices.ContainsFunc(p.Steps, func(step operate.Step) bool { return step.Range.Overlaps(s.Range) })
+				planned := slices.ContainsFunc(p.Steps, func(step mapchange.Step) bool { return step.Range.Overlaps(s.Range) })
 				if now, ok := c.Map.Shard(s.ID); !planned && (!ok || !slices.Equal(now.Replicas, s.Replicas)) {
 					t.Errorf("shard %d was not in %s, and is %+v", s.ID, told, now)
 				}
 			}
-			again, err := operate.Judge(c, operate.Order{Request: r})
-			if _, gone := r.(operate.Split); gone || name == "merge" {
+			again, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
+			if _, gone := r.(mapchange.Split); gone || name == "merge" {
 				return // it names shards that are gone
 			}
 			if err != nil || again.Change != nil || len(again.Steps) > 0 {
@@ -378,8 +386,8 @@ func TestPlansComeTrue(t *testing.T) {
 func TestWhatIsCopied(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
-	move := operate.Order{Request: operate.Move{Shard: 2, To: []shard.NodeID{fresh, replicas(t, c, 2)[1]}}}
-	p, err := operate.Judge(c, move)
+	move := mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{fresh, replicas(t, c, 2)[1]}}}
+	p, err := mapchange.NewPlan(c, move)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +395,7 @@ func TestWhatIsCopied(t *testing.T) {
 		t.Errorf("got %s", outline(p))
 	}
 	c.Copies = nil
-	if p, err = operate.Judge(c, move); err != nil || p.Steps[0].Bytes != -1 {
+	if p, err = mapchange.NewPlan(c, move); err != nil || p.Steps[0].Bytes != -1 {
 		t.Errorf("unknown: %v, %s", err, outline(p))
 	}
 }
@@ -402,7 +410,7 @@ func TestTheSmallerShardComes(t *testing.T) {
 				copies[larger] = held
 			}
 		}
-		p, err := operate.Judge(c, operate.Order{Request: operate.Merge{Shard: 1, With: 2}})
+		p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Merge{Shard: 1, With: 2}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,15 +424,15 @@ func TestTheSmallerShardComes(t *testing.T) {
 func TestFilling(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
-	p, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 2, To: []shard.NodeID{replicas(t, c, 2)[0], fresh}}})
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{replicas(t, c, 2)[0], fresh}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	propose(t, c, p.Change)
 	propose(t, c, shard.Assign{Moves: shard.Plan(c.Map, c.Members)})
-	c.Copies[fresh][2] = operate.Copy{Bytes: 256}
+	c.Copies[fresh][2] = mapchange.Copy{Bytes: 256}
 	now := p.Progress(c, new(shard.Planner))
-	if want := (operate.Filling{Shard: 2, Node: fresh, Bytes: 256, OfBytes: 1 << 10}); now.Done || len(now.Filling) != 1 || now.Filling[0] != want {
+	if want := (mapchange.Filling{Shard: 2, Node: fresh, Bytes: 256, OfBytes: 1 << 10}); now.Done || len(now.Filling) != 1 || now.Filling[0] != want {
 		t.Errorf("got %+v", now)
 	}
 	if !slices.Contains(p.Ask(c.Map), fresh) {
@@ -448,11 +456,11 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 			nodes = append(nodes, m.Name)
 		}
 	}
-	p, err := operate.Judge(c, operate.Order{Request: operate.Undrain{Nodes: nodes}})
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Undrain{Nodes: nodes}})
 	if err != nil || p.Change != nil || len(p.Steps) > 0 || len(p.Warnings) != 1 || !strings.HasSuffix(p.Warnings[0], " are not drained") {
 		t.Errorf("%v, %+v", err, p)
 	}
-	if p, err := operate.Judge(c, operate.Order{Request: operate.Rebalance{}}); err != nil || len(p.Steps) == 0 {
+	if p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}}); err != nil || len(p.Steps) == 0 {
 		t.Errorf("the planner does nothing: %v, %+v", err, p)
 	}
 }
@@ -460,7 +468,7 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 // A plan is not done as long as the planner has something left to do for it, though every
 // copy that there is has been loaded: to move a shard, or to merge two.
 func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
-	planned := func(c *operate.Cluster) bool {
+	planned := func(c *mapchange.Cluster) bool {
 		var planner shard.Planner
 		moves := planner.Plan(c.Map, c.Members)
 		if len(moves) > 0 {
@@ -469,7 +477,7 @@ func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 		}
 		return len(moves) > 0
 	}
-	left := func(what string, c *operate.Cluster, p *operate.Plan, want bool) {
+	left := func(what string, c *mapchange.Cluster, p *mapchange.Plan, want bool) {
 		t.Helper()
 		if now := p.Progress(c, new(shard.Planner)); (now.Left > 0) != want || now.Done == want || len(now.Filling) > 0 {
 			t.Errorf("%s: %+v", what, now)
@@ -482,7 +490,7 @@ func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 			others = append(others, m.Name)
 		}
 	}
-	p := judged(t, c, operate.Move{Shard: 1, To: others})
+	p := judged(t, c, mapchange.Move{Shard: 1, To: others})
 	propose(t, c, p.Change)
 	left("a move that is agreed on", c, p, true)
 	for planned(c) {
@@ -490,7 +498,7 @@ func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 	left("moved", c, p, false)
 
 	c = cluster(t)
-	p = judged(t, c, operate.Merge{Shard: 1, With: 2})
+	p = judged(t, c, mapchange.Merge{Shard: 1, With: 2})
 	propose(t, c, p.Change)
 	for planned(c) {
 	}

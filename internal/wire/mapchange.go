@@ -4,38 +4,38 @@ import (
 	"slices"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // Order returns what an operator wants. It fails with a *kv.InvalidError when that
 // is nothing.
-func Order(m *shardwatchv1.ChangePlacementRequest) (operate.Order, error) {
-	out := operate.Order{
+func Order(m *shardwatchv1.ChangePlacementRequest) (mapchange.Order, error) {
+	out := mapchange.Order{
 		ID: m.GetRequestId(), Repeated: m.GetRepeated(), IfVersion: m.GetIfVersion(), DryRun: m.GetDryRun(), Force: m.GetForce(),
 	}
 	switch c := m.GetChange().(type) {
 	case *shardwatchv1.ChangePlacementRequest_Split:
-		split := operate.Split{Shard: shard.ID(c.Split.GetShard())}
+		split := mapchange.Split{Shard: shard.ID(c.Split.GetShard())}
 		for _, key := range c.Split.GetAt() {
 			split.At = append(split.At, string(key))
 		}
 		out.Request = split
 	case *shardwatchv1.ChangePlacementRequest_Merge:
-		out.Request = operate.Merge{Shard: shard.ID(c.Merge.GetShard()), With: shard.ID(c.Merge.GetWith())}
+		out.Request = mapchange.Merge{Shard: shard.ID(c.Merge.GetShard()), With: shard.ID(c.Merge.GetWith())}
 	case *shardwatchv1.ChangePlacementRequest_Move:
-		out.Request = operate.Move{Shard: shard.ID(c.Move.GetShard()), To: nodes(c.Move.GetTo()), Owner: shard.NodeID(c.Move.GetOwner())}
+		out.Request = mapchange.Move{Shard: shard.ID(c.Move.GetShard()), To: nodes(c.Move.GetTo()), Owner: shard.NodeID(c.Move.GetOwner())}
 	case *shardwatchv1.ChangePlacementRequest_Drain:
-		out.Request = operate.Drain{Nodes: nodes(c.Drain.GetNodes())}
+		out.Request = mapchange.Drain{Nodes: nodes(c.Drain.GetNodes())}
 	case *shardwatchv1.ChangePlacementRequest_Undrain:
-		out.Request = operate.Undrain{Nodes: nodes(c.Undrain.GetNodes())}
+		out.Request = mapchange.Undrain{Nodes: nodes(c.Undrain.GetNodes())}
 	case *shardwatchv1.ChangePlacementRequest_Rebalance:
-		out.Request = operate.Rebalance{}
+		out.Request = mapchange.Rebalance{}
 	case *shardwatchv1.ChangePlacementRequest_Finalize:
-		out.Request = operate.Finalize{Level: int(c.Finalize.GetLevel())}
+		out.Request = mapchange.Finalize{Level: int(c.Finalize.GetLevel())}
 	case *shardwatchv1.ChangePlacementRequest_Settings:
-		settings := operate.Settings{Replicas: int(c.Settings.GetReplicas())}
+		settings := mapchange.Settings{Replicas: int(c.Settings.GetReplicas())}
 		for _, r := range c.Settings.GetServed() {
 			one, err := kv.RangeFromEtcd(r.GetKey(), r.GetRangeEnd())
 			if err != nil {
@@ -72,7 +72,7 @@ func nodes(names []string) []shard.NodeID {
 const planPart = 1000
 
 // PlanMessages returns a plan in parts; there is always one.
-func PlanMessages(p *operate.Plan) []*shardwatchv1.PlacementPlan {
+func PlanMessages(p *mapchange.Plan) []*shardwatchv1.PlacementPlan {
 	out := []*shardwatchv1.PlacementPlan{{MapVersion: p.Version, Warnings: p.Warnings}}
 	for steps := range slices.Chunk(p.Steps, planPart) {
 		last := out[len(out)-1]
@@ -87,7 +87,7 @@ func PlanMessages(p *operate.Plan) []*shardwatchv1.PlacementPlan {
 	return out
 }
 
-func stepMessage(s *operate.Step) *shardwatchv1.PlacementStep {
+func stepMessage(s *mapchange.Step) *shardwatchv1.PlacementStep {
 	out := &shardwatchv1.PlacementStep{Filling: names(s.Filling), BytesToCopy: s.Bytes, BytesToFree: s.Freed}
 	for i := range s.From {
 		out.From = append(out.From, shardMessage(&s.From[i]))
@@ -102,7 +102,7 @@ func stepMessage(s *operate.Step) *shardwatchv1.PlacementStep {
 const maxFilling = 100
 
 // ProgressMessage returns how far a plan has come.
-func ProgressMessage(p *operate.Progress) *shardwatchv1.PlacementProgress {
+func ProgressMessage(p *mapchange.Progress) *shardwatchv1.PlacementProgress {
 	out := &shardwatchv1.PlacementProgress{MapVersion: p.Version, ShardsLeft: int32(p.Left), Done: p.Done} //nolint:gosec // few
 	for _, f := range p.Filling[:min(len(p.Filling), maxFilling)] {
 		out.Filling = append(out.Filling, &shardwatchv1.ReplicaFilling{

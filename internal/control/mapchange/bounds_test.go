@@ -1,4 +1,4 @@
-package operate_test
+package mapchange_test
 
 import (
 	"fmt"
@@ -6,21 +6,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/operate"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-func judge(t *testing.T, c *operate.Cluster, r operate.Request) *operate.Plan {
+func judge(t *testing.T, c *mapchange.Cluster, r mapchange.Request) *mapchange.Plan {
 	t.Helper()
-	p, err := operate.Judge(c, operate.Order{Request: r})
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
 	if err != nil {
 		t.Fatalf("%v: %v", r, err)
 	}
 	return p
 }
 
-func homes(t *testing.T, p *operate.Plan) []shard.ShardHome {
+func homes(t *testing.T, p *mapchange.Plan) []shard.ShardHome {
 	t.Helper()
 	r, ok := p.Change.(shard.Rehome)
 	if !ok {
@@ -33,7 +33,7 @@ func homes(t *testing.T, p *operate.Plan) []shard.ShardHome {
 func TestTheVersionOfAnOrder(t *testing.T) {
 	c := cluster(t)
 	for version, ok := range map[uint64]bool{0: true, 1: true, 2: false} {
-		p, err := operate.Judge(c, operate.Order{Request: operate.Rebalance{}, IfVersion: version})
+		p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}, IfVersion: version})
 		if (err == nil) != ok || (ok && p.Version != 1) {
 			t.Errorf("for version %d: %v", version, err)
 		}
@@ -45,12 +45,12 @@ func TestTheVersionOfAnOrder(t *testing.T) {
 func TestARepeatedUndrainIsFollowed(t *testing.T) {
 	c := cluster(t)
 	state(c, "d", shard.Dead)
-	order := operate.Order{Request: operate.Undrain{Nodes: []shard.NodeID{"a", "b", "c"}}}
-	if p, err := operate.Judge(c, order); err != nil || len(p.Warnings) != 1 || len(p.Steps) != 0 {
+	order := mapchange.Order{Request: mapchange.Undrain{Nodes: []shard.NodeID{"a", "b", "c"}}}
+	if p, err := mapchange.NewPlan(c, order); err != nil || len(p.Warnings) != 1 || len(p.Steps) != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	order.Repeated = true
-	if p, err := operate.Judge(c, order); err != nil || len(p.Warnings) != 0 || len(p.Steps) == 0 {
+	if p, err := mapchange.NewPlan(c, order); err != nil || len(p.Warnings) != 0 || len(p.Steps) == 0 {
 		t.Errorf("repeated: %+v, %v", p, err)
 	}
 }
@@ -82,7 +82,7 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 				copies[x.larger] = held
 			}
 		}
-		for _, r := range []operate.Request{operate.Merge{Shard: 1, With: 2}, operate.Merge{Shard: 2, With: 1}} {
+		for _, r := range []mapchange.Request{mapchange.Merge{Shard: 1, With: 2}, mapchange.Merge{Shard: 2, With: 1}} {
 			p := judge(t, c, r)
 			if what == "both are, to the same nodes" && p.Change == nil {
 				continue
@@ -96,18 +96,18 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 	c := cluster(t)
 	for n, copies := range c.Copies {
 		if _, ok := copies[2]; ok {
-			copies[2] = operate.Copy{Ready: n != replicas(t, c, 2)[0], Bytes: 1 << 10}
+			copies[2] = mapchange.Copy{Ready: n != replicas(t, c, 2)[0], Bytes: 1 << 10}
 		}
 	}
-	c.Copies[replicas(t, c, 2)[0]][2] = operate.Copy{Bytes: 1 << 30}
-	p, err := operate.Judge(c, operate.Order{Request: operate.Merge{Shard: 1, With: 2}, Force: true})
+	c.Copies[replicas(t, c, 2)[0]][2] = mapchange.Copy{Bytes: 1 << 30}
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Merge{Shard: 1, With: 2}, Force: true})
 	if err != nil || homes(t, p)[0].Shard != 2 {
 		t.Errorf("a copy that is being loaded counts as larger: %+v, %v", p, err)
 	}
 	// Once it has begun there is nothing to do.
 	c = cluster(t)
-	propose(t, c, judge(t, c, operate.Merge{Shard: 1, With: 2}).Change)
-	if p := judge(t, c, operate.Merge{Shard: 2, With: 1}); p.Change != nil {
+	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
+	if p := judge(t, c, mapchange.Merge{Shard: 2, With: 1}); p.Change != nil {
 		t.Errorf("begun again: %+v", p.Change)
 	}
 }
@@ -117,21 +117,21 @@ func TestWhatAMovePins(t *testing.T) {
 	c := cluster(t)
 	now := replicas(t, c, 1)
 	fresh := stranger(t, c, 1)
-	h := homes(t, judge(t, c, operate.Move{Shard: 1, To: []shard.NodeID{fresh, now[0]}}))
+	h := homes(t, judge(t, c, mapchange.Move{Shard: 1, To: []shard.NodeID{fresh, now[0]}}))
 	if len(h) != 1 || !slices.Equal(h[0].Home.Pins, []shard.NodeID{fresh, now[0]}) || h[0].Home.Replicas != 0 {
 		t.Errorf("to as many as the cluster wants: %+v", h)
 	}
-	h = homes(t, judge(t, c, operate.Move{Shard: 1, To: []shard.NodeID{"a", "b", "c"}}))
+	h = homes(t, judge(t, c, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b", "c"}}))
 	if h[0].Home.Replicas != 3 {
 		t.Errorf("to more: %+v", h)
 	}
 	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}}})
 	for owner, want := range map[shard.NodeID][]shard.NodeID{"b": {"b", "a"}, "c": {"c", "a"}} {
-		if h := homes(t, judge(t, c, operate.Move{Shard: 1, Owner: owner})); !slices.Equal(h[0].Home.Pins, want) {
+		if h := homes(t, judge(t, c, mapchange.Move{Shard: 1, Owner: owner})); !slices.Equal(h[0].Home.Pins, want) {
 			t.Errorf("owned by %s: %+v", owner, h)
 		}
 	}
-	for _, r := range []operate.Move{{Shard: 1, Owner: "a"}, {Shard: 1, To: []shard.NodeID{"a", "b"}}} {
+	for _, r := range []mapchange.Move{{Shard: 1, Owner: "a"}, {Shard: 1, To: []shard.NodeID{"a", "b"}}} {
 		if p := judge(t, c, r); p.Change != nil {
 			t.Errorf("%v is so already: %+v", r, p.Change)
 		}
@@ -141,16 +141,16 @@ func TestWhatAMovePins(t *testing.T) {
 		many[i] = shard.NodeID(fmt.Sprintf("m%02d", i))
 		c.Members = append(c.Members, shard.Member{Name: many[i], Level: shard.Level, State: shard.Alive})
 	}
-	if _, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 1, To: many}, Force: true}); err == nil || !strings.Contains(err.Error(), "replicas at most") {
+	if _, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 1, To: many}, Force: true}); err == nil || !strings.Contains(err.Error(), "replicas at most") {
 		t.Errorf("%d replicas: %v", len(many), err)
 	}
-	if h := homes(t, judge(t, c, operate.Move{Shard: 1, To: many[1:]})); h[0].Home.Replicas != shard.MaxReplicas {
+	if h := homes(t, judge(t, c, mapchange.Move{Shard: 1, To: many[1:]})); h[0].Home.Replicas != shard.MaxReplicas {
 		t.Errorf("just as many as may be: %+v", h)
 	}
 	// A shard that was to be merged stays by itself where it is moved to.
 	c = cluster(t)
-	propose(t, c, judge(t, c, operate.Merge{Shard: 1, With: 2}).Change)
-	p, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 2, To: []shard.NodeID{"a", "b"}}, Force: true})
+	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
+	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{"a", "b"}}, Force: true})
 	if err != nil || homes(t, p)[0].Home.Seat != 0 {
 		t.Errorf("it is merged after all: %+v, %v", p, err)
 	}
@@ -158,33 +158,33 @@ func TestWhatAMovePins(t *testing.T) {
 
 // What speaks against a place for a shard.
 func TestDoubtsAboutPlaces(t *testing.T) {
-	zones := func(c *operate.Cluster, zones ...string) {
+	zones := func(c *mapchange.Cluster, zones ...string) {
 		for i := range c.Members {
 			c.Members[i].Zone = zones[i]
 		}
 	}
 	for what, x := range map[string]struct {
-		given func(c *operate.Cluster)
+		given func(c *mapchange.Cluster)
 		to    []shard.NodeID
 		says  string // "": nothing
 	}{
-		"two zones":              {func(c *operate.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "b"}, ""},
-		"one zone":               {func(c *operate.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "c"}, `in zone "e"`},
-		"there is but one zone":  {func(c *operate.Cluster) { zones(c, "e", "e", "e", "e") }, []shard.NodeID{"a", "c"}, ""},
-		"no zones":               {func(*operate.Cluster) {}, []shard.NodeID{"a", "c"}, ""},
-		"one of them is in none": {func(c *operate.Cluster) { zones(c, "e", "w", "", "w") }, []shard.NodeID{"a", "c"}, ""},
-		"the other zone takes nothing": {func(c *operate.Cluster) {
+		"two zones":              {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "b"}, ""},
+		"one zone":               {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "c"}, `in zone "e"`},
+		"there is but one zone":  {func(c *mapchange.Cluster) { zones(c, "e", "e", "e", "e") }, []shard.NodeID{"a", "c"}, ""},
+		"no zones":               {func(*mapchange.Cluster) {}, []shard.NodeID{"a", "c"}, ""},
+		"one of them is in none": {func(c *mapchange.Cluster) { zones(c, "e", "w", "", "w") }, []shard.NodeID{"a", "c"}, ""},
+		"the other zone takes nothing": {func(c *mapchange.Cluster) {
 			zones(c, "e", "w", "e", "w")
 			state(c, "b", shard.Dead)
 			state(c, "d", shard.Dead)
 		}, []shard.NodeID{"a", "c"}, ""},
-		"the other zone is suspected": {func(c *operate.Cluster) {
+		"the other zone is suspected": {func(c *mapchange.Cluster) {
 			zones(c, "e", "w", "e", "w")
 			state(c, "b", shard.Suspect)
 			state(c, "d", shard.Dead)
 		}, []shard.NodeID{"a", "c"}, `in zone "e"`},
-		"a node that drains itself": {func(c *operate.Cluster) { c.Members[2].Draining = true }, []shard.NodeID{"a", "c"}, "is drained"},
-		"of one copy, zones say nothing": {func(c *operate.Cluster) {
+		"a node that drains itself": {func(c *mapchange.Cluster) { c.Members[2].Draining = true }, []shard.NodeID{"a", "c"}, "is drained"},
+		"of one copy, zones say nothing": {func(c *mapchange.Cluster) {
 			zones(c, "e", "w", "e", "w")
 			c.Map = c.Map.Clone()
 			c.Map.Spec.Replicas = 1
@@ -192,7 +192,7 @@ func TestDoubtsAboutPlaces(t *testing.T) {
 	} {
 		c := cluster(t)
 		x.given(c)
-		_, err := operate.Judge(c, operate.Order{Request: operate.Move{Shard: 1, To: x.to}})
+		_, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 1, To: x.to}})
 		if (err == nil) != (x.says == "") || (err != nil && !strings.Contains(err.Error(), x.says)) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -202,40 +202,40 @@ func TestDoubtsAboutPlaces(t *testing.T) {
 // Which drains leave too few nodes, or too few voters.
 func TestDoubtsAboutDrains(t *testing.T) {
 	for what, x := range map[string]struct {
-		given func(t *testing.T, c *operate.Cluster)
+		given func(t *testing.T, c *mapchange.Cluster)
 		nodes []shard.NodeID
 		says  string // "": nothing
 	}{
 		"just enough are left": {nil, []shard.NodeID{"c", "d"}, ""},
-		"one too few":          {func(_ *testing.T, c *operate.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c", "d"}, "1 node would be left for 2 replicas"},
-		"a suspect is left":    {func(_ *testing.T, c *operate.Cluster) { state(c, "b", shard.Suspect); c.Voters = nil }, []shard.NodeID{"c", "d"}, ""},
-		"one drains by itself": {func(_ *testing.T, c *operate.Cluster) { c.Members[1].Draining = true }, []shard.NodeID{"c", "d"}, "1 node would be left"},
-		"a vote has no heir":   {func(_ *testing.T, c *operate.Cluster) { state(c, "b", shard.Dead); c.Members[3].BootstrapExpect = 0 }, []shard.NodeID{"c"}, "1 of 3 voters would be left once c is stopped, and 2 are needed"},
-		"a vote has an heir":   {func(_ *testing.T, c *operate.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c"}, ""},
-		"the heir is drained": {func(t *testing.T, c *operate.Cluster) {
+		"one too few":          {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c", "d"}, "1 node would be left for 2 replicas"},
+		"a suspect is left":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Suspect); c.Voters = nil }, []shard.NodeID{"c", "d"}, ""},
+		"one drains by itself": {func(_ *testing.T, c *mapchange.Cluster) { c.Members[1].Draining = true }, []shard.NodeID{"c", "d"}, "1 node would be left"},
+		"a vote has no heir":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead); c.Members[3].BootstrapExpect = 0 }, []shard.NodeID{"c"}, "1 of 3 voters would be left once c is stopped, and 2 are needed"},
+		"a vote has an heir":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c"}, ""},
+		"the heir is drained": {func(t *testing.T, c *mapchange.Cluster) {
 			state(c, "b", shard.Suspect)
 			propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}})
 		}, []shard.NodeID{"c"}, "1 of 3 voters"},
-		"a node that has no vote": {func(_ *testing.T, c *operate.Cluster) { state(c, "b", shard.Suspect); state(c, "c", shard.Suspect) }, []shard.NodeID{"d"}, ""},
-		"voters are not known":    {func(_ *testing.T, c *operate.Cluster) { c.Voters = nil }, []shard.NodeID{"b", "c"}, ""},
-		"a node that has left":    {func(t *testing.T, c *operate.Cluster) { c.Members = slices.Delete(c.Members, 3, 4) }, []shard.NodeID{"d"}, ""},
+		"a node that has no vote": {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Suspect); state(c, "c", shard.Suspect) }, []shard.NodeID{"d"}, ""},
+		"voters are not known":    {func(_ *testing.T, c *mapchange.Cluster) { c.Voters = nil }, []shard.NodeID{"b", "c"}, ""},
+		"a node that has left":    {func(t *testing.T, c *mapchange.Cluster) { c.Members = slices.Delete(c.Members, 3, 4) }, []shard.NodeID{"d"}, ""},
 	} {
 		c := cluster(t)
 		if x.given != nil {
 			x.given(t, c)
 		}
-		_, err := operate.Judge(c, operate.Order{Request: operate.Drain{Nodes: x.nodes}})
+		_, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Drain{Nodes: x.nodes}})
 		if (err == nil) != (x.says == "") || (err != nil && !strings.Contains(err.Error(), x.says)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	c := cluster(t)
 	propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}})
-	p := judge(t, c, operate.Drain{Nodes: []shard.NodeID{"c", "d"}})
+	p := judge(t, c, mapchange.Drain{Nodes: []shard.NodeID{"c", "d"}})
 	if d, ok := p.Change.(shard.Drain); !ok || !slices.Equal(d.Nodes, []shard.NodeID{"c"}) {
 		t.Errorf("of a node that is drained already and another one: %+v", p.Change)
 	}
-	p = judge(t, c, operate.Undrain{Nodes: []shard.NodeID{"c", "d"}})
+	p = judge(t, c, mapchange.Undrain{Nodes: []shard.NodeID{"c", "d"}})
 	if d, ok := p.Change.(shard.Drain); !ok || !d.Undo || !slices.Equal(d.Nodes, []shard.NodeID{"d"}) {
 		t.Errorf("undrained: %+v", p.Change)
 	}
@@ -246,15 +246,15 @@ func TestDoubtsAboutDrains(t *testing.T) {
 func TestWhatThereIs(t *testing.T) {
 	c := cluster(t)
 	state(c, "c", shard.Left)
-	for field, r := range map[string]operate.Request{
-		`there is no node "x"; there are a, b, d`:                      operate.Drain{Nodes: []shard.NodeID{"x"}},
-		"there is no shard 5; there are 1, 2, 3, 4":                    operate.Split{Shard: c.Map.NextID, At: []string{"/b"}},
-		"there is no shard 0; there are 1, 2, 3, 4":                    operate.Split{At: []string{"/b"}},
-		"shards 1 and 3 do not touch: the neighbour of 1 is 2":         operate.Merge{Shard: 1, With: 3},
-		"shards 2 and 4 do not touch: the neighbours of 2 are 1 and 3": operate.Merge{Shard: 2, With: 4},
-		"shards 4 and 1 do not touch: the neighbour of 4 is 3":         operate.Merge{Shard: 4, With: 1},
+	for field, r := range map[string]mapchange.Request{
+		`there is no node "x"; there are a, b, d`:                      mapchange.Drain{Nodes: []shard.NodeID{"x"}},
+		"there is no shard 5; there are 1, 2, 3, 4":                    mapchange.Split{Shard: c.Map.NextID, At: []string{"/b"}},
+		"there is no shard 0; there are 1, 2, 3, 4":                    mapchange.Split{At: []string{"/b"}},
+		"shards 1 and 3 do not touch: the neighbour of 1 is 2":         mapchange.Merge{Shard: 1, With: 3},
+		"shards 2 and 4 do not touch: the neighbours of 2 are 1 and 3": mapchange.Merge{Shard: 2, With: 4},
+		"shards 4 and 1 do not touch: the neighbour of 4 is 3":         mapchange.Merge{Shard: 4, With: 1},
 	} {
-		if _, err := operate.Judge(c, operate.Order{Request: r}); err == nil || !strings.Contains(err.Error(), field) {
+		if _, err := mapchange.NewPlan(c, mapchange.Order{Request: r}); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestWhatThereIs(t *testing.T) {
 	for n, want := range map[int]string{13: "", 14: "and 1 more", 15: "and 2 more"} {
 		c := cluster(t)
 		propose(t, c, shard.Split{Shard: 2, At: cuts[:n-1]})
-		_, err := operate.Judge(c, operate.Order{Request: operate.Split{Shard: 99}})
+		_, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Split{Shard: 99}})
 		if err == nil || !strings.HasSuffix(err.Error(), want) || (want == "" && strings.Contains(err.Error(), "more")) {
 			t.Errorf("of %d shards: %v", len(c.Map.Shards), err)
 		}
@@ -276,8 +276,8 @@ func TestWhatThereIs(t *testing.T) {
 // asked is not waited for in vain.
 func TestProgressCountsWhatIsLeft(t *testing.T) {
 	c := cluster(t)
-	p := judge(t, c, operate.Split{Shard: 2, At: []string{"/h"}})
-	if len(p.Steps) == 0 || !slices.ContainsFunc(p.Steps, func(s operate.Step) bool { return s.Range == (kv.Range{Start: "/g", End: "/m"}) && len(s.To) == 2 }) {
+	p := judge(t, c, mapchange.Split{Shard: 2, At: []string{"/h"}})
+	if len(p.Steps) == 0 || !slices.ContainsFunc(p.Steps, func(s mapchange.Step) bool { return s.Range == (kv.Range{Start: "/g", End: "/m"}) && len(s.To) == 2 }) {
 		t.Errorf("%s", outline(p))
 	}
 	if now := p.Progress(c, new(shard.Planner)); now.Version != 1 {
@@ -288,11 +288,11 @@ func TestProgressCountsWhatIsLeft(t *testing.T) {
 		t.Errorf("asks %v", ask)
 	}
 	want := slices.Sorted(slices.Values(replicas(t, c, 2)))
-	if got := operate.Ask(c.Map, operate.Split{Shard: 2}); !slices.Equal(got, want) {
+	if got := mapchange.Ask(c.Map, mapchange.Split{Shard: 2}); !slices.Equal(got, want) {
 		t.Errorf("a split asks %v, want %v", got, want)
 	}
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(replicas(t, c, 2), replicas(t, c, 3)))))
-	if got := operate.Ask(c.Map, operate.Merge{Shard: 2, With: 3}); !slices.Equal(got, all) {
+	if got := mapchange.Ask(c.Map, mapchange.Merge{Shard: 2, With: 3}); !slices.Equal(got, all) {
 		t.Errorf("a merge asks %v, want %v", got, all)
 	}
 }

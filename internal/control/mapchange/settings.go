@@ -1,4 +1,4 @@
-package operate
+package mapchange
 
 import (
 	"fmt"
@@ -136,7 +136,7 @@ func (r Settings) narrows(spec shard.Spec) bool {
 	return slices.ContainsFunc(spec.Ranges, func(now kv.Range) bool { return !want.Covers(now) })
 }
 
-// AskEnding returns the nodes whose [Ending] watches [Judge] wants to know of: all of
+// AskEnding returns the nodes whose [Ending] watches [NewPlan] wants to know of: all of
 // them if r takes keys away.
 func AskEnding(m *shard.Map, members []shard.Member, r Request) (nodes []shard.NodeID) {
 	if s, ok := r.(Settings); !ok || !s.narrows(m.Spec) {
