@@ -38,7 +38,8 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/netlimit", "internal/grpcserver", "internal/durable", "internal/certtest"},
 		{"internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/control/mapchange", "internal/intake"},
+		{"internal/control/planner", "internal/intake"},
+		{"internal/control/mapchange"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
@@ -112,7 +113,7 @@ func doors() []door {
 // pure are the packages that only decide: a function of its arguments has no clock, no
 // goroutine, no logger and no I/O. They import nothing outside these.
 func pure() (packages, imports []string) {
-	return []string{"internal/control/mapchange"},
+	return []string{"internal/control/planner", "internal/control/mapchange"},
 		[]string{"internal/kv", "internal/shard", "internal/control/planner", "cmp", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "strconv", "strings", "time", "github.com/cespare/xxhash/v2"}
 }
 

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -29,7 +30,7 @@ func found(c config) (*cluster, error) {
 		config: c, now: time.Unix(1_800_000_000, 0),
 		rules: placement.Rules{
 			Settle: d.Settle, DeadGrace: d.DeadGrace, MoveInterval: d.MoveInterval, PromoteDelay: d.PromoteDelay, FillTimeout: d.FillTimeout,
-			MaxFills: c.maxMoves, MaxNodeFills: c.maxNodeMoves, Planner: new(shard.Planner),
+			MaxFills: c.maxMoves, MaxNodeFills: c.maxNodeMoves, Planner: new(planner.Planner),
 		},
 	}
 	for range c.nodes {
@@ -40,7 +41,7 @@ func found(c config) (*cluster, error) {
 	for i := 1; i < c.shards; i++ {
 		cuts = append(cuts, fmt.Sprintf("/registry/pods/namespace-%06d/", i))
 	}
-	f, err := shard.Place(shard.Found{
+	f, err := planner.Place(shard.Found{
 		ClusterID: "scale", EtcdClusterID: 1, Cuts: cuts,
 		Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: c.shards, Replicas: c.replicas},
 	}, cl.members)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -69,7 +70,7 @@ func report(c config, out io.Writer) error {
 		return err
 	}
 	start := cpu()
-	new(shard.Planner).Plan(cl.m, cl.members)
+	new(planner.Planner).Plan(cl.m, cl.members)
 	fresh := cpu() - start
 	start = cpu()
 	cl.rules.Decide(cl.m, cl.members, cl.history, cl.now)

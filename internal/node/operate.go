@@ -15,6 +15,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -151,7 +152,7 @@ func (n *Node) middle(ctx context.Context, r kv.Range) (at string, keys int, err
 	if err != nil {
 		return "", 0, err
 	}
-	cutter := shard.NewCutter([]kv.Range{r}, 2)
+	cutter := planner.NewCutter([]kv.Range{r}, 2)
 	err = reading.Each(ctx, router.Options{KeysOnly: true, ChunkBytes: 64 << 10}, func(chunk []*kv.KeyValue) error {
 		for _, item := range chunk {
 			cutter.Add(string(item.Key()))
@@ -270,12 +271,12 @@ func (n *Node) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.No
 
 // followPlan calls progress when something has changed, until all is done.
 func (n *Node) followPlan(ctx context.Context, plan *mapchange.Plan, progress func(*mapchange.Progress) error) error {
-	var planner shard.Planner
+	var plans planner.Planner
 	told := mapchange.Progress{Left: -1}
 	for {
 		began := time.Now()
 		if m := n.placement.Map(); m.Version >= plan.Version {
-			now := plan.Progress(&mapchange.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &planner)
+			now := plan.Progress(&mapchange.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &plans)
 			if now.Done || now.Left != told.Left || !slices.Equal(now.Filling, told.Filling) {
 				if err := progress(&now); err != nil {
 					return err

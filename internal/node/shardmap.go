@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -38,7 +39,7 @@ func (n *Node) cuts(ctx context.Context) ([]string, error) {
 }
 
 func (n *Node) cut(ctx context.Context, spec shard.Spec) ([]string, error) {
-	cutter := shard.NewCutter(spec.Ranges, spec.Shards)
+	cutter := planner.NewCutter(spec.Ranges, spec.Shards)
 	for _, r := range spec.Ranges {
 		if err := n.cfg.Etcd.Keys(ctx, r, func(key []byte) error {
 			cutter.Add(string(key))

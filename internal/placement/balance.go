@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -211,7 +212,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		other := &m.Shards[i+1]
 		ol, known := loads[other.ID]
 		sum := Load{Bytes: l.Bytes + ol.Bytes, Events: l.Events + ol.Events, Watches: l.Watches + ol.Watches}
-		if !known || m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !b.bounded() || b.heat(sum) >= mergeShare || !shard.Mergeable(m, i) {
+		if !known || m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !b.bounded() || b.heat(sum) >= mergeShare || !m.Mergeable(i) {
 			continue
 		}
 		if since(t.idle, next.idle, s.ID) < b.MergePatience || age < b.MinAge || now.Sub(t.seenSince(other.ID, now)) < b.MinAge {
@@ -224,7 +225,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		if ol.Bytes > l.Bytes {
 			to, from = other, s
 		}
-		if r, err := shard.Together(m, to.ID, from.ID); err == nil {
+		if r, err := planner.Together(m, to.ID, from.ID); err == nil {
 			a.Homes = append(a.Homes, r.Homes...)
 			touched[s.ID], touched[other.ID] = true, true
 			merges--

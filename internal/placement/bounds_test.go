@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -548,7 +549,7 @@ func TestAShardIsChangedOnceALook(t *testing.T) {
 		t.Errorf("one is judged: %+v", a)
 	}
 	m = shardsOf(t, 3)
-	r, err := shard.Together(m, 1, 2)
+	r, err := planner.Together(m, 1, 2)
 	if err == nil {
 		m, err = shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Rehome{Homes: r.Homes}})
 	}

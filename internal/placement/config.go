@@ -58,7 +58,7 @@ type Config struct {
 	// Voting is told now and then whether this node votes. It may be nil.
 	Voting func(bool)
 	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
-	// keys should be cut (see [shard.Cuts]). Only the leader asks, once.
+	// keys should be cut (see [planner.Cuts]). Only the leader asks, once.
 	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)
 	// Cuts returns where the keys should be cut now. The leader asks while
 	// there are fewer shards than wanted. It may be nil: no splits.

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -86,7 +87,7 @@ func (p *Placement) hangs(ctx context.Context, log *timedLog) bool {
 func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 	rules := Rules{
 		Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay,
-		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(shard.Planner),
+		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(planner.Planner),
 	}
 	var h History
 	told := "" // the reason not to found that was logged last
@@ -173,7 +174,7 @@ func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, e
 	if level := shard.Common(members); level >= shard.LevelSettings {
 		f.Finalized = level
 	}
-	f, err = shard.Place(f, here)
+	f, err = planner.Place(f, here)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -197,7 +198,7 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 		}
 		cuts, err := p.cfg.Cuts(ctx)
 		if err == nil {
-			err = p.split(ctx, r, m, shard.Splits(m, cuts))
+			err = p.split(ctx, r, m, planner.Splits(m, cuts))
 		}
 		if err != nil && ctx.Err() == nil && !told {
 			p.log.Warn("cannot split shards yet, trying again", "err", err)

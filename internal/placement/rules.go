@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -18,7 +19,7 @@ type Rules struct {
 	FillTimeout                                   time.Duration
 	MaxFills, MaxNodeFills                        int
 	// Planner remembers earlier plans; nil: nothing is remembered.
-	Planner *shard.Planner
+	Planner *planner.Planner
 }
 
 // History is what a leader remembers of its own doing. The zero History is
@@ -232,12 +233,12 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		}
 	}
 	states := stateOf(view)
-	planner := r.Planner
-	if planner == nil {
-		planner = new(shard.Planner)
+	plans := r.Planner
+	if plans == nil {
+		plans = new(planner.Planner)
 	}
 	var due []dueMove
-	for s, mv := range moved(m, planner.Plan(m, view)) {
+	for s, mv := range moved(m, plans.Plan(m, view)) {
 		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(m.Spec, s, mv, states, h, now)) {
 			due = append(due, dueMove{s, mv})
 		}
@@ -329,7 +330,7 @@ const coldCheck = 5 * time.Second
 // Merges returns the merges that were prepared and may be made now: their shards
 // have rested, and none of their replicas is known to be loading.
 func (r Rules) Merges(m *shard.Map, h History, now time.Time) (ready []shard.Merge, again time.Time) {
-	for _, merge := range shard.Merges(m) {
+	for _, merge := range planner.Merges(m) {
 		var until time.Time
 		for _, id := range merge.Shards {
 			if at := r.restedAt(id, merge.Replicas, h, now); at.After(until) {
@@ -430,7 +431,7 @@ func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
 		return 0 // as nearly always, and a plan is dear
 	}
 	owed := 0
-	for _, mv := range shard.Plan(m, view) {
+	for _, mv := range planner.Plan(m, view) {
 		if lacking[mv.Shard] && slices.Contains(mv.Replicas, self) {
 			owed++
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -47,7 +48,7 @@ func TestRules(t *testing.T) {
 	// Replicas of both shards: a and b, settled; c is a third node.
 	base := []shard.Member{member("a", shard.Alive, at(-100)), member("b", shard.Alive, at(-100))}
 	m := testMap(t, "a", "b")
-	for _, mv := range shard.Plan(m, base) { // the hash may want the other order
+	for _, mv := range planner.Plan(m, base) { // the hash may want the other order
 		for i := range m.Shards {
 			if m.Shards[i].ID == mv.Shard {
 				m.Shards[i].Replicas = mv.Replicas
@@ -129,7 +130,7 @@ func TestRulesBoundNewcomers(t *testing.T) {
 	for i := range 63 {
 		cuts = append(cuts, fmt.Sprintf("%02d", i))
 	}
-	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 64, Replicas: 2}, Cuts: cuts}, members[:7])
+	f, err := planner.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 64, Replicas: 2}, Cuts: cuts}, members[:7])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestRulesBoundNewcomers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := len(shard.Plan(m, members))
+	wanted := len(planner.Plan(m, members))
 	members[0].Draining = true
 
 	var h History
@@ -180,7 +181,7 @@ func TestRulesBoundNewcomers(t *testing.T) {
 			}
 		}
 	}
-	if left := shard.Plan(m, members); len(left) > 0 || all < wanted {
+	if left := planner.Plan(m, members); len(left) > 0 || all < wanted {
 		t.Errorf("%d newcomers in all, and %d moves are left", all, len(left))
 	}
 	if took := now.Sub(start); took < time.Duration(all/r.MaxFills-1)*r.PromoteDelay {
@@ -203,7 +204,7 @@ func BenchmarkDecide(b *testing.B) {
 	for i := range shards - 1 {
 		cuts = append(cuts, fmt.Sprintf("%06d", i))
 	}
-	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: shards, Replicas: 3}, Cuts: cuts}, members)
+	f, err := planner.Place(shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: shards, Replicas: 3}, Cuts: cuts}, members)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func BenchmarkDecide(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 256, MaxNodeFills: 8, Planner: new(shard.Planner)}
+	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 256, MaxNodeFills: 8, Planner: new(planner.Planner)}
 	for _, c := range []struct {
 		name string
 		dead int
@@ -437,7 +438,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 			}
 		}
 		heirs := 0
-		for _, mv := range shard.Plan(three, draining) {
+		for _, mv := range planner.Plan(three, draining) {
 			if mv.Replicas[0] != loading {
 				heirs++
 			}
@@ -448,7 +449,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	}
 
 	// Two that are to be one wait for the same.
-	join, err := shard.Together(m, 2, 1)
+	join, err := planner.Together(m, 2, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -856,7 +857,7 @@ func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 	for i := range nodes {
 		members = append(members, member(shard.NodeID(fmt.Sprintf("n%d", i+1)), shard.Alive, time.Unix(0, 0)))
 	}
-	found, err := shard.Place(shard.Found{
+	found, err := planner.Place(shard.Found{
 		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: founders, Replicas: 3},
 		Cuts: []string{key(keys / 3), key(2 * keys / 3)},
 	}, members[:founders])
@@ -908,7 +909,7 @@ func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 			from, to := bounds(&s)
 			apply(shard.Split{Shard: c.Shard, At: []string{key((from + to) / 2)}, Stay: true})
 		}
-		for moves := shard.Plan(m, members); len(moves) > 0; moves = shard.Plan(m, members) {
+		for moves := planner.Plan(m, members); len(moves) > 0; moves = planner.Plan(m, members) {
 			apply(shard.Assign{Moves: moves})
 		}
 	}

@@ -116,7 +116,7 @@ func (c Split) apply(m *Map) (*Map, error) {
 		child := Shard{ID: next.NextID, Range: p, Epoch: 1, Replicas: slices.Clone(parent.Replicas), Home: parent.Home.clone()}
 		child.Home.Seat = 0
 		if c.Stay && len(children) == 0 {
-			child.Home = parent.homeFor(child.ID)
+			child.Home = parent.HomeFor(child.ID)
 		}
 		if c.Watches > 0 {
 			child.Home.Parting, child.Home.Whole = c.Watches, 0
@@ -155,7 +155,7 @@ func (c Merge) apply(m *Map) (*Map, error) {
 	next := m.next()
 	parts := next.Shards[first : first+len(c.Shards)]
 	merged := Shard{
-		ID: next.NextID, Epoch: 1, Replicas: slices.Clone(c.Replicas), Home: parts[0].homeFor(next.NextID),
+		ID: next.NextID, Epoch: 1, Replicas: slices.Clone(c.Replicas), Home: parts[0].HomeFor(next.NextID),
 		Range: kv.Range{Start: parts[0].Range.Start, End: parts[len(parts)-1].Range.End},
 	}
 	next.NextID++

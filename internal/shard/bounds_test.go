@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -135,7 +136,7 @@ func TestACloneSharesNothing(t *testing.T) {
 // Which neighbours are about to become one, and which may.
 func TestWhichShardsJoin(t *testing.T) {
 	together := func(m *shard.Map) *shard.Map {
-		r, err := shard.Together(m, 1, 2)
+		r, err := planner.Together(m, 1, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,22 +164,22 @@ func TestWhichShardsJoin(t *testing.T) {
 		if m.Joins(0) != c.joins || m.Joins(1) != c.joins || m.Joins(2) || (m.Joining() == 1) != c.joins {
 			t.Errorf("%s: joins %v, %v, %v, %d in all", what, m.Joins(0), m.Joins(1), m.Joins(2), m.Joining())
 		}
-		if got := shard.Merges(m); len(got) != c.merges || (c.merges == 1 && !slices.Equal(got[0].Shards, []shard.ID{1, 2})) {
+		if got := planner.Merges(m); len(got) != c.merges || (c.merges == 1 && !slices.Equal(got[0].Shards, []shard.ID{1, 2})) {
 			t.Errorf("%s: merges %+v", what, got)
 		}
 	}
 	m := three(t)
 	for i, want := range map[int]bool{-1: false, 0: true, 1: true, 2: false, 3: false} {
-		if shard.Mergeable(m, i) != want {
+		if m.Mergeable(i) != want {
 			t.Errorf("the shard at %d may be merged: %v", i, !want)
 		}
 	}
 	// To loosen ends the merge, and leaves alone what a split left where it was.
-	if r := shard.Loosen(together(m)); len(r.Homes) != 1 || r.Homes[0].Shard != 2 || r.Homes[0].Home.Seat != 0 {
+	if r := planner.Loosen(together(m)); len(r.Homes) != 1 || r.Homes[0].Shard != 2 || r.Homes[0].Home.Seat != 0 {
 		t.Errorf("loosened: %+v", r)
 	}
 	stays := change(t, m, shard.Split{Shard: 1, At: []string{"c"}, Stay: true})
-	if r := shard.Loosen(stays); len(r.Homes) != 0 {
+	if r := planner.Loosen(stays); len(r.Homes) != 0 {
 		t.Errorf("what a split left: %+v", r)
 	}
 }

@@ -75,8 +75,8 @@ type Split struct {
 // It is a new shard with a new ID and epoch 1. It belongs where the first of
 // them did.
 //
-// A merge moves no data: each of its replicas must have every part already. See
-// [Together] for how to bring that about.
+// A merge moves no data: each of its replicas must have every part already.
+// A [Rehome] brings that about.
 type Merge struct {
 	// Shards are the parts, two or more, in the order of their keys.
 	Shards []ID

@@ -53,7 +53,7 @@ func (m *Map) tile(r kv.Range, before *Map) {
 		if part == s.Range {
 			m.Shards = append(m.Shards, s)
 		} else {
-			add(Shard{Range: part, Replicas: s.Replicas, Home: s.homeFor(m.NextID)})
+			add(Shard{Range: part, Replicas: s.Replicas, Home: s.HomeFor(m.NextID)})
 		}
 		if at = part.End; at == r.End {
 			return

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -54,7 +55,7 @@ func TestConfigureReplicasKeepsTheShards(t *testing.T) {
 		t.Errorf("shards %+v, not %+v", next.Shards, m.Shards)
 	}
 	members := []shard.Member{{Name: "a", State: shard.Alive}, {Name: "b", State: shard.Alive}, {Name: "c", State: shard.Alive}}
-	if moves := shard.Plan(next, members); len(moves) != 3 || len(moves[0].Replicas) != 3 || moves[0].Replicas[2] != "c" {
+	if moves := planner.Plan(next, members); len(moves) != 3 || len(moves[0].Replicas) != 3 || moves[0].Replicas[2] != "c" {
 		t.Errorf("planned %+v", moves)
 	}
 }

@@ -1,8 +1,7 @@
-// Package shard is the shard map as a value: how the key space is cut, which
-// nodes serve each part, how a change of the map is made and checked, and how
-// the next change is planned.
+// Package shard is the shard map as a value: how the key space is cut, which nodes
+// serve each part, and how a change of the map is made, checked and encoded.
 //
 // Read [Map] first. Everything here is data and pure functions: no clock, no
 // goroutine, no lock. A Map that others hold is never changed; every change
-// returns a new one.
+// returns a new one. The planner (internal/control/planner) decides on the changes.
 package shard

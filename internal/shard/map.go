@@ -32,7 +32,7 @@ type Home struct {
 	// Seat is the ID that rendezvous hashing takes for the shard's own; 0: its
 	// own. A part of a split keeps its parent's seat, so that it need not move.
 	// Neighbours that have one seat and are alike in the rest are placed alike:
-	// they are about to become one shard (see [Merges]).
+	// they are about to become one shard (see [Map.MergeGroups]).
 	Seat ID
 	// Pins are nodes that have the shard whatever hashing says, as long as they
 	// are there, in order of preference: the first is to own it. Others are
@@ -71,13 +71,22 @@ func (s *Shard) Seat() ID {
 	return s.ID
 }
 
-// homeFor returns the home of a shard with the ID id that is to be where s is.
-func (s *Shard) homeFor(id ID) Home {
+// HomeFor returns the home of a shard with the ID id that is to be where s is.
+func (s *Shard) HomeFor(id ID) Home {
 	h := s.Home.clone()
 	if h.Seat = s.Seat(); h.Seat == id {
 		h.Seat = 0
 	}
 	return h
+}
+
+// Wanted returns how many replicas the shard has when there are enough nodes.
+func (s *Shard) Wanted(spec Spec) int {
+	count := spec.Replicas
+	if s.Home.Replicas > 0 {
+		count = s.Home.Replicas
+	}
+	return max(count, len(s.Home.Pins))
 }
 
 // Owner returns the node that watches etcd for the shard, or "".

@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,31 @@ func found(t *testing.T, s shard.Spec, cuts ...string) *shard.Map {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// change makes a change, as the voters do.
+func change(t *testing.T, m *shard.Map, c shard.Change) *shard.Map {
+	t.Helper()
+	b, err := shard.EncodeCommand(shard.Command{IfVersion: m.Version, Change: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := shard.DecodeCommand(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := shard.Apply(m, command)
+	if err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	b, err = shard.EncodeMap(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := shard.DecodeMap(b); err != nil || !reflect.DeepEqual(back, next) {
+		t.Fatalf("%+v came back as %+v, %v", next, back, err)
+	}
+	return next
 }
 
 func ids(ss []shard.Shard) (out []shard.ID) {

@@ -13,6 +13,9 @@ const (
 	Left
 )
 
+// MaxWeight is the greatest weight of a node.
+const MaxWeight = 100
+
 // Member is one node as gossip shows it.
 type Member struct {
 	// Name is the node's name, unique in the cluster.

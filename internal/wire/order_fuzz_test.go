@@ -7,6 +7,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -19,7 +20,7 @@ func FuzzOrder(f *testing.F) {
 	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {
 		c.Members = append(c.Members, shard.Member{Name: name, Level: shard.Level, State: shard.Alive, BootstrapExpect: 3})
 	}
-	found, err := shard.Place(shard.Found{
+	found, err := planner.Place(shard.Found{
 		ClusterID: "test", EtcdClusterID: 1, Cuts: []string{"/g", "/m"},
 		Spec: shard.Spec{Ranges: []kv.Range{{End: "/t"}, {Start: "/t"}}, Shards: 4, Replicas: 2},
 	}, c.Members)

@@ -44,6 +44,7 @@ type Group struct {
 func Groups() []Group {
 	return []Group{
 		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
+		plannerGroup(),
 		mapchangeGroup(),
 		placementGroup(),
 		replicaGroup(),

@@ -35,22 +35,6 @@ func shardGroup() Group {
 			Old: `if c.Level <= m.Finalized {`, New: `if c.Level == m.Finalized {`, Tests: "TestFinalize",
 		},
 		{
-			Name: "weights-too-early", Bug: "places by weights before their level is finalized", File: "plan.go",
-			Old: `weighted := m.FinalLevel() >= LevelSettings && `, New: `weighted := `, Tests: "TestEqualWeightsChangeNothing",
-		},
-		{
-			Name: "weight-unbounded", Bug: "takes any weight from gossip", File: "score.go",
-			Old: `return min(max(m.Weight, 1), MaxWeight)`, New: `return max(m.Weight, 1)`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
-		},
-		{
-			Name: "owners-without-weights", Bug: "spreads owners evenly over nodes of different weights", File: "owners.go",
-			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
-		},
-		{
-			Name: "weight-change-not-seen", Bug: "goes on with the weight that a node had before", File: "plan.go",
-			Old: ` || p.nodes[slot].weight != weight {`, New: ` {`, Tests: "TestThePlannerSeesAWeightChange",
-		},
-		{
 			Name: "epoch-reset", Bug: "a shard's epoch restarts when it moves", File: "apply.go",
 			Old: `s.Epoch++`, New: `s.Epoch = 1`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
@@ -77,22 +61,6 @@ func shardGroup() Group {
 		{
 			Name: "merge-without-replica", Bug: "merges shards that their node does not have", File: "apply.go",
 			Old: `if !slices.Contains(m.Shards[first+i].Replicas, n) {`, New: `if false {`, Tests: "TestApplyRefuses",
-		},
-		{
-			Name: "dead-node-planned", Bug: "plans shards for nodes that are dead", File: "plan.go",
-			Old: `return n.State != Alive && n.State != Suspect`, New: `return n.State == Left`, Tests: "TestPlanHomes",
-		},
-		{
-			Name: "drained-node-planned", Bug: "keeps drained nodes in the plan", File: "plan.go",
-			Old: `if p.drain[n.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
-		},
-		{
-			Name: "drained-in-map-ignored", Bug: "a node that an operator has drained is planned for", File: "plan.go",
-			Old: `n.Draining || m.IsDrained(n.Name)`, New: `n.Draining`, Tests: "TestPlanHomes",
-		},
-		{
-			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
-			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
 		},
 		{
 			Name: "replicas-unbounded", Bug: "settings accept any number of replicas", File: "configure.go",
@@ -125,6 +93,43 @@ func shardGroup() Group {
 		{
 			Name: "joins-despite-pins", Bug: "merges shards that are pinned apart", File: "merge.go",
 			Old: ` && slices.Equal(a.Home.Pins, b.Home.Pins)`, New: ``, Tests: "TestWhichShardsJoin",
+		},
+	}}
+}
+
+func plannerGroup() Group {
+	return Group{Package: "internal/control/planner", Mutants: []Mutant{
+		{
+			Name: "weights-too-early", Bug: "places by weights before their level is finalized", File: "plan.go",
+			Old: `weighted := m.FinalLevel() >= shard.LevelSettings && `, New: `weighted := `, Tests: "TestEqualWeightsChangeNothing",
+		},
+		{
+			Name: "weight-unbounded", Bug: "takes any weight from gossip", File: "score.go",
+			Old: `return min(max(m.Weight, 1), shard.MaxWeight)`, New: `return max(m.Weight, 1)`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
+		},
+		{
+			Name: "owners-without-weights", Bug: "spreads owners evenly over nodes of different weights", File: "owners.go",
+			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
+		},
+		{
+			Name: "weight-change-not-seen", Bug: "goes on with the weight that a node had before", File: "plan.go",
+			Old: ` || p.nodes[slot].weight != weight {`, New: ` {`, Tests: "TestThePlannerSeesAWeightChange",
+		},
+		{
+			Name: "dead-node-planned", Bug: "plans shards for nodes that are dead", File: "plan.go",
+			Old: `return n.State != shard.Alive && n.State != shard.Suspect`, New: `return n.State == shard.Left`, Tests: "TestPlanHomes",
+		},
+		{
+			Name: "drained-node-planned", Bug: "keeps drained nodes in the plan", File: "plan.go",
+			Old: `if p.drain[n.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
+		},
+		{
+			Name: "drained-in-map-ignored", Bug: "a node that an operator has drained is planned for", File: "plan.go",
+			Old: `n.Draining || m.IsDrained(n.Name)`, New: `n.Draining`, Tests: "TestPlanHomes",
+		},
+		{
+			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
+			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
 		},
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -280,7 +281,7 @@ func TestProgressCountsWhatIsLeft(t *testing.T) {
 	if len(p.Steps) == 0 || !slices.ContainsFunc(p.Steps, func(s mapchange.Step) bool { return s.Range == (kv.Range{Start: "/g", End: "/m"}) && len(s.To) == 2 }) {
 		t.Errorf("%s", outline(p))
 	}
-	if now := p.Progress(c, new(shard.Planner)); now.Version != 1 {
+	if now := p.Progress(c, new(planner.Planner)); now.Version != 1 {
 		t.Errorf("%+v", now)
 	}
 	ask := p.Ask(c.Map)

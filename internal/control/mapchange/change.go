@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -96,7 +97,7 @@ func (r Merge) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	case len(left.Home.Pins) == 0 && (len(right.Home.Pins) > 0 || c.bytes(right) > c.bytes(left)):
 		to, other = right, left // less is copied
 	}
-	change, err := shard.Together(c.Map, to.ID, other.ID)
+	change, err := planner.Together(c.Map, to.ID, other.ID)
 	return change, doubts, err
 }
 
@@ -302,7 +303,7 @@ func (r Undrain) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 }
 
 func (Rebalance) change(c *Cluster) (shard.Change, []*RefusedError, error) {
-	loose := shard.Loosen(c.Map)
+	loose := planner.Loosen(c.Map)
 	if len(loose.Homes) == 0 {
 		return nil, nil, nil
 	}

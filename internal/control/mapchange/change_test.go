@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -21,7 +22,7 @@ func cluster(t *testing.T) *mapchange.Cluster {
 	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {
 		c.Members = append(c.Members, shard.Member{Name: name, Level: shard.Level, State: shard.Alive, BootstrapExpect: 3})
 	}
-	f, err := shard.Place(shard.Found{
+	f, err := planner.Place(shard.Found{
 		ClusterID: "test", EtcdClusterID: 1, Cuts: []string{"/g", "/m"},
 		Spec: shard.Spec{Ranges: []kv.Range{{End: "/t"}, {Start: "/t"}}, Shards: 4, Replicas: 2},
 	}, c.Members)
@@ -136,7 +137,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"splitting what is being merged": {
 			func(t *testing.T, c *mapchange.Cluster) {
-				together, err := shard.Together(c.Map, 1, 2)
+				together, err := planner.Together(c.Map, 1, 2)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -250,17 +251,17 @@ func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) 
 	if p.Change != nil {
 		propose(t, c, p.Change)
 	}
-	var planner shard.Planner
+	var plans planner.Planner
 	copies := slices.ContainsFunc(p.Steps, func(s mapchange.Step) bool { return len(s.Filling) > 0 })
 	for ; rounds < 20; rounds++ {
-		if moves := shard.Plan(c.Map, c.Members); len(moves) > 0 {
+		if moves := plans.Plan(c.Map, c.Members); len(moves) > 0 {
 			propose(t, c, shard.Assign{Moves: moves})
-		} else if merges := shard.Merges(c.Map); len(merges) > 0 {
+		} else if merges := planner.Merges(c.Map); len(merges) > 0 {
 			propose(t, c, merges[0])
 		} else {
-			loading := p.Progress(c, &planner)
+			loading := p.Progress(c, &plans)
 			load(c)
-			if done := p.Progress(c, &planner); !done.Done || done.Left != 0 {
+			if done := p.Progress(c, &plans); !done.Done || done.Left != 0 {
 				t.Errorf("not done: %+v", done)
 			}
 			if loading.Done && copies {
@@ -268,7 +269,7 @@ func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) 
 			}
 			return rounds
 		}
-		if now := p.Progress(c, &planner); now.Done && copies {
+		if now := p.Progress(c, &plans); now.Done && copies {
 			t.Errorf("done too early: %+v", now)
 		}
 	}
@@ -429,9 +430,9 @@ func TestFilling(t *testing.T) {
 		t.Fatal(err)
 	}
 	propose(t, c, p.Change)
-	propose(t, c, shard.Assign{Moves: shard.Plan(c.Map, c.Members)})
+	propose(t, c, shard.Assign{Moves: planner.Plan(c.Map, c.Members)})
 	c.Copies[fresh][2] = mapchange.Copy{Bytes: 256}
-	now := p.Progress(c, new(shard.Planner))
+	now := p.Progress(c, new(planner.Planner))
 	if want := (mapchange.Filling{Shard: 2, Node: fresh, Bytes: 256, OfBytes: 1 << 10}); now.Done || len(now.Filling) != 1 || now.Filling[0] != want {
 		t.Errorf("got %+v", now)
 	}
@@ -439,7 +440,7 @@ func TestFilling(t *testing.T) {
 		t.Errorf("asks %v", p.Ask(c.Map))
 	}
 	delete(c.Copies, fresh)
-	if now := p.Progress(c, new(shard.Planner)); now.Done || now.Left != 1 {
+	if now := p.Progress(c, new(planner.Planner)); now.Done || now.Left != 1 {
 		t.Errorf("without an answer: %+v", now)
 	}
 }
@@ -469,8 +470,8 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 // copy that there is has been loaded: to move a shard, or to merge two.
 func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 	planned := func(c *mapchange.Cluster) bool {
-		var planner shard.Planner
-		moves := planner.Plan(c.Map, c.Members)
+		var plans planner.Planner
+		moves := plans.Plan(c.Map, c.Members)
 		if len(moves) > 0 {
 			propose(t, c, shard.Assign{Moves: moves})
 			load(c)
@@ -479,7 +480,7 @@ func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 	}
 	left := func(what string, c *mapchange.Cluster, p *mapchange.Plan, want bool) {
 		t.Helper()
-		if now := p.Progress(c, new(shard.Planner)); (now.Left > 0) != want || now.Done == want || len(now.Filling) > 0 {
+		if now := p.Progress(c, new(planner.Planner)); (now.Left > 0) != want || now.Done == want || len(now.Filling) > 0 {
 			t.Errorf("%s: %+v", what, now)
 		}
 	}
@@ -503,7 +504,7 @@ func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 	for planned(c) {
 	}
 	left("two shards beside each other that are not one yet", c, p, true)
-	propose(t, c, shard.Merges(c.Map)[0])
+	propose(t, c, planner.Merges(c.Map)[0])
 	load(c)
 	for planned(c) {
 	}

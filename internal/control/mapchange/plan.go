@@ -3,6 +3,7 @@ package mapchange
 import (
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -42,12 +43,12 @@ const maxRounds = 8
 // settled returns the map after all that the planner does with it on these
 // members.
 func settled(m *shard.Map, members []shard.Member) (*shard.Map, error) {
-	var planner shard.Planner
+	var plans planner.Planner
 	for range maxRounds {
 		var change shard.Change
-		if moves := planner.Plan(m, members); len(moves) > 0 {
+		if moves := plans.Plan(m, members); len(moves) > 0 {
 			change = shard.Assign{Moves: moves}
-		} else if merges := shard.Merges(m); len(merges) > 0 {
+		} else if merges := planner.Merges(m); len(merges) > 0 {
 			change = merges[0]
 		} else {
 			break

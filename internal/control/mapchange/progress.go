@@ -3,6 +3,7 @@ package mapchange
 import (
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -27,10 +28,10 @@ type Filling struct {
 
 // Progress tells how far the plan has come in c. What the planner would still do
 // with a shard is left, as is a replica that c.Copies does not know to be ready.
-func (p *Plan) Progress(c *Cluster, planner *shard.Planner) Progress {
+func (p *Plan) Progress(c *Cluster, plans *planner.Planner) Progress {
 	out := Progress{Version: c.Map.Version}
 	moving := make(map[shard.ID]bool)
-	for _, mv := range planner.Plan(c.Map, c.Members) {
+	for _, mv := range plans.Plan(c.Map, c.Members) {
 		moving[mv.Shard] = true
 	}
 	for _, step := range p.Steps {

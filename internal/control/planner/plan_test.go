@@ -1,4 +1,4 @@
-package shard_test
+package planner_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -22,26 +23,17 @@ func withShards(t *testing.T, n, replicas int) *shard.Map {
 	return found(t, spec(n, replicas), numbered("%06d", n)[1:]...)
 }
 
-func apply(t *testing.T, m *shard.Map, moves []shard.Move) *shard.Map {
-	t.Helper()
-	next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: moves}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return next
-}
-
 // settle applies plans until there is nothing left to plan, two at most.
 func settle(t *testing.T, m *shard.Map, members []shard.Member) *shard.Map {
 	t.Helper()
 	for range 2 {
-		moves := shard.Plan(m, members)
+		moves := planner.Plan(m, members)
 		if len(moves) == 0 {
 			return m
 		}
-		m = apply(t, m, moves)
+		m = change(t, m, shard.Assign{Moves: moves})
 	}
-	if moves := shard.Plan(m, members); len(moves) > 0 {
+	if moves := planner.Plan(m, members); len(moves) > 0 {
 		t.Fatalf("two plans were not enough: %+v", moves)
 	}
 	return m
@@ -95,7 +87,7 @@ func TestPlanStep(t *testing.T) {
 			if c.want != nil {
 				want = []shard.Move{{Shard: 1, Replicas: c.want}}
 			}
-			if got := shard.Plan(at, c.members); !reflect.DeepEqual(got, want) {
+			if got := planner.Plan(at, c.members); !reflect.DeepEqual(got, want) {
 				t.Errorf("from %v: %+v, want %+v", c.now, got, want)
 			}
 		})
@@ -195,7 +187,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 		for _, n := range ms {
 			live[n.Name] = n.State == shard.Alive || n.State == shard.Suspect
 		}
-		moves := shard.Plan(m, ms)
+		moves := planner.Plan(m, ms)
 		for _, mv := range moves {
 			s, _ := m.Shard(mv.Shard)
 			had := slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return live[n] })
@@ -204,7 +196,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 			}
 		}
 		if len(moves) > 0 {
-			m = apply(t, m, moves)
+			m = change(t, m, shard.Assign{Moves: moves})
 		}
 	}
 }
@@ -215,7 +207,7 @@ func TestPlannerRemembersNothingWrong(t *testing.T) {
 	rng := newRand(t)
 	ms := nodes(12)
 	m := settle(t, withShards(t, 64, 3), ms)
-	var p shard.Planner
+	var p planner.Planner
 	for step := range 150 {
 		n := &ms[rng.IntN(len(ms))]
 		if step == 40 { // weights count from here on
@@ -244,19 +236,19 @@ func TestPlannerRemembersNothingWrong(t *testing.T) {
 		default:
 			n.State = shard.Alive
 		}
-		got, want := p.Plan(m, shuffled(rng, ms)), shard.Plan(m, ms)
+		got, want := p.Plan(m, shuffled(rng, ms)), planner.Plan(m, ms)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("step %d: %+v, want %+v", step, got, want)
 		}
 		if len(want) > 0 && rng.IntN(3) > 0 {
-			m = apply(t, m, want)
+			m = change(t, m, shard.Assign{Moves: want})
 		}
 	}
 }
 
 func TestPlace(t *testing.T) {
 	ms := nodes(5)
-	f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
+	f, err := planner.Place(shard.Found{ClusterID: "c", Spec: spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +256,7 @@ func TestPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if moves := shard.Plan(m, ms); len(moves) > 0 {
+	if moves := planner.Plan(m, ms); len(moves) > 0 {
 		t.Errorf("a fresh map wants moves: %+v", moves)
 	}
 }
@@ -289,7 +281,7 @@ func BenchmarkPlan(b *testing.B) {
 				ms[i].Zone = fmt.Sprint("zone-", i%c.zones)
 			}
 		}
-		f, err := shard.Place(shard.Found{ClusterID: "c", Spec: spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
+		f, err := planner.Place(shard.Found{ClusterID: "c", Spec: spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -299,11 +291,11 @@ func BenchmarkPlan(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/first", c.shards, c.nodes, c.zones), func(b *testing.B) {
 			for b.Loop() {
-				shard.Plan(m, ms)
+				planner.Plan(m, ms)
 			}
 		})
 		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/change", c.shards, c.nodes, c.zones), func(b *testing.B) {
-			var p shard.Planner
+			var p planner.Planner
 			p.Plan(m, ms)
 			for b.Loop() {
 				ms[0].State = shard.Dead

@@ -1,4 +1,4 @@
-package shard_test
+package planner_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -55,7 +56,7 @@ func TestCuts(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := shard.Cuts(slices.Values(c.keys), c.ranges, c.n); !slices.Equal(got, c.want) {
+			if got := planner.Cuts(slices.Values(c.keys), c.ranges, c.n); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -84,7 +85,7 @@ func TestCutsBalance(t *testing.T) {
 		}
 		slices.Sort(keys)
 		ranges := []kv.Range{{End: "/5"}, {Start: "/5"}}
-		cuts := shard.Cuts(slices.Values(keys), ranges, n)
+		cuts := planner.Cuts(slices.Values(keys), ranges, n)
 		m := found(t, spec(n, 1, ranges...), cuts...)
 		if len(m.Shards) > max(n, len(ranges)) {
 			t.Fatalf("%d shards, %d wanted", len(m.Shards), n)
@@ -112,7 +113,7 @@ func TestCutsBalance(t *testing.T) {
 
 // A million keys need no more memory than a few thousand.
 func TestCutterOfMany(t *testing.T) {
-	c := shard.NewCutter([]kv.Range{{}}, 16)
+	c := planner.NewCutter([]kv.Range{{}}, 16)
 	for i := range 1_000_000 {
 		c.Add(fmt.Sprintf("/flat/%07d", i))
 	}
@@ -135,7 +136,7 @@ func TestSplits(t *testing.T) {
 	m := found(t, spec(5, 1), "m")
 	cuts := []string{"b", "c", "d", "e", "f", "g", "m", "p"}
 	// Three more shards are wanted; most cuts lie in the first.
-	got := shard.Splits(m, cuts)
+	got := planner.Splits(m, cuts)
 	n := len(m.Shards)
 	for _, s := range got {
 		next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: s})
@@ -148,10 +149,10 @@ func TestSplits(t *testing.T) {
 	if n != 5 || len(m.Shards) != 5 {
 		t.Fatalf("%d shards after %+v", len(m.Shards), got)
 	}
-	if again := shard.Splits(m, cuts); len(again) > 0 {
+	if again := planner.Splits(m, cuts); len(again) > 0 {
 		t.Errorf("enough shards, yet %+v", again)
 	}
-	if none := shard.Splits(found(t, spec(5, 1), "m"), []string{"", "m"}); len(none) > 0 {
+	if none := planner.Splits(found(t, spec(5, 1), "m"), []string{"", "m"}); len(none) > 0 {
 		t.Errorf("every cut is made, yet %+v", none)
 	}
 }

@@ -1,4 +1,4 @@
-package shard_test
+package planner_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -225,12 +226,12 @@ func apart(t *testing.T, ms []shard.Member, replicas []shard.NodeID, zones int) 
 }
 
 func TestThePlannerSeesAWeightChange(t *testing.T) {
-	var p shard.Planner
+	var p planner.Planner
 	m := settle(t, finalMap(t, 64, 2), weighed(2, 1, 1, 1, 1))
 	if moves := p.Plan(m, weighed(2, 1, 1, 1, 1)); len(moves) > 0 {
 		t.Fatalf("not at rest: %+v", moves)
 	}
-	got, want := p.Plan(m, weighed(2, 5, 1, 1, 1)), shard.Plan(m, weighed(2, 5, 1, 1, 1))
+	got, want := p.Plan(m, weighed(2, 5, 1, 1, 1)), planner.Plan(m, weighed(2, 5, 1, 1, 1))
 	if len(want) == 0 || !reflect.DeepEqual(got, want) {
 		t.Errorf("planned %d moves, want %d", len(got), len(want))
 	}

@@ -1,8 +1,10 @@
-package shard
+package planner
 
 import (
 	"math"
 	"math/bits"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // How much a shard wants to be on a node is the xxhash64 of its seat and of the
@@ -23,7 +25,7 @@ const (
 func lane(x uint64) uint64 { return bits.RotateLeft64(x*prime2, 31) * prime1 }
 
 // start is the state of the hash behind the seat.
-func start(seat ID) uint64 { return mix(prime5+16, lane(uint64(seat))) }
+func start(seat shard.ID) uint64 { return mix(prime5+16, lane(uint64(seat))) }
 
 // score is the hash.
 func score(start, lane uint64) uint64 {
@@ -37,11 +39,8 @@ func score(start, lane uint64) uint64 {
 
 func mix(h, lane uint64) uint64 { return bits.RotateLeft64(h^lane, 27)*prime1 + prime4 }
 
-// MaxWeight is the greatest weight of a node.
-const MaxWeight = 100
-
-// weight returns the member's weight, from 1 to MaxWeight.
-func (m *Member) weight() int { return min(max(m.Weight, 1), MaxWeight) }
+// weightOf returns the member's weight, from 1 to MaxWeight.
+func weightOf(m *shard.Member) int { return min(max(m.Weight, 1), shard.MaxWeight) }
 
 // weigh returns the order that weighted rendezvous hashing gives a node of the weight,
 // greater is better: weight / -ln(score / 2^64). A node of weight 2 comes first twice

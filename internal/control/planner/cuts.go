@@ -1,10 +1,11 @@
-package shard
+package planner
 
 import (
 	"iter"
 	"strings"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // minKeys is how many keys a part must hold before it is cut off. A cut of the
@@ -200,7 +201,7 @@ func abs(i int) int { return max(i, -i) }
 // Splits returns the splits that bring the map nearer to Spec.Shards, given
 // where its ranges should be cut (see [Cuts]): none when there are enough
 // shards, or when every cut is made already.
-func Splits(m *Map, cuts []string) []Split {
+func Splits(m *shard.Map, cuts []string) []shard.Split {
 	inside := make([][]string, len(m.Shards))
 	weights, most := make([]int, len(m.Shards)), make([]int, len(m.Shards))
 	for i := range m.Shards {
@@ -213,14 +214,14 @@ func Splits(m *Map, cuts []string) []Split {
 		weights[i] = len(inside[i]) + 1
 		most[i] = weights[i]
 	}
-	var splits []Split
+	var splits []shard.Split
 	for i, parts := range apportion(weights, most, m.Spec.Shards) {
 		var at []string
 		for p := 1; p < parts; p++ { // evenly among the cuts there are
 			at = append(at, inside[i][p*weights[i]/parts-1])
 		}
 		if len(at) > 0 {
-			splits = append(splits, Split{Shard: m.Shards[i].ID, At: at})
+			splits = append(splits, shard.Split{Shard: m.Shards[i].ID, At: at})
 		}
 	}
 	return splits

@@ -1,10 +1,12 @@
-package shard
+package planner
 
 import (
 	"cmp"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // Plan returns the moves that bring the map nearer to where its shards belong
@@ -25,29 +27,20 @@ import (
 // newcomers stand behind all that have it. So a node is a replica before it
 // becomes owner, by a later plan, and a shard may have one replica too many
 // meanwhile. Two plans, each applied, are enough to arrive.
-func Plan(m *Map, members []Member) []Move { return new(Planner).Plan(m, members) }
-
-// Wanted returns how many replicas the shard has when there are enough nodes.
-func (s *Shard) Wanted(spec Spec) int {
-	count := spec.Replicas
-	if s.Home.Replicas > 0 {
-		count = s.Home.Replicas
-	}
-	return max(count, len(s.Home.Pins))
-}
+func Plan(m *shard.Map, members []shard.Member) []shard.Move { return new(Planner).Plan(m, members) }
 
 // Place returns f with the replicas that its shards belong on.
-func Place(f Found, members []Member) (Found, error) {
+func Place(f shard.Found, members []shard.Member) (shard.Found, error) {
 	f.Replicas = nil
-	m, err := Apply(nil, Command{Change: f})
+	m, err := shard.Apply(nil, shard.Command{Change: f})
 	if err != nil {
-		return Found{}, err
+		return shard.Found{}, err
 	}
 	var p Planner
 	p.meet(m, members)
 	units := p.units(m)
 	if len(units) == 0 { // no node can have a shard
-		f.Replicas = make([][]NodeID, len(m.Shards))
+		f.Replicas = make([][]shard.NodeID, len(m.Shards))
 		return f, nil
 	}
 	for i := range units {
@@ -61,14 +54,14 @@ func Place(f Found, members []Member) (Found, error) {
 // What it plans does not depend on what it remembers. The zero Planner is ready;
 // it is for one goroutine.
 type Planner struct {
-	nodes      []planNode       // whatever was a candidate, in order of appearance
-	candidates []candidate      // in the order of their names
-	slots      map[NodeID]int32 // where each candidate is in nodes
+	nodes      []planNode             // whatever was a candidate, in order of appearance
+	candidates []candidate            // in the order of their names
+	slots      map[shard.NodeID]int32 // where each candidate is in nodes
 	zones      map[string]int32
-	known      map[ID]*belonging
+	known      map[shard.ID]*belonging
 
 	weighted    bool // the candidates have different weights
-	live, drain map[NodeID]bool
+	live, drain map[shard.NodeID]bool
 	scratch     []zoneScratch
 }
 
@@ -82,7 +75,7 @@ type zoneScratch struct {
 // planNode is a node that can have shards, or could. One that comes back is a new
 // one, as is one in another zone or of another weight.
 type planNode struct {
-	name NodeID
+	name shard.NodeID
 	lane uint64
 	zone int32 // below 0: none, which is a zone by itself
 
@@ -101,7 +94,7 @@ type candidate struct {
 
 // belonging is where a shard without pins belongs.
 type belonging struct {
-	seat  ID
+	seat  shard.ID
 	count int
 	nodes []int32 // in order of preference; fewer than count when there are no more
 	seen  int     // how many of Planner.nodes there were when that was so
@@ -113,16 +106,16 @@ type pick struct {
 }
 
 // Plan is the function [Plan].
-func (p *Planner) Plan(m *Map, members []Member) []Move {
+func (p *Planner) Plan(m *shard.Map, members []shard.Member) []shard.Move {
 	p.meet(m, members)
-	var moves []Move
+	var moves []shard.Move
 	units := p.units(m)
 	for i := range units {
 		u := &units[i]
 		for j := range u.shards {
 			s := &u.shards[j]
 			if next := p.step(s, u); !slices.Equal(next, s.Replicas) {
-				moves = append(moves, Move{Shard: s.ID, Replicas: next})
+				moves = append(moves, shard.Move{Shard: s.ID, Replicas: next})
 			}
 		}
 	}
@@ -133,10 +126,10 @@ func (p *Planner) Plan(m *Map, members []Member) []Move {
 }
 
 // meet takes the members into account.
-func (p *Planner) meet(m *Map, members []Member) {
-	members = slices.DeleteFunc(slices.Clone(members), func(n Member) bool { return n.State != Alive && n.State != Suspect })
-	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-	weighted := m.FinalLevel() >= LevelSettings && slices.ContainsFunc(members, func(n Member) bool { return n.weight() != members[0].weight() })
+func (p *Planner) meet(m *shard.Map, members []shard.Member) {
+	members = slices.DeleteFunc(slices.Clone(members), func(n shard.Member) bool { return n.State != shard.Alive && n.State != shard.Suspect })
+	slices.SortFunc(members, func(a, b shard.Member) int { return cmp.Compare(a.Name, b.Name) })
+	weighted := m.FinalLevel() >= shard.LevelSettings && slices.ContainsFunc(members, func(n shard.Member) bool { return weightOf(&n) != weightOf(&members[0]) })
 	if weighted != p.weighted {
 		*p = Planner{weighted: weighted}
 	}
@@ -146,7 +139,7 @@ func (p *Planner) meet(m *Map, members []Member) {
 	if p.zones == nil {
 		p.zones = make(map[string]int32)
 	}
-	p.live, p.drain = make(map[NodeID]bool, len(members)), make(map[NodeID]bool)
+	p.live, p.drain = make(map[shard.NodeID]bool, len(members)), make(map[shard.NodeID]bool)
 	for _, n := range members {
 		p.live[n.Name] = true
 		if n.Draining || m.IsDrained(n.Name) {
@@ -159,7 +152,7 @@ func (p *Planner) meet(m *Map, members []Member) {
 	for _, slot := range p.slots {
 		p.nodes[slot].in = false
 	}
-	slots := make(map[NodeID]int32, len(members))
+	slots := make(map[shard.NodeID]int32, len(members))
 	p.candidates = p.candidates[:0]
 	for i := range members {
 		n := &members[i]
@@ -168,7 +161,7 @@ func (p *Planner) meet(m *Map, members []Member) {
 		}
 		zone, weight := p.zone(n.Zone), 1
 		if weighted {
-			weight = n.weight()
+			weight = weightOf(n)
 		}
 		slot, ok := p.slots[n.Name]
 		if !ok || p.nodes[slot].zone != zone || p.nodes[slot].weight != weight {
@@ -205,7 +198,7 @@ func (p *Planner) zone(name string) int32 {
 
 // step returns the next replicas of a shard of the unit. It may return those that the
 // shard has: the order of replicas that are neither owner nor pinned does not matter.
-func (p *Planner) step(s *Shard, u *unit) []NodeID {
+func (p *Planner) step(s *shard.Shard, u *unit) []shard.NodeID {
 	if p.rests(s, u) {
 		return s.Replicas
 	}
@@ -218,7 +211,7 @@ func (p *Planner) step(s *Shard, u *unit) []NodeID {
 		order = append(order, u.holder)
 	}
 	order = append(order, u.wanted...)
-	have, fresh := make([]NodeID, 0, len(u.wanted)+1), make([]NodeID, 0, len(u.wanted))
+	have, fresh := make([]shard.NodeID, 0, len(u.wanted)+1), make([]shard.NodeID, 0, len(u.wanted))
 	for _, slot := range order {
 		switch n := p.nodes[slot].name; {
 		case slices.Contains(have, n) || slices.Contains(fresh, n):
@@ -237,7 +230,7 @@ func (p *Planner) step(s *Shard, u *unit) []NodeID {
 }
 
 // rests reports whether the shard is where it belongs.
-func (p *Planner) rests(s *Shard, u *unit) bool {
+func (p *Planner) rests(s *shard.Shard, u *unit) bool {
 	if len(s.Replicas) != len(u.wanted) || s.Replicas[0] != p.nodes[u.owner].name {
 		return false
 	}
@@ -251,8 +244,8 @@ func (p *Planner) rests(s *Shard, u *unit) bool {
 
 // keep returns the live replica to keep when none of them is wanted: the first
 // that does not drain, else the first.
-func (p *Planner) keep(s *Shard) NodeID {
-	var keep NodeID
+func (p *Planner) keep(s *shard.Shard) shard.NodeID {
+	var keep shard.NodeID
 	for _, n := range s.Replicas {
 		if p.live[n] && !p.drain[n] {
 			return n
@@ -265,7 +258,7 @@ func (p *Planner) keep(s *Shard) NodeID {
 }
 
 // belongs returns where the shard belongs, in order of preference.
-func (p *Planner) belongs(s *Shard, count int) []int32 {
+func (p *Planner) belongs(s *shard.Shard, count int) []int32 {
 	if len(s.Home.Pins) > 0 {
 		return p.choose(s.Seat(), count, s.Home.Pins)
 	}
@@ -273,7 +266,7 @@ func (p *Planner) belongs(s *Shard, count int) []int32 {
 	if b == nil || b.seat != s.Seat() || b.count != count || !p.holds(b) {
 		b = &belonging{seat: s.Seat(), count: count, nodes: p.choose(s.Seat(), count, nil)}
 		if p.known == nil {
-			p.known = make(map[ID]*belonging)
+			p.known = make(map[shard.ID]*belonging)
 		}
 		p.known[s.ID] = b
 	}
@@ -329,7 +322,7 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 // choose returns the pins that are candidates, and of all others those with the
 // highest scores, always one from a zone with the fewest: count in all, as far as
 // there are.
-func (p *Planner) choose(seat ID, count int, pins []NodeID) []int32 {
+func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 {
 	out := make([]int32, 0, min(count, len(p.candidates)))
 	alone := len(p.zones) // the last is for those without a zone: always one from none
 	for len(p.scratch) <= alone {

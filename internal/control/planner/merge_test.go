@@ -1,4 +1,4 @@
-package shard_test
+package planner_test
 
 import (
 	"errors"
@@ -6,32 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
-
-func change(t *testing.T, m *shard.Map, c shard.Change) *shard.Map {
-	t.Helper()
-	b, err := shard.EncodeCommand(shard.Command{IfVersion: m.Version, Change: c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	command, err := shard.DecodeCommand(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := shard.Apply(m, command)
-	if err != nil {
-		t.Fatalf("%+v: %v", c, err)
-	}
-	b, err = shard.EncodeMap(next)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back, err := shard.DecodeMap(b); err != nil || !reflect.DeepEqual(back, next) {
-		t.Fatalf("%+v came back as %+v, %v", next, back, err)
-	}
-	return next
-}
 
 // Shards that were split by Stay, brought together and merged end where they
 // began, and what belonged elsewhere is all that moved.
@@ -43,22 +20,22 @@ func TestSplitAndMerge(t *testing.T) {
 	if !slices.Equal(m.Shards[0].Replicas, home) || slices.Equal(m.Shards[1].Replicas, home) || slices.Equal(m.Shards[2].Replicas, m.Shards[1].Replicas) {
 		t.Fatalf("from %v to %+v", home, m.Shards)
 	}
-	if got := shard.Merges(m); len(got) > 0 {
+	if got := planner.Merges(m); len(got) > 0 {
 		t.Fatalf("merges out of nowhere: %+v", got)
 	}
-	r, err := shard.Together(m, 2, 2, 3, 4)
+	r, err := planner.Together(m, 2, 2, 3, 4)
 	if err != nil || len(r.Homes) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	m = change(t, m, r)
-	if got := shard.Merges(m); len(got) > 0 {
+	if got := planner.Merges(m); len(got) > 0 {
 		t.Fatalf("merged before they are together: %+v", got)
 	}
 	if !m.Joins(0) || !m.Joins(2) || m.Joins(3) {
 		t.Error("who joins is not known")
 	}
 	m = settle(t, m, ms)
-	merges := shard.Merges(m)
+	merges := planner.Merges(m)
 	if want := []shard.Merge{{Shards: []shard.ID{2, 3, 4}, Replicas: home}}; !reflect.DeepEqual(merges, want) {
 		t.Fatalf("%+v, want %+v", merges, want)
 	}
@@ -66,13 +43,13 @@ func TestSplitAndMerge(t *testing.T) {
 	if s := m.Shards[0]; len(m.Shards) != 1 || s.ID != 5 || s.Epoch != 1 || s.Range.Start != "" || s.Range.End != "" || !slices.Equal(s.Replicas, home) {
 		t.Errorf("merged to %+v", m.Shards)
 	}
-	if moves := shard.Plan(m, ms); len(moves) > 0 {
+	if moves := planner.Plan(m, ms); len(moves) > 0 {
 		t.Errorf("the merged shard moves: %+v", moves)
 	}
-	if _, err := shard.Together(m, 9, 5); !errors.Is(err, shard.ErrUnknownShard) {
+	if _, err := planner.Together(m, 9, 5); !errors.Is(err, shard.ErrUnknownShard) {
 		t.Error(err)
 	}
-	if _, err := shard.Together(m, 5, 9); !errors.Is(err, shard.ErrUnknownShard) {
+	if _, err := planner.Together(m, 5, 9); !errors.Is(err, shard.ErrUnknownShard) {
 		t.Error(err)
 	}
 }
@@ -83,16 +60,16 @@ func TestLoosen(t *testing.T) {
 	ms := nodes(9)
 	m := settle(t, withShards(t, 4, 3), ms)
 	want := m
-	if r := shard.Loosen(m); len(r.Homes) > 0 {
+	if r := planner.Loosen(m); len(r.Homes) > 0 {
 		t.Errorf("nothing is to do, and it does %+v", r)
 	}
-	together, err := shard.Together(m, 1, 2)
+	together, err := planner.Together(m, 1, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m = change(t, m, together)
 	m = change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 3, Home: shard.Home{Pins: []shard.NodeID{"node-00"}, Replicas: 5}}}})
-	m = change(t, settle(t, m, ms), shard.Loosen(m))
+	m = change(t, settle(t, m, ms), planner.Loosen(m))
 	if got := m.Shards[2].Home; !reflect.DeepEqual(got, shard.Home{Replicas: 5}) {
 		t.Errorf("shard 3 is left with %+v", got)
 	}
@@ -116,7 +93,7 @@ func TestPlanHomes(t *testing.T) {
 		return change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: h}}})
 	}
 	pinned := home(shard.Home{Pins: rest[:2]})
-	if step := shard.Plan(pinned, ms); len(step) != 1 || step[0].Replicas[0] != m.Shards[0].Replicas[0] {
+	if step := planner.Plan(pinned, ms); len(step) != 1 || step[0].Replicas[0] != m.Shards[0].Replicas[0] {
 		t.Errorf("the first step gives the shard to a newcomer: %+v", step)
 	}
 	pinned = settle(t, pinned, ms)

@@ -1,10 +1,11 @@
-package shard_test
+package planner_test
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -201,9 +202,9 @@ func TestOwnersComeToRest(t *testing.T) {
 		}
 		m = change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: s.ID, Home: home}}})
 		made := 0
-		for moves := shard.Plan(m, ms); len(moves) > 0; moves = shard.Plan(m, ms) {
+		for moves := planner.Plan(m, ms); len(moves) > 0; moves = planner.Plan(m, ms) {
 			one := rng.IntN(len(moves))
-			if m, made = apply(t, m, moves[one:one+1]), made+1; made > 6*len(m.Shards) {
+			if m, made = change(t, m, shard.Assign{Moves: moves[one : one+1]}), made+1; made > 6*len(m.Shards) {
 				t.Fatalf("%d moves, and %d are planned still", made, len(moves))
 			}
 		}
@@ -241,7 +242,7 @@ func TestOwnersAreEvenAroundPins(t *testing.T) {
 func TestOwnersOfSingleCopiesStay(t *testing.T) {
 	ms := nodes(5)
 	m := settle(t, withShards(t, 16, 1), ms)
-	if moves := shard.Plan(m, ms); len(moves) > 0 {
+	if moves := planner.Plan(m, ms); len(moves) > 0 {
 		t.Errorf("copies move for an even number of owners: %+v", moves)
 	}
 }

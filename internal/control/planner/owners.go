@@ -1,6 +1,10 @@
-package shard
+package planner
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
 
 // Owners are spread evenly, with as few changes as that takes. Hashing alone says
 // which nodes have a shard, but not which of them owns it: of 16 shards on five nodes
@@ -21,7 +25,7 @@ import "slices"
 // unit is what has one owner: a shard, or neighbours that are about to become one.
 // They count as one shard.
 type unit struct {
-	shards []Shard
+	shards []shard.Shard
 	wanted []int32 // where they belong, as slots, in the order of the hash or of pins
 	pinned bool    // the owner is wanted[0]
 	holder int32   // owns it before owners are spread; one of wanted
@@ -29,16 +33,12 @@ type unit struct {
 }
 
 // units returns the units of m that can be placed.
-func (p *Planner) units(m *Map) []unit {
+func (p *Planner) units(m *shard.Map) []unit {
 	units := make([]unit, 0, len(m.Shards))
-	for i := 0; i < len(m.Shards); {
-		run := 1
-		for i+run < len(m.Shards) && m.joins(i+run) {
-			run++
-		}
-		s := &m.Shards[i]
-		u := unit{shards: m.Shards[i : i+run], wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
-		if i += run; len(u.wanted) == 0 {
+	for group := range m.MergeGroups() {
+		s := &group[0]
+		u := unit{shards: group, wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
+		if len(u.wanted) == 0 {
 			continue
 		}
 		if u.pinned = slices.Contains(s.Home.Pins, p.nodes[u.wanted[0]].name); u.pinned {
@@ -56,7 +56,7 @@ func (p *Planner) units(m *Map) []unit {
 }
 
 // current returns the slot of the shard's owner, below 0 when it is none of wanted.
-func (p *Planner) current(s *Shard, wanted []int32) int32 {
+func (p *Planner) current(s *shard.Shard, wanted []int32) int32 {
 	for _, slot := range wanted {
 		if p.nodes[slot].name == s.Owner() {
 			return slot
