@@ -7,5 +7,7 @@
 // oldest ends. An honest client is through in milliseconds; who floods the port
 // pushes out his own.
 //
+// [Turns] bound the CPU of handshakes.
+//
 // All methods may be called concurrently.
 package netlimit

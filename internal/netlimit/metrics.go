@@ -16,7 +16,9 @@ func Register(m metric.Meter, limits ...*Limit) error {
 		metric.WithDescription("Open connections of a port that are in their handshake."))
 	refused, err3 := m.Int64ObservableCounter("shardwatch.net.refused", metric.WithUnit("{connection}"),
 		metric.WithDescription("Connections that a port did not take: too many, too long in their handshake while others came, or with a handshake that failed."))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	waits, err4 := m.Int64ObservableCounter("shardwatch.net.handshake.waits", metric.WithUnit("{wait}"),
+		metric.WithDescription("Times that a TLS handshake at a port had to wait for its turn: handshakes of all clients have half of the cores."))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -25,11 +27,12 @@ func Register(m metric.Meter, limits ...*Limit) error {
 			port := attribute.String("port", s.Port)
 			o.ObserveInt64(open, int64(s.Settled), metric.WithAttributes(port))
 			o.ObserveInt64(pending, int64(s.Pending), metric.WithAttributes(port))
+			o.ObserveInt64(waits, s.Waits, metric.WithAttributes(port))
 			for why, n := range map[string]int64{"too_many": s.Refused, "pending": s.Dropped, "handshake": s.Failed} {
 				o.ObserveInt64(refused, n, metric.WithAttributes(port, attribute.String("why", why)))
 			}
 		}
 		return nil
-	}, open, pending, refused)
+	}, open, pending, refused, waits)
 	return err
 }

@@ -26,6 +26,8 @@ type Config struct {
 	MaxPerAddress int
 	// MaxPending is how many may be pending. One more ends the oldest.
 	MaxPending int
+	// Turns are those of the handshakes; nil: as many compute at a time as there are.
+	Turns *Turns
 	// Advice is logged when there are more than Max; it may be empty.
 	Advice string
 	// Logger is told of what was refused, of each kind once a while.
@@ -34,8 +36,8 @@ type Config struct {
 
 // Limit bounds the connections of one port. Create it with New.
 type Limit struct {
-	cfg                      Config
-	refused, dropped, failed atomic.Int64
+	cfg                             Config
+	refused, dropped, failed, waits atomic.Int64
 
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
@@ -60,6 +62,8 @@ type Stats struct {
 	// Refused were one too many, Dropped did not get through their handshake
 	// before others came, Failed failed in it.
 	Refused, Dropped, Failed int64
+	// Waits is how often a handshake had to wait for its turn.
+	Waits int64
 }
 
 // Stats returns the figures as they are now.
@@ -68,7 +72,7 @@ func (l *Limit) Stats() Stats {
 	defer l.mu.Unlock()
 	return Stats{
 		Port: l.cfg.Port, Settled: l.settled.Len(), Pending: l.pending.Len(),
-		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(),
+		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(), Waits: l.waits.Load(),
 	}
 }
 
@@ -136,15 +140,15 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	case oldest == nil:
 	case crowded:
 		l.refused.Add(1)
-		_ = oldest.Conn.Close()
+		_ = oldest.Close()
 		l.tell("too many connections from one address: its oldest end", "max", l.cfg.MaxPerAddress, "from", address(oldest))
 	case full:
 		l.refused.Add(1)
-		_ = oldest.Conn.Close()
+		_ = oldest.Close()
 		l.tell("too many connections: the oldest end", "max", l.cfg.Max, "from", address(oldest))
 	default:
 		l.dropped.Add(1)
-		_ = oldest.Conn.Close()
+		_ = oldest.Close()
 		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
 	}
 	return out, true
@@ -238,6 +242,8 @@ type Conn struct {
 	network netip.Prefix  // that it counts for; the zero Prefix: none
 	place   *list.Element // among those of its stage; guarded by limit.mu
 	stage   stage         // guarded by limit.mu
+	turn    turn          // guarded by the Turns' mu
+	shaken  atomic.Bool   // its handshake is over
 }
 
 // stage is how far a connection is.
@@ -252,12 +258,51 @@ const (
 // Settle says that the connection has got through its handshake. It may be
 // called again.
 func (c *Conn) Settle() {
+	c.shook()
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	if c.stage == pending {
 		c.limit.pending.Remove(c.place)
 		c.place = c.limit.settled.PushBack(c)
 		c.stage = settled
+	}
+}
+
+// Read implements net.Conn. While the connection is in its handshake, Read returns in its
+// turn.
+func (c *Conn) Read(p []byte) (int, error) {
+	turns := c.limit.cfg.Turns
+	if turns == nil || c.shaken.Load() {
+		return c.Conn.Read(p)
+	}
+	turns.give(c, noTurn)
+	n, err := c.Conn.Read(p)
+	if err == nil {
+		turns.take(c)
+	}
+	return n, err
+}
+
+// Shaken says that a connection beneath c, if it is counted, has got through the part of
+// its handshake that costs CPU, or has failed in it. It may be called again.
+func Shaken(c net.Conn) {
+	for c != nil {
+		if counted, ok := c.(*Conn); ok {
+			counted.shook()
+			return
+		}
+		wraps, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		c = wraps.NetConn()
+	}
+}
+
+// shook gives the turn back for good.
+func (c *Conn) shook() {
+	if turns := c.limit.cfg.Turns; turns != nil && !c.shaken.Swap(true) {
+		turns.give(c, needsNoTurn)
 	}
 }
 
@@ -274,6 +319,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // Close implements net.Conn. It may be called again.
 func (c *Conn) Close() error {
+	c.shook()
 	c.limit.mu.Lock()
 	c.limit.leaveLocked(c)
 	c.limit.mu.Unlock()

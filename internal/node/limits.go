@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"net"
 
 	"github.com/shardwatch/shardwatch/internal/netlimit"
@@ -19,13 +20,23 @@ func newLimits(cfg *Config) limits {
 	limit := func(port string, most, pending int) *netlimit.Limit {
 		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Logger: cfg.Logger})
 	}
+	// Nodes do not wait for clients: the peer and raft ports have no turns.
+	turns := netlimit.TurnsOfNode()
+	atPort := func(secure *tls.Config) *netlimit.Turns {
+		if secure == nil {
+			return nil
+		}
+		return turns
+	}
 	return limits{
 		clients: netlimit.New(netlimit.Config{
-			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress,
+			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, Turns: atPort(cfg.ClientTLS),
 			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
 		}),
 		peers: limit("peer", 4096, 256), raft: limit("raft", 256, 64),
-		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, Evict: true, MaxPending: 256, Logger: cfg.Logger}),
+		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{
+			Port: "http", Max: 512, MaxPerAddress: 128, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS), Logger: cfg.Logger,
+		}),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // handshakeTimeout bounds the time from the connection to the end of its
@@ -21,8 +23,9 @@ const maxHeader = 64 << 10
 // again when it has one; gRPC does so by itself.
 const idleTimeout = 5 * time.Minute
 
-// handshakes tells of handshakes that fail: gRPC does not, and an operator whose
-// certificate is refused would look for the reason at the wrong end.
+// handshakes reports handshakes that fail: gRPC does not, and an operator whose
+// certificate is refused would look for the reason at the wrong end. After a handshake
+// the connection gives its turn back; see netlimit.Turns.
 type handshakes struct {
 	credentials.TransportCredentials
 	failed func(from net.Addr, err error)
@@ -31,7 +34,7 @@ type handshakes struct {
 // told returns creds that report failed handshakes to failed, unless it is nil.
 func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) credentials.TransportCredentials {
 	if failed == nil {
-		return creds
+		failed = func(net.Addr, error) {}
 	}
 	return &handshakes{creds, failed}
 }
@@ -39,6 +42,7 @@ func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) 
 // ServerHandshake implements credentials.TransportCredentials.
 func (h *handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
+	netlimit.Shaken(raw)
 	// Who connects and goes says nothing; a load balancer does.
 	if err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		h.failed(raw.RemoteAddr(), err)

@@ -111,6 +111,26 @@ func tlsGroup() Group {
 func netlimitGroup() Group {
 	return Group{Package: "internal/netlimit", Mutants: []Mutant{
 		{
+			Name: "handshakes-all-at-once", Bug: "lets all handshakes compute at a time", File: "turns.go",
+			Old: `case t.running < t.atATime:`, New: `case t.atATime > 0:`, Tests: "TestHandshakesTakeTurns",
+		},
+		{
+			Name: "handshakes-without-turns-of-addresses", Bug: "lets one address delay the handshakes of others by all of its own", File: "turns.go",
+			Old: `queue.Push(source(NetworkOf(c.RemoteAddr())), c)`, New: `queue.Push(source{}, c)`, Tests: "TestHandshakesTakeTurns",
+		},
+		{
+			Name: "handshakes-begun-wait-with-others", Bug: "lets handshakes that have begun wait for those that have not", File: "turns.go",
+			Old: `queue = &t.begun`, New: `queue = &t.fresh`, Tests: "TestHandshakesTakeTurns",
+		},
+		{
+			Name: "turn-kept-by-closed-connections", Bug: "a connection that is closed in its handshake keeps its turn", File: "netlimit.go",
+			Old: "func (c *Conn) Close() error {\n\tc.shook()", New: "func (c *Conn) Close() error {", Tests: "TestClosedConnectionsGiveTheirTurnBack",
+		},
+		{
+			Name: "turns-after-the-handshake", Bug: "has connections wait for turns after their handshake", File: "netlimit.go",
+			Old: `turns == nil || c.shaken.Load()`, New: `turns == nil`, Tests: "TestNoTurnsAfterTheHandshake",
+		},
+		{
 			Name: "probes-kept-out", Bug: "refuses new connections while old ones are held open", File: "netlimit.go",
 			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
 		},

@@ -3,6 +3,10 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "turn-kept-after-the-handshake", Bug: "keeps a connection's turn after its handshake", File: "handshake.go",
+			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
+		},
+		{
 			Name: "follower-not-told-the-age", Bug: "does not say how old the data of a shard is", File: "follow.go",
 			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
 		},
