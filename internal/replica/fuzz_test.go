@@ -37,6 +37,7 @@ func FuzzFollowResponse(f *testing.F) {
 		&peerv1.FollowResponse{Revision: 8, Events: []*shardwatchv1.Event{event("b", 8)}},
 		&peerv1.FollowResponse{Revision: 9, History: true, Events: []*shardwatchv1.Event{event("z", 9)}})
 	add(&peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{}}, &peerv1.FollowResponse{})
+	add(&peerv1.FollowResponse{Revision: 9, Several: true, Events: []*shardwatchv1.Event{event("a", 8), event("b", 8), event("a", 9)}})
 	rng := kv.Range{Start: "a", End: "m"}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var assembling kv.Batch
@@ -50,35 +51,42 @@ func FuzzFollowResponse(f *testing.F) {
 			if proto.Unmarshal(one, &m) != nil {
 				return
 			}
-			u, complete, err := decode(&m, &assembling)
-			if err == nil && complete {
-				err = plausible(u, rng)
+			all, err := decode(&m, &assembling)
+			for i := range all {
+				if err == nil {
+					err = plausible(&all[i], rng)
+				}
 			}
 			if err != nil {
 				return // the stream ends
 			}
-			if !complete {
-				continue
-			}
-			within := func(key string) {
-				if !rng.Contains(key) {
-					t.Fatalf("%v has key %q", u.Kind, key)
-				}
-			}
-			for _, item := range u.KVs {
-				within(string(item.Key()))
-			}
-			for i := range u.Batch.Events {
-				e := &u.Batch.Events[i]
-				if within(string(e.KV.Key())); e.KV.ModRevision() != u.Revision {
-					t.Fatalf("an event of %d in %d", e.KV.ModRevision(), u.Revision)
-				}
-			}
-			if (u.Kind == kv.UpdateBatch || u.Kind == kv.UpdateHistory) && (u.Revision <= 0 || len(u.Batch.Events) == 0) {
-				t.Fatalf("%+v", u)
+			for i := range all {
+				taken(t, &all[i], rng)
 			}
 		}
 	})
+}
+
+// taken fails when an update that was taken has keys of another range, or events of another
+// revision.
+func taken(t *testing.T, u *kv.Update, rng kv.Range) {
+	within := func(key string) {
+		if !rng.Contains(key) {
+			t.Fatalf("%v has key %q", u.Kind, key)
+		}
+	}
+	for _, item := range u.KVs {
+		within(string(item.Key()))
+	}
+	for i := range u.Batch.Events {
+		e := &u.Batch.Events[i]
+		if within(string(e.KV.Key())); e.KV.ModRevision() != u.Revision {
+			t.Fatalf("an event of %d in %d", e.KV.ModRevision(), u.Revision)
+		}
+	}
+	if (u.Kind == kv.UpdateBatch || u.Kind == kv.UpdateHistory) && (u.Revision <= 0 || u.Batch.Revision != u.Revision || len(u.Batch.Events) == 0) {
+		t.Fatalf("%+v", u)
+	}
 }
 
 // Whatever another node reports, it is refused or names a part of the history that ends

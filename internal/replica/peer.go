@@ -69,7 +69,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		FromRevision: int64(req.From), Lineage: req.Lineage,
 		WantState: req.From == 0 && !p.Stateless, WantHistory: req.From == 0,
 		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect, WantDelta: req.AllowLeap,
-		Session: h.pulse.session, FollowId: h.number,
+		Session: h.pulse.session, FollowId: h.number, AcceptSeveral: true,
 	})
 	if err != nil {
 		return failed(err)
@@ -86,9 +86,11 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 			if r.err != nil {
 				return r.err
 			}
-			at.take(r.update)
-			if !yield(r.update) {
-				return nil
+			for _, u := range r.updates {
+				at.take(u)
+				if !yield(u) {
+					return nil
+				}
 			}
 		case <-h.told:
 		case revision := <-req.Want:
@@ -103,9 +105,9 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	}
 }
 
-// part is the next update of a stream, or why there is none.
+// part is the next updates of a stream, or why there are none.
 type part struct {
-	update    kv.Update
+	updates   []kv.Update
 	transport error // the stream has ended
 	err       error // what it brings is refused
 }
@@ -115,21 +117,22 @@ func (p *Peer) receive(ctx context.Context, stream grpc.ServerStreamingClient[pe
 	var assembling kv.Batch
 	for more := true; more; {
 		var next part
-		var complete bool
 		m, err := stream.Recv()
 		if err != nil {
 			next.transport = err
 		} else if next.err = ofLineage(m, req.Lineage); next.err == nil {
-			next.update, complete, next.err = decode(m, &assembling)
-			if next.err == nil && complete {
-				next.err = plausible(next.update, req.Range)
+			next.updates, next.err = decode(m, &assembling)
+			for i := range next.updates {
+				if next.err == nil {
+					next.err = plausible(&next.updates[i], req.Range)
+				}
 			}
 			if next.err != nil {
 				next.err = fmt.Errorf("peer's stream of shard %d: %w", p.Shard, next.err)
 			}
 		}
 		more = next.transport == nil && next.err == nil
-		if more && !complete {
+		if more && len(next.updates) == 0 {
 			continue
 		}
 		select {
@@ -188,7 +191,7 @@ var errImplausible = errors.New("the peer's data contradicts itself")
 
 // plausible fails when u has keys that are not of the range, or events that are
 // not of its revision.
-func plausible(u kv.Update, r kv.Range) error {
+func plausible(u *kv.Update, r kv.Range) error {
 	for _, item := range u.KVs {
 		if !r.ContainsBytes(item.Key()) {
 			return fmt.Errorf("%w: key %q is not in %v", errImplausible, item.Key(), r)
@@ -205,15 +208,15 @@ func plausible(u kv.Update, r kv.Range) error {
 	return nil
 }
 
-// decode returns the update that m is, or adds m to the revision that is being
-// assembled and reports false.
-func decode(m *peerv1.FollowResponse, assembling *kv.Batch) (kv.Update, bool, error) {
+// decode returns the updates that m makes, of which it may leave the last revision in
+// assembling: that of a fragment.
+func decode(m *peerv1.FollowResponse, assembling *kv.Batch) ([]kv.Update, error) {
 	switch part := m.GetPart().(type) {
 	case *peerv1.FollowResponse_Begin:
-		return kv.Update{
+		return []kv.Update{{
 			Kind: kv.UpdateBegin, Revision: kv.Revision(part.Begin.GetRevision()), Floor: kv.Revision(part.Begin.GetFloor()),
 			DeltaFloor: kv.Revision(part.Begin.GetDeltaFloor()), Leap: part.Begin.GetDelta(),
-		}, true, nil
+		}}, nil
 	case *peerv1.FollowResponse_State:
 		u := kv.Update{Kind: kv.UpdateState, KVs: make([]*kv.KeyValue, 0, len(part.State.GetKvs()))}
 		for _, item := range part.State.GetKvs() {
@@ -222,44 +225,62 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch) (kv.Update, bool, er
 		for _, key := range part.State.GetDeleted() {
 			u.Gone = append(u.Gone, string(key))
 		}
-		return u, true, nil
+		return []kv.Update{u}, nil
 	case *peerv1.FollowResponse_Tombstones:
 		u := kv.Update{Kind: kv.UpdateTombstones, Tombstones: make([]kv.Tombstone, 0, len(part.Tombstones.GetTombstones()))}
 		for _, t := range part.Tombstones.GetTombstones() {
 			u.Tombstones = append(u.Tombstones, kv.Tombstone{Key: string(t.GetKey()), Revision: kv.Revision(t.GetRevision())})
 		}
-		return u, true, nil
+		return []kv.Update{u}, nil
 	case *peerv1.FollowResponse_End:
-		return kv.Update{Kind: kv.UpdateReady}, true, nil
+		return []kv.Update{{Kind: kv.UpdateReady}}, nil
 	}
-	revision := kv.Revision(m.GetRevision())
-	if revision <= 0 || len(m.GetEvents()) == 0 {
-		return kv.Update{}, false, fmt.Errorf("%w: a response that is nothing we know", kv.ErrMalformed)
+	return decodeEvents(m, assembling)
+}
+
+// decodeEvents returns the revisions that the events of m complete.
+func decodeEvents(m *peerv1.FollowResponse, assembling *kv.Batch) (out []kv.Update, err error) {
+	several := m.GetSeveral() && assembling.Revision == 0 // else it must go on with a fragment's revision
+	if len(m.GetEvents()) == 0 {
+		return nil, fmt.Errorf("%w: a response that is nothing we know", kv.ErrMalformed)
 	}
-	if assembling.Revision != 0 && assembling.Revision != revision {
-		return kv.Update{}, false, fmt.Errorf("revision %d in the middle of revision %d", revision, assembling.Revision)
+	kind := kv.UpdateBatch
+	if m.GetHistory() {
+		kind = kv.UpdateHistory
 	}
-	assembling.Revision = revision
+	now := time.Now()
+	complete := func() {
+		u := kv.Update{Kind: kind, Revision: assembling.Revision, Batch: *assembling}
+		u.Batch.Received = now
+		out, *assembling = append(out, u), kv.Batch{}
+	}
 	for _, e := range m.GetEvents() {
-		if len(e.GetKv().GetKey()) == 0 {
-			return kv.Update{}, false, fmt.Errorf("revision %d: %w: event without a key", revision, kv.ErrMalformed)
+		revision := kv.Revision(m.GetRevision())
+		if several {
+			revision = kv.Revision(e.GetKv().GetModRevision())
 		}
+		if several && revision > assembling.Revision && assembling.Revision > 0 {
+			complete()
+		}
+		switch {
+		case revision <= 0:
+			return nil, fmt.Errorf("%w: events of revision %d", kv.ErrMalformed, revision)
+		case assembling.Revision != 0 && assembling.Revision != revision:
+			return nil, fmt.Errorf("revision %d in the middle of revision %d", revision, assembling.Revision)
+		case len(e.GetKv().GetKey()) == 0:
+			return nil, fmt.Errorf("revision %d: %w: event without a key", revision, kv.ErrMalformed)
+		}
+		assembling.Revision = revision
 		event := kv.Event{Type: kv.EventType(e.GetType()), KV: wire.KeyValue(e.GetKv())} //nolint:gosec // two values
 		if e.GetPrevKv() != nil {
 			event.Prev = wire.KeyValue(e.GetPrevKv())
 		}
 		assembling.Events = append(assembling.Events, event)
 	}
-	if m.GetFragment() {
-		return kv.Update{}, false, nil
+	if !m.GetFragment() {
+		complete()
 	}
-	u := kv.Update{Kind: kv.UpdateBatch, Revision: revision, Batch: *assembling}
-	u.Batch.Received = time.Now()
-	if m.GetHistory() {
-		u.Kind = kv.UpdateHistory
-	}
-	*assembling = kv.Batch{}
-	return u, true, nil
+	return out, nil
 }
 
 // tooOld is the age of its data at which a peer will not do as a source.

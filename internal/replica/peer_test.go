@@ -82,7 +82,7 @@ func TestPeerIsAskedForWhatIsMissing(t *testing.T) {
 			t.Error("a peer that fails passes the probe")
 		}
 		want := func(from int64, state bool) *peerv1.FollowRequest {
-			return &peerv1.FollowRequest{ShardId: 7, Key: []byte("a"), RangeEnd: []byte("d"), FromRevision: from, WantState: state, WantHistory: state, Lineage: 3, Node: "me", RequireDirect: true}
+			return &peerv1.FollowRequest{ShardId: 7, Key: []byte("a"), RangeEnd: []byte("d"), FromRevision: from, WantState: state, WantHistory: state, Lineage: 3, Node: "me", RequireDirect: true, AcceptSeveral: from != math.MaxInt64}
 		}
 		for i, w := range []*peerv1.FollowRequest{want(0, true), want(1, false), want(42, false), want(math.MaxInt64, false)} {
 			if i < min(3, len(asked)) { // the probe needs no progress

@@ -204,9 +204,13 @@ func TestWhatAPeerSays(t *testing.T) {
 			prev kv.Revision
 		}{{full, kv.UpdateBatch, 9}, {putOf("a", 12, 12), kv.UpdateBatch, 0}, {history, kv.UpdateHistory, 0}} {
 			var assembling kv.Batch
-			u, whole, err := decode(c.m, &assembling)
-			if err != nil || !whole || u.Kind != c.kind || u.Revision != 12 || len(u.Batch.Events) != 1 || u.Batch.Received.IsZero() {
-				t.Fatalf("%v: %+v, %v, %v", c.m, u, whole, err)
+			all, err := decode(c.m, &assembling)
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%v: %+v, %v", c.m, all, err)
+			}
+			u := all[0]
+			if u.Kind != c.kind || u.Revision != 12 || len(u.Batch.Events) != 1 || u.Batch.Received.IsZero() {
+				t.Fatalf("%v: %+v", c.m, u)
 			}
 			var prev kv.Revision
 			if p := u.Batch.Events[0].Prev; p != nil {
@@ -219,18 +223,54 @@ func TestWhatAPeerSays(t *testing.T) {
 	})
 	t.Run("fragments", func(t *testing.T) {
 		var assembling kv.Batch
-		if _, whole, err := decode(fragmentOf(putOf("a", 12, 12)), &assembling); whole || err != nil {
-			t.Fatal(whole, err)
+		if all, err := decode(fragmentOf(putOf("a", 12, 12)), &assembling); len(all) > 0 || err != nil {
+			t.Fatal(all, err)
 		}
 		for _, other := range []int64{11, 13} {
 			torn := kv.Batch{Revision: 12, Events: slices.Clone(assembling.Events)}
-			if _, _, err := decode(putOf("b", other, other), &torn); err == nil {
-				t.Errorf("revision %d in the middle of 12 is taken", other)
+			for _, several := range []bool{false, true} {
+				m := putOf("b", other, other)
+				m.Several = several
+				if _, err := decode(m, &torn); err == nil {
+					t.Errorf("revision %d in the middle of 12 is taken; several: %v", other, several)
+				}
 			}
 		}
-		u, whole, err := decode(putOf("b", 12, 12), &assembling)
-		if err != nil || !whole || len(u.Batch.Events) != 2 {
-			t.Errorf("%+v, %v, %v", u, whole, err)
+		all, err := decode(putOf("b", 12, 12), &assembling)
+		if err != nil || len(all) != 1 || len(all[0].Batch.Events) != 2 {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+	t.Run("several revisions", func(t *testing.T) {
+		m := &peerv1.FollowResponse{Revision: 15, Several: true}
+		for _, e := range []*peerv1.FollowResponse{putOf("a", 12, 12), putOf("b", 12, 12), putOf("a", 13, 13), putOf("a", 15, 15)} {
+			m.Events = append(m.Events, e.GetEvents()...)
+		}
+		var assembling kv.Batch
+		all, err := decode(m, &assembling)
+		if err != nil || len(all) != 3 || assembling.Revision != 0 {
+			t.Fatalf("%+v, %v; left over %+v", all, err, assembling)
+		}
+		for i, want := range []struct {
+			revision kv.Revision
+			events   int
+		}{{12, 2}, {13, 1}, {15, 1}} {
+			u := all[i]
+			if u.Kind != kv.UpdateBatch || u.Revision != want.revision || u.Batch.Revision != want.revision || len(u.Batch.Events) != want.events || u.Batch.Received.IsZero() {
+				t.Errorf("%+v, want %+v", u, want)
+			}
+			if err := plausible(&u, abc); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, revisions := range [][]int64{{13, 12}, {12, 13, 12}, {12, 0}, {-1}} {
+			wrong := &peerv1.FollowResponse{Revision: 15, Several: true}
+			for _, r := range revisions {
+				wrong.Events = append(wrong.Events, putOf("a", r, r).GetEvents()...)
+			}
+			if all, err := decode(wrong, &kv.Batch{}); err == nil {
+				t.Errorf("revisions %v make %+v", revisions, all)
+			}
 		}
 	})
 	t.Run("what is none", func(t *testing.T) {
@@ -242,18 +282,18 @@ func TestWhatAPeerSays(t *testing.T) {
 			"an event of no key":  {Revision: 12, Events: []*pb.Event{{Kv: &pb.KeyValue{}}}},
 			"an event of nothing": {Revision: 12, Events: []*pb.Event{{}}},
 		} {
-			if _, _, err := decode(m, &kv.Batch{}); !errors.Is(err, kv.ErrMalformed) {
+			if _, err := decode(m, &kv.Batch{}); !errors.Is(err, kv.ErrMalformed) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
 	t.Run("an event of another revision, above or below", func(t *testing.T) {
 		for mod, ok := range map[int64]bool{11: false, 12: true, 13: false} {
-			u, _, err := decode(putOf("a", mod, 12), &kv.Batch{})
-			if err != nil {
-				t.Fatal(err)
+			all, err := decode(putOf("a", mod, 12), &kv.Batch{})
+			if err != nil || len(all) != 1 {
+				t.Fatal(all, err)
 			}
-			if err := plausible(u, abc); (err == nil) != ok {
+			if err := plausible(&all[0], abc); (err == nil) != ok {
 				t.Errorf("revision %d in 12: %v", mod, err)
 			}
 		}

@@ -308,22 +308,56 @@ func inParts[T any](items iter.Seq[T], limit int, send func() error, add func(it
 	return send()
 }
 
-// drain sends the revisions that are ready.
+// drain sends the revisions that are ready, those that fit in one message together.
 func (f *follower) drain() error {
+	f.events = f.events[:0]
+	revisions, size := 0, 0
 	for {
-		revision, events, err := f.watcher.Next(f.events[:0])
+		began := len(f.events)
+		revision, events, err := f.watcher.Next(f.events)
+		f.events = events
+		added := 0
+		for _, e := range events[began:] {
+			added += kv.EventSize(e, f.req.GetPrevKv())
+		}
+		if full := !f.req.GetAcceptSeveral() || size+added > f.srv.cfg.FragmentBytes; revisions > 0 && (revision == 0 || full) {
+			f.events = events[:began]
+			if err := f.several(revisions); err != nil {
+				return err
+			}
+			f.events = append(f.events[:0], events[began:]...)
+			revisions, size = 0, 0
+		}
 		switch {
 		case err != nil:
 			return f.fault(err)
 		case revision == 0:
 			return nil
 		}
-		f.events = events
-		if err := f.batch(revision, false, f.req.GetPrevKv()); err != nil {
-			return err
-		}
-		f.srv.cfg.Trail.SentToNode(revision)
+		revisions, size = revisions+1, size+added
 	}
+}
+
+// several sends the revisions in f.events.
+func (f *follower) several(revisions int) error {
+	prev, last := f.req.GetPrevKv(), f.events[len(f.events)-1].KV.ModRevision()
+	var err error
+	if revisions == 1 {
+		err = f.batch(last, false, prev)
+	} else {
+		err = f.out.SendMsg(wire.FollowSeveral(last, f.events, prev))
+	}
+	if err != nil || f.srv.cfg.Trail == nil {
+		return err
+	}
+	sent := kv.Revision(0)
+	for _, e := range f.events {
+		if at := e.KV.ModRevision(); at != sent {
+			sent = at
+			f.srv.cfg.Trail.SentToNode(at)
+		}
+	}
+	return nil
 }
 
 // batch sends one revision, in f.events.

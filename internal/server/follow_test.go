@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -149,5 +152,71 @@ func TestAFollowerIsToldTheAge(t *testing.T) {
 	_, m, err = r.follows(t.Context(), func(*peerv1.FollowRequest) {})
 	if err != nil || m.GetBegin().GetAge() == nil || !around(m.GetBegin().GetAge(), time.Hour) {
 		t.Errorf("%v, %v: want an age of an hour", m, err)
+	}
+}
+
+// A follower that understands it has revisions that wait sent together, in messages of about the
+// size of a fragment; a revision that is larger is cut, and is alone in its messages.
+func TestPendingRevisionsAreSentTogether(t *testing.T) {
+	const limit = 4 << 10
+	h := cachetest.New()
+	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = limit }})
+	var want []kv.Revision
+	for i := range 100 {
+		value := strings.Repeat("v", 100)
+		if i == 50 {
+			value = strings.Repeat("v", 3<<10)
+			want = append(want, h.Commit(cachetest.Put("a", value), cachetest.Put("b", value)))
+			continue
+		}
+		want = append(want, h.Commit(cachetest.Put("a", value), cachetest.Delete("a")))
+	}
+	last := want[len(want)-1]
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	for _, several := range []bool{false, true} {
+		stream, _, err := r.follows(t.Context(), func(f *peerv1.FollowRequest) {
+			f.FromRevision, f.AcceptSeveral = int64(want[0]), several
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []kv.Revision
+		messages, events, cut := 0, 0, 0
+		for len(got) < len(want) || got[len(got)-1] < last {
+			m, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.GetEnd() != nil {
+				continue
+			}
+			if size := proto.Size(m); size > limit+100 {
+				t.Errorf("a message of %d bytes", size)
+			}
+			messages++
+			if m.GetFragment() {
+				cut++
+			}
+			if m.GetSeveral() != (several && len(m.GetEvents()) > 2) {
+				t.Errorf("%d events of %d: several revisions: %v", len(m.GetEvents()), m.GetRevision(), m.GetSeveral())
+			}
+			for _, e := range m.GetEvents() {
+				events++
+				if at := kv.Revision(e.GetKv().GetModRevision()); len(got) == 0 || got[len(got)-1] != at {
+					got = append(got, at)
+				}
+			}
+			if at := got[len(got)-1]; m.GetRevision() != int64(at) {
+				t.Errorf("a message of revision %d ends with %d", m.GetRevision(), at)
+			}
+		}
+		if !slices.Equal(got, want) || events != 2*len(want) || cut != 1 {
+			t.Errorf("several %v: %d events of %v, want %v; %d fragments", several, events, got, want, cut)
+		}
+		if several == (messages > 20) {
+			t.Errorf("several %v: %d messages for %d revisions", several, messages, len(want))
+		}
 	}
 }

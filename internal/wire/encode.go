@@ -21,10 +21,11 @@ const (
 	watchFragment = 4 // WatchResponse.fragment
 	watchSync     = 7 // WatchResponse.sync
 
-	followState    = 2 // FollowResponse.state
-	followRevision = 5 // FollowResponse.revision
-	followFragment = 6 // FollowResponse.fragment
-	followHistory  = 7 // FollowResponse.history
+	followState    = 2  // FollowResponse.state
+	followRevision = 5  // FollowResponse.revision
+	followFragment = 6  // FollowResponse.fragment
+	followHistory  = 7  // FollowResponse.history
+	followSeveral  = 12 // FollowResponse.several
 
 	syncKind     = 1  // Sync.kind
 	syncBegin    = 2  // Sync.begin
@@ -339,6 +340,18 @@ func FollowEvents(revision kv.Revision, fragment, history bool, events []*kv.Eve
 	m.varint(followRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.flag(followFragment, fragment)
 	m.flag(followHistory, history)
+	for _, e := range events {
+		m.event(e, withPrev)
+	}
+	return m.done()
+}
+
+// FollowSeveral encodes a shardwatch.peer.v1.FollowResponse with the events of several
+// whole revisions, up to last.
+func FollowSeveral(last kv.Revision, events []*kv.Event, withPrev bool) *Encoded {
+	var m message
+	m.varint(followRevision, uint64(last)) //nolint:gosec // proto's int64
+	m.flag(followSeveral, true)
 	for _, e := range events {
 		m.event(e, withPrev)
 	}

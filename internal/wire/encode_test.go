@@ -55,6 +55,16 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 			}
 			checkEvents(t, f.GetEvents(), prev, size)
 		}
+		for _, prev := range []bool{false, true} {
+			var f peerv1.FollowResponse
+			if err := proto.Unmarshal(bytesOf(t, wire.FollowSeveral(9, events, prev)), &f); err != nil {
+				t.Fatal(err)
+			}
+			if f.GetRevision() != 9 || !f.GetSeveral() || f.GetFragment() || f.GetHistory() || f.GetPart() != nil {
+				t.Fatalf("follow %v", &f)
+			}
+			checkEvents(t, f.GetEvents(), prev, size)
+		}
 		list := []*kv.KeyValue{put.KV, item("/z", size, 3)}
 		var l shardwatchv1.ListResponse
 		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, kv.History{Cluster: "c", Lineage: 2}, list)), &l); err != nil {

@@ -28,11 +28,23 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "fragments-of-two-revisions", Bug: "joins fragments of two revisions", File: "peer.go",
-			Old: `if assembling.Revision != 0 && assembling.Revision != revision {`, New: `if false {`, Tests: "TestPeerThatIsWrongIsRejected",
+			Old: `case assembling.Revision != 0 && assembling.Revision != revision:`, New: `case false:`, Tests: "TestPeerThatIsWrongIsRejected",
 		},
 		{
 			Name: "fragment-as-whole", Bug: "applies a peer's fragment as the whole revision", File: "peer.go",
-			Old: `if m.GetFragment() {`, New: `if false {`, Tests: "TestPeerThatIsWrongIsRejected",
+			Old: `if !m.GetFragment() {`, New: `if true {`, Tests: "TestPeerThatIsWrongIsRejected",
+		},
+		{
+			Name: "several-in-a-fragment", Bug: "a response of several revisions ends one that a fragment has begun", File: "peer.go",
+			Old: `several := m.GetSeveral() && assembling.Revision == 0`, New: `several := m.GetSeveral()`, Tests: "TestWhatAPeerSays",
+		},
+		{
+			Name: "several-out-of-order", Bug: "takes several revisions that are not in order", File: "peer.go",
+			Old: `several && revision > assembling.Revision`, New: `several && revision != assembling.Revision`, Tests: "TestWhatAPeerSays",
+		},
+		{
+			Name: "several-as-one", Bug: "takes events of several revisions for one", File: "peer.go",
+			Old: `revision = kv.Revision(e.GetKv().GetModRevision())`, New: `_ = e`, Tests: "TestWhatAPeerSays",
 		},
 		{
 			Name: "stale-peer-direct", Bug: "believes a peer that reads etcd whatever its age", File: "peer.go",
@@ -192,7 +204,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "keyless-event-taken", Bug: "takes an event without a key", File: "peer.go",
-			Old: `if len(e.GetKv().GetKey()) == 0 {`, New: `if false {`, Tests: "TestWhatAPeerSays",
+			Old: `case len(e.GetKv().GetKey()) == 0:`, New: `case false:`, Tests: "TestWhatAPeerSays",
 		},
 	}}
 }

@@ -63,6 +63,18 @@ func serverGroup() Group {
 			Old: `if p.beats {`, New: `if false {`, Tests: "TestSessionsAreApart",
 		},
 		{
+			Name: "several-unasked", Bug: "sends several revisions in a message to a node that does not understand it", File: "follow.go",
+			Old: `!f.req.GetAcceptSeveral() || size`, New: `size`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
+			Name: "several-unbounded", Bug: "sends all pending revisions in one message", File: "follow.go",
+			Old: `size+added > f.srv.cfg.FragmentBytes`, New: `false`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
+			Name: "revision-lost-when-full", Bug: "loses the revision that does not fit in a message", File: "follow.go",
+			Old: `append(f.events[:0], events[began:]...)`, New: `f.events[:0]`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
 			Name: "parts-of-one-item", Bug: "sends each item alone after the first part", File: "follow.go",
 			Old: `			size = 0
 `, New: ``, Tests: "TestPartsHaveTheirSize",

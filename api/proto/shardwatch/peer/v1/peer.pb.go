@@ -55,7 +55,9 @@ type FollowRequest struct {
 	// does.
 	Session uint64 `protobuf:"varint,14,opt,name=session,proto3" json:"session,omitempty"`
 	// The name of this stream in the session. The caller uses each number once.
-	FollowId      uint64 `protobuf:"varint,15,opt,name=follow_id,json=followId,proto3" json:"follow_id,omitempty"`
+	FollowId uint64 `protobuf:"varint,15,opt,name=follow_id,json=followId,proto3" json:"follow_id,omitempty"`
+	// The caller understands responses with events of several revisions.
+	AcceptSeveral bool `protobuf:"varint,16,opt,name=accept_several,json=acceptSeveral,proto3" json:"accept_several,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +183,13 @@ func (x *FollowRequest) GetFollowId() uint64 {
 	return 0
 }
 
+func (x *FollowRequest) GetAcceptSeveral() bool {
+	if x != nil {
+		return x.AcceptSeveral
+	}
+	return false
+}
+
 // FollowResponse is one part of a shard's stream.
 type FollowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -193,14 +202,17 @@ type FollowResponse struct {
 	//	*FollowResponse_End
 	//	*FollowResponse_Tombstones
 	Part isFollowResponse_Part `protobuf_oneof:"part"`
-	// With events: the revision.
+	// With events: the revision; of several, the last one.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With events: the next response goes on with the same revision.
 	Fragment bool `protobuf:"varint,6,opt,name=fragment,proto3" json:"fragment,omitempty"`
 	// With events: they are part of the history (below or at begin.revision).
 	History bool `protobuf:"varint,7,opt,name=history,proto3" json:"history,omitempty"`
 	// Events of one revision, in etcd's order.
-	Events        []*v1.Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*v1.Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
+	// With events: they are of several revisions, each of them whole and in order. The
+	// mod_revision of an event is its revision.
+	Several       bool `protobuf:"varint,12,opt,name=several,proto3" json:"several,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +316,13 @@ func (x *FollowResponse) GetEvents() []*v1.Event {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *FollowResponse) GetSeveral() bool {
+	if x != nil {
+		return x.Several
+	}
+	return false
 }
 
 type isFollowResponse_Part interface {
@@ -2228,7 +2247,7 @@ var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\xab\x03\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\xd2\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -2245,8 +2264,9 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"want_delta\x18\r \x01(\bR\twantDelta\x12\x18\n" +
 	"\asession\x18\x0e \x01(\x04R\asession\x12\x1b\n" +
-	"\tfollow_id\x18\x0f \x01(\x04R\bfollowIdJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\rwant_progressR\n" +
-	"ping_nanos\"\x8f\x03\n" +
+	"\tfollow_id\x18\x0f \x01(\x04R\bfollowId\x12%\n" +
+	"\x0eaccept_several\x18\x10 \x01(\bR\racceptSeveralJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\rwant_progressR\n" +
+	"ping_nanos\"\xa9\x03\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
 	"\x05state\x18\x02 \x01(\v2\x1e.shardwatch.peer.v1.StateChunkH\x00R\x05state\x121\n" +
@@ -2257,7 +2277,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x1a\n" +
 	"\bfragment\x18\x06 \x01(\bR\bfragment\x12\x18\n" +
 	"\ahistory\x18\a \x01(\bR\ahistory\x12,\n" +
-	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06eventsB\x06\n" +
+	"\x06events\x18\v \x03(\v2\x14.shardwatch.v1.EventR\x06events\x12\x18\n" +
+	"\aseveral\x18\f \x01(\bR\aseveralB\x06\n" +
 	"\x04partJ\x04\b\x04\x10\x05R\theartbeat\"\xd3\x01\n" +
 	"\vFollowBegin\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
