@@ -17,8 +17,8 @@ type cluster struct {
 	config
 	m       *shard.Map
 	members []shard.Member
-	rules   placement.Rules
-	history placement.History
+	rules   planner.Rules
+	history planner.History
 	now     time.Time
 	could   map[shard.NodeID]bool // have shards, when all was settled last
 }
@@ -28,7 +28,7 @@ func found(c config) (*cluster, error) {
 	d := placement.Defaults()
 	cl := &cluster{
 		config: c, now: time.Unix(1_800_000_000, 0),
-		rules: placement.Rules{
+		rules: planner.Rules{
 			Settle: d.Settle, DeadGrace: d.DeadGrace, MoveInterval: d.MoveInterval, PromoteDelay: d.PromoteDelay, FillTimeout: d.FillTimeout,
 			MaxFills: c.maxMoves, MaxNodeFills: c.maxNodeMoves, Planner: new(planner.Planner),
 		},

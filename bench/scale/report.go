@@ -9,7 +9,6 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -154,17 +153,17 @@ func reportWatches(c config, out io.Writer) error {
 	fmt.Fprintf(out, "\nWatches, max/mean of nodes: %.2f when all shards have the same; %.2f when they are spread by Zipf's law (%.0f in one shard).\n",
 		cl.watchSkew(even), cl.watchSkew(uneven), hottest)
 
-	b := placement.DefaultBalance()
+	b := planner.DefaultBalance()
 	b.MaxShards = 2 * c.shards
-	var t placement.Trend
+	var t planner.Trend
 	const balanced = 20 * time.Minute
 	splits, homes, longest := 0, 0, time.Duration(0)
 	for end := cl.now.Add(balanced); cl.now.Before(end); cl.now = cl.now.Add(10 * time.Second) {
-		loads := make(map[shard.ID]placement.Load, len(cl.m.Shards))
+		loads := make(map[shard.ID]planner.Load, len(cl.m.Shards))
 		for i := range cl.m.Shards {
-			loads[cl.m.Shards[i].ID] = placement.Load{Watches: int(uneven[cl.m.Shards[i].ID])}
+			loads[cl.m.Shards[i].ID] = planner.Load{Watches: int(uneven[cl.m.Shards[i].ID])}
 		}
-		var a placement.Action
+		var a planner.Action
 		start := cpu()
 		a, t = b.Decide(cl.m, loads, t, cl.now)
 		longest = max(longest, cpu()-start)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -134,7 +135,7 @@ type Config struct {
 	// Balance says when the load of shards changes the map. MaxMoves is how many
 	// replicas are loaded at a time because shards move, in the cluster, and
 	// MaxNodeMoves how many from or to one node; 0: no bound.
-	Balance                placement.Balance
+	Balance                planner.Balance
 	MaxMoves, MaxNodeMoves int
 	// ReplaceVoterAfter is how long a voter is gone before another node takes its
 	// place; 0: for ever.
@@ -166,7 +167,7 @@ func Defaults() Config {
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
-		Balance: placement.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
+		Balance: planner.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
 		ReplaceVoterAfter: placement.Defaults().ReplaceVoterAfter,
 		SignOfLife:        300 * time.Millisecond,
 	}

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -89,9 +89,9 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(spare, here-int64(len(vote)/2+1))
 			o.ObserveInt64(known, oneIf(led))
 		}
-		done := n.placement.Figures()
-		for _, deed := range placement.VoterDeeds() {
-			o.ObserveInt64(changed, done.Voters[deed], metric.WithAttributes(attribute.String("change", deed)))
+		done := n.placement.Stats()
+		for _, step := range planner.VoterSteps() {
+			o.ObserveInt64(changed, done.Voters[step], metric.WithAttributes(attribute.String("change", string(step))))
 		}
 		for _, what := range replica.Whats() {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -17,9 +17,9 @@ func (n *Node) registerPlacement(m metric.Meter) error {
 	changes := in.counter("shardwatch.placement.changes", "{shard}", "Shards that this node has changed as the leader, by what was done: moved, split (until there are as many as the founding asked for) or merged; and for their load: split, to be merged, more or fewer replicas, or left because they have too few keys to be split.")
 	waiting := in.gauge("shardwatch.placement.waiting", "{shard}", "Shards whose load asks for a split, a merge or another number of replicas that has not come yet: the load has to last, or a bound forbids it. 0 on nodes that do not lead.")
 	return in.observe(func(o metric.Observer) {
-		f := n.placement.Figures()
-		for _, deed := range placement.Deeds() {
-			o.ObserveInt64(changes, f.Deeds[deed], metric.WithAttributes(attribute.String("what", string(deed))))
+		f := n.placement.Stats()
+		for _, op := range planner.Operations() {
+			o.ObserveInt64(changes, f.Shards[op], metric.WithAttributes(attribute.String("what", string(op))))
 		}
 		for what, shards := range map[string]int{"split": f.Waiting.Split, "merge": f.Waiting.Merge, "replicas": f.Waiting.Replicas} {
 			o.ObserveInt64(waiting, int64(shards), metric.WithAttributes(attribute.String("for", what)))

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -19,12 +19,12 @@ const (
 )
 
 // reports asks nodes what they have, for the leader.
-func (n *Node) reports(ctx context.Context, nodes []shard.NodeID) []placement.Report {
+func (n *Node) reports(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	var (
 		mu      sync.Mutex
-		out     []placement.Report // guarded by mu
+		out     []planner.Report // guarded by mu
 		asking  sync.WaitGroup
 		permits = make(chan struct{}, mostReports)
 	)
@@ -52,10 +52,10 @@ func (n *Node) reportOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.S
 	return n.StatusOf(ctx, node)
 }
 
-func report(node shard.NodeID, s *shardwatchv1.StatusResponse) placement.Report {
-	r := placement.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion()}
+func report(node shard.NodeID, s *shardwatchv1.StatusResponse) planner.Report {
+	r := planner.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion()}
 	for _, c := range s.GetReplicas() {
-		r.Shards = append(r.Shards, placement.ShardReport{
+		r.Shards = append(r.Shards, planner.ShardReport{
 			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),
 			// Not the window's: its bound is that of any shard, however small.
 			Bytes: c.GetStateBytes(), Events: c.GetEvents(), Watches: int(c.GetWatchers()),

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -90,7 +91,7 @@ func (c *cluster) members() (out []shard.Member) {
 }
 
 // report says that each node has loaded what the map gives it.
-func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placement.Report) {
+func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []planner.Report) {
 	var m *shard.Map // nodes that do not vote have it of others
 	for _, n := range c.all() {
 		if of := n.p.Map(); of != nil && (m == nil || of.Version > m.Version) {
@@ -104,13 +105,13 @@ func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []placeme
 		if m == nil || !alive || !slices.Contains(nodes, n.name) {
 			continue
 		}
-		r := placement.Report{Node: n.name, RaftIndex: n.p.RaftIndex()}
+		r := planner.Report{Node: n.name, RaftIndex: n.p.RaftIndex()}
 		if of := n.p.Map(); of != nil {
 			r.MapVersion = of.Version
 		}
 		for _, s := range m.Shards {
 			if slices.Contains(s.Replicas, n.name) {
-				r.Shards = append(r.Shards, placement.ShardReport{Shard: s.ID, Ready: true, Bytes: c.load()})
+				r.Shards = append(r.Shards, planner.ShardReport{Shard: s.ID, Ready: true, Bytes: c.load()})
 			}
 		}
 		out = append(out, r)

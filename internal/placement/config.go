@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -93,9 +94,9 @@ type Config struct {
 	// Reports asks nodes what they have, side by side, and returns the answers of
 	// those that give one soon. The leader asks every few seconds. It may be nil:
 	// then all replicas count as warm after PromoteDelay, and load changes nothing.
-	Reports func(ctx context.Context, nodes []shard.NodeID) []Report
+	Reports func(ctx context.Context, nodes []shard.NodeID) []planner.Report
 	// Balance says when the load of shards changes the map.
-	Balance Balance
+	Balance planner.Balance
 	// Halve returns a key that cuts the keys of a range into two parts of about
 	// the same number, "" when there is none. It is needed with Balance.
 	Halve func(ctx context.Context, r kv.Range) (at string, err error)
@@ -122,7 +123,7 @@ func Defaults() Config {
 		Heartbeat: time.Second, Election: time.Second,
 		Settle: 2 * time.Second, DeadGrace: 5 * time.Second,
 		MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
-		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute, Balance: DefaultBalance(),
+		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute, Balance: planner.DefaultBalance(),
 		ReplaceVoterAfter: 10 * time.Minute,
 		SplitCheck:        10 * time.Second,
 		BarrierEvery:      time.Second, BarrierTimeout: 5 * time.Second,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -19,7 +20,7 @@ func TestBoundsOfTheConfig(t *testing.T) {
 		c.Members = func() []shard.Member { return nil }
 		c.FoundingFacts = func(context.Context) (uint64, []string, error) { return 0, nil, nil }
 		c.Halve = func(context.Context, kv.Range) (string, error) { return "", nil }
-		c.Reports = func(context.Context, []shard.NodeID) []Report { return nil }
+		c.Reports = func(context.Context, []shard.NodeID) []planner.Report { return nil }
 		c.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: 4, Replicas: 2}
 		return c
 	}

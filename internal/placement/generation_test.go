@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -172,8 +173,8 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 			t.Errorf("a raft log of generation %d counts: %v", generation, got)
 		}
 	}
-	p.cfg.Reports = func(context.Context, []shard.NodeID) []Report {
-		return []Report{{Node: "a", RaftIndex: 500, MapVersion: 6}, {Node: "b", RaftIndex: 5, MapVersion: 7}}
+	p.cfg.Reports = func(context.Context, []shard.NodeID) []planner.Report {
+		return []planner.Report{{Node: "a", RaftIndex: 500, MapVersion: 6}, {Node: "b", RaftIndex: 5, MapVersion: 7}}
 	}
 	if got := p.askNodes(t.Context(), nil); got[0].RaftIndex != 0 || got[1].RaftIndex != 5 {
 		t.Errorf("reports %+v", got)
@@ -229,7 +230,7 @@ func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 		}
 	})
 	p.setCurrent(r, 0)
-	if err := p.bootstrapWith(t.Context(), r, disk, []raft.Server{{ID: "a/u", Address: "a:1"}, {ID: "c/u", Address: "c:1"}}); err != nil {
+	if err := p.bootstrapWith(t.Context(), r, disk, []planner.Server{{ID: "a/u", Address: "a:1"}, {ID: "c/u", Address: "c:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := disk.clusterID(); id != "" || err != nil {

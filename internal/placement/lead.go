@@ -85,11 +85,11 @@ func (p *Placement) hangs(ctx context.Context, log *timedLog) bool {
 // placeShards founds the cluster when it is not, then keeps shards where they
 // belong.
 func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
-	rules := Rules{
+	rules := planner.Rules{
 		Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay,
 		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(planner.Planner),
 	}
-	var h History
+	var h planner.History
 	told := "" // the reason not to found that was logged last
 	for {
 		membersChanged := p.members.wait()
@@ -104,15 +104,14 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 			}
 		} else {
 			members, now := p.ourMembers(), time.Now()
-			h = h.Notice(m, members, now)
-			h.reports = p.reported()
+			h = h.Observe(m, members, p.reported(), now)
 			d := rules.Decide(m, members, h, now)
 			again = d.Again
-			p.awaitFills(rules.filling(h, now))
+			p.awaitFills(rules.Filling(h, now))
 			if len(d.Moves) > 0 {
 				if err = p.lay(ctx, r, m.Version, shard.Assign{Moves: d.Moves}); err == nil {
 					h = h.Record(m, d, members, time.Now())
-					p.figures.did(Moved, len(d.Moves))
+					p.stats.addShards(planner.Moved, len(d.Moves))
 					p.log.Info("shards moved", "moves", len(d.Moves), "first", d.Moves[0].Shard, "to", d.Moves[0].Replicas)
 					continue
 				}
@@ -121,7 +120,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 				}
 			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
 				if err = p.lay(ctx, r, m.Version, merges[0]); err == nil {
-					p.figures.did(Merged, len(merges[0].Shards)-1)
+					p.stats.addShards(planner.Merged, len(merges[0].Shards)-1)
 					p.log.Info("shards merged", "shards", merges[0].Shards, "into", m.NextID)
 					continue
 				}
@@ -168,7 +167,7 @@ func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, e
 	}
 	id := p.ClusterID()
 	if id == "" {
-		id = toldCluster(members, r.GetConfiguration().Configuration().Servers)
+		id = toldCluster(members, serversOf(r))
 	}
 	f := shard.Found{ClusterID: id, EtcdClusterID: etcd, Spec: p.cfg.Spec, Cuts: cuts}
 	if level := shard.Common(members); level >= shard.LevelSettings {
@@ -222,7 +221,7 @@ func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, split
 			}
 			return fmt.Errorf("split shard %d: %w", s.Shard, err)
 		}
-		p.figures.did(Divided, 1)
+		p.stats.addShards(planner.Divided, 1)
 		p.log.Info("shard split", "shard", s.Shard, "parts", len(s.At)+1)
 		version++
 	}

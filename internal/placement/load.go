@@ -8,15 +8,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
-)
-
-// The leader asks all nodes for a report once per reportEvery, and once per fillEvery
-// those that load what it has given them, and those that it has not heard of: they
-// are given nothing until then.
-const (
-	reportEvery = 10 * time.Second
-	fillEvery   = time.Second
 )
 
 // askReports keeps the reports of the nodes, until ctx ends.
@@ -32,13 +25,13 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 		p.mu.Lock()
 		filling, known := p.filling, p.reports
 		p.mu.Unlock()
-		due := time.Since(all) >= reportEvery
+		due := time.Since(all) >= planner.ReportInterval
 		if due {
 			all = time.Now()
 		}
 		var asked []shard.NodeID
 		for _, m := range p.ourMembers() {
-			if m.State == shard.Alive && (due || !known.heard(m.Name) || slices.Contains(filling, m.Name)) {
+			if m.State == shard.Alive && (due || !known.Heard(m.Name) || slices.Contains(filling, m.Name)) {
 				asked = append(asked, m.Name)
 			}
 		}
@@ -50,13 +43,13 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 			p.mu.Unlock()
 			p.members.ring()
 		}
-		if !pause(ctx, fillEvery, true) {
+		if !pause(ctx, planner.FillInterval, true) {
 			return
 		}
 	}
 }
 
-func (p *Placement) reported() *Reports {
+func (p *Placement) reported() *planner.Reports {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reports
@@ -72,19 +65,19 @@ func (p *Placement) awaitFills(nodes []shard.NodeID) {
 // balance splits shards that have too much load, begins to merge those that have
 // too little, and changes numbers of replicas, until ctx ends.
 func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
-	if p.cfg.Reports == nil || p.cfg.Balance == (Balance{}) {
+	if p.cfg.Reports == nil || p.cfg.Balance == (planner.Balance{}) {
 		return
 	}
-	defer p.figures.wait(Waiting{})
-	var t Trend
-	for pause(ctx, reportEvery, true) {
+	defer p.stats.setWaiting(planner.Waiting{})
+	var t planner.Trend
+	for pause(ctx, planner.ReportInterval, true) {
 		m := p.Map()
 		if m == nil || shard.Allows(m, nil, shard.LevelWatches, p.ourMembers()) != nil {
 			continue
 		}
-		var a Action
+		var a planner.Action
 		a, t = p.cfg.Balance.Decide(m, p.reported().Loads(), t, time.Now())
-		p.figures.wait(t.waiting(m))
+		p.stats.setWaiting(t.Waiting(m))
 		var err error
 		if t, err = p.rebalance(ctx, r, m, a, t); err != nil && ctx.Err() == nil {
 			p.log.Warn("could not change shards for their load, trying again", "err", err)
@@ -92,7 +85,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a Action, t Trend) (Trend, error) {
+func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a planner.Action, t planner.Trend) (planner.Trend, error) {
 	version := m.Version
 	lay := func(c shard.Change) error {
 		err := p.lay(ctx, r, version, c)
@@ -109,8 +102,10 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		} else if err != nil {
 			return t, err
 		}
-		p.figures.rehomed(m, a.Homes)
 		for _, h := range a.Homes {
+			if op := planner.OperationOf(m, h); op != "" {
+				p.stats.addShards(op, 1)
+			}
 			p.log.Info("load changes where a shard belongs", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
 		}
 	}
@@ -123,7 +118,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		}
 		if at == "" {
 			t = t.Uncuttable(id, time.Now())
-			p.figures.did(LoadUncuttable, 1)
+			p.stats.addShards(planner.LoadUncuttable, 1)
 			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
@@ -132,7 +127,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		} else if err != nil {
 			return t, err
 		}
-		p.figures.did(LoadSplit, 1)
+		p.stats.addShards(planner.LoadSplit, 1)
 		p.log.Info("shard split for its load", "shard", id, "at", at)
 	}
 	return t, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -38,7 +39,7 @@ type Placement struct {
 	board   *board
 	members *bell // rings when the members, or what they report, may have changed
 	votes   *bell // rings when raft's configuration may have changed
-	figures figures
+	stats   *stats
 	logs    raftLogs
 	opened  chan struct{} // closed once the disk was read
 
@@ -52,8 +53,8 @@ type Placement struct {
 	isOpen     bool            // guarded by mu; opened is closed
 
 	// Of the leader.
-	reports *Reports       // guarded by mu
-	filling []shard.NodeID // guarded by mu; who is asked for reports often
+	reports *planner.Reports // guarded by mu
+	filling []shard.NodeID   // guarded by mu; who is asked for reports often
 }
 
 // New builds a node's part and reads its map file. It starts nothing. A map
@@ -64,7 +65,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	p := &Placement{
 		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
-		board: newBoard(), members: newBell(), votes: newBell(), opened: make(chan struct{}),
+		board: newBoard(), members: newBell(), votes: newBell(), stats: newStats(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
 		p.file, p.logs = cfg.Disk, cfg.Disk
@@ -249,11 +250,11 @@ func (p *Placement) setCluster(id string) {
 }
 
 // ourMembers returns the members without those of another cluster.
-func (p *Placement) ourMembers() []shard.Member { return oursOnly(p.ClusterID(), p.cfg.Members()) }
+func (p *Placement) ourMembers() []shard.Member { return planner.Ours(p.ClusterID(), p.cfg.Members()) }
 
 // Owed returns how many shards of m lack living replicas and are to come to this
-// node; see the function [Owed].
-func (p *Placement) Owed(m *shard.Map) int { return Owed(m, p.ourMembers(), p.cfg.Name) }
+// node; see [planner.Owed].
+func (p *Placement) Owed(m *shard.Map) int { return planner.Owed(m, p.ourMembers(), p.cfg.Name) }
 
 // watchMembers rings the bell, reports whether this node votes, and ends the node when it joined another
 // cluster than its data directory belongs to.
@@ -271,7 +272,7 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 			p.cfg.Voting(p.IsVoter(p.cfg.Name))
 		}
 		if id := p.ClusterID(); id != "" {
-			if theirs, who := foreign(id, p.cfg.Name, p.cfg.Members()); theirs != "" {
+			if theirs, who := planner.Foreign(id, p.cfg.Name, p.cfg.Members()); theirs != "" {
 				return fmt.Errorf("this node's data directory belongs to cluster %s, and it joined cluster %s (of %s): correct --join, or start with an empty data directory: %w", id, theirs, who, ErrForeign)
 			}
 		}

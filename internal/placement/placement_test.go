@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -390,7 +391,7 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 		}
 		load(600 << 20)
 		time.Sleep(30 * time.Second)
-		if _, waiting := did(nodes...); waiting != (placement.Waiting{Split: 1}) {
+		if _, waiting := did(nodes...); waiting != (planner.Waiting{Split: 1}) {
 			t.Errorf("waiting: %+v", waiting)
 		}
 		time.Sleep(150 * time.Second)
@@ -409,7 +410,7 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 			t.Fatalf("still %+v", m.Shards)
 		}
 		deeds, waiting := did(nodes...)
-		if deeds[placement.LoadSplit] != 1 || deeds[placement.LoadMerge] != 1 || deeds[placement.Merged] != 1 || waiting != (placement.Waiting{}) {
+		if deeds[planner.LoadSplit] != 1 || deeds[planner.LoadMerge] != 1 || deeds[planner.Merged] != 1 || waiting != (planner.Waiting{}) {
 			t.Errorf("did %v, waiting %+v", deeds, waiting)
 		}
 
@@ -430,16 +431,16 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 }
 
 // did adds up what nodes have done as leaders.
-func did(nodes ...*node) (deeds map[placement.Deed]int64, waiting placement.Waiting) {
-	deeds = make(map[placement.Deed]int64)
+func did(nodes ...*node) (done map[planner.Operation]int64, waiting planner.Waiting) {
+	done = make(map[planner.Operation]int64)
 	for _, n := range nodes {
-		f := n.p.Figures()
-		for deed, shards := range f.Deeds {
-			deeds[deed] += shards
+		f := n.p.Stats()
+		for op, shards := range f.Shards {
+			done[op] += shards
 		}
 		waiting.Split, waiting.Merge, waiting.Replicas = waiting.Split+f.Waiting.Split, waiting.Merge+f.Waiting.Merge, waiting.Replicas+f.Waiting.Replicas
 	}
-	return deeds, waiting
+	return done, waiting
 }
 
 // A voter that is gone for ten minutes is replaced by a node that has the log, and
@@ -471,7 +472,7 @@ func TestVotersAreReplaced(t *testing.T) {
 		if got := voters(rest[0]); !slices.Equal(got, want) {
 			t.Fatalf("after eleven minutes: %v, want %v", got, want)
 		}
-		if f := leader(t, rest...).p.Figures(); f.Voters["learn"] != 1 || f.Voters["remove"] != 1 || f.Voters["add"] != 1 {
+		if f := leader(t, rest...).p.Stats(); f.Voters["learn"] != 1 || f.Voters["remove"] != 1 || f.Voters["add"] != 1 {
 			t.Errorf("changes of voters: %v", f.Voters)
 		}
 		touch(t, rest[0])

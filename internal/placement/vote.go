@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 )
 
 // vote runs raft until ctx ends: in one generation after the other, as the map says.
@@ -173,19 +175,20 @@ func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, 
 		if r.LastIndex() > 0 || p.ClusterID() != "" {
 			return nil // others were faster, and have added us
 		}
-		d := decideStart(founding{
-			self: p.self, expect: p.cfg.BootstrapExpect, join: p.cfg.Join, settle: p.cfg.Settle, members: p.cfg.Members(),
-		}, time.Now())
-		if d.servers != nil {
-			return p.bootstrapWith(ctx, r, disk, d.servers)
+		b := planner.Bootstrap{
+			Self: planner.VoterID(p.self), Expect: p.cfg.BootstrapExpect, Join: p.cfg.Join, Settle: p.cfg.Settle, Members: p.cfg.Members(),
 		}
-		if d.wait != said {
-			p.log.Info("not bootstrapping", "why", d.wait)
-			said = d.wait
+		d := b.Decide(time.Now())
+		if d.Servers != nil {
+			return p.bootstrapWith(ctx, r, disk, d.Servers)
+		}
+		if d.Wait != said {
+			p.log.Info("not bootstrapping", "why", d.Wait)
+			said = d.Wait
 		}
 		wait := membersPoll
-		if !d.again.IsZero() {
-			wait = min(wait, time.Until(d.again))
+		if !d.Again.IsZero() {
+			wait = min(wait, time.Until(d.Again))
 		}
 		if !pause(ctx, wait, true, changed) {
 			return nil
@@ -193,10 +196,14 @@ func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, 
 	}
 }
 
-func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *storage, servers []raft.Server) error {
-	id := clusterIDOf(servers)
+func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *storage, founders []planner.Server) error {
+	id := clusterIDOf(founders)
 	if err := disk.setClusterID(id); err != nil {
 		return err
+	}
+	servers := make([]raft.Server, len(founders))
+	for i, f := range founders {
+		servers[i] = raft.Server{ID: raft.ServerID(f.ID), Address: raft.ServerAddress(f.Address)}
 	}
 	err := p.await(ctx, r.BootstrapCluster(raft.Configuration{Servers: servers}))
 	switch {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/sim"
 	"github.com/shardwatch/shardwatch/internal/sim/memetcd"
@@ -250,7 +250,7 @@ func TestScaleUnderLoad(t *testing.T) {
 // replica, by themselves; when it is over, both are undone. Nothing else changes.
 func TestLoadChangesTheMap(t *testing.T) {
 	tune := func(cfg *node.Config) {
-		cfg.Balance = placement.Balance{
+		cfg.Balance = planner.Balance{
 			Split: true, SplitEvents: 25, MaxShards: 16, Merge: true, ReplicaWatches: 4, MaxExtraReplicas: 1,
 			Patience: 10 * time.Second, MergePatience: 10 * time.Second, MinAge: 20 * time.Second,
 		}

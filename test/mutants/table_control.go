@@ -131,6 +131,100 @@ func plannerGroup() Group {
 			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
 			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
 		},
+		{
+			Name: "fill-never-ends", Bug: "waits for ever for a newcomer that does not load", File: "rules.go",
+			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "left-node-buried", Bug: "a shard that was taken from a node that left counts as one of a dead node", File: "rules.go",
+			Old: `return !gone(states, n) && !serves(states, n) }) {
+			next`, New: `return !serves(states, n) }) {
+			next`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "first-half-does-not-rest", Bug: "the first shard of a split does not rest", File: "rules.go",
+			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "owed-what-it-has", Bug: "waits for a shard that the node has already", File: "rules.go",
+			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestWhatALeaderRemembers",
+		},
+		{
+			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
+			Old: `!reports.Heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
+		},
+		{
+			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",
+			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestWhoCanTakeAVote",
+		},
+		{
+			Name: "heir-votes-already", Bug: "waits for a node that votes already to take the vote", File: "voters.go",
+			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
+		},
+		{
+			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
+			Old: `&& reports.Heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
+		},
+		{
+			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter does not follow", File: "voters.go",
+			Old: ` || f.Away(v.Node()) > 0`, New: ``, Tests: "TestDecideVoter",
+		},
+		{
+			Name: "living-learner-removed", Bug: "removes a learner that lives and whose log does not follow", File: "voters.go",
+			Old: `f.lost(l.Node()) && !serves(f.states, l.Node())`, New: `f.lost(l.Node())`, Tests: "TestDecideVoter",
+		},
+		{
+			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",
+			Old: "missing[n] = t\n", New: "missing[n] = now; _ = t\n", Tests: "TestRules",
+		},
+		{
+			Name: "missing-never-noticed", Bug: "the time of a node that gossip does not see never starts", File: "rules.go",
+			Old: `h.missing, h.presence = missing,`, New: `h.presence =`, Tests: "TestRules",
+		},
+		{
+			Name: "drain-ignored", Bug: "shards stay on a node that an operator has drained", File: "rules.go",
+			Old: `n.Draining = n.Draining || m.IsDrained(n.Name)`, New: `_ = m.IsDrained(n.Name)`, Tests: "TestANodeDrainedInTheMapGivesItsShardsAway",
+		},
+		{
+			Name: "dead-at-once", Bug: "shards leave a dead node without waiting", File: "rules.go",
+			Old: `if holds[n.Name] && wait(n.Since.Add(r.DeadGrace)) {`, New: `if false {`, Tests: "TestRules",
+		},
+		{
+			Name: "last-warm-copy-taken", Bug: "takes a shard from the last node that has loaded it", File: "rules.go",
+			Old: `if takesLastWarm(s, out, states, h.reports) {`, New: `if false {`, Tests: "TestRulesKeepTheLastWarmCopy",
+		},
+		{
+			Name: "fills-unbounded", Bug: "any number of newcomers load at a time", File: "rules.go",
+			Old: `(r.MaxFills == 0 || all < r.MaxFills)`, New: `true`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "fills-one-more", Bug: "one newcomer more loads than is allowed", File: "rules.go",
+			Old: `all < r.MaxFills)`, New: `all <= r.MaxFills)`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "shard-does-not-rest", Bug: "a shard moves again before it has rested", File: "rules.go",
+			Old: `rested := since.Add(r.PromoteDelay)`, New: `rested := since`, Tests: "TestRules",
+		},
+		{
+			Name: "node-fills-unbounded", Bug: "a node gives to any number of newcomers at a time", File: "rules.go",
+			Old: `r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills`, New: `false`, Tests: "TestRulesBoundNewcomers",
+		},
+		{
+			Name: "lost-voter-never", Bug: "the time of a lost voter starts anew at each look", File: "voters.go",
+			Old: "\ta.since = since\n", New: ``, Tests: "TestTheTimeThatANodeIsAway",
+		},
+		{
+			Name: "lost-voter-late", Bug: "a voter is not lost after just the time that is allowed", File: "voters.go",
+			Old: `f.Away(n) >= f.LostAfter`, New: `f.Away(n) > f.LostAfter`, Tests: "TestTheTimeThatANodeIsAway",
+		},
+		{
+			Name: "one-split-too-many", Bug: "makes one shard more than may be", File: "balance.go",
+			Old: `len(m.Shards)+len(a.Splits) < b.MaxShards`, New: `len(m.Shards)+len(a.Splits) <= b.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
+		},
+		{
+			Name: "two-clusters", Bug: "half of the nodes that --join names found a cluster", File: "bootstrap.go",
+			Old: `2*named > len(f.Join)`, New: `2*named >= len(f.Join)`, Tests: "TestWhichPartFoundsACluster",
+		},
 	}}
 }
 
@@ -236,50 +330,8 @@ func mapchangeGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/placement", Mutants: []Mutant{
 		{
-			Name: "fill-never-ends", Bug: "waits for ever for a newcomer that does not load", File: "rules.go",
-			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestWhatALeaderRemembers",
-		},
-		{
-			Name: "left-node-buried", Bug: "a shard that was taken from a node that left counts as one of a dead node", File: "rules.go",
-			Old: `return !gone(states, n) && !serves(states, n) }) {
-			next`, New: `return !serves(states, n) }) {
-			next`, Tests: "TestWhatALeaderRemembers",
-		},
-		{
-			Name: "first-half-does-not-rest", Bug: "the first shard of a split does not rest", File: "rules.go",
-			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestWhatALeaderRemembers",
-		},
-		{
-			Name: "owed-what-it-has", Bug: "waits for a shard that the node has already", File: "rules.go",
-			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestWhatALeaderRemembers",
-		},
-		{
-			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
-			Old: `!reports.heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
-		},
-		{
-			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",
-			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestWhoCanTakeAVote",
-		},
-		{
-			Name: "heir-votes-already", Bug: "waits for a node that votes already to take the vote", File: "voters.go",
-			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
-		},
-		{
-			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
-			Old: `&& reports.heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
-		},
-		{
 			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
 			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
-		},
-		{
-			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter does not follow", File: "voters.go",
-			Old: ` || f.away(nameOf(v)) > 0`, New: ``, Tests: "TestDecideVoter",
-		},
-		{
-			Name: "living-learner-removed", Bug: "removes a learner that lives and whose log does not follow", File: "voters.go",
-			Old: `f.lost(nameOf(l)) && !serves(f.states, nameOf(l))`, New: `f.lost(nameOf(l))`, Tests: "TestDecideVoter",
 		},
 		{
 			Name: "next-generation-not-followed", Bug: "goes on with raft when the map is of the next generation", File: "vote.go",
@@ -343,64 +395,12 @@ func placementGroup() Group {
 			Tests: "TestAnUpgradeCanGoBackUntilItIsFinalized",
 		},
 		{
-			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",
-			Old: "missing[n] = t\n", New: "missing[n] = now; _ = t\n", Tests: "TestRules",
-		},
-		{
-			Name: "missing-never-noticed", Bug: "the time of a node that gossip does not see never starts", File: "rules.go",
-			Old: `h.missing, h.presence = missing,`, New: `h.presence =`, Tests: "TestRules",
-		},
-		{
-			Name: "drain-ignored", Bug: "shards stay on a node that an operator has drained", File: "rules.go",
-			Old: `n.Draining = n.Draining || m.IsDrained(n.Name)`, New: `_ = m.IsDrained(n.Name)`, Tests: "TestANodeDrainedInTheMapGivesItsShardsAway",
-		},
-		{
-			Name: "dead-at-once", Bug: "shards leave a dead node without waiting", File: "rules.go",
-			Old: `if holds[n.Name] && wait(n.Since.Add(r.DeadGrace)) {`, New: `if false {`, Tests: "TestRules",
-		},
-		{
-			Name: "last-warm-copy-taken", Bug: "takes a shard from the last node that has loaded it", File: "rules.go",
-			Old: `if takesLastWarm(s, out, states, h.reports) {`, New: `if false {`, Tests: "TestRulesKeepTheLastWarmCopy",
-		},
-		{
-			Name: "fills-unbounded", Bug: "any number of newcomers load at a time", File: "rules.go",
-			Old: `(r.MaxFills == 0 || all < r.MaxFills)`, New: `true`, Tests: "TestRulesBoundNewcomers",
-		},
-		{
-			Name: "fills-one-more", Bug: "one newcomer more loads than is allowed", File: "rules.go",
-			Old: `all < r.MaxFills)`, New: `all <= r.MaxFills)`, Tests: "TestRulesBoundNewcomers",
-		},
-		{
-			Name: "shard-does-not-rest", Bug: "a shard moves again before it has rested", File: "rules.go",
-			Old: `rested := since.Add(r.PromoteDelay)`, New: `rested := since`, Tests: "TestRules",
-		},
-		{
-			Name: "node-fills-unbounded", Bug: "a node gives to any number of newcomers at a time", File: "rules.go",
-			Old: `r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills`, New: `false`, Tests: "TestRulesBoundNewcomers",
-		},
-		{
-			Name: "lost-voter-never", Bug: "the time of a lost voter starts anew at each look", File: "voters.go",
-			Old: "\ta.since = since\n", New: ``, Tests: "TestTheTimeThatANodeIsAway",
-		},
-		{
-			Name: "lost-voter-late", Bug: "a voter is not lost after just the time that is allowed", File: "voters.go",
-			Old: `f.away(n) >= f.lostAfter`, New: `f.away(n) > f.lostAfter`, Tests: "TestTheTimeThatANodeIsAway",
-		},
-		{
 			Name: "refused-counts-as-made", Bug: "a map that cannot be shown is applied", File: "fsm.go",
 			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestWhatIsNotAppliedIsNotRemembered",
 		},
 		{
 			Name: "board-goes-back", Bug: "shows an older map", File: "board.go",
 			Old: `if m.Version <= b.m.Version {`, New: `if false {`, Tests: "TestTheBoardOnlyGoesForward",
-		},
-		{
-			Name: "one-split-too-many", Bug: "makes one shard more than may be", File: "balance.go",
-			Old: `len(m.Shards)+len(a.Splits) < b.MaxShards`, New: `len(m.Shards)+len(a.Splits) <= b.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
-		},
-		{
-			Name: "two-clusters", Bug: "half of the nodes that --join names found a cluster", File: "bootstrap.go",
-			Old: `2*named > len(f.join)`, New: `2*named >= len(f.join)`, Tests: "TestWhichPartFoundsACluster",
 		},
 	}}
 }

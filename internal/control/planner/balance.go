@@ -1,4 +1,4 @@
-package placement
+package planner
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -225,7 +224,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		if ol.Bytes > l.Bytes {
 			to, from = other, s
 		}
-		if r, err := planner.Together(m, to.ID, from.ID); err == nil {
+		if r, err := Together(m, to.ID, from.ID); err == nil {
 			a.Homes = append(a.Homes, r.Homes...)
 			touched[s.ID], touched[other.ID] = true, true
 			merges--
@@ -299,4 +298,19 @@ func (b Balance) replicas(m *shard.Map, s *shard.Shard, l Load, t, next Trend, n
 		home.Replicas = 0
 	}
 	return shard.ShardHome{Shard: s.ID, Home: home}, true
+}
+
+// Waiting are shards whose load asks for something that waits: for the load to
+// last, or for a bound to allow it.
+type Waiting struct {
+	// Split, Merge and Replicas are to be cut, merged with a neighbour, and given
+	// another number of replicas.
+	Split, Merge, Replicas int
+}
+
+// Waiting returns the pending changes of a map.
+func (t Trend) Waiting(m *shard.Map) Waiting {
+	// Neighbours are idle for ever where there are no more shards than there shall be.
+	most := max(0, len(m.Shards)-max(m.Spec.Shards, 1))
+	return Waiting{Split: len(t.hot), Merge: min(len(t.idle), most), Replicas: len(t.crowd)}
 }

@@ -1,4 +1,4 @@
-package placement
+package planner
 
 import (
 	"maps"
@@ -6,6 +6,14 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// The leader asks all nodes for a report once per ReportInterval. Once per FillInterval
+// it asks the nodes that load shards, and those without a report: they are given no
+// shards until they report.
+const (
+	ReportInterval = 10 * time.Second
+	FillInterval   = time.Second
 )
 
 // Report is what a node tells of its replicas and relays.
@@ -68,7 +76,7 @@ const reportLife = time.Minute
 
 // rateOver is for how long events are counted at least. Nodes on which something
 // loads are asked more often: what comes in bursts would be seen at its peaks alone.
-const rateOver = reportEvery - fillEvery
+const rateOver = ReportInterval - FillInterval
 
 // caughtUpWithin is how many entries of the raft log one may be behind that is
 // caught up: a barrier is written every second, and a report takes a moment.
@@ -109,9 +117,9 @@ func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 	return next
 }
 
-// heard reports whether the node has told anything lately. One that gossips, and
+// Heard reports whether the node has told anything lately. One that gossips, and
 // cannot be asked, may serve nobody. Before anybody was asked all are taken to have.
-func (r *Reports) heard(n shard.NodeID) bool {
+func (r *Reports) Heard(n shard.NodeID) bool {
 	if r == nil {
 		return true
 	}

@@ -1,4 +1,4 @@
-package placement
+package planner
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -19,7 +18,7 @@ type Rules struct {
 	FillTimeout                                   time.Duration
 	MaxFills, MaxNodeFills                        int
 	// Planner remembers earlier plans; nil: nothing is remembered.
-	Planner *planner.Planner
+	Planner *Planner
 }
 
 // History is what a leader remembers of its own doing. The zero History is
@@ -80,12 +79,13 @@ func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now ti
 	return next
 }
 
-// Notice returns the history after a look at the map and the members. Shards that
+// Observe returns the history after a look at the map, the members and the reports. Shards that
 // were not there at the last look rest like those that were moved: their caches
 // have only just begun. So do all at a leader's first look: what the one before has
 // moved may be loading still. Newcomers that do not have their shard any more are
 // forgotten: they would never tell that it is loaded.
-func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) History {
+func (h History) Observe(m *shard.Map, members []shard.Member, reports *Reports, now time.Time) History {
+	h.reports = reports
 	if h.nextID < m.NextID {
 		h.changed = maps.Clone(h.changed)
 		if h.changed == nil {
@@ -112,7 +112,7 @@ func (h History) Notice(m *shard.Map, members []shard.Member, now time.Time) His
 			}
 		}
 	}
-	h.missing, h.presence = missing, h.observe(members)
+	h.missing, h.presence = missing, h.presences(members)
 	return h
 }
 
@@ -133,8 +133,8 @@ func (h History) stillHere(m *shard.Map) map[shard.ID]fill {
 	return fills
 }
 
-// filling returns the nodes that newcomers may be loading on.
-func (r Rules) filling(h History, now time.Time) []shard.NodeID {
+// Filling returns the nodes that newcomers may be loading on.
+func (r Rules) Filling(h History, now time.Time) []shard.NodeID {
 	var out []shard.NodeID
 	for id, f := range h.fills {
 		if now.Before(r.filledBy(id, f, h, now)) {
@@ -207,7 +207,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		n.Draining = n.Draining || m.IsDrained(n.Name)
 		switch n.State {
 		case shard.Alive:
-			heard := h.reports.heard(n.Name)
+			heard := h.reports.Heard(n.Name)
 			settle := h.presence[n.Name].hold(r.Settle)
 			if !holds[n.Name] && (!heard || wait(n.Since.Add(settle))) {
 				continue
@@ -235,7 +235,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 	states := stateOf(view)
 	plans := r.Planner
 	if plans == nil {
-		plans = new(planner.Planner)
+		plans = new(Planner)
 	}
 	var due []dueMove
 	for s, mv := range moved(m, plans.Plan(m, view)) {
@@ -330,7 +330,7 @@ const coldCheck = 5 * time.Second
 // Merges returns the merges that were prepared and may be made now: their shards
 // have rested, and none of their replicas is known to be loading.
 func (r Rules) Merges(m *shard.Map, h History, now time.Time) (ready []shard.Merge, again time.Time) {
-	for _, merge := range planner.Merges(m) {
+	for _, merge := range Merges(m) {
 		var until time.Time
 		for _, id := range merge.Shards {
 			if at := r.restedAt(id, merge.Replicas, h, now); at.After(until) {
@@ -389,7 +389,7 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 // it, and none of those that stay is known to have.
 func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]shard.Member, reports *Reports) bool {
 	warm := func(n shard.NodeID) bool {
-		return serves(states, n) && reports.heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
+		return serves(states, n) && reports.Heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
 	}
 	return slices.ContainsFunc(goes, warm) && !slices.ContainsFunc(removed(s.Replicas, goes), warm)
 }
@@ -431,7 +431,7 @@ func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
 		return 0 // as nearly always, and a plan is dear
 	}
 	owed := 0
-	for _, mv := range planner.Plan(m, view) {
+	for _, mv := range Plan(m, view) {
 		if lacking[mv.Shard] && slices.Contains(mv.Replicas, self) {
 			owed++
 		}

@@ -1,4 +1,4 @@
-package placement
+package planner
 
 import (
 	"time"
@@ -58,8 +58,8 @@ func (p presence) hold(settle time.Duration) time.Duration {
 	return max(hold, settle)
 }
 
-// observe returns what is remembered of the members after a look at them.
-func (h History) observe(members []shard.Member) map[shard.NodeID]presence {
+// presences returns what is remembered of the members after a look at them.
+func (h History) presences(members []shard.Member) map[shard.NodeID]presence {
 	next := make(map[shard.NodeID]presence, len(members))
 	for _, m := range members {
 		p, ok := h.presence[m.Name]

@@ -1,0 +1,54 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+func TestReports(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var r *Reports
+	if len(r.Loads()) > 0 || r.loading(1, []shard.NodeID{"a"}) {
+		t.Error("no reports say something")
+	}
+	r = r.Add(start, 0, []Report{
+		{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10, Events: 100, Watches: 3}}},
+		{Node: "b", Shards: []ShardReport{{Shard: 1, Bytes: 20, Events: 7, Watches: 4}, {Shard: 1, Watches: 2}}},
+	})
+	before := r
+	r = r.Add(start.Add(10*time.Second), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 11, Events: 150, Watches: 3}}}})
+	if got, want := r.Loads()[1], (Load{Bytes: 20, Events: 5, Watches: 9}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if before.Loads()[1].Events != 0 {
+		t.Error("Add changed what it was given")
+	}
+	if r.loading(1, []shard.NodeID{"a", "unknown"}) || !r.loading(1, []shard.NodeID{"b"}) || !r.loading(2, []shard.NodeID{"a"}) {
+		t.Error("who loads is not known")
+	}
+	r = r.Add(start.Add(20*time.Second), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: 5}}}})
+	if got := r.Loads()[1].Events; got != 0 {
+		t.Errorf("a copy that began anew has %v events per second", got)
+	}
+	if r = r.Add(start.Add(2*reportLife), 0, nil); len(r.Loads()) > 0 {
+		t.Errorf("reports live for ever: %+v", r.Loads())
+	}
+}
+
+// A node on which something loads is asked once a second. What comes to it in bursts
+// is no more for that.
+func TestBurstsAreNotTakenForTheRate(t *testing.T) {
+	var r *Reports
+	events := int64(0)
+	for second := range 120 {
+		if second%5 == 0 {
+			events += 50
+		}
+		r = r.Add(time.Unix(1000+int64(second), 0), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: events}}}})
+		if rate := r.Loads()[1].Events; second > 10 && (rate < 5 || rate > 15) {
+			t.Fatalf("after %d seconds: %v events per second of 10", second, rate)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package placement
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/shardwatch/shardwatch/internal/control/planner"
+)
+
+// Stats are what this node has done as the leader since it runs.
+type Stats struct {
+	// Shards counts shards by operation.
+	Shards map[planner.Operation]int64
+	// Voters counts changes of the voters by step.
+	Voters map[planner.VoterStep]int64
+	// Waiting are the changes for the load that are pending; zero on nodes that do not
+	// lead.
+	Waiting planner.Waiting
+}
+
+// stats counts what a leader does.
+type stats struct {
+	mu    sync.Mutex
+	total Stats // guarded by mu
+}
+
+func newStats() *stats {
+	return &stats{total: Stats{Shards: make(map[planner.Operation]int64), Voters: make(map[planner.VoterStep]int64)}}
+}
+
+func (s *stats) addShards(op planner.Operation, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total.Shards[op] += int64(n)
+}
+
+func (s *stats) addVoter(step planner.VoterStep) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total.Voters[step]++
+}
+
+func (s *stats) setWaiting(w planner.Waiting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total.Waiting = w
+}
+
+// Stats returns what this node has done as the leader.
+func (p *Placement) Stats() Stats {
+	p.stats.mu.Lock()
+	defer p.stats.mu.Unlock()
+	out := p.stats.total
+	out.Shards, out.Voters = maps.Clone(out.Shards), maps.Clone(out.Voters)
+	return out
+}
