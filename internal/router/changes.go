@@ -109,7 +109,7 @@ func (b *Body) End(at Place) bool {
 // for all who read the same, and are held until the Body is released. It fails with a
 // *kv.LimitError when Bodies hold too many of them.
 func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
-	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget}}
+	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}
 	defer func() {
 		if err != nil {
 			out.Release()
@@ -145,7 +145,7 @@ func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 // not reach back anywhere, its Floor being the highest that was heard of; with a
 // *kv.FutureError when since is ahead; with a *kv.LimitError as Hold does; and as Read does.
 func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err error) {
-	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget}}
+	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}
 	defer func() {
 		if err != nil {
 			out.Release()

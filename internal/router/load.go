@@ -8,10 +8,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// load is what is held of other nodes' keys for a reading, in bytes of the budget. They
-// count for no client: what is read is shared. One goroutine at a time may use it.
+// load is what is held of other nodes' keys for a reading, in bytes of the budget. One
+// goroutine at a time may use it.
 type load struct {
 	budget *budget.Budget
+	holder budget.Client // the zero Client: several clients share what is read
 	// over has a place for one load that is larger than what is there; nil: such a load
 	// fails.
 	over chan struct{}
@@ -38,13 +39,13 @@ func (l *load) add(ctx context.Context, items ...*kv.KeyValue) error {
 		if l.over != nil {
 			own = 0 // it may exceed the share in its turn
 		}
-		err := l.budget.Take(budget.Client{}, budget.Fetches, loadStep, own)
+		err := l.budget.Take(l.holder, budget.Fetches, loadStep, own)
 		switch {
 		case err == nil:
 		case l.over == nil:
 			return err
 		case l.isOver:
-			l.budget.Settle(budget.Client{}, budget.Fetches, 0, loadStep)
+			l.budget.Settle(l.holder, budget.Fetches, 0, loadStep)
 		default:
 			select {
 			case l.over <- struct{}{}:
@@ -64,7 +65,7 @@ func (l *load) release() {
 	if l == nil {
 		return
 	}
-	l.budget.Give(budget.Client{}, budget.Fetches, l.taken)
+	l.budget.Give(l.holder, budget.Fetches, l.taken)
 	l.size, l.taken = 0, 0
 	if l.isOver {
 		l.isOver = false

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -32,6 +33,9 @@ type ReadRequest struct {
 	MaxStaleness time.Duration
 	// Local refuses to ask other nodes: the caller is one.
 	Local bool
+	// Holder is the client for which a Body of the reading holds keys of other nodes; the
+	// zero Client: none.
+	Holder budget.Client
 }
 
 // AnyAge is the MaxStaleness of a read that takes what there is.

@@ -18,6 +18,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -258,17 +259,17 @@ func TestUnitIsOfThePromisedHistory(t *testing.T) {
 	cfg := &Config{Router: router.New(router.Config{Shards: n, Clock: h, Self: "here"})}
 	for _, kind := range []shardwatchv1.SyncKind{shardwatchv1.SyncKind_SYNC_KIND_RESYNC, shardwatchv1.SyncKind_SYNC_KIND_DELTA} {
 		key := unitKey{kind: kind, lineage: 1, since: was}
-		if body, err := cfg.find(t.Context(), key, 0); err != nil || body.Revision != was {
+		if body, err := cfg.find(t.Context(), key, 0, budget.Client{}); err != nil || body.Revision != was {
 			t.Errorf("%v: %+v, %v", kind, body, err)
 		}
 		key.lineage = 2
 		var other *kv.LineageError
-		if _, err := cfg.find(t.Context(), key, 0); !errors.As(err, &other) || *other != (kv.LineageError{Requested: 2, Current: 1}) {
+		if _, err := cfg.find(t.Context(), key, 0, budget.Client{}); !errors.As(err, &other) || *other != (kv.LineageError{Requested: 2, Current: 1}) {
 			t.Errorf("%v of another lineage: %v", kind, err)
 		}
 	}
 	n.Gate(1).Limit(0)
-	body, err := cfg.find(t.Context(), unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, lineage: 1}, now)
+	body, err := cfg.find(t.Context(), unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, lineage: 1}, now, budget.Client{})
 	if err != nil || body.Revision < now {
 		t.Errorf("at least %d: %+v, %v", now, body, err)
 	}

@@ -261,7 +261,7 @@ func (u *units) begin(ctx context.Context) {
 
 // load finds what is in a unit.
 func (u *units) load(x *unit, least kv.Revision) {
-	body, err := u.cfg.find(x.ctx, x.key, least)
+	body, err := u.read(x, least)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if x.state == unitGone {
@@ -277,6 +277,34 @@ func (u *units) load(x *unit, least kv.Revision) {
 	for w := range x.riders {
 		w.Wake()
 	}
+}
+
+// read finds what is in a unit. Its bytes count for the client of the watch that has waited
+// longest. If they do not fit, they count for another client's that waits: it is not to be
+// refused because of the first.
+func (u *units) read(x *unit, least kv.Revision) (*router.Body, error) {
+	first, _ := u.holder(x, nil)
+	body, err := u.cfg.find(x.ctx, x.key, least, first)
+	if errors.As(err, new(*kv.LimitError)) {
+		if other, ok := u.holder(x, &first); ok {
+			return u.cfg.find(x.ctx, x.key, least, other)
+		}
+	}
+	return body, err
+}
+
+// holder returns the client of the watch that has waited longest, of those of another client
+// than the one given; false: there is none.
+func (u *units) holder(x *unit, but *budget.Client) (holder budget.Client, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var longest time.Time
+	for w, since := range x.riders {
+		if of := w.s.holder; (but == nil || of.Name != but.Name) && (!ok || since.Before(longest)) {
+			holder, longest, ok = of, since, true
+		}
+	}
+	return holder, ok
 }
 
 // freeLocked gives the unit's place to another one.
@@ -356,10 +384,10 @@ func (u *units) dropAll() {
 }
 
 // find reads what a unit is made of: at one revision over all shards, which is
-// least, known to exist, or a later one.
-func (c *Config) find(ctx context.Context, key unitKey, least kv.Revision) (*router.Body, error) {
+// least, known to exist, or a later one. Keys of other nodes count for holder.
+func (c *Config) find(ctx context.Context, key unitKey, least kv.Revision, holder budget.Client) (*router.Body, error) {
 	for try := 1; ; try++ {
-		body, err := c.findOnce(ctx, key, least)
+		body, err := c.findOnce(ctx, key, least, holder)
 		if err == nil && body.Lineage != key.lineage {
 			body.Release()
 			return nil, &kv.LineageError{Requested: key.lineage, Current: body.Lineage}
@@ -377,8 +405,8 @@ func (c *Config) find(ctx context.Context, key unitKey, least kv.Revision) (*rou
 	}
 }
 
-func (c *Config) findOnce(ctx context.Context, key unitKey, least kv.Revision) (*router.Body, error) {
-	req := router.ReadRequest{Range: key.rng}
+func (c *Config) findOnce(ctx context.Context, key unitKey, least kv.Revision, holder budget.Client) (*router.Body, error) {
+	req := router.ReadRequest{Range: key.rng, Holder: holder}
 	if key.kind != shardwatchv1.SyncKind_SYNC_KIND_STATE {
 		now, err := c.Router.Present(ctx, key.rng)
 		if err != nil {

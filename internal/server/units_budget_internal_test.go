@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -138,4 +139,59 @@ func TestUnitsGiveTheirBytesBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client whose watches have its part of the bytes for keys of other nodes is refused more.
+// Another client that needs the same keys is not.
+func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		h.Commit(cachetest.Put("a", "here"), cachetest.Put("y", strings.Repeat("v", 2<<20)), cachetest.Put("z", strings.Repeat("v", 1<<20)))
+		m := cachetest.Map(1, []string{"m"}, "here")
+		m.Shards[1].Replicas = []shard.NodeID{"there"}
+		n := cachetest.NewNode("here", h, nil)
+		defer n.Stop()
+		let := make(chan struct{})
+		n.Connect("there", &far{h: h, let: let})
+		n.Use(m)
+		<-n.Replica(1).Ready()
+		b := budget.New(64 << 20) // 4 MiB of them for this, and 2 MiB for each client
+		u := newUnits(&Config{MaxResyncs: 3, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			u.run(ctx)
+		}()
+		defer func() { cancel(); <-done }()
+		var pumps sync.WaitGroup
+		tasks := pump.New(&pumps, new(wire.Fan)).Open()
+		defer tasks.Close()
+		board := func(key string, clients ...string) *unit {
+			var x *unit
+			for _, name := range clients {
+				w := &watch{s: &stream{holder: budget.Client{Name: name, Max: budget.HalfOfTotal}}}
+				w.task.Init(tasks, nil) // never started
+				x = u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, rng: kv.Single(key), lineage: 1}, h.Now(), nil)
+				time.Sleep(time.Millisecond) // of the bubble: the first has waited longest
+			}
+			for range 4 { // lists of the other node, each a try
+				synctest.Wait()
+				select {
+				case let <- struct{}{}:
+				default:
+				}
+			}
+			return x
+		}
+		if x := board("y", "greedy"); x.err != nil || b.Held(budget.Fetches) < 2<<20 {
+			t.Fatalf("one unit larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+		}
+		if x := board("z", "greedy"); !errors.As(x.err, new(*kv.LimitError)) {
+			t.Errorf("more than the part: %v", x.err)
+		}
+		if x := board("z", "greedy", "other"); x.err != nil || b.Held(budget.Fetches) < 3<<20 {
+			t.Errorf("another client needs it, too: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+		}
+	})
 }

@@ -3,6 +3,14 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "units-of-nobody", Bug: "one client's units hold all bytes that there are for keys of other nodes", File: "units.go",
+			Old: "router.ReadRequest{Range: key.rng, Holder: holder}", New: "router.ReadRequest{Range: key.rng}", Tests: "TestUnitsOfOneClientLeaveRoomForOthers",
+		},
+		{
+			Name: "units-refused-for-another", Bug: "refuses a unit to a client because another one has its part", File: "units.go",
+			Old: "if errors.As(err, new(*kv.LimitError)) {\n\t\tif other", New: "if err == nil {\n\t\tif other", Tests: "TestUnitsOfOneClientLeaveRoomForOthers",
+		},
+		{
 			Name: "turn-kept-after-the-handshake", Bug: "keeps a connection's turn after its handshake", File: "handshake.go",
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
 		},
