@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -42,6 +44,8 @@ func Attacks() []Attack {
 		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
 		{"long-keys", "watches on keys of 1.9 MiB, 600 at a time", etcdAPI, reader, longKeys},
 		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel},
+		{"refused-creates", "10,000 watches per second that the caller has no right to, and cancels of watches that do not exist", etcdAPI, nameless, refusedCreates},
+		{"gzip-watches", "500 watches of all that is written on 10 connections, by a client that compresses its requests", etcdAPI, reader, gzipWatches},
 		{"lists", "lists of everything, 50 at a time, which are read", etcdAPI, reader, lists(etcdAPI, true)},
 		{"lists-unread", "lists of everything, 500 streams that are not read", etcdAPI, reader, lists(etcdAPI, false)},
 		{"lists-unread-native", "the same through the native API", nativeAPI, reader, lists(nativeAPI, false)},
@@ -218,6 +222,58 @@ func createCancel(ctx context.Context, a *attacker) error {
 			}
 			return s.SendMsg(raw(encoded(cancel)))
 		})
+	})
+}
+
+// refusedCreates creates watches without a right to them, and cancels watches that do not exist.
+func refusedCreates(ctx context.Context, a *attacker) error {
+	const streams, rate = 10, 10_000
+	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		s, err := watch(ctx, conn, etcdAPI)
+		if err != nil {
+			return err
+		}
+		go a.countWatches(s)
+		return each(ctx, rate/streams, func(n int64) error {
+			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: n + 1}}}
+			if err := s.SendMsg(raw(createRequest(etcdAPI, n+1, "/forbidden/", "/forbidden0", 0))); err != nil {
+				return err
+			}
+			return s.SendMsg(raw(encoded(cancel)))
+		})
+	})
+}
+
+// gzipWatches watches what the crowd's writer writes, and compresses its requests, so that a
+// server may compress its answers.
+func gzipWatches(ctx context.Context, a *attacker) error {
+	const conns, streams = 10, 50
+	return a.many(ctx, conns, func(ctx context.Context, _ int) error {
+		conn, err := a.dial(grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		var g errgroup.Group
+		for range streams {
+			g.Go(func() error {
+				s, err := watch(ctx, conn, etcdAPI)
+				if err != nil {
+					return err
+				}
+				if err := s.SendMsg(raw(createRequest(etcdAPI, 0, "/crowd/", "/crowd0", 0))); err != nil {
+					return err
+				}
+				a.countWatches(s)
+				return nil
+			})
+		}
+		return g.Wait()
 	})
 }
 
