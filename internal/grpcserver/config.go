@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,11 @@ type Config struct {
 	// StreamWindow is how many bytes a client may send on a stream before its handler
 	// reads them, ConnWindow on all streams of a connection before they arrive here.
 	StreamWindow, ConnWindow int
+	// Hold is asked before n bytes more are kept that a stream's handler has not read,
+	// beyond 8 KiB of each stream. If it returns false, the stream is reset with
+	// ENHANCE_YOUR_CALM. With a negative n it takes bytes back; its answer does not matter
+	// then. It must not block; nil: the windows are the bound.
+	Hold func(client net.Addr, n int) bool
 
 	// HandshakeTimeout bounds the time from Accept to the client's SETTINGS frame.
 	HandshakeTimeout time.Duration

@@ -13,7 +13,7 @@
 // more, a goroutine writes the rest and ends.
 //
 // Bounds in bytes: a stream holds at most its receive window that its handler has not
-// read, and the message that it is reading; a connection's output holds [maxPending], and
+// read, as far as [Config].Hold grants it, and the message that it is reading; a connection's output holds [maxPending], and
 // as much again that the kernel has not taken. A handler that sends more waits. A reader
 // whose answers (acknowledgements, resets) find no place stops reading.
 //

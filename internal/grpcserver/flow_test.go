@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -198,6 +200,61 @@ func TestReceiveWindows(t *testing.T) {
 	if h, _, _ := r.answer(1); h["grpc-status"] != "0" {
 		t.Errorf("%v", h)
 	}
+}
+
+// What handlers do not read is kept as far as it is granted, and taken back when it is read
+// or its stream ends. A small request needs no grant.
+func TestUnreadBytesAreGranted(t *testing.T) {
+	w := &waits{read: make(chan struct{})}
+	var held atomic.Int64
+	cfg := config()
+	const most = 100_000
+	cfg.Hold = func(from net.Addr, n int) bool {
+		if from == nil {
+			t.Error("the client has no address")
+		}
+		if held.Add(int64(n)) > most {
+			held.Add(int64(-n))
+			return false
+		}
+		return true
+	}
+	address, _ := serve(t, cfg, func(s *server) { pb.RegisterTestServiceServer(s, w) })
+	big := message(&pb.StreamingOutputCallRequest{Payload: payload(60_000)})
+	r := greet(t, address)
+	send := func(id uint32, all []byte) {
+		r.open(id, false, call(duplexMethod)...)
+		for rest := all; len(rest) > 0; {
+			n := min(len(rest), 16<<10)
+			r.must(r.WriteData(id, false, rest[:n]))
+			rest = rest[n:]
+		}
+	}
+	expect := func(when string, want int) {
+		t.Helper()
+		r.alive()
+		if got := held.Load(); got != int64(want) {
+			t.Errorf("%s: %d bytes are held, want %d", when, got, want)
+		}
+	}
+	unread := len(big) - 8<<10
+	send(1, message(&pb.StreamingOutputCallRequest{Payload: payload(8000)}))
+	expect("a small request", 0)
+	send(3, big)
+	expect("a large one", unread)
+	send(5, big)
+	r.expectReset(5, http2.ErrCodeEnhanceYourCalm)
+	expect("one too many", unread)
+	r.must(r.WriteRSTStream(3, http2.ErrCodeCancel))
+	expect("the client gives up", 0)
+	send(7, big)
+	expect("another large one", unread)
+	close(w.read)
+	r.must(r.WriteData(7, true, nil))
+	if h, _, _ := r.answer(7); h["grpc-status"] != "0" {
+		t.Errorf("%v", h)
+	}
+	expect("it is read", 0)
 }
 
 // Padding is given back at once: it fills no stream that is not read.

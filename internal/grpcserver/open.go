@@ -101,6 +101,7 @@ func (c *conn) leaveLocked(s *stream) {
 	delete(c.streams, s.id)
 	s.gone = true
 	s.in = nil
+	s.holdLocked(0)
 	if s.unwatch != nil {
 		s.unwatch()
 	}

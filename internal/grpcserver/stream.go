@@ -31,6 +31,7 @@ type stream struct {
 	gone       bool   // it is over, for the client at least
 	halfClosed bool   // the client sends no more
 	in         []byte // what the handler has not read
+	held       int    // bytes of it that Config.Hold has granted
 	allowed    int    // bytes that the client may still send
 	length     int64  // bytes that the request said it would have; -1: none said
 	got        int64  // bytes that have arrived, without padding
@@ -59,6 +60,9 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 		}
 	}
 	s.allowed -= size
+	if !s.holdLocked(len(s.in) + len(data)) {
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeEnhanceYourCalm}
+	}
 	s.in = append(s.in, data...)
 	s.halfClosed = end
 	if len(data) < size {
@@ -66,6 +70,24 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	}
 	s.arrived.Signal()
 	return nil
+}
+
+// freeUnread is how much of a stream may wait for its handler without Config.Hold, in bytes:
+// the requests of most calls.
+const freeUnread = 8 << 10
+
+// holdLocked notes how many bytes wait for the handler. It reports whether they may.
+func (s *stream) holdLocked(unread int) bool {
+	hold := s.conn.srv.cfg.Hold
+	more := max(unread-freeUnread, 0) - s.held
+	if hold == nil || more == 0 {
+		return true
+	}
+	if !hold(s.conn.net.RemoteAddr(), more) {
+		return false
+	}
+	s.held += more
+	return true
 }
 
 // allowLocked opens the window such that the client may send a message's next bytes, need of
@@ -95,6 +117,7 @@ func (s *stream) take(need int) ([]byte, error) {
 		case len(s.in) > 0:
 			in := s.in
 			s.in = nil
+			s.holdLocked(0)
 			s.allowLocked(max(need-len(in), 0))
 			c.flushLocked()
 			return in, nil

@@ -7,7 +7,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/netlimit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -34,8 +36,19 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		Credentials: creds, Codec: wire.NewCodec(),
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
-		StreamWindow: streamWindow, ConnWindow: connWindow,
+		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout,
 		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
 	})
+}
+
+// holdUnread takes bytes from the budget for what calls have not read of their requests, or
+// gives them back. They count for an address: who calls may not be known yet.
+func (s *Server) holdUnread(from net.Addr, n int) bool {
+	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
+	if n < 0 {
+		s.cfg.Budget.Give(client, budget.Requests, int64(-n))
+		return true
+	}
+	return s.cfg.Budget.Take(client, budget.Requests, int64(n), 0) == nil
 }

@@ -3,6 +3,18 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
 		{
+			Name: "grpc-unread-is-free", Bug: "keeps what handlers have not read, granted or not", File: "stream.go",
+			Old: "if !s.holdLocked(len(s.in) + len(data)) {", New: "if s.holdLocked(len(s.in) + len(data)); false {", Tests: "TestUnreadBytesAreGranted",
+		},
+		{
+			Name: "grpc-read-bytes-stay-held", Bug: "does not take back what a handler has read", File: "stream.go",
+			Old: "\t\t\ts.holdLocked(0)\n", New: "", Tests: "TestUnreadBytesAreGranted",
+		},
+		{
+			Name: "grpc-bytes-of-ended-streams-stay-held", Bug: "does not take back what a stream held that ends", File: "open.go",
+			Old: "\ts.holdLocked(0)\n", New: "", Tests: "TestUnreadBytesAreGranted",
+		},
+		{
 			Name: "grpc-window-of-stream", Bug: "sends more than a stream's window", File: "send.go",
 			Old: `n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))`, New: `n := int(min(int64(left), maxFrame, c.window))`,
 			Tests: "TestWindowOfOneByte|TestInitialWindowChanges",
