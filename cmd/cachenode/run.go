@@ -198,7 +198,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
 	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)
-	nc.Server.OwnServer = cfg.ClientServer == "own"
+	nc.Server.GRPCGo = cfg.ClientServer == config.ServerGRPCGo
 	nc.Server.MaxResyncs, nc.Server.ResyncRate = cfg.Limits.Resyncs, int64(cfg.Limits.ResyncRate)
 	nc.EtcdAPI.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.EtcdAPI.MaxMessageBytes = int(cfg.Limits.MessageBytes)

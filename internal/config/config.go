@@ -210,8 +210,14 @@ const (
 	FormatJSON = "json"
 )
 
-// ClientServers returns what --client-server takes: grpc-go's server, and ours.
-func ClientServers() []string { return []string{"grpc-go", "own"} }
+// The HTTP/2 servers that --client-server takes: ours, and grpc-go's.
+const (
+	ServerOwn    = "own"
+	ServerGRPCGo = "grpc-go"
+)
+
+// ClientServers returns the values of --client-server.
+func ClientServers() []string { return []string{ServerOwn, ServerGRPCGo} }
 
 // StatusPages returns what --status-page takes: the page with the keys that shards
 // begin at while everybody may read everything, always with them, or none.
@@ -272,7 +278,7 @@ func Defaults() Config {
 			Resyncs:               16,
 			ResyncRate:            256 * MiB,
 		},
-		ClientServer: "grpc-go",
+		ClientServer: ServerOwn,
 		StatusPage:   "on",
 		LogLevel:     slog.LevelInfo,
 		LogFormat:    FormatText,

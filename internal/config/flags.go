@@ -77,7 +77,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, that watches are brought up to date with at a time; others wait")
 	fs.Var(&c.Limits.ResyncRate, "resync-rate", "most bytes per second of such deltas and states that are made; what many watches share counts once; 0: no bound")
 
-	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "`what` serves gRPC to clients: grpc-go, or own (experimental: less memory and CPU for each connection)")
+	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "HTTP/2 `server` of the client port: own, or grpc-go, the one of earlier releases")
 
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")

@@ -146,7 +146,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 	}
 	sc := server.Defaults()
 	sc.Node, sc.Router, sc.Self = peerNode{n}, r, rc.Self
-	sc.OwnServer = os.Getenv("CACHENODE_CLIENT_SERVER") == "own" // .ci/run own
+	sc.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	native, err := server.New(sc)
 	if err != nil {
 		tb.Fatal(err)

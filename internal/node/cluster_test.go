@@ -233,7 +233,7 @@ func (m *machine) start() {
 	m.c.t.Helper()
 	m.c.ends.Do(m.c.end)
 	cfg := m.config()
-	cfg.Server.OwnServer = os.Getenv("CACHENODE_CLIENT_SERVER") == "own" // .ci/run own
+	cfg.Server.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	store := m.dialEtcd()
 	m.c.stores, m.store = append(m.c.stores, store), store
 	if cfg.Etcd == nil {

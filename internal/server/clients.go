@@ -28,7 +28,7 @@ type clientServer interface {
 // newClientServer returns the server of the client port, without services.
 func (s *Server) newClientServer(creds credentials.TransportCredentials) (clientServer, error) {
 	creds = told(creds, s.cfg.ClientFailed)
-	if !s.cfg.OwnServer {
+	if s.cfg.GRPCGo {
 		return grpc.NewServer(append(s.options(creds, idleTimeout),
 			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.ChainStreamInterceptor(s.called.stream, s.admitStream))...), nil
 	}

@@ -143,8 +143,8 @@ type Config struct {
 	// open.
 	MaxWatchesPerStream     int
 	MaxStreamsPerConnection int
-	// OwnServer serves clients with internal/grpcserver, in place of grpc-go's server.
-	OwnServer bool
+	// GRPCGo serves clients with grpc-go's server, in place of internal/grpcserver.
+	GRPCGo bool
 	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
 	MaxMessageBytes int
 	// MaxResyncs is how many units of each sort, deltas and states, begin at a

@@ -105,7 +105,7 @@ func startStopped(tb testing.TB, h *cachetest.History, o options, change func(*s
 	r := router.New(router.Config{Shards: n, Clock: h, Self: o.self, MaxStaleness: time.Minute})
 	cfg := server.Defaults()
 	cfg.Node, cfg.Router, cfg.Self = node{n}, r, o.self
-	cfg.OwnServer = os.Getenv("CACHENODE_CLIENT_SERVER") == "own" // .ci/run own
+	cfg.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	if o.server != nil {
 		o.server(&cfg)
 	}

@@ -192,7 +192,7 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 			return nil
 		})
 	}
-	if s.cfg.OwnServer {
+	if !s.cfg.GRPCGo {
 		clients = grpcserver.Listener(clients)
 	}
 	if s.gateway != nil {
