@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 // UPDATE=1 go test -C test/manifests -run Rules writes them anew.
 func TestRulesAreThoseOfPrometheus(t *testing.T) {
 	const source, file = root + "/deploy/prometheus/shardwatch.yaml", root + "/deploy/k8s/components/prometheus/prometheusrule.yaml"
+	const inChart = root + "/deploy/helm/shardwatch/files/rules.yaml" // a chart reads its own files only
 	rules, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
@@ -23,9 +25,12 @@ func TestRulesAreThoseOfPrometheus(t *testing.T) {
 		t.Fatalf("%s: %d groups, %v", source, len(want.Groups), err)
 	}
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, rule(rules), 0o644); err != nil {
+		if err := errors.Join(os.WriteFile(file, rule(rules), 0o644), os.WriteFile(inChart, rules, 0o644)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if chart, err := os.ReadFile(inChart); err != nil || !bytes.Equal(chart, rules) {
+		t.Errorf("%s differs from %s (%v): UPDATE=1 go test -C test/manifests -run Rules", inChart, source, err)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
