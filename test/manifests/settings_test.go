@@ -33,19 +33,28 @@ func TestCachenodeTakesTheSettings(t *testing.T) {
 		}
 		files := t.TempDir()
 		inConfigMaps(t, objects, &pod, files)
-		cmd := exec.CommandContext(t.Context(), bin, "config")
+		var environment []string
 		for name, value := range settings(t, objects, &pod) {
 			if rest, ok := strings.CutPrefix(value, "/etc/shardwatch/"); ok {
 				value = filepath.Join(files, rest)
 				secret(t, value)
 			}
-			cmd.Env = append(cmd.Env, name+"="+value)
+			environment = append(environment, name+"="+value)
 		}
-		out, err := cmd.CombinedOutput()
-		if err != nil || strings.Contains(string(out), "sets nothing") {
+		out, err := configOf(t, bin, environment)
+		if err != nil || strings.Contains(out, "sets nothing") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
+}
+
+// configOf returns what `cachenode config` prints in an environment.
+func configOf(t *testing.T, bin string, environment []string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bin, "config")
+	cmd.Env = environment
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // What ships lets operators look and give orders, Prometheus look, and no certificate
