@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // attempts goes through the nodes that may serve a range, for one read.
@@ -110,7 +112,7 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 	for {
 		n, err := a.node()
 		if err == nil {
-			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout+extra)
+			attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, errSlow)
 			err = ask(attempt, n)
 			cancel()
 		}
@@ -122,4 +124,40 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 			return err
 		}
 	}
+}
+
+// Call makes RPCs that this package has no method for; package admin is built on it.
+// It calls f with one node after the other, until f returns nil or an error that
+// another node would return too, or for [Config.RetryFor]. One call of f has
+// [Config.AttemptTimeout] and extra. f returns the RPC's error as it is; Call returns
+// what [ErrorFrom] makes of it.
+func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
+	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *node) error {
+		err := f(ctx, n.conn)
+		if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+			return errSlow
+		}
+		return err
+	})
+}
+
+// CallNode is [Client.Call] for the node at an address (host:port): f is called once.
+func (c *Client) CallNode(ctx context.Context, address string, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
+	n, err := c.node(address)
+	if err == nil {
+		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, errSlow)
+		defer cancel()
+		err = f(attempt, n.conn)
+	}
+	if err != nil {
+		return fault(ctx, err)
+	}
+	return nil
+}
+
+// ErrorFrom returns the error of this package for that of an RPC, or err itself if
+// there is none, and whether another node, or the same one later, may do better.
+func ErrorFrom(err error) (fault error, retry bool) {
+	v := judge(err)
+	return v.err, v.retry
 }

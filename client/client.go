@@ -249,8 +249,8 @@ func (c *Client) drop(n *node) {
 func (c *Client) forget(t *topology) {
 	known := map[string]bool{}
 	for _, m := range t.members {
-		if m.State != MemberDead && m.State != MemberLeft {
-			known[m.ClientAddress] = true
+		if !m.gone() {
+			known[m.address] = true
 		}
 	}
 	for _, e := range c.cfg.Endpoints {

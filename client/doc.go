@@ -45,6 +45,11 @@
 // tenth of them at a time, and ever more seldom if it does not stay there. It
 // resumes from its position, as after any move.
 //
+// # Operators
+//
+// Package client/admin shows and changes how a cluster is: nodes, shards, voters,
+// lineage.
+//
 // # Certificates
 //
 // [TLSFiles] name the files of certificates and CAs. They are read again when they

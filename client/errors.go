@@ -62,22 +62,6 @@ func (e *InvalidError) Error() string {
 // Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// RefusedError says why a change of the shard map is not made.
-type RefusedError struct {
-	// Field is the part of the request that it is about, as the API names it;
-	// empty when it is about none.
-	Field, Reason string
-	// Force: with [ChangeOptions].Force it is made all the same.
-	Force bool
-}
-
-func (e *RefusedError) Error() string {
-	if e.Field == "" {
-		return e.Reason
-	}
-	return e.Field + ": " + e.Reason
-}
-
 var (
 	// ErrLineage says that a position, be it a revision or a token, belongs to
 	// another history: etcd was restored from a backup or replaced, or another

@@ -20,13 +20,13 @@ func (c *Client) Penalise(addr string, d time.Duration) { c.penalise(addr, d) }
 
 // Draining reports whether the client knows that a member drains.
 func (c *Client) Draining(name string) bool {
-	return slices.ContainsFunc(c.topology.Load().members, func(m Member) bool { return m.Name == name && m.Draining })
+	return slices.ContainsFunc(c.topology.Load().members, func(m member) bool { return m.name == name && m.draining })
 }
 
 // Follows reports whether the client has a shard on a node, by the map that it follows.
-func (c *Client) Follows(shard uint64, node string) bool {
+func (c *Client) Follows(id uint64, node string) bool {
 	t := c.topology.Load()
-	return t != nil && slices.ContainsFunc(t.shards.Shards, func(s Shard) bool { return s.ID == shard && s.Owner() == node })
+	return t != nil && slices.ContainsFunc(t.shards.shards, func(s shard) bool { return s.id == id && s.replicas[0] == node })
 }
 
 // MoveTo moves the watch to a node, unless it is in the middle of something.

@@ -195,8 +195,8 @@ func (c *Client) learn(addr string, in interest, r *pb.WatchShardMapResponse) er
 		}
 	}
 	c.forget(t)
-	if old == nil || old.shards.ClusterID != t.shards.ClusterID {
-		c.regroup(t.shards.ClusterID)
+	if old == nil || old.shards.clusterID != t.shards.clusterID {
+		c.regroup(t.shards.clusterID)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
@@ -25,7 +26,7 @@ func newHomeRig(t *testing.T) *homeRig {
 func (r *homeRig) watch(n int) (*client.Client, []*client.Watcher) {
 	r.t.Helper()
 	c := connect(r.t, r.Cluster)
-	if _, err := c.ShardMap(deadline(r.t)); err != nil {
+	if _, err := admin.New(c).ShardMap(deadline(r.t)); err != nil {
 		r.t.Fatal(err)
 	}
 	var ws []*client.Watcher

@@ -35,7 +35,7 @@ type interest struct {
 // in, or all if they are few.
 func (c *Client) interest() interest {
 	t := c.topology.Load()
-	if t != nil && t.all && len(t.shards.Shards) <= followAll {
+	if t != nil && t.all && len(t.shards.shards) <= followAll {
 		return interest{all: true}
 	}
 	var ranges []Range
@@ -92,15 +92,15 @@ func (t *topology) widened(r Range) Range {
 	if t == nil {
 		return r
 	}
-	shards := t.shards.Shards
-	first := sort.Search(len(shards), func(i int) bool { return shards[i].Range.End == "" || shards[i].Range.End > r.Start })
+	shards := t.shards.shards
+	first := sort.Search(len(shards), func(i int) bool { return shards[i].keys.End == "" || shards[i].keys.End > r.Start })
 	last := len(shards)
 	if r.End != "" {
-		last = sort.Search(len(shards), func(i int) bool { return shards[i].Range.Start >= r.End })
+		last = sort.Search(len(shards), func(i int) bool { return shards[i].keys.Start >= r.End })
 	}
 	if first < last {
-		r.Start = min(r.Start, shards[first].Range.Start)
-		if end := shards[last-1].Range.End; r.End != "" && (end == "" || end > r.End) {
+		r.Start = min(r.Start, shards[first].keys.Start)
+		if end := shards[last-1].keys.End; r.End != "" && (end == "" || end > r.End) {
 			r.End = end
 		}
 	}
@@ -115,10 +115,10 @@ func (t *topology) narrowed(in interest) *topology {
 	}
 	next := *t
 	next.all, next.known = false, slices.DeleteFunc(slices.Clone(in.ranges), func(r Range) bool { return slices.Contains(in.fresh, r) })
-	next.shards.Shards = nil
-	for _, s := range t.shards.Shards {
-		if touches(in.ranges, s.Range) {
-			next.shards.Shards = append(next.shards.Shards, s)
+	next.shards.shards = nil
+	for _, s := range t.shards.shards {
+		if touches(in.ranges, s.keys) {
+			next.shards.shards = append(next.shards.shards, s)
 		}
 	}
 	return &next

@@ -120,21 +120,21 @@ func TestATopologyOfSomeRanges(t *testing.T) {
 		t.Errorf("asks for %v: %v", in.ranges, r)
 	}
 	take(in, message(5, 5, append(slices.Clone(shards[150:]), shards[100])...))
-	if top := c.topology.Load(); len(top.shards.Shards) != 51 || !top.covers(Key("170")) || !top.covers(Key("100z")) || top.covers(Key("120")) {
-		t.Errorf("%d shards, knows %v", len(top.shards.Shards), top.known)
+	if top := c.topology.Load(); len(top.shards.shards) != 51 || !top.covers(Key("170")) || !top.covers(Key("100z")) || top.covers(Key("120")) {
+		t.Errorf("%d shards, knows %v", len(top.shards.shards), top.known)
 	}
 	take(in, message(5, 9, shardMessage(900, "150", "1505", "m")))
 	take(in, message(0, 8, shards[100])) // of a node that was asleep
-	if top := c.topology.Load(); len(top.shards.Shards) != 52 || top.shards.Version != 9 {
-		t.Errorf("%d shards of version %d", len(top.shards.Shards), top.shards.Version)
+	if top := c.topology.Load(); len(top.shards.shards) != 52 || top.shards.version != 9 {
+		t.Errorf("%d shards of version %d", len(top.shards.shards), top.shards.version)
 	}
 
 	clear(c.watchers)
 	c.watchers[first] = struct{}{}
 	in = c.interest()
 	c.topology.Store(c.topology.Load().narrowed(in))
-	if top := c.topology.Load(); len(in.fresh) != 0 || len(top.shards.Shards) != 1 || top.covers(Key("170")) || !top.covers(Key("100z")) {
-		t.Errorf("of %v %v is new; %d shards, knows %v", in.ranges, in.fresh, len(top.shards.Shards), top.known)
+	if top := c.topology.Load(); len(in.fresh) != 0 || len(top.shards.shards) != 1 || top.covers(Key("170")) || !top.covers(Key("100z")) {
+		t.Errorf("of %v %v is new; %d shards, knows %v", in.ranges, in.fresh, len(top.shards.shards), top.known)
 	}
 	take(in, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 10, Shards: shards[:100]}, AllShards: true})
 	if in = c.interest(); !in.all || !c.topology.Load().covers(Range{}) {

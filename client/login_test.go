@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
@@ -179,7 +180,7 @@ func TestNotPermitted(t *testing.T) {
 func TestTheMapIsFollowedAsAUser(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
 	before := connect(t, cluster, as("ann", "secret"))
-	if _, err := before.ShardMap(deadline(t)); err != nil {
+	if _, err := admin.New(before).ShardMap(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	follows := func(what string, c *client.Client) {
@@ -202,10 +203,10 @@ func TestTheMapIsFollowedAsAUser(t *testing.T) {
 	}
 	follows("expired", c)
 	stranger := connect(t, cluster)
-	_, errMap := stranger.ShardMap(deadline(t))
-	_, errMembers := stranger.Members(deadline(t))
-	_, errStatus := stranger.Status(deadline(t), "")
-	_, errCluster := stranger.ClusterStatus(deadline(t), 0)
+	_, errMap := admin.New(stranger).ShardMap(deadline(t))
+	_, errMembers := admin.New(stranger).Members(deadline(t))
+	_, errStatus := admin.New(stranger).Status(deadline(t), "")
+	_, errCluster := admin.New(stranger).ClusterStatus(deadline(t), 0)
 	for what, err := range map[string]error{"map": errMap, "members": errMembers, "status": errStatus, "cluster status": errCluster} {
 		if !errors.Is(err, client.ErrUnauthenticated) {
 			t.Errorf("%s without a user: %v", what, err)

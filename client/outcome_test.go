@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
@@ -72,14 +73,17 @@ func TestCallersCancellationIsNoOutage(t *testing.T) {
 	node.Stall()
 	addr := node.Addr()
 	calls := map[string]func(context.Context) error{
-		"get":      func(ctx context.Context) error { _, err := c.Get(ctx, "/demo/a"); return err },
-		"put":      func(ctx context.Context) error { _, err := c.Put(ctx, "/demo/a", nil); return err },
-		"members":  func(ctx context.Context) error { _, err := c.Members(ctx); return err },
-		"status":   func(ctx context.Context) error { _, err := c.Status(ctx, addr); return err },
-		"watchers": func(ctx context.Context) error { _, err := c.Watchers(ctx, addr, client.WatcherFilter{}); return err },
-		"trace":    func(ctx context.Context) error { _, err := c.TraceRevision(ctx, addr, 2); return err },
+		"get":     func(ctx context.Context) error { _, err := c.Get(ctx, "/demo/a"); return err },
+		"put":     func(ctx context.Context) error { _, err := c.Put(ctx, "/demo/a", nil); return err },
+		"members": func(ctx context.Context) error { _, err := admin.New(c).Members(ctx); return err },
+		"status":  func(ctx context.Context) error { _, err := admin.New(c).Status(ctx, addr); return err },
+		"watchers": func(ctx context.Context) error {
+			_, err := admin.New(c).Watchers(ctx, addr, admin.WatcherFilter{})
+			return err
+		},
+		"trace": func(ctx context.Context) error { _, err := admin.New(c).TraceRevision(ctx, addr, 2); return err },
 		"verify": func(ctx context.Context) error {
-			return c.Verify(ctx, client.VerifyRequest{}, func(client.VerifiedShard) error { return nil })
+			return admin.New(c).Verify(ctx, admin.VerifyRequest{}, func(admin.VerifiedShard) error { return nil })
 		},
 		"list": func(ctx context.Context) error {
 			for _, err := range c.List(ctx, demo).All() {

@@ -14,7 +14,7 @@ import (
 // histories cannot be compared: etcd that was restored goes back, and etcd that was
 // rebuilt begins anew, behind the same addresses.
 type Position struct {
-	// Cluster is the ID of the cluster of nodes ([ShardMap].ClusterID), which is
+	// Cluster is the ID of the cluster of nodes (admin.ShardMap.ClusterID), which is
 	// random. Lineage is counted by each cluster, from 1. When both are zero, the
 	// history is not known, and not compared.
 	Cluster string

@@ -79,17 +79,17 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 
 func TestCandidates(t *testing.T) {
 	top := &topology{
-		shards: ShardMap{Shards: []Shard{
-			{ID: 1, Range: Between("", "m"), Replicas: []string{"a", "b"}},
-			{ID: 2, Range: Between("m", ""), Replicas: []string{"b", "c"}},
+		shards: shardMap{shards: []shard{
+			{id: 1, keys: Between("", "m"), replicas: []string{"a", "b"}},
+			{id: 2, keys: Between("m", ""), replicas: []string{"b", "c"}},
 		}},
-		members: []Member{
-			{Name: "a", ClientAddress: "a:1", State: MemberAlive},
-			{Name: "b", ClientAddress: "b:1", State: MemberAlive},
-			{Name: "c", ClientAddress: "c:1", State: MemberAlive},
-			{Name: "d", ClientAddress: "d:1", State: MemberAlive},
-			{Name: "e", ClientAddress: "e:1", State: MemberDead},
-			{Name: "f", ClientAddress: "f:1", State: MemberAlive, Draining: true},
+		members: []member{
+			{name: "a", address: "a:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
+			{name: "b", address: "b:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
+			{name: "c", address: "c:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
+			{name: "d", address: "d:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
+			{name: "e", address: "e:1", state: pb.MemberState_MEMBER_STATE_DEAD},
+			{name: "f", address: "f:1", state: pb.MemberState_MEMBER_STATE_ALIVE, draining: true},
 		},
 	}
 	first := map[string]int{}

@@ -3,6 +3,8 @@ package client
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
 // Range is a set of keys in byte order: those k with Start <= k < End, or
@@ -64,33 +66,11 @@ func (r Range) validate() error {
 	return nil
 }
 
-// wire returns the range as etcd writes it: an empty end for a single key,
-// "\x00" for an open end, and "\x00" for the lowest key.
-func (r Range) wire() (key, end []byte) {
-	key = []byte(r.Start)
-	if r.Start == "" {
-		key = []byte{0}
-	}
-	switch r.End {
-	case r.Start + "\x00":
-		return key, nil
-	case "":
-		return key, []byte{0}
-	}
-	return key, []byte(r.End)
-}
+// wire returns the range as etcd's API writes it.
+func (r Range) wire() (key, end []byte) { return keyrange.Encode(r.Start, r.End) }
 
 // rangeFromWire reads what [Range.wire] writes.
 func rangeFromWire(key, end []byte) Range {
-	r := Range{Start: string(key), End: string(end)}
-	switch {
-	case len(end) == 0:
-		r.End = r.Start + "\x00"
-	case r.End == "\x00":
-		r.End = ""
-	}
-	if r.Start == "\x00" && len(end) > 0 {
-		r.Start = "" // no key lies below "\x00"
-	}
-	return r
+	start, stop := keyrange.Decode(key, end)
+	return Range{Start: start, End: stop}
 }

@@ -175,7 +175,7 @@ func drained(l *Listing) error {
 // The shards of a watch's range that are known say how far more watches need no further
 // ones; ranges that touch or overlap are one.
 func TestRangesOfInterest(t *testing.T) {
-	known := &topology{shards: ShardMap{Shards: []Shard{{Range: Between("", "g")}, {Range: Between("g", "m")}, {Range: Between("m", "")}}}}
+	known := &topology{shards: shardMap{shards: []shard{{keys: Between("", "g")}, {keys: Between("g", "m")}, {keys: Between("m", "")}}}}
 	for _, c := range []struct{ r, want Range }{
 		{Key("h"), Between("g", "m")},
 		{Between("a", "h"), Between("", "m")},

@@ -107,16 +107,8 @@ func judge(err error) verdict {
 			v.err = fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 		}
 	case codes.FailedPrecondition:
-		switch reason {
-		case "WRONG_LINEAGE":
+		if reason == "WRONG_LINEAGE" {
 			v.err = ErrLineage
-		case "STALE_MAP":
-			v.err = &RefusedError{Field: "if_version", Reason: st.Message()}
-		case "REFUSED":
-			v.err = &RefusedError{Reason: st.Message()}
-			if meta["field"] != "" {
-				v.err = &RefusedError{Field: meta["field"], Reason: meta["reason"], Force: meta["force"] == "true"}
-			}
 		}
 	}
 	return v

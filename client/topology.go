@@ -8,100 +8,37 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// MemberState is what gossip thinks of a member. The values are those of the
-// API.
-type MemberState int
-
-// The states of a member.
-const (
-	MemberAlive   MemberState = 1
-	MemberSuspect MemberState = 2
-	MemberDead    MemberState = 3
-	MemberLeft    MemberState = 4
-)
-
-// String returns the state in small letters.
-func (s MemberState) String() string {
-	switch s {
-	case MemberAlive:
-		return "alive"
-	case MemberSuspect:
-		return "suspect"
-	case MemberDead:
-		return "dead"
-	case MemberLeft:
-		return "left"
-	}
-	return "unknown"
+// member is what the client needs to know of a node.
+type member struct {
+	name, address string
+	state         pb.MemberState
+	draining      bool
 }
 
-// Member is one node of the cluster.
-type Member struct {
-	Name, UUID string
-	// ClientAddress, PeerAddress and HTTPAddress are host:port.
-	ClientAddress, PeerAddress, HTTPAddress string
-	State                                   MemberState
-	Voter, Leader, Draining                 bool
-	Zone, Version                           string
-	// FeatureLevel is the newest feature level that the node's software understands;
-	// 0: not known.
-	FeatureLevel int
-	// Weight is how many shards the node is to have beside others: with 2, twice as
-	// many as with 1. 0: its software does not know weights.
-	Weight int
+// gone reports whether the node cannot serve.
+func (m member) gone() bool {
+	return m.state == pb.MemberState_MEMBER_STATE_DEAD || m.state == pb.MemberState_MEMBER_STATE_LEFT
 }
 
-// Shard is one range of keys and the nodes that serve it.
-type Shard struct {
-	ID    uint64
-	Range Range
-	Epoch uint64
-	// Replicas are names of members; the first is the owner.
-	Replicas []string
-	// Pins are those that an operator wants to have it, in order of preference.
-	Pins []string
-	// WantedReplicas is how many should have it; 0: as many as ShardMap.Replicas
-	// says.
-	WantedReplicas int
-	// Joins: it is about to become one with a neighbour.
-	Joins bool
+// shard is one range of keys and the names of the nodes that serve it; the first is the
+// owner.
+type shard struct {
+	id       uint64
+	keys     Range
+	replicas []string
 }
 
-// Owner returns the name of the node that watches etcd for the shard; empty
-// when there is none.
-func (s Shard) Owner() string {
-	if len(s.Replicas) == 0 {
-		return ""
-	}
-	return s.Replicas[0]
-}
-
-// ShardMap is how the key space is cut and who serves what.
-type ShardMap struct {
-	Lineage, Version uint64
-	ClusterID        string
-	// Origin is how the lineage came about; nil for the first.
-	Origin *LineageOrigin
-	// Shards are ordered by key and disjoint.
-	Shards []Shard
-	// Replicas is how many nodes should have each shard.
-	Replicas int
-	// Drained are the names of nodes that an operator has drained: they are given
-	// no shards.
-	Drained []string
-	// FeatureLevel is the one that is finalized: features of newer levels are not used
-	// yet. 0: the node's software is from before levels were finalized.
-	FeatureLevel int
-	// Generation names the group of voters that changes the map: 0 for the one that
-	// founded the cluster; else the version that the map had when the voters were
-	// recovered last, after a majority of them was lost.
-	Generation uint64
+// shardMap is how the key space is cut: shards are ordered by key and disjoint.
+type shardMap struct {
+	clusterID string
+	version   uint64
+	shards    []shard
 }
 
 // topology is a map and the members at one time. It is immutable.
 type topology struct {
-	shards  ShardMap // without shards that the client does not follow
-	members []Member
+	shards  shardMap // without shards that the client does not follow
+	members []member
 
 	// all: shards has all shards. Else it has those with keys of the known ranges, and
 	// perhaps others.
@@ -117,7 +54,7 @@ type topology struct {
 func (t *topology) request(addr string, in interest) *pb.WatchShardMapRequest {
 	r := new(pb.WatchShardMapRequest)
 	if t != nil {
-		r.KnownVersion, r.ClusterId = t.shards.Version, t.shards.ClusterID
+		r.KnownVersion, r.ClusterId = t.shards.version, t.shards.clusterID
 		if t.from == addr {
 			r.KnownMembers = t.membersVersion
 		}
@@ -148,23 +85,23 @@ func (t *topology) with(addr string, in interest, r *pb.WatchShardMapResponse) (
 	}
 	m := r.GetMap()
 	switch {
-	case m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion() < next.shards.Version:
+	case m == nil || m.GetClusterId() == next.shards.clusterID && m.GetVersion() < next.shards.version:
 		return next, nil
 	case r.GetFromVersion() == 0:
 		next.shards, next.all = shardMapFrom(m), r.GetAllShards()
-	case m.GetClusterId() != next.shards.ClusterID || r.GetFromVersion() != next.shards.Version:
+	case m.GetClusterId() != next.shards.clusterID || r.GetFromVersion() != next.shards.version:
 		return nil, errProtocol
 	default:
-		shards := changed(next.shards.Shards, r)
+		shards := changed(next.shards.shards, r)
 		next.shards = shardMapFrom(m)
-		next.shards.Shards = shards
+		next.shards.shards = shards
 	}
 	next.known = in.ranges
 	return next, nil
 }
 
 // merged returns the members after a change, ordered by name.
-func merged(members []Member, r *pb.WatchShardMapResponse) []Member {
+func merged(members []member, r *pb.WatchShardMapResponse) []member {
 	if r.GetAllMembers() {
 		return membersFrom(r.GetMembers())
 	}
@@ -175,14 +112,14 @@ func merged(members []Member, r *pb.WatchShardMapResponse) []Member {
 	for _, m := range r.GetMembers() {
 		stale[m.GetName()] = true
 	}
-	out := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return stale[m.Name] })
+	out := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return stale[m.name] })
 	out = append(out, membersFrom(r.GetMembers())...)
-	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b member) int { return cmp.Compare(a.name, b.name) })
 	return out
 }
 
 // changed returns the shards after a change, ordered by key.
-func changed(shards []Shard, r *pb.WatchShardMapResponse) []Shard {
+func changed(shards []shard, r *pb.WatchShardMapResponse) []shard {
 	stale := make(map[uint64]bool)
 	for _, id := range r.GetRemovedShards() {
 		stale[id] = true
@@ -190,9 +127,9 @@ func changed(shards []Shard, r *pb.WatchShardMapResponse) []Shard {
 	for _, s := range r.GetMap().GetShards() {
 		stale[s.GetId()] = true
 	}
-	out := slices.DeleteFunc(slices.Clone(shards), func(s Shard) bool { return stale[s.ID] })
+	out := slices.DeleteFunc(slices.Clone(shards), func(s shard) bool { return stale[s.id] })
 	out = append(out, shardsFrom(r.GetMap().GetShards())...)
-	slices.SortFunc(out, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	slices.SortFunc(out, func(a, b shard) int { return cmp.Compare(a.keys.Start, b.keys.Start) })
 	return out
 }
 
@@ -232,20 +169,20 @@ type candidate struct {
 // rank returns the candidates for r, best first.
 func (t *topology) rank(r Range, seed string) []candidate {
 	has := map[string]int{}
-	for _, s := range t.shards.Shards {
-		if s.Range.overlaps(r) {
-			for _, name := range s.Replicas {
+	for _, s := range t.shards.shards {
+		if s.keys.overlaps(r) {
+			for _, name := range s.replicas {
 				has[name]++
 			}
 		}
 	}
 	var cs []candidate
 	for _, m := range t.members {
-		if m.ClientAddress == "" || m.State == MemberDead || m.State == MemberLeft {
+		if m.address == "" || m.gone() {
 			continue
 		}
-		c := candidate{addr: m.ClientAddress, have: has[m.Name], score: score(seed, m.Name)}
-		if m.Draining || m.State == MemberSuspect {
+		c := candidate{addr: m.address, have: has[m.name], score: score(seed, m.name)}
+		if m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {
 			c.worse = 1
 		}
 		cs = append(cs, c)
@@ -269,39 +206,22 @@ func score(seed, name string) uint64 {
 	return x ^ x>>31
 }
 
-func shardMapFrom(m *pb.ShardMap) ShardMap {
-	return ShardMap{
-		Lineage: m.GetLineage(), Version: m.GetVersion(), ClusterID: m.GetClusterId(), Origin: originFrom(m.GetOrigin()),
-		Shards: shardsFrom(m.GetShards()), Replicas: int(m.GetReplicas()), Drained: m.GetDrained(),
-		FeatureLevel: int(m.GetFeatureLevel()), Generation: m.GetGeneration(),
-	}
+func shardMapFrom(m *pb.ShardMap) shardMap {
+	return shardMap{clusterID: m.GetClusterId(), version: m.GetVersion(), shards: shardsFrom(m.GetShards())}
 }
 
-func shardsFrom(shards []*pb.Shard) []Shard {
-	var out []Shard
+func shardsFrom(shards []*pb.Shard) []shard {
+	var out []shard
 	for _, s := range shards {
-		out = append(out, Shard{
-			ID: s.GetId(), Range: rangeFromWire(s.GetKey(), s.GetRangeEnd()), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(),
-			Pins: s.GetPins(), WantedReplicas: int(s.GetWantedReplicas()), Joins: s.GetJoins(),
-		})
+		out = append(out, shard{id: s.GetId(), keys: rangeFromWire(s.GetKey(), s.GetRangeEnd()), replicas: s.GetReplicas()})
 	}
 	return out
 }
 
-func membersFrom(ms []*pb.Member) []Member {
-	out := make([]Member, 0, len(ms))
+func membersFrom(ms []*pb.Member) []member {
+	out := make([]member, 0, len(ms))
 	for _, m := range ms {
-		out = append(out, memberFrom(m))
+		out = append(out, member{name: m.GetName(), address: m.GetClientAddress(), state: m.GetState(), draining: m.GetDraining()})
 	}
 	return out
-}
-
-func memberFrom(m *pb.Member) Member {
-	return Member{
-		Name: m.GetName(), UUID: m.GetUuid(),
-		ClientAddress: m.GetClientAddress(), PeerAddress: m.GetPeerAddress(), HTTPAddress: m.GetHttpAddress(),
-		State: MemberState(m.GetState()),
-		Voter: m.GetVoter(), Leader: m.GetLeader(), Draining: m.GetDraining(),
-		Zone: m.GetZone(), Version: m.GetVersion(), FeatureLevel: int(m.GetFeatureLevel()), Weight: int(m.GetWeight()),
-	}
 }

@@ -12,9 +12,9 @@ func shardMessage(id uint64, key, end string, replicas ...string) *pb.Shard {
 	return &pb.Shard{Id: id, Key: []byte(key), RangeEnd: []byte(end), Epoch: 1, Replicas: replicas}
 }
 
-func names(members []Member) (out []string) {
+func names(members []member) (out []string) {
 	for _, m := range members {
-		out = append(out, m.Name)
+		out = append(out, m.name)
 	}
 	return out
 }
@@ -36,21 +36,21 @@ func TestATopologyTakesChanges(t *testing.T) {
 		Members: []*pb.Member{{Name: "n1"}, {Name: "n3"}}, AllMembers: true, MembersVersion: 100,
 	})
 	take("a", &pb.WatchShardMapResponse{Members: []*pb.Member{{Name: "n2"}}, RemovedMembers: []string{"n3"}, MembersVersion: 101})
-	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2"}) || len(top.shards.Shards) != 2 {
-		t.Errorf("members %v, %d shards", got, len(top.shards.Shards))
+	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2"}) || len(top.shards.shards) != 2 {
+		t.Errorf("members %v, %d shards", got, len(top.shards.shards))
 	}
 	take("a", &pb.WatchShardMapResponse{
 		Map: &pb.ShardMap{ClusterId: "c", Version: 7, Shards: []*pb.Shard{shardMessage(4, "f", "m", "n2"), shardMessage(3, "\x00", "f", "n1")}}, FromVersion: 5, RemovedShards: []uint64{1, 77},
 	})
 	var ids []uint64
-	for _, s := range top.shards.Shards {
-		ids = append(ids, s.ID)
+	for _, s := range top.shards.shards {
+		ids = append(ids, s.id)
 	}
-	if !slices.Equal(ids, []uint64{3, 4, 2}) || top.shards.Version != 7 {
-		t.Errorf("shards %v of version %d", ids, top.shards.Version)
+	if !slices.Equal(ids, []uint64{3, 4, 2}) || top.shards.version != 7 {
+		t.Errorf("shards %v of version %d", ids, top.shards.version)
 	}
 	take("b", &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 6}}) // it was asleep
-	if len(top.shards.Shards) != 3 || len(top.members) != 2 {
+	if len(top.shards.shards) != 3 || len(top.members) != 2 {
 		t.Errorf("an older map is taken: %+v", top)
 	}
 	if r := top.request("a", interest{all: true}); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {

@@ -43,8 +43,8 @@ func TestANodeThatFailsAgainIsTriedLast(t *testing.T) {
 // A member that changes replaces what was known of it. One that left is not asked, one
 // that is suspect is asked last and is no watch's home.
 func TestChangedMembersAreReplaced(t *testing.T) {
-	member := func(name string, state MemberState) *pb.Member {
-		return &pb.Member{Name: name, ClientAddress: name + ":1", State: pb.MemberState(state)}
+	member := func(name string, state pb.MemberState) *pb.Member {
+		return &pb.Member{Name: name, ClientAddress: name + ":1", State: state}
 	}
 	top := new(topology)
 	take := func(r *pb.WatchShardMapResponse) {
@@ -55,8 +55,8 @@ func TestChangedMembersAreReplaced(t *testing.T) {
 		}
 		top = next
 	}
-	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n1", MemberAlive), member("n2", MemberAlive), member("n3", MemberAlive)}, AllMembers: true})
-	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n3", MemberLeft), member("n1", MemberSuspect)}})
+	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n1", pb.MemberState_MEMBER_STATE_ALIVE), member("n2", pb.MemberState_MEMBER_STATE_ALIVE), member("n3", pb.MemberState_MEMBER_STATE_ALIVE)}, AllMembers: true})
+	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n3", pb.MemberState_MEMBER_STATE_LEFT), member("n1", pb.MemberState_MEMBER_STATE_SUSPECT)}})
 	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2", "n3"}) {
 		t.Errorf("members %v", got)
 	}
@@ -74,9 +74,9 @@ func TestChangedMembersAreReplaced(t *testing.T) {
 // Versions of the shard map are compared within a cluster: a rebuilt cluster's map begins
 // at a low version and is taken.
 func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
-	top := &topology{shards: ShardMap{ClusterID: "old", Version: 9}}
+	top := &topology{shards: shardMap{clusterID: "old", version: 9}}
 	next, err := top.with("a", interest{all: true}, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "new", Version: 2}, AllShards: true})
-	if err != nil || next.shards.ClusterID != "new" || next.shards.Version != 2 || !next.all {
+	if err != nil || next.shards.clusterID != "new" || next.shards.version != 2 || !next.all {
 		t.Errorf("%+v, %v", next, err)
 	}
 }
@@ -117,8 +117,8 @@ func TestConnectionsToFormerNodesAreClosed(t *testing.T) {
 		}
 		b.c.nodes["watched:1"] = &node{addr: "watched:1", streams: b.c.nodes["a:1"].streams}
 		b.c.nodes["a:1"].streams = nil
-		b.c.forget(&topology{members: []Member{
-			{ClientAddress: "live:1", State: MemberAlive}, {ClientAddress: "dead:1", State: MemberDead}, {ClientAddress: "left:1", State: MemberLeft},
+		b.c.forget(&topology{members: []member{
+			{address: "live:1", state: pb.MemberState_MEMBER_STATE_ALIVE}, {address: "dead:1", state: pb.MemberState_MEMBER_STATE_DEAD}, {address: "left:1", state: pb.MemberState_MEMBER_STATE_LEFT},
 		}})
 		var got []string
 		for addr := range b.c.nodes {

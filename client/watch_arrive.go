@@ -65,9 +65,9 @@ func (w *Watcher) tell() {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) {
-	if t := w.c.topology.Load(); t != nil && t.shards.ClusterID != c.GetClusterId() {
+	if t := w.c.topology.Load(); t != nil && t.shards.clusterID != c.GetClusterId() {
 		w.c.doubt(t) // the node was rebuilt, or the map's was
-		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.ClusterID))
+		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.clusterID))
 		return
 	}
 	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil

@@ -296,7 +296,7 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 		if old.Stats().Attached || !errors.Is(old.Stats().LastError, errForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
 			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
 		}
-		top := &topology{shards: ShardMap{ClusterID: "new"}}
+		top := &topology{shards: shardMap{clusterID: "new"}}
 		b.c.topology.Store(top)
 		b.answer(starting, created("old"))
 		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, errForeign) || unfollowed != 1 {
@@ -338,8 +338,8 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 // of each once.
 func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.topology.Store(&topology{all: true, members: []Member{
-			{Name: "n1", ClientAddress: "a:1"}, {Name: "n2", ClientAddress: "b:1"}, {Name: "n3", ClientAddress: "c:1"},
+		b.c.topology.Store(&topology{all: true, members: []member{
+			{name: "n1", address: "a:1"}, {name: "n2", address: "b:1"}, {name: "n3", address: "c:1"},
 		}})
 		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutSync())
 		asked := map[string]bool{}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newMembersCommand(s *session) *cobra.Command {
@@ -18,8 +19,8 @@ func newMembersCommand(s *session) *cobra.Command {
 		Short: "Show the nodes, as gossip sees them, and who votes",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.clusterStatus(cmd, func(cs client.ClusterStatus) error {
-				members := make([]client.Member, 0, len(cs.Members))
+			return s.clusterStatus(cmd, func(cs admin.ClusterStatus) error {
+				members := make([]admin.Member, 0, len(cs.Members))
 				for _, m := range cs.Members {
 					members = append(members, m.Member)
 				}
@@ -44,8 +45,8 @@ func newMembersCommand(s *session) *cobra.Command {
 	}
 }
 
-func stateOf(m client.Member) string {
-	if m.Draining && m.State != client.MemberLeft { // who has left drained before
+func stateOf(m admin.Member) string {
+	if m.Draining && m.State != admin.MemberLeft { // who has left drained before
 		return m.State.String() + ", draining"
 	}
 	return m.State.String()
@@ -53,9 +54,9 @@ func stateOf(m client.Member) string {
 
 // clusterStatus asks for half of the timeout, so that a member that is away
 // does not cost the answer.
-func (s *session) clusterStatus(cmd *cobra.Command, print func(client.ClusterStatus) error) error {
+func (s *session) clusterStatus(cmd *cobra.Command, print func(admin.ClusterStatus) error) error {
 	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-		status, err := c.ClusterStatus(ctx, s.timeout/2)
+		status, err := admin.New(c).ClusterStatus(ctx, s.timeout/2)
 		if err != nil {
 			return err //nolint:wrapcheck // says what it did
 		}
@@ -94,7 +95,7 @@ type nodeJSON struct {
 	UptimeSeconds  float64    `json:"uptime_seconds"`
 }
 
-func nodeOf(m client.MemberStatus) nodeJSON {
+func nodeOf(m admin.MemberStatus) nodeJSON {
 	n := nodeJSON{Member: memberOf(m.Member), Error: m.Error}
 	if st := m.Status; st != nil {
 		n.Ready, n.NotReady = len(st.NotReady) == 0, st.NotReady
@@ -105,7 +106,7 @@ func nodeOf(m client.MemberStatus) nodeJSON {
 	return n
 }
 
-func (s *session) printStatus(cs client.ClusterStatus) error {
+func (s *session) printStatus(cs admin.ClusterStatus) error {
 	nodes := []nodeJSON{}
 	t := &table{}
 	t.row("NODE", "STATE", "READY", "MAP", "ETCD REVISION", "SEEN AGO", "REPLICAS", "WATCHES", "CONNECTIONS", "UPTIME")
@@ -192,9 +193,9 @@ have too few replicas, or are about to be merged.`,
 }
 
 // shardsOf puts the map and what each node says of its replicas together.
-func shardsOf(cs client.ClusterStatus) []shardJSON {
+func shardsOf(cs admin.ClusterStatus) []shardJSON {
 	var head int64 // etcd's revision as the best informed node knows it
-	byShard := map[uint64]map[string]client.ReplicaStatus{}
+	byShard := map[uint64]map[string]admin.ReplicaStatus{}
 	for _, m := range cs.Members {
 		if m.Status == nil {
 			continue
@@ -203,7 +204,7 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 		for _, r := range m.Status.Replicas {
 			head = max(head, r.Progress)
 			if byShard[r.Shard] == nil {
-				byShard[r.Shard] = map[string]client.ReplicaStatus{}
+				byShard[r.Shard] = map[string]admin.ReplicaStatus{}
 			}
 			byShard[r.Shard][m.Member.Name] = r
 		}
@@ -223,7 +224,7 @@ func shardsOf(cs client.ClusterStatus) []shardJSON {
 		for _, name := range sh.Replicas {
 			r, ok := byShard[sh.ID][name]
 			if !ok {
-				j.Replicas = append(j.Replicas, replicaJSON{Node: name, Source: client.SourceNone.String()})
+				j.Replicas = append(j.Replicas, replicaJSON{Node: name, Source: admin.SourceNone.String()})
 				continue
 			}
 			j.Replicas = append(j.Replicas, replicaJSON{
@@ -263,14 +264,14 @@ func loadedShare(bytes, of int64) int64 { return min(99, 100*bytes/of) }
 
 // deltaRevisions returns over how many revisions the replica can tell what has
 // changed.
-func deltaRevisions(r client.ReplicaStatus) int64 {
+func deltaRevisions(r admin.ReplicaStatus) int64 {
 	if r.DeltaFloor == 0 {
 		return 0
 	}
 	return max(r.Progress-r.DeltaFloor+1, 0)
 }
 
-func (s *session) printShards(cs client.ClusterStatus) error {
+func (s *session) printShards(cs admin.ClusterStatus) error {
 	shards := shardsOf(cs)
 	if s.structured() {
 		return s.document(struct {
@@ -320,7 +321,7 @@ func (s *session) printShards(cs client.ClusterStatus) error {
 
 // placementNotes tell what an operator has said of nodes and shards, and what is
 // about to happen.
-func placementNotes(cs client.ClusterStatus) (notes []string) {
+func placementNotes(cs admin.ClusterStatus) (notes []string) {
 	few := 0
 	for _, n := range cs.Map.Drained {
 		has := 0

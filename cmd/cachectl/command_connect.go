@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // kits are the programs that connect knows to set up, in the order of its help.
@@ -66,7 +67,7 @@ The addresses are those of the nodes that are alive, and the files those of
 
 func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoints) error) error {
 	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
-		members, err := c.Members(ctx)
+		members, err := admin.New(c).Members(ctx)
 		if err != nil {
 			return err //nolint:wrapcheck // says what it did
 		}
@@ -75,7 +76,7 @@ func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoint
 			e.scheme = "https://"
 		}
 		for _, m := range members {
-			if m.State == client.MemberAlive && !m.Draining && m.ClientAddress != "" {
+			if m.State == admin.MemberAlive && !m.Draining && m.ClientAddress != "" {
 				e.addresses = append(e.addresses, m.ClientAddress)
 			}
 		}

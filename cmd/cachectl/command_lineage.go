@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newLineageCommand(s *session) *cobra.Command {
@@ -52,7 +53,7 @@ type lineageNodeJSON struct {
 	Error         string `json:"error,omitempty"`
 }
 
-func (s *session) printLineage(cs client.ClusterStatus) error {
+func (s *session) printLineage(cs admin.ClusterStatus) error {
 	out := lineageJSON{Lineage: cs.Map.Lineage, Nodes: []lineageNodeJSON{}}
 	if o := cs.Map.Origin; o != nil {
 		out.Cause, out.Reason, out.Node, out.RevisionBefore, out.Revision = o.Cause, o.Reason, o.Node, o.RevisionBefore, o.Revision
@@ -144,7 +145,7 @@ a restart of anything.`,
 func (s *session) bump(ctx context.Context, c *client.Client, reason, accept string, yes, dryRun bool) error {
 	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	status, err := c.ClusterStatus(within, s.timeout/2)
+	status, err := admin.New(c).ClusterStatus(within, s.timeout/2)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
@@ -169,7 +170,7 @@ func (s *session) bump(ctx context.Context, c *client.Client, reason, accept str
 	}
 	within, cancel = context.WithTimeout(ctx, s.timeout) // the question took its time
 	defer cancel()
-	begun, err := c.BumpLineage(within, ended, reason, accept)
+	begun, err := admin.New(c).BumpLineage(within, ended, reason, accept)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // goesOn is the end of the help of every command that changes the shard map.
@@ -27,7 +28,7 @@ given. -o json prints a line for each thing that happens: planned, progress, don
 // changing are the flags of commands that change the shard map.
 type changing struct {
 	s         *session
-	options   client.ChangeOptions
+	options   admin.ChangeOptions
 	wait      bool
 	confirms  bool              // the plan is shown first, and the operator asked
 	yes       bool              // and answers
@@ -74,7 +75,7 @@ planner wants them.`,
 		if err != nil {
 			return err
 		}
-		return c.run(cmd, client.SplitShard{Shard: id, At: at})
+		return c.run(cmd, admin.SplitShard{Shard: id, At: at})
 	}
 	return cmd
 }
@@ -101,7 +102,7 @@ shard is a new one with an ID of its own, and takes windows and watches of both.
 		if err != nil {
 			return err
 		}
-		return c.run(cmd, client.MergeShards{Shard: id, With: with})
+		return c.run(cmd, admin.MergeShards{Shard: id, With: with})
 	}
 	return cmd
 }
@@ -138,7 +139,7 @@ rebalance. While a pinned node is away, another one stands in for it.`,
 		} else if given("owner") && owner == "" {
 			return &usageError{cmd.CommandPath(), errors.New("--owner is empty: name a node")}
 		}
-		return c.run(cmd, client.MoveShard{Shard: id, To: to, Owner: owner})
+		return c.run(cmd, admin.MoveShard{Shard: id, To: to, Owner: owner})
 	}
 	return cmd
 }
@@ -165,7 +166,7 @@ would be left than a shard has replicas, or too few voters for a majority.`,
 		ValidArgsFunction: completes(s, nodeNames),
 	}
 	c := newChanging(s, cmd, nil)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.DrainNodes{Nodes: args}) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, admin.DrainNodes{Nodes: args}) }
 	return cmd
 }
 
@@ -180,7 +181,7 @@ and so do clients. Of a node that is not drained it says so, and waits for nothi
 		ValidArgsFunction: completes(s, nodeNames),
 	}
 	c := newChanging(s, cmd, nil)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, client.UndrainNodes{Nodes: args}) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, admin.UndrainNodes{Nodes: args}) }
 	return cmd
 }
 
@@ -196,7 +197,7 @@ it is about to do. Nodes that are drained stay so.`,
 		Args:    takes(),
 	}
 	c := newChanging(s, cmd, nil)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd, client.Rebalance{}) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd, admin.Rebalance{}) }
 	return cmd
 }
 
@@ -239,7 +240,7 @@ func (e *spelledError) Unwrap() error { return e.err }
 var errTimeout = errors.New("--timeout is over")
 
 // run has the change made, and tells how far it is.
-func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error {
+func (c *changing) run(cmd *cobra.Command, change admin.PlacementChange) error {
 	return c.s.with(cmd, func(ctx context.Context, api *client.Client) error {
 		asked, err := c.ask(ctx, cmd, api, change)
 		if err != nil {
@@ -249,7 +250,7 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 		defer stop(nil)
 		late := time.AfterFunc(c.s.timeout, func() { stop(errTimeout) })
 		defer late.Stop()
-		run, err := api.ChangePlacement(ctx, change, c.options)
+		run, err := admin.New(api).ChangePlacement(ctx, change, c.options)
 		switch {
 		case err != nil && errors.Is(context.Cause(ctx), errTimeout):
 			return fmt.Errorf("%w within --timeout %v: it is not known whether the change was made (%w)", client.ErrUnavailable, c.s.timeout, err)
@@ -270,7 +271,7 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 			return nil
 		}
 		var broken error
-		err = run.Wait(func(p client.PlacementProgress) {
+		err = run.Wait(func(p admin.PlacementProgress) {
 			if broken = c.printProgress(p); broken != nil {
 				stop(broken)
 			}
@@ -291,7 +292,7 @@ func (c *changing) run(cmd *cobra.Command, change client.PlacementChange) error 
 
 // ask shows the plan and asks the operator whether to go on, when the command does so.
 // The change is made for the map of that plan alone.
-func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Client, change client.PlacementChange) (asked bool, err error) {
+func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Client, change admin.PlacementChange) (asked bool, err error) {
 	if !c.confirms || c.yes || c.options.DryRun {
 		return false, nil
 	}
@@ -299,7 +300,7 @@ func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Clie
 	defer cancel()
 	dry := c.options
 	dry.DryRun = true
-	run, err := api.ChangePlacement(within, change, dry)
+	run, err := admin.New(api).ChangePlacement(within, change, dry)
 	if err != nil {
 		return false, c.spell(cmd, err)
 	}
@@ -317,10 +318,10 @@ func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Clie
 // spell replaces the API's field names: by flags, or what else was typed.
 func (c *changing) spell(cmd *cobra.Command, err error) error {
 	var invalid *client.InvalidError
-	var refused *client.RefusedError
+	var refused *admin.RefusedError
 	switch {
 	case errors.As(err, &invalid):
-		refused = &client.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
+		refused = &admin.RefusedError{Field: invalid.Field, Reason: invalid.Reason}
 	case !errors.As(err, &refused):
 		return err
 	}
@@ -379,7 +380,7 @@ type (
 	}
 )
 
-func plannedShards(shards []client.Shard) []plannedShardJSON {
+func plannedShards(shards []admin.Shard) []plannedShardJSON {
 	out := make([]plannedShardJSON, 0, len(shards))
 	for _, s := range shards {
 		j := plannedShardJSON{ID: s.ID, Replicas: s.Replicas}
@@ -394,7 +395,7 @@ func plannedShards(shards []client.Shard) []plannedShardJSON {
 	return out
 }
 
-func (c *changing) printPlan(run *client.PlacementRun) error {
+func (c *changing) printPlan(run *admin.PlacementRun) error {
 	p := run.Plan
 	if c.s.structured() {
 		out := plannedJSON{
@@ -469,7 +470,7 @@ type memory struct {
 	unknown, unfreed bool // the plan also loads or frees bytes that no node has reported
 }
 
-func (m *memory) add(s client.PlacementStep) {
+func (m *memory) add(s admin.PlacementStep) {
 	m.loads, m.unknown = m.loads+max(s.Bytes, 0), m.unknown || s.Bytes < 0
 	m.frees, m.unfreed = m.frees+max(s.Freed, 0), m.unfreed || s.Freed < 0
 }
@@ -491,7 +492,7 @@ func boundary(key string) string {
 	return show([]byte(key))
 }
 
-func (c *changing) printProgress(p client.PlacementProgress) error {
+func (c *changing) printProgress(p admin.PlacementProgress) error {
 	if c.s.structured() {
 		out := progressJSON{Event: "progress", MapVersion: p.MapVersion, ShardsLeft: p.ShardsLeft}
 		for _, f := range p.Filling {
@@ -523,7 +524,7 @@ func (c *changing) printProgress(p client.PlacementProgress) error {
 }
 
 // fillingOf tells of a replica that is being loaded.
-func fillingOf(f client.ReplicaFilling) string {
+func fillingOf(f admin.ReplicaFilling) string {
 	at := fmt.Sprintf("%d at %s", f.Shard, f.Node)
 	if f.Bytes > 0 && f.OfBytes > 0 {
 		return fmt.Sprintf("%s %d %%", at, loadedShare(f.Bytes, f.OfBytes))
@@ -531,7 +532,7 @@ func fillingOf(f client.ReplicaFilling) string {
 	return at
 }
 
-func (c *changing) printDone(cmd *cobra.Command, run *client.PlacementRun) error {
+func (c *changing) printDone(cmd *cobra.Command, run *admin.PlacementRun) error {
 	if c.s.structured() {
 		return c.s.oneDocument(doneJSON{Event: "done"})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newVotersRecoverCommand(s *session) *cobra.Command {
@@ -58,7 +59,7 @@ type recoveryJSON struct {
 }
 
 func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryRun bool) error {
-	plan, err := c.PlanVoterRecovery(ctx)
+	plan, err := admin.New(c).PlanVoterRecovery(ctx)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
@@ -77,7 +78,7 @@ func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryR
 			return errNotConfirmed
 		}
 	}
-	done, err := c.RecoverVoters(ctx, plan)
+	done, err := admin.New(c).RecoverVoters(ctx, plan)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
@@ -88,7 +89,7 @@ func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryR
 	return err //nolint:wrapcheck // standard output is gone
 }
 
-func recoveryFrom(r client.VoterRecovery) recoveryJSON {
+func recoveryFrom(r admin.VoterRecovery) recoveryJSON {
 	return recoveryJSON{
 		Node: r.Node, MapVersion: r.MapVersion, AnnouncedVersion: r.AnnouncedVersion, NewVersion: r.NewVersion,
 		Voters: slices.Concat([]string{}, r.Voters), Reachable: slices.Concat([]string{}, r.Reachable),
@@ -96,7 +97,7 @@ func recoveryFrom(r client.VoterRecovery) recoveryJSON {
 }
 
 // describe shows a plan to a person.
-func describe(r client.VoterRecovery) string {
+func describe(r admin.VoterRecovery) string {
 	voters := "no voter is known"
 	if len(r.Voters) > 0 {
 		var gone []string

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newSettingsCommand(s *session) *cobra.Command {
@@ -71,8 +72,8 @@ the native API refuses them.`,
 }
 
 // settingsOf is the change that the flags ask for.
-func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys bool) (client.ChangeSettings, error) {
-	var change client.ChangeSettings
+func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys bool) (admin.ChangeSettings, error) {
+	var change admin.ChangeSettings
 	switch {
 	case cmd.Flags().Changed("replicas") && replicas < 1:
 		return change, fmt.Errorf("--replicas %d: a shard needs one at least", replicas)
@@ -95,7 +96,7 @@ func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys boo
 }
 
 // servedPrefixes are the prefixes that are served now.
-func servedPrefixes(cs client.ClusterStatus) []string {
+func servedPrefixes(cs admin.ClusterStatus) []string {
 	var out []string
 	for _, r := range cs.Settings.Served {
 		if r.Start != "" && r == client.Prefix(r.Start) {
@@ -122,7 +123,7 @@ type overruledJSON struct {
 	Flags []string `json:"flags"`
 }
 
-func (s *session) printSettings(cs client.ClusterStatus) error {
+func (s *session) printSettings(cs admin.ClusterStatus) error {
 	out := settingsJSON{Replicas: cs.Settings.Replicas, Served: []servedJSON{}}
 	var served []string
 	for _, r := range cs.Settings.Served {
@@ -160,7 +161,7 @@ func (s *session) printSettings(cs client.ClusterStatus) error {
 }
 
 // overruledNotes tell of nodes with flags that are not in force.
-func overruledNotes(cs client.ClusterStatus) []string {
+func overruledNotes(cs admin.ClusterStatus) []string {
 	var notes []string
 	for _, m := range cs.Members {
 		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 type topFlags struct {
@@ -68,9 +69,9 @@ ends.`,
 // moment is the cluster at one time.
 type moment struct {
 	at       time.Time
-	cluster  client.ClusterStatus
+	cluster  admin.ClusterStatus
 	shards   []shardJSON
-	watchers []client.WatcherStatus
+	watchers []admin.WatcherStatus
 	revision int64 // of etcd, as the best informed node knows it
 }
 
@@ -78,11 +79,11 @@ type moment struct {
 func (s *session) look(ctx context.Context, c *client.Client, f topFlags) (moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	cs, err := c.ClusterStatus(ctx, s.timeout/2)
+	cs, err := admin.New(c).ClusterStatus(ctx, s.timeout/2)
 	if err != nil {
 		return moment{}, err //nolint:wrapcheck // says what it did
 	}
-	answers, err := askForWatchers(ctx, c, "", client.WatcherFilter{})
+	answers, err := askForWatchers(ctx, c, "", admin.WatcherFilter{})
 	if err != nil {
 		return moment{}, err
 	}
@@ -95,7 +96,7 @@ func (s *session) look(ctx context.Context, c *client.Client, f topFlags) (momen
 			m.revision = max(m.revision, n.Status.EtcdRevision)
 		}
 	}
-	slices.SortStableFunc(m.watchers, func(a, b client.WatcherStatus) int {
+	slices.SortStableFunc(m.watchers, func(a, b admin.WatcherStatus) int {
 		return cmp.Or(cmp.Compare(b.Behind, a.Behind), cmp.Compare(b.Lag, a.Lag), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortStableFunc(m.shards, topBy(f.sort))
@@ -285,7 +286,7 @@ func topNodes(m moment) []string {
 		}
 		owns, age := 0, time.Duration(0)
 		for _, r := range st.Replicas {
-			if r.Source == client.SourceEtcd {
+			if r.Source == admin.SourceEtcd {
 				owns++
 			}
 			age = max(age, r.Age)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // Whatever there is, it fits the terminal, and what was left out is said.
@@ -15,9 +16,9 @@ func TestTopFitsTheTerminal(t *testing.T) {
 	m := moment{at: time.Now(), revision: 5000}
 	for i := range 30 {
 		name := fmt.Sprintf("node-%d.example.internal", i)
-		m.cluster.Members = append(m.cluster.Members, client.MemberStatus{Member: client.Member{Name: name}, Status: &client.NodeStatus{}})
+		m.cluster.Members = append(m.cluster.Members, admin.MemberStatus{Member: admin.Member{Name: name}, Status: &admin.NodeStatus{}})
 		m.shards = append(m.shards, shardJSON{ID: uint64(i), Start: "/a/very/long/key/that/goes/on", Owner: name})
-		m.watchers = append(m.watchers, client.WatcherStatus{Client: "10.0.0.1:1234", Node: name, Range: client.Prefix("/a/very/long/key/that/goes/on")})
+		m.watchers = append(m.watchers, admin.WatcherStatus{Client: "10.0.0.1:1234", Node: name, Range: client.Prefix("/a/very/long/key/that/goes/on")})
 	}
 	before := m
 	before.at, before.revision = m.at.Add(-2*time.Second), 4000

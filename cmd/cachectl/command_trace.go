@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newTraceCommand(s *session) *cobra.Command {
@@ -59,7 +60,7 @@ func (s *session) completeRevision(cmd *cobra.Command, args []string, _ string) 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	_ = s.within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
-		status, err := c.Status(ctx, "")
+		status, err := admin.New(c).Status(ctx, "")
 		if err == nil {
 			out = append(out, number(status.EtcdRevision))
 		}
@@ -71,22 +72,22 @@ func (s *session) completeRevision(cmd *cobra.Command, args []string, _ string) 
 // traceOf is what a node says of a revision.
 type traceOf struct {
 	node  string
-	trace client.RevisionTrace
+	trace admin.RevisionTrace
 	err   error
 }
 
 func (s *session) trace(ctx context.Context, c *client.Client, revision int64) error {
-	members, err := c.Members(ctx)
+	members, err := admin.New(c).Members(ctx)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	members = slices.DeleteFunc(members, func(m client.Member) bool { return m.State == client.MemberDead || m.State == client.MemberLeft })
+	members = slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
 	answers := make([]traceOf, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		asking.Go(func() {
 			answers[i].node = m.Name
-			answers[i].trace, answers[i].err = c.TraceRevision(ctx, m.ClientAddress, revision)
+			answers[i].trace, answers[i].err = admin.New(c).TraceRevision(ctx, m.ClientAddress, revision)
 		})
 	}
 	asking.Wait()
@@ -200,7 +201,7 @@ type traceDrawing struct {
 // source is the node that a had the revision from, or etcdSource.
 func (a *traceOf) source() string {
 	for _, h := range a.trace.Hops {
-		if h.Source == client.SourceEtcd {
+		if h.Source == admin.SourceEtcd {
 			return etcdSource
 		}
 	}
@@ -265,7 +266,7 @@ func (d *traceDrawing) line(indent, branch, name, text string) {
 	}
 }
 
-func between(s client.RevisionSent) string {
+func between(s admin.RevisionSent) string {
 	if s.First == s.Last {
 		return signed(s.First)
 	}
@@ -312,7 +313,7 @@ type traceSentJSON struct {
 }
 
 func (s *session) traceJSON(revision int64, known, silent []traceOf) error {
-	sent := func(r client.RevisionSent) *traceSentJSON {
+	sent := func(r admin.RevisionSent) *traceSentJSON {
 		if r.Times == 0 {
 			return nil
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newUpgradeCommand(s *session) *cobra.Command {
@@ -38,7 +38,7 @@ func newUpgradeStatusCommand(s *session) *cobra.Command {
 		Short: "Show which feature level is final, and what each node understands",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.clusterStatus(cmd, func(cs client.ClusterStatus) error {
+			return s.clusterStatus(cmd, func(cs admin.ClusterStatus) error {
 				if s.structured() {
 					return s.document(levelsOf(cs).upgradeJSON)
 				}
@@ -72,7 +72,7 @@ shards still move.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var levels upgradeLevels
-		if err := s.clusterStatus(cmd, func(cs client.ClusterStatus) error {
+		if err := s.clusterStatus(cmd, func(cs admin.ClusterStatus) error {
 			levels = levelsOf(cs)
 			return nil
 		}); err != nil {
@@ -84,7 +84,7 @@ shards still move.`,
 			}
 		}
 		c.done = fmt.Sprintf("feature level %d is final", max(levels.NewestLevel, levels.FinalizedLevel))
-		return c.run(cmd, client.FinalizeUpgrade{Level: levels.NewestLevel})
+		return c.run(cmd, admin.FinalizeUpgrade{Level: levels.NewestLevel})
 	}
 	return cmd
 }
@@ -119,10 +119,10 @@ type upgradeLevels struct {
 
 // levelsOf puts together what the members understand. Those that have left do not
 // count.
-func levelsOf(cs client.ClusterStatus) upgradeLevels {
+func levelsOf(cs admin.ClusterStatus) upgradeLevels {
 	u := upgradeLevels{upgradeJSON: upgradeJSON{FinalizedLevel: cs.Map.FeatureLevel, Members: []upgradeMemberJSON{}}}
 	for _, m := range cs.Members {
-		if m.Member.State != client.MemberLeft {
+		if m.Member.State != admin.MemberLeft {
 			u.Members = append(u.Members, upgradeMemberJSON{m.Member.Name, stateOf(m.Member), m.Member.Version, m.Member.FeatureLevel})
 			u.NewestLevel = max(u.NewestLevel, m.Member.FeatureLevel)
 		}

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newVerifyCommand(s *session) *cobra.Command {
-	var r client.VerifyRequest
+	var r admin.VerifyRequest
 	var ids []uint
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -83,7 +84,7 @@ type differenceJSON struct {
 // errDiffers is how verify ends when it has found something.
 var errDiffers = errors.New("copies differ, or could not be compared")
 
-func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyRequest) error {
+func (s *session) verify(ctx context.Context, c *client.Client, r admin.VerifyRequest) error {
 	out := []verifiedJSON{}
 	bad := 0
 	if !s.structured() {
@@ -91,7 +92,7 @@ func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyR
 			return fmt.Errorf("write: %w", err)
 		}
 	}
-	err := c.Verify(ctx, r, func(v client.VerifiedShard) error {
+	err := admin.New(c).Verify(ctx, r, func(v admin.VerifiedShard) error {
 		if !sound(v) || r.Etcd && !v.Etcd {
 			bad++
 		}
@@ -118,11 +119,11 @@ func (s *session) verify(ctx context.Context, c *client.Client, r client.VerifyR
 }
 
 // sound reports whether all copies were compared and are equal.
-func sound(v client.VerifiedShard) bool {
-	return !v.Differs() && !slices.ContainsFunc(v.Copies, func(c client.VerifiedCopy) bool { return c.Error != "" })
+func sound(v admin.VerifiedShard) bool {
+	return !v.Differs() && !slices.ContainsFunc(v.Copies, func(c admin.VerifiedCopy) bool { return c.Error != "" })
 }
 
-func verifiedOf(v client.VerifiedShard) verifiedJSON {
+func verifiedOf(v admin.VerifiedShard) verifiedJSON {
 	j := verifiedJSON{Shard: v.Shard, Revision: v.Revision, Equal: sound(v), Etcd: v.Etcd, EtcdError: v.EtcdError, More: v.More, Copies: []verifiedCopyJSON{}}
 	for _, c := range v.Copies {
 		digest := ""
@@ -138,7 +139,7 @@ func verifiedOf(v client.VerifiedShard) verifiedJSON {
 }
 
 // printVerified prints a shard when it is done, so that one sees how far it is.
-func (s *session) printVerified(v client.VerifiedShard, etcd bool) error {
+func (s *session) printVerified(v admin.VerifiedShard, etcd bool) error {
 	var keys, size int64
 	var compared, lines []string
 	for _, c := range v.Copies {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
@@ -61,9 +62,9 @@ func (s *session) nodeVersions(cmd *cobra.Command) (nodes []nodeVersionJSON, err
 	}
 	s.timeout = min(s.timeout, versionWithin)
 	err = s.within(cmd, func(ctx context.Context, c *client.Client) error {
-		members, err := c.Members(ctx)
+		members, err := admin.New(c).Members(ctx)
 		for _, m := range members {
-			if m.State == client.MemberAlive {
+			if m.State == admin.MemberAlive {
 				nodes = append(nodes, nodeVersionJSON{m.Name, m.Version, m.FeatureLevel})
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 func newVotersCommand(s *session) *cobra.Command {
@@ -53,7 +53,7 @@ type voterJSON struct {
 	RaftIndex uint64 `json:"raft_index"`
 }
 
-func (s *session) printVoters(cs client.ClusterStatus) error {
+func (s *session) printVoters(cs admin.ClusterStatus) error {
 	q := cs.Quorum()
 	out := votersJSON{Voters: []voterJSON{}, Leader: q.Leader, Alive: len(q.Alive), Needed: q.Needed(), Spare: q.Spare(), Generation: cs.Map.Generation}
 	t := &table{}
@@ -109,7 +109,7 @@ func (s *session) printVoters(cs client.ClusterStatus) error {
 }
 
 // spareNote says how many voters may be lost.
-func spareNote(q client.Quorum) string {
+func spareNote(q admin.Quorum) string {
 	more := "if one more is lost, no shard can be moved"
 	if q.Spare() == 1 {
 		more = "one more may be lost"
@@ -121,7 +121,7 @@ func spareNote(q client.Quorum) string {
 
 // noLeaderError says that the shard map cannot change.
 type noLeaderError struct {
-	quorum client.Quorum
+	quorum admin.Quorum
 	stuck  []string // shards that stay with nodes that are gone
 }
 
@@ -149,14 +149,14 @@ func (e *noLeaderError) Error() string {
 }
 
 // noLeader returns an error when the cluster was founded and no voter leads.
-func noLeader(cs client.ClusterStatus) error {
+func noLeader(cs admin.ClusterStatus) error {
 	q := cs.Quorum()
 	if q.Leader != "" || cs.Map.Version == 0 {
 		return nil
 	}
 	e := &noLeaderError{quorum: q}
 	for _, m := range cs.Members {
-		if m.Member.State != client.MemberDead && m.Member.State != client.MemberLeft {
+		if m.Member.State != admin.MemberDead && m.Member.State != admin.MemberLeft {
 			continue
 		}
 		owned, has := 0, 0

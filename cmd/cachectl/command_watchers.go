@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // watchersSorts are what --sort takes, in the order of the help.
@@ -21,8 +22,8 @@ func watchersSorts() []string {
 }
 
 // watchersBy is the order of a sort: the greatest first, but for names.
-func watchersBy(sort string) func(a, b client.WatcherStatus) int {
-	return func(a, b client.WatcherStatus) int {
+func watchersBy(sort string) func(a, b admin.WatcherStatus) int {
+	return func(a, b admin.WatcherStatus) int {
 		switch sort {
 		case "lag":
 			return cmp.Compare(b.Lag, a.Lag)
@@ -98,7 +99,7 @@ Where etcd's authentication is on, it shows the watches of what --user may read.
 }
 
 // filter says what nodes are asked for, or what is wrong with the flags.
-func (f *watchersFlags) filter(cmd *cobra.Command) (out client.WatcherFilter, err error) {
+func (f *watchersFlags) filter(cmd *cobra.Command) (out admin.WatcherFilter, err error) {
 	out.MinLag = f.minLag
 	switch {
 	case cmd.Flags().Changed("watching") && cmd.Flags().Changed("prefix"):
@@ -124,7 +125,7 @@ func (f *watchersFlags) filter(cmd *cobra.Command) (out client.WatcherFilter, er
 // completeNodes offers the names of the nodes.
 func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	_ = s.within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
-		members, err := c.Members(ctx)
+		members, err := admin.New(c).Members(ctx)
 		for _, m := range members {
 			names = append(names, m.Name)
 		}
@@ -136,42 +137,42 @@ func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) (names
 // answerOf is what a node says of its watches.
 type answerOf struct {
 	node     string
-	watchers []client.WatcherStatus
+	watchers []admin.WatcherStatus
 	err      error
 }
 
 // askForWatchers asks the nodes that live, all at once.
-func askForWatchers(ctx context.Context, c *client.Client, node string, filter client.WatcherFilter) ([]answerOf, error) {
-	members, err := c.Members(ctx)
+func askForWatchers(ctx context.Context, c *client.Client, node string, filter admin.WatcherFilter) ([]answerOf, error) {
+	members, err := admin.New(c).Members(ctx)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // says what it did
 	}
 	if node != "" {
-		members = slices.DeleteFunc(members, func(m client.Member) bool { return m.Name != node })
+		members = slices.DeleteFunc(members, func(m admin.Member) bool { return m.Name != node })
 		if len(members) == 0 {
 			return nil, fmt.Errorf("--node %q: there is no such node; see cachectl members", node)
 		}
 	} else {
-		members = slices.DeleteFunc(members, func(m client.Member) bool { return m.State == client.MemberDead || m.State == client.MemberLeft })
+		members = slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
 	}
 	answers := make([]answerOf, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		asking.Go(func() {
 			answers[i].node = m.Name
-			answers[i].watchers, answers[i].err = c.Watchers(ctx, m.ClientAddress, filter)
+			answers[i].watchers, answers[i].err = admin.New(c).Watchers(ctx, m.ClientAddress, filter)
 		})
 	}
 	asking.Wait()
 	return answers, nil
 }
 
-func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlags, filter client.WatcherFilter) error {
+func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlags, filter admin.WatcherFilter) error {
 	answers, err := askForWatchers(ctx, c, f.node, filter)
 	if err != nil {
 		return err
 	}
-	var all []client.WatcherStatus
+	var all []admin.WatcherStatus
 	var silent []answerOf
 	for _, a := range answers {
 		if a.err != nil {
@@ -182,11 +183,11 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 	if len(silent) == len(answers) && len(silent) > 0 {
 		return silent[0].err
 	}
-	byPlace := func(a, b client.WatcherStatus) int {
+	byPlace := func(a, b admin.WatcherStatus) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client), cmp.Compare(a.ID, b.ID))
 	}
 	by := watchersBy(f.sort)
-	slices.SortFunc(all, func(a, b client.WatcherStatus) int { return cmp.Or(by(a, b), byPlace(a, b)) })
+	slices.SortFunc(all, func(a, b admin.WatcherStatus) int { return cmp.Or(by(a, b), byPlace(a, b)) })
 	more := 0
 	if f.top > 0 && len(all) > f.top {
 		more = len(all) - f.top
@@ -208,7 +209,7 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 	return lines(s.p.stdout, notes...)
 }
 
-func (s *session) watchersTable(all []client.WatcherStatus) error {
+func (s *session) watchersTable(all []admin.WatcherStatus) error {
 	t := &table{}
 	t.row("NODE", "CLIENT", "USER", "API", "ID", "KEYS", "REVISION", "LAG", "BEHIND", "RUNG", "SENT", "RATE", "AGE", "DELTAS", "RESYNCS")
 	for _, w := range all {
@@ -256,7 +257,7 @@ type watcherJSON struct {
 	Resyncs        int64     `json:"resyncs"`
 }
 
-func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []answerOf) error {
+func (s *session) watchersJSON(all []admin.WatcherStatus, more int, silent []answerOf) error {
 	out := struct {
 		Watchers []watcherJSON `json:"watchers"`
 		More     int           `json:"more"`
@@ -271,7 +272,7 @@ func (s *session) watchersJSON(all []client.WatcherStatus, more int, silent []an
 	return s.document(out)
 }
 
-func watcherOf(w client.WatcherStatus) watcherJSON {
+func watcherOf(w admin.WatcherStatus) watcherJSON {
 	j := watcherJSON{
 		Node: w.Node, Client: w.Client, User: w.User, API: w.API.String(), ID: w.ID, Revision: w.Revision, Lag: w.Lag,
 		BehindSeconds: w.Behind.Seconds(), Rung: w.Rung.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,

@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // The JSON forms. Their field names are a promise.
@@ -92,7 +93,7 @@ type memberJSON struct {
 	Weight        int    `json:"weight,omitempty"`
 }
 
-func memberOf(m client.Member) memberJSON {
+func memberOf(m admin.Member) memberJSON {
 	return memberJSON{
 		Name: m.Name, UUID: m.UUID, State: m.State.String(),
 		ClientAddress: m.ClientAddress, PeerAddress: m.PeerAddress, HTTPAddress: m.HTTPAddress,

@@ -14,6 +14,7 @@ import (
 	"github.com/theory/jsonpath"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
@@ -105,7 +106,7 @@ func (s *session) within(cmd *cobra.Command, f func(context.Context, *client.Cli
 func (s *session) reach(ctx context.Context, c *client.Client) (string, error) {
 	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	m, err := c.ShardMap(within)
+	m, err := admin.New(c).ShardMap(within)
 	return m.ClusterID, err //nolint:wrapcheck // says what it did
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 )
 
@@ -64,10 +65,10 @@ identities:
 				t.Errorf("%s by %s: %v; may: %t", what, name, err, may)
 			}
 		}
-		_, err := cl.ClusterStatus(ctx, 10*time.Second)
+		_, err := admin.New(cl).ClusterStatus(ctx, 10*time.Second)
 		verdict("a look at the cluster", err, may.look)
 		const no = 1 << 40 // is no lineage: the order changes nothing
-		if _, err = cl.BumpLineage(ctx, no, "test", ""); errors.Is(err, client.ErrLineage) {
+		if _, err = admin.New(cl).BumpLineage(ctx, no, "test", ""); errors.Is(err, client.ErrLineage) {
 			err = nil
 		}
 		verdict("an order", err, may.order)

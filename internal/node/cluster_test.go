@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -389,7 +390,7 @@ func (c *cluster) busiest() (out *machine) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	status, err := c.client().ClusterStatus(ctx, 10*time.Second)
+	status, err := admin.New(c.client()).ClusterStatus(ctx, 10*time.Second)
 	if err != nil {
 		c.t.Fatal(err)
 	}

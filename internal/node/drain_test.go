@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -47,7 +48,7 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 	eventually(t, "those that are left vote", func() error {
 		now, lead := 0, 0
 		for _, m := range o.status().Members {
-			if m.Member.State != client.MemberAlive {
+			if m.Member.State != admin.MemberAlive {
 				continue
 			}
 			if m.Member.Voter {
@@ -62,7 +63,7 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 		}
 		return nil
 	})
-	o.does(client.DrainNodes{Nodes: []string{rest[0].name}})
+	o.does(admin.DrainNodes{Nodes: []string{rest[0].name}})
 }
 
 // Two of three voters die at once: the cluster's status says that nothing leads and
@@ -155,7 +156,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	}
 	lists := c.lists()
 
-	o.does(client.DrainNodes{Nodes: []string{drained.name}})
+	o.does(admin.DrainNodes{Nodes: []string{drained.name}})
 	eventually(t, "its clients are at other nodes", func() error {
 		if n := at(); n != 1 { // the lonely one's
 			return fmt.Errorf("%d watches", n)
@@ -202,7 +203,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 		t.Errorf("a new watch is told %v, %v", r, err)
 	}
 
-	o.does(client.UndrainNodes{Nodes: []string{drained.name}})
+	o.does(admin.UndrainNodes{Nodes: []string{drained.name}})
 	members(3)
 	var back client.Range // that it has again
 	for _, s := range o.status().Map.Shards {

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/history"
@@ -401,7 +402,7 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 		}
 		return nil
 	})
-	if err := user.Verify(within(t), client.VerifyRequest{Shards: []uint64{uint64(of.ID)}}, func(client.VerifiedShard) error { return nil }); err != nil {
+	if err := admin.New(user).Verify(within(t), admin.VerifyRequest{Shards: []uint64{uint64(of.ID)}}, func(admin.VerifiedShard) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	bad.heals(key, good)

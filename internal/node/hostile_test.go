@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -204,11 +205,11 @@ func TestOnlyRootAdministers(t *testing.T) {
 		if user == "" {
 			want, says = client.ErrUnauthenticated, "log in"
 		}
-		if _, err := cl.BumpLineage(within(t), 1, "to harm", ""); !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
+		if _, err := admin.New(cl).BumpLineage(within(t), 1, "to harm", ""); !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q begins a lineage: %v", user, err)
 		}
 	}
-	if got, err := native("root").BumpLineage(within(t), 1, "to be sure", ""); err != nil || got != 2 {
+	if got, err := admin.New(native("root")).BumpLineage(within(t), 1, "to be sure", ""); err != nil || got != 2 {
 		t.Errorf("root begins lineage %d: %v", got, err)
 	}
 }
@@ -406,11 +407,11 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 	watch := func(key string) *etcdserverpb.WatchCreateRequest {
 		return &etcdserverpb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte("/k0"), StartRevision: first}
 	}
-	admin, err := client.New(client.Config{Endpoints: []string{n.clients}})
+	chief, err := client.New(client.Config{Endpoints: []string{n.clients}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = admin.Close() })
+	t.Cleanup(func() { _ = chief.Close() })
 	rest, open := held(), 0
 	for what, key := range map[string]func(i int) string{
 		"of one range":          func(int) string { return "/k/" },
@@ -427,7 +428,7 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 		}
 		open += watches
 		eventually(t, "all watches of the attack are open", func() error {
-			if all, err := admin.Watchers(within(t), n.clients, client.WatcherFilter{}); err != nil || len(all) < open {
+			if all, err := admin.New(chief).Watchers(within(t), n.clients, admin.WatcherFilter{}); err != nil || len(all) < open {
 				return fmt.Errorf("%d are: %w", len(all), err)
 			}
 			return nil

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // mapTraffic counts what a client is sent on streams of the shard map.
@@ -95,9 +96,9 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	c.ready()
 	m := c.settled(1, 1)
 	o := operator{t, c.client()}
-	agreed := func(change client.PlacementChange) {
+	agreed := func(change admin.PlacementChange) {
 		t.Helper()
-		run, err := o.c.ChangePlacement(within(t), change, client.ChangeOptions{Force: true})
+		run, err := admin.New(o.c).ChangePlacement(within(t), change, admin.ChangeOptions{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +108,8 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	for i := 1; i < many; i++ {
 		cuts = append(cuts, fmt.Sprintf("/%03d", i))
 	}
-	agreed(client.SplitShard{Shard: uint64(m.Shards[0].ID), At: cuts})
-	at := func(key string) client.Shard {
+	agreed(admin.SplitShard{Shard: uint64(m.Shards[0].ID), At: cuts})
+	at := func(key string) admin.Shard {
 		t.Helper()
 		for _, s := range o.status().Map.Shards {
 			if s.Range.Contains(key) {
@@ -116,11 +117,11 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 			}
 		}
 		t.Fatalf("no shard has %s", key)
-		return client.Shard{}
+		return admin.Shard{}
 	}
 	moved := func(key, to string) {
 		t.Helper()
-		agreed(client.MoveShard{Shard: at(key).ID, To: []string{to}})
+		agreed(admin.MoveShard{Shard: at(key).ID, To: []string{to}})
 		eventually(t, "the shard has moved", func() error {
 			if s := at(key); !slices.Equal(s.Replicas, []string{to}) {
 				return fmt.Errorf("%+v", s)
@@ -163,7 +164,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		}
 	}
 	w := served("/100/key", "node-1")
-	if _, err := none.Members(within(t)); err != nil {
+	if _, err := admin.New(none.Client).Members(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	if got := one.bytes.Load(); got > 4<<10 {
@@ -174,7 +175,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	const changes = 10
 	for i := range changes {
 		key := fmt.Sprintf("/%03d", 10+i)
-		agreed(client.SplitShard{Shard: at(key).ID, At: []string{key + "m"}})
+		agreed(admin.SplitShard{Shard: at(key).ID, At: []string{key + "m"}})
 	}
 	arrives(w, "/100/key")
 	if one.messages.Load() != messages || one.bytes.Load() != bytes {
@@ -184,7 +185,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		t.Errorf("a client without watches was sent %v for %d changes, and %d bytes before", &none.mapTraffic, changes, idle)
 	}
 	eventually(t, "the client asks for all shards if the program does", func() error {
-		all, err := one.ShardMap(within(t))
+		all, err := admin.New(one.Client).ShardMap(within(t))
 		if err != nil || len(all.Shards) != many+changes {
 			return fmt.Errorf("%d shards, %w", len(all.Shards), err)
 		}
@@ -194,7 +195,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	// A shard of the client's is split, and the new part moves; then they are merged.
 	shard := at("/100/key")
 	messages = one.messages.Load()
-	agreed(client.SplitShard{Shard: shard.ID, At: []string{"/100/m"}})
+	agreed(admin.SplitShard{Shard: shard.ID, At: []string{"/100/m"}})
 	moved("/100/z", "node-2")
 	eventually(t, "the client is told of its shard", func() error {
 		if one.messages.Load() == messages {
@@ -205,7 +206,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	arrives(w, "/100/key")
 	served("/100/z", "node-2")
 	served("/050/key", "node-2")
-	agreed(client.MergeShards{Shard: at("/100/key").ID, With: at("/100/z").ID})
+	agreed(admin.MergeShards{Shard: at("/100/key").ID, With: at("/100/z").ID})
 	eventually(t, "the shards are one", func() error {
 		if s := at("/100/key"); !s.Range.Contains("/100/z") {
 			return fmt.Errorf("%+v", s)
@@ -219,7 +220,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	// Broken connections: what the client has is not sent again.
 	eventually(t, "the client's map is at rest", func() error {
 		before := one.messages.Load()
-		if _, err := one.Members(within(t)); err != nil || one.messages.Load() != before {
+		if _, err := admin.New(one.Client).Members(within(t)); err != nil || one.messages.Load() != before {
 			return fmt.Errorf("%v, %w", &one.mapTraffic, err)
 		}
 		return nil

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -283,7 +284,7 @@ func TestRestore(t *testing.T) {
 			if sm := c.lineage(2); sm.Lineage != 2 {
 				t.Errorf("lineage %d", sm.Lineage)
 			}
-			status, err := c.client().ClusterStatus(within(t), 10*time.Second)
+			status, err := admin.New(c.client()).ClusterStatus(within(t), 10*time.Second)
 			if err != nil || status.Map.Lineage != 2 {
 				t.Errorf("%+v, %v", status.Map, err)
 			}

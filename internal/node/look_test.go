@@ -18,6 +18,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 )
 
@@ -81,7 +82,7 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 	}
 	etcdtest.Permit(t, c.etcd.Client(), "ann")
 	ann := c.connect(client.Config{RetryFor: patience, Username: "ann", Password: etcdtest.Password}, c.nodes)
-	if _, err := ann.ShardMap(within(t)); err != nil {
+	if _, err := admin.New(ann).ShardMap(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	c.etcd.AuthOn()
@@ -114,16 +115,16 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 	for name, cl := range map[string]*client.Client{
 		"of before": ann, "new": c.connect(client.Config{RetryFor: patience, Username: "ann", Password: etcdtest.Password}, c.nodes),
 	} {
-		all, err := cl.ClusterStatus(within(t), time.Second)
+		all, err := admin.New(cl).ClusterStatus(within(t), time.Second)
 		if err != nil || len(all.Members) != 2 || all.Members[0].Error+all.Members[1].Error != "" {
 			t.Errorf("client %s: %+v, %v", name, all.Members, err)
 		}
-		if m, err := cl.ShardMap(within(t)); err != nil || len(m.Shards) == 0 {
+		if m, err := admin.New(cl).ShardMap(within(t)); err != nil || len(m.Shards) == 0 {
 			t.Errorf("client %s: %+v, %v", name, m, err)
 		}
 	}
 	stranger := c.connect(client.Config{RetryFor: patience}, c.nodes)
-	if _, err := stranger.Members(within(t)); !errors.Is(err, client.ErrUnauthenticated) {
+	if _, err := admin.New(stranger).Members(within(t)); !errors.Is(err, client.ErrUnauthenticated) {
 		t.Errorf("a client without a user: %v", err)
 	}
 }
@@ -138,7 +139,7 @@ func TestTheClusterIsForNamesOfThePolicy(t *testing.T) {
 	p.etcd.AuthOn()
 	p.nodes[0].start()
 	p.ready()
-	_, anonymous := p.native(who{}).ClusterStatus(within(t), time.Second)
+	_, anonymous := admin.New(p.native(who{})).ClusterStatus(within(t), time.Second)
 	if !errors.Is(anonymous, client.ErrUnauthenticated) {
 		t.Errorf("without a name: %v", anonymous)
 	}
@@ -147,13 +148,13 @@ func TestTheClusterIsForNamesOfThePolicy(t *testing.T) {
 		t.Helper()
 		for name, w := range map[string]who{"a certificate": {name: "web"}, "a token": {token: p.token("web", time.Hour)}} {
 			cl := p.native(w)
-			_, errMembers := cl.Members(within(t))
-			m, errMap := cl.ShardMap(within(t))
+			_, errMembers := admin.New(cl).Members(within(t))
+			m, errMap := admin.New(cl).ShardMap(within(t))
 			if err := errors.Join(errMembers, errMap); err != nil || len(m.Shards) == 0 {
 				t.Errorf("%s: %s: %d shards, %v", when, name, len(m.Shards), err)
 			}
 		}
-		if _, err := p.native(who{name: "ops"}).ClusterStatus(within(t), time.Second); err != nil {
+		if _, err := admin.New(p.native(who{name: "ops"})).ClusterStatus(within(t), time.Second); err != nil {
 			t.Errorf("%s: an operator: %v", when, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // operator asks for changes of the shard map at one node.
@@ -16,28 +17,28 @@ type operator struct {
 	c *client.Client
 }
 
-func (o operator) wants(change client.PlacementChange, opts client.ChangeOptions) (client.PlacementPlan, error) {
+func (o operator) wants(change admin.PlacementChange, opts admin.ChangeOptions) (admin.PlacementPlan, error) {
 	o.t.Helper()
-	run, err := o.c.ChangePlacement(within(o.t), change, opts)
+	run, err := admin.New(o.c).ChangePlacement(within(o.t), change, opts)
 	if err != nil {
-		return client.PlacementPlan{}, err
+		return admin.PlacementPlan{}, err
 	}
 	return run.Plan, run.Wait(nil)
 }
 
 // does wants what must succeed.
-func (o operator) does(change client.PlacementChange) client.PlacementPlan {
+func (o operator) does(change admin.PlacementChange) admin.PlacementPlan {
 	o.t.Helper()
-	plan, err := o.wants(change, client.ChangeOptions{})
+	plan, err := o.wants(change, admin.ChangeOptions{})
 	if err != nil {
 		o.t.Fatalf("%+v: %v", change, err)
 	}
 	return plan
 }
 
-func (o operator) status() client.ClusterStatus {
+func (o operator) status() admin.ClusterStatus {
 	o.t.Helper()
-	s, err := o.c.ClusterStatus(within(o.t), 0)
+	s, err := admin.New(o.c).ClusterStatus(within(o.t), 0)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -57,8 +58,8 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	defer watch.Close()
 	<-watch.Started()
 
-	split := client.SplitShard{Shard: uint64(m.Shards[0].ID)}
-	dry, err := o.wants(split, client.ChangeOptions{DryRun: true})
+	split := admin.SplitShard{Shard: uint64(m.Shards[0].ID)}
+	dry, err := o.wants(split, admin.ChangeOptions{DryRun: true})
 	if err != nil || len(dry.Steps) != 1 || len(dry.Steps[0].To) != 2 || o.status().Map.Version != m.Version {
 		t.Fatalf("dry run: %v, %+v", err, dry)
 	}
@@ -69,13 +70,13 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	fresh := o.stranger(parts[0].ID)
-	o.does(client.MoveShard{Shard: parts[0].ID, Owner: fresh})
+	o.does(admin.MoveShard{Shard: parts[0].ID, Owner: fresh})
 	moved := o.shard(parts[0].ID)
 	if moved.Owner() != fresh || !slices.Equal(moved.Pins, []string{fresh}) {
 		t.Errorf("moved to %s: %+v", fresh, moved)
 	}
 
-	o.does(client.DrainNodes{Nodes: []string{fresh}})
+	o.does(admin.DrainNodes{Nodes: []string{fresh}})
 	status := o.status()
 	for _, s := range status.Map.Shards {
 		if slices.Contains(s.Replicas, fresh) {
@@ -87,11 +88,11 @@ func TestOperatorChangesTheMap(t *testing.T) {
 			t.Errorf("member %+v", m.Member)
 		}
 	}
-	if again := o.does(client.DrainNodes{Nodes: []string{fresh}}); len(again.Steps) > 0 {
+	if again := o.does(admin.DrainNodes{Nodes: []string{fresh}}); len(again.Steps) > 0 {
 		t.Errorf("drained again: %+v", again)
 	}
 
-	o.does(client.UndrainNodes{Nodes: []string{fresh}})
+	o.does(admin.UndrainNodes{Nodes: []string{fresh}})
 	if moved = o.shard(parts[0].ID); moved.Owner() != fresh { // its pin has outlived the drain
 		t.Errorf("undrained: %+v", moved)
 	}
@@ -102,11 +103,11 @@ func TestOperatorChangesTheMap(t *testing.T) {
 		return nil
 	})
 
-	merged := o.does(client.MergeShards{Shard: parts[1].ID, With: parts[0].ID})
+	merged := o.does(admin.MergeShards{Shard: parts[1].ID, With: parts[0].ID})
 	if got := o.status().Map.Shards; len(got) != 2 || got[0].Range != merged.Steps[0].To[0].Range || got[0].Owner() != fresh {
 		t.Errorf("merged %+v: %+v", merged, got)
 	}
-	o.does(client.Rebalance{})
+	o.does(admin.Rebalance{})
 	for i, s := range o.status().Map.Shards {
 		if len(s.Pins) > 0 || s.Joins {
 			t.Errorf("rebalanced: %d %+v", i, s)
@@ -139,7 +140,7 @@ func (o operator) voters() (voters, leaders int) {
 	return voters, leaders
 }
 
-func (o operator) shard(id uint64) client.Shard {
+func (o operator) shard(id uint64) admin.Shard {
 	o.t.Helper()
 	for _, s := range o.status().Map.Shards {
 		if s.ID == id {
@@ -147,7 +148,7 @@ func (o operator) shard(id uint64) client.Shard {
 		}
 	}
 	o.t.Fatalf("no shard %d", id)
-	return client.Shard{}
+	return admin.Shard{}
 }
 
 // stranger returns a node that has not got the shard.
@@ -172,36 +173,36 @@ func TestOperatorIsRefused(t *testing.T) {
 	c.ready()
 	m := c.settled(2, 2)
 	o := operator{t, c.client()}
-	refused := new(client.RefusedError)
-	all := client.DrainNodes{Nodes: []string{"node-1", "node-2", "node-3"}}
-	if _, err := o.wants(all, client.ChangeOptions{Force: true}); !errors.As(err, &refused) || refused.Force || !strings.Contains(refused.Reason, "nobody would be left") {
+	refused := new(admin.RefusedError)
+	all := admin.DrainNodes{Nodes: []string{"node-1", "node-2", "node-3"}}
+	if _, err := o.wants(all, admin.ChangeOptions{Force: true}); !errors.As(err, &refused) || refused.Force || !strings.Contains(refused.Reason, "nobody would be left") {
 		t.Errorf("all drained: %v", err)
 	}
-	two := client.DrainNodes{Nodes: []string{"node-1", "node-2"}}
-	if _, err := o.wants(two, client.ChangeOptions{}); !errors.As(err, &refused) || !refused.Force || !strings.Contains(refused.Reason, "1 node would be left for 2 replicas") {
+	two := admin.DrainNodes{Nodes: []string{"node-1", "node-2"}}
+	if _, err := o.wants(two, admin.ChangeOptions{}); !errors.As(err, &refused) || !refused.Force || !strings.Contains(refused.Reason, "1 node would be left for 2 replicas") {
 		t.Errorf("two drained: %v", err)
 	}
-	split := client.SplitShard{Shard: uint64(m.Shards[0].ID), At: []string{m.Shards[0].Range.Start + "/a/01"}}
-	if _, err := o.wants(split, client.ChangeOptions{IfVersion: m.Version + 7}); !errors.As(err, &refused) || refused.Field != "if_version" {
+	split := admin.SplitShard{Shard: uint64(m.Shards[0].ID), At: []string{m.Shards[0].Range.Start + "/a/01"}}
+	if _, err := o.wants(split, admin.ChangeOptions{IfVersion: m.Version + 7}); !errors.As(err, &refused) || refused.Field != "if_version" {
 		t.Errorf("another version: %v", err)
 	}
 	if got := c.nodes[0].node.Map().Version; got != m.Version {
 		t.Errorf("refused, and the map has version %d after %d", got, m.Version)
 	}
-	first, err := o.wants(split, client.ChangeOptions{RequestID: "once"})
+	first, err := o.wants(split, admin.ChangeOptions{RequestID: "once"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := o.wants(split, client.ChangeOptions{RequestID: "once", Repeated: true})
+	again, err := o.wants(split, admin.ChangeOptions{RequestID: "once", Repeated: true})
 	if err != nil || again.MapVersion != first.MapVersion || len(again.Steps) > 0 {
 		t.Errorf("sent again: %v, %+v", err, again)
 	}
-	if _, err := o.wants(split, client.ChangeOptions{RequestID: "twice", Repeated: true}); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "any more") {
+	if _, err := o.wants(split, admin.ChangeOptions{RequestID: "twice", Repeated: true}); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "any more") {
 		t.Errorf("another request: %v", err)
 	}
 	// Nobody who gives up on it stops a change.
-	drain := client.DrainNodes{Nodes: []string{"node-3"}}
-	run, err := o.c.ChangePlacement(within(t), drain, client.ChangeOptions{})
+	drain := admin.DrainNodes{Nodes: []string{"node-3"}}
+	run, err := admin.New(o.c).ChangePlacement(within(t), drain, admin.ChangeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

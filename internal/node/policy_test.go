@@ -33,6 +33,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -308,7 +309,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 			_, err = cli.Leases(ctx)
 			verdict("etcd: leases", err, c.admin)
 
-			_, err = cl.ClusterStatus(ctx, time.Second)
+			_, err = admin.New(cl).ClusterStatus(ctx, time.Second)
 			verdict("status of the cluster", err, c.admin)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
@@ -55,9 +56,9 @@ func loseQuorum(t *testing.T) *lostQuorum {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.c.Close() })
-	var q client.Quorum
+	var q admin.Quorum
 	eventually(t, "three voters", func() error {
-		status, err := l.c.ClusterStatus(within(t), 0)
+		status, err := admin.New(l.c).ClusterStatus(within(t), 0)
 		if q = status.Quorum(); err != nil || len(q.Voters) != 3 || q.Leader == "" {
 			return fmt.Errorf("%+v, %w", q, err)
 		}
@@ -101,11 +102,11 @@ func (l *lostQuorum) sees() {
 }
 
 // plan waits until gossip has noticed the loss, and returns what is to be done.
-func (l *lostQuorum) plan() (plan client.VoterRecovery) {
+func (l *lostQuorum) plan() (plan admin.VoterRecovery) {
 	l.t.Helper()
 	eventually(l.t, "a plan", func() (err error) {
-		plan, err = l.c.PlanVoterRecovery(within(l.t))
-		if refused := new(client.RefusedError); err != nil && !errors.As(err, &refused) {
+		plan, err = admin.New(l.c).PlanVoterRecovery(within(l.t))
+		if refused := new(admin.RefusedError); err != nil && !errors.As(err, &refused) {
 			l.t.Fatal(err)
 		}
 		return err
@@ -115,10 +116,10 @@ func (l *lostQuorum) plan() (plan client.VoterRecovery) {
 
 // recovered waits until three nodes vote, all nodes that run have one map, and that
 // can be changed.
-func (l *lostQuorum) recovered(from client.VoterRecovery) {
+func (l *lostQuorum) recovered(from admin.VoterRecovery) {
 	l.t.Helper()
 	eventually(l.t, "three voters and one map", func() error {
-		status, err := l.c.ClusterStatus(within(l.t), 0)
+		status, err := admin.New(l.c).ClusterStatus(within(l.t), 0)
 		if err != nil {
 			return err
 		}
@@ -132,12 +133,12 @@ func (l *lostQuorum) recovered(from client.VoterRecovery) {
 		}
 		return nil
 	})
-	m, err := l.c.ShardMap(within(l.t))
+	m, err := admin.New(l.c).ShardMap(within(l.t))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	o := operator{l.t, l.c}
-	o.does(client.MoveShard{Shard: m.Shards[0].ID, Owner: l.rest[len(l.rest)-1].Name})
+	o.does(admin.MoveShard{Shard: m.Shards[0].ID, Owner: l.rest[len(l.rest)-1].Name})
 }
 
 // Two of three voters are lost with their disks. The others have a leader again, and
@@ -151,11 +152,11 @@ func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	}
 	plan := l.plan()
 	// Two operators do it at once.
-	done := make(chan client.VoterRecovery, 2)
+	done := make(chan admin.VoterRecovery, 2)
 	for range cap(done) {
 		go func() {
-			r, err := l.c.RecoverVoters(within(t), plan)
-			if refused := new(client.RefusedError); err != nil && !errors.As(err, &refused) {
+			r, err := admin.New(l.c).RecoverVoters(within(t), plan)
+			if refused := new(admin.RefusedError); err != nil && !errors.As(err, &refused) {
 				t.Error(err)
 			}
 			done <- r
@@ -238,7 +239,7 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 // of the old voters. One of them has run with the first new voter away.
 func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
 	l := loseQuorum(t)
-	done, err := l.c.RecoverVoters(within(t), l.plan())
+	done, err := admin.New(l.c).RecoverVoters(within(t), l.plan())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 )
@@ -105,7 +106,7 @@ func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 	c.ready()
 	c.settled(2, 2)
 	o := operator{t, c.patient(c.nodes[0])}
-	o.does(client.ChangeSettings{Served: []client.Range{client.Prefix("/a"), client.Prefix("/b"), client.Prefix("/c")}})
+	o.does(admin.ChangeSettings{Served: []client.Range{client.Prefix("/a"), client.Prefix("/b"), client.Prefix("/c")}})
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	for i, prefixes := range [][]string{{"/a", "/a/x"}, {"/c", "/b"}, {"/b/y"}} {
@@ -129,7 +130,7 @@ func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 		{[]client.Range{client.Prefix("/b")}, 3, 1},
 		{[]client.Range{client.Prefix("/c"), client.Prefix("/a/x"), client.Prefix("/b")}, 1, 0},
 	} {
-		plan, err := o.wants(client.ChangeSettings{Served: want.served}, client.ChangeOptions{DryRun: true})
+		plan, err := o.wants(admin.ChangeSettings{Served: want.served}, admin.ChangeOptions{DryRun: true})
 		if text := fmt.Sprintf("watches that end: %d of the native API, %d of etcd's API", want.native, want.etcd); err != nil || !slices.Contains(plan.Warnings, text) {
 			t.Errorf("%v, %q; want %q", err, plan.Warnings, text)
 		}
@@ -159,7 +160,7 @@ func TestSettingsChangeUnderWatches(t *testing.T) {
 	o := operator{t, c.patient(c.nodes[4])}
 
 	for _, replicas := range []int{4, 3, 1, 2} {
-		plan := o.does(client.ChangeSettings{Replicas: replicas})
+		plan := o.does(admin.ChangeSettings{Replicas: replicas})
 		if len(plan.Steps) == 0 {
 			t.Errorf("%d replicas: %+v", replicas, plan)
 		}
@@ -174,7 +175,7 @@ func TestSettingsChangeUnderWatches(t *testing.T) {
 		{client.Prefix("/a"), client.Prefix("/b"), client.Prefix("/h/")},
 		{{}},
 	} {
-		o.does(client.ChangeSettings{Served: served})
+		o.does(admin.ChangeSettings{Served: served})
 		m := c.settled(len(served), 2)
 		if len(m.Spec.Ranges) != len(served) || m.Spec.Ranges[0] != (kv.Range{Start: served[0].Start, End: served[0].End}) {
 			t.Errorf("served %v: %+v", served, m.Spec)
@@ -209,7 +210,7 @@ func TestSettingsEndWatchesOutside(t *testing.T) {
 		t.Fatalf("watch: %+v", r)
 	}
 	o := operator{t, c.patient(c.nodes[2])}
-	plan := o.does(client.ChangeSettings{Served: []client.Range{client.Prefix("/b/")}})
+	plan := o.does(admin.ChangeSettings{Served: []client.Range{client.Prefix("/b/")}})
 	if len(plan.Warnings) != 2 || !strings.Contains(plan.Warnings[0], `only "/b/" is served then`) ||
 		plan.Warnings[1] != "watches that end: 1 of the native API, 1 of etcd's API" {
 		t.Errorf("warnings %q", plan.Warnings)
@@ -255,7 +256,7 @@ func TestFlagsThatAreNotInForce(t *testing.T) {
 	if n := c.log.count(line, "node=node-2", "replicas=2"); n != 1 || c.log.count(line) != 1 {
 		t.Errorf("%d of %d lines", n, c.log.count(line))
 	}
-	o.does(client.ChangeSettings{Replicas: 5, Served: []client.Range{client.Prefix("/b/")}})
+	o.does(admin.ChangeSettings{Replicas: 5, Served: []client.Range{client.Prefix("/b/")}})
 	for _, m := range o.status().Members {
 		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {
 			t.Errorf("%s: %q", m.Member.Name, m.Status.OverruledFlags)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -152,11 +153,11 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	c.ready()
 	sm := c.settled(2, 2)
 	user := c.client()
-	verify := func(etcd bool, shards ...uint64) (out []client.VerifiedShard) {
+	verify := func(etcd bool, shards ...uint64) (out []admin.VerifiedShard) {
 		t.Helper()
 		eventually(t, "every copy can be compared", func() error {
 			out = nil
-			err := user.Verify(within(t), client.VerifyRequest{Shards: shards, Etcd: etcd}, func(s client.VerifiedShard) error {
+			err := admin.New(user).Verify(within(t), admin.VerifyRequest{Shards: shards, Etcd: etcd}, func(s admin.VerifiedShard) error {
 				out = append(out, s)
 				return nil
 			})
@@ -208,7 +209,7 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	if got := verify(false, uint64(sh.ID)); got[0].Differs() {
 		t.Errorf("who told? %+v", got[0])
 	}
-	if got := verify(true, uint64(sh.ID)); !got[0].Differs() || !slices.ContainsFunc(got[0].Differences, func(d client.KeyDifference) bool { return string(d.Key) == all[5] }) {
+	if got := verify(true, uint64(sh.ID)); !got[0].Differs() || !slices.ContainsFunc(got[0].Differences, func(d admin.KeyDifference) bool { return string(d.Key) == all[5] }) {
 		t.Errorf("%+v", got[0])
 	}
 	// The one that was told takes nothing of the other, and is what that one is
@@ -222,7 +223,7 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 		}
 		return nil
 	})
-	if err := user.Verify(within(t), client.VerifyRequest{Shards: []uint64{99}}, func(client.VerifiedShard) error { return nil }); err == nil || !strings.Contains(err.Error(), "there is no shard 99") {
+	if err := admin.New(user).Verify(within(t), admin.VerifyRequest{Shards: []uint64{99}}, func(admin.VerifiedShard) error { return nil }); err == nil || !strings.Contains(err.Error(), "there is no shard 99") {
 		t.Errorf("an unknown shard: %v", err)
 	}
 }

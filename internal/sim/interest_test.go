@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/sim"
 )
 
@@ -16,7 +17,7 @@ func TestWatchesOfNewRangesBeginAtTheNodesThatHaveThem(t *testing.T) {
 	run(t, sim.Config{Nodes: 4, Shards: 1, Replicas: 1}, func(t *testing.T, c *sim.Cluster) {
 		cut(t, c, 200)
 		cl := c.Client("client")
-		if _, err := cl.Members(context.Background()); err != nil {
+		if _, err := admin.New(cl).Members(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // it knows the members

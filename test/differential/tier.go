@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
@@ -180,7 +181,7 @@ func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		status, err := c.ClusterStatus(ctx, 0)
+		status, err := admin.New(c).ClusterStatus(ctx, 0)
 		if err == nil {
 			err = settled(status, cfg)
 		}
@@ -201,7 +202,7 @@ func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
 }
 
 // settled fails unless all shards are loaded where the map has them.
-func settled(status client.ClusterStatus, cfg TierConfig) error {
+func settled(status admin.ClusterStatus, cfg TierConfig) error {
 	if n := len(status.Map.Shards); n != cfg.Shards {
 		return fmt.Errorf("%d shards of %d", n, cfg.Shards)
 	}

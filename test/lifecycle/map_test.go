@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
@@ -195,9 +196,9 @@ func TestOrdersAndWatchesAtNodesThatDoNotVoteWhileTheMapChanges(t *testing.T) {
 	t.Logf("%d changes of the map", changer.changes.Load())
 	for _, n := range c.Nodes {
 		for {
-			newest, err := api.ClusterStatus(ctx, 0)
+			newest, err := admin.New(api).ClusterStatus(ctx, 0)
 			must(t, err)
-			is, err := api.Status(ctx, n.Client)
+			is, err := admin.New(api).Status(ctx, n.Client)
 			must(t, err)
 			if is.MapVersion >= newest.Map.Version {
 				break
@@ -245,7 +246,7 @@ func (m *mapChanger) run(ctx, changing context.Context) {
 func nonVoters(t *testing.T, api *client.Client, c *nodetest.Cluster) (nodes []*nodetest.Node) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		members, err := api.Members(t.Context())
+		members, err := admin.New(api).Members(t.Context())
 		votes := map[string]bool{}
 		for _, m := range members {
 			votes[m.Name] = m.Voter
@@ -267,7 +268,7 @@ func nonVoters(t *testing.T, api *client.Client, c *nodetest.Cluster) (nodes []*
 
 // changeOwner gives one of the first four shards another of its replicas as owner.
 func changeOwner(ctx context.Context, api *client.Client) error {
-	m, err := api.ShardMap(ctx)
+	m, err := admin.New(api).ShardMap(ctx)
 	if err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func changeOwner(ctx context.Context, api *client.Client) error {
 	if len(s.Replicas) < 2 {
 		return nil
 	}
-	run, err := api.ChangePlacement(ctx, client.MoveShard{Shard: s.ID, Owner: s.Replicas[1+rand.IntN(len(s.Replicas)-1)]}, client.ChangeOptions{Force: true})
+	run, err := admin.New(api).ChangePlacement(ctx, admin.MoveShard{Shard: s.ID, Owner: s.Replicas[1+rand.IntN(len(s.Replicas)-1)]}, admin.ChangeOptions{Force: true})
 	if err != nil {
 		return err
 	}
@@ -284,9 +285,9 @@ func changeOwner(ctx context.Context, api *client.Client) error {
 }
 
 // lastShards returns the last shards of the newest map that any node has.
-func lastShards(ctx context.Context, t *testing.T, api *client.Client, n int) []client.Shard {
+func lastShards(ctx context.Context, t *testing.T, api *client.Client, n int) []admin.Shard {
 	t.Helper()
-	s, err := api.ClusterStatus(ctx, 0)
+	s, err := admin.New(api).ClusterStatus(ctx, 0)
 	must(t, err)
 	return s.Map.Shards[len(s.Map.Shards)-n:]
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -77,7 +78,7 @@ func (s *statefulSet) finalize(t *testing.T) error {
 	defer api.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	run, err := api.ChangePlacement(ctx, client.FinalizeUpgrade{}, client.ChangeOptions{})
+	run, err := admin.New(api).ChangePlacement(ctx, admin.FinalizeUpgrade{}, admin.ChangeOptions{})
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,7 @@ func Groups() []Group {
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),
+		adminGroup(),
 		cachectlGroup(),
 		nodeGroup(),
 	}

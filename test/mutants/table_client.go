@@ -73,11 +73,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "dead-members-asked", Bug: "asks members that are dead", File: "topology.go",
-			Old: `m.ClientAddress == "" || m.State == MemberDead || m.State == MemberLeft`, New: `m.ClientAddress == ""`, Tests: "TestCandidates",
+			Old: `m.address == "" || m.gone()`, New: `m.address == ""`, Tests: "TestCandidates",
 		},
 		{
 			Name: "draining-members-first", Bug: "prefers members that drain", File: "topology.go",
-			Old: `if m.Draining || m.State == MemberSuspect {`, New: `if false {`, Tests: "TestCandidates",
+			Old: `if m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `if false {`, Tests: "TestCandidates",
 		},
 		{
 			Name: "token-of-unread", Bug: "a token counts updates that the program has not read", File: "watch.go",
@@ -277,7 +277,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-foreign-node-starts", Bug: "a node of another cluster than the map's starts a watch", File: "watch_arrive.go",
-			Old: `t != nil && t.shards.ClusterID != c.GetClusterId() {`, New: `t != nil && false {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+			Old: `t != nil && t.shards.clusterID != c.GetClusterId() {`, New: `t != nil && false {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
@@ -289,7 +289,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
-			Old: `old == nil || old.shards.ClusterID != t.shards.ClusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
+			Old: `old == nil || old.shards.clusterID != t.shards.clusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
 		},
 		{
 			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",
@@ -325,11 +325,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-suspect-not-last", Bug: "prefers members that are suspect", File: "topology.go",
-			Old: `m.Draining || m.State == MemberSuspect {`, New: `m.Draining {`, Tests: "TestChangedMembersAreReplaced",
+			Old: `m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `m.draining {`, Tests: "TestChangedMembersAreReplaced",
 		},
 		{
 			Name: "client-left-asked", Bug: "asks members that have left", File: "topology.go",
-			Old: `m.State == MemberDead || m.State == MemberLeft {`, New: `m.State == MemberDead {`, Tests: "TestChangedMembersAreReplaced",
+			Old: `m.state == pb.MemberState_MEMBER_STATE_DEAD || m.state == pb.MemberState_MEMBER_STATE_LEFT`, New: `m.state == pb.MemberState_MEMBER_STATE_DEAD`, Tests: "TestChangedMembersAreReplaced",
 		},
 		{
 			Name: "client-suspect-home", Bug: "watches move home to a suspect member", File: "topology.go",
@@ -337,7 +337,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-rebuilt-map-old", Bug: "the map of a rebuilt cluster counts as old", File: "topology.go",
-			Old: `m == nil || m.GetClusterId() == next.shards.ClusterID && m.GetVersion()`, New: `m == nil || m.GetVersion()`, Tests: "TestTheMapOfARebuiltClusterIsTaken",
+			Old: `m == nil || m.GetClusterId() == next.shards.clusterID && m.GetVersion()`, New: `m == nil || m.GetVersion()`, Tests: "TestTheMapOfARebuiltClusterIsTaken",
 		},
 		{
 			Name: "client-open-range-covered", Bug: "a range with an end covers one without", File: "interest.go",
@@ -365,7 +365,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
-			Old: `m.State != MemberDead && m.State != MemberLeft`, New: `m.State != MemberLeft`, Tests: "TestConnectionsToFormerNodesAreClosed",
+			Old: `if !m.gone() {`, New: `if m.state != pb.MemberState_MEMBER_STATE_LEFT {`, Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
@@ -396,8 +396,29 @@ func clientGroup() Group {
 			Old: "\ta.c.praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
+			Name: "client-call-hang-not-blamed", Bug: "Call does not blame a node that does not answer in time", File: "call.go",
+			Old: `if err != nil && errors.Is(context.Cause(ctx), errSlow) {`, New: `if false {`, Tests: "TestCallLeavesANodeThatHangs",
+		},
+		{
 			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", File: "mirror.go",
 			Old: `if m.View() != last {`, New: `if false {`, Tests: "TestTheLastChangeComesBeforeTheEnd",
+		},
+	}}
+}
+
+func adminGroup() Group {
+	return Group{Package: "client/admin", Mutants: []Mutant{
+		{
+			Name: "admin-stale-map-raw", Bug: "a change for another version of the map fails with a raw gRPC error", File: "errors.go",
+			Old: `case info.GetReason() == "STALE_MAP":`, New: `case false:`, Tests: "TestRefusedChange",
+		},
+		{
+			Name: "admin-force-not-offered", Bug: "a refusal does not say that force overrides it", File: "errors.go",
+			Old: `Force: meta["force"] == "true"}`, New: `Force: false}`, Tests: "TestRefusedChange",
+		},
+		{
+			Name: "admin-node-lost-ends-the-wait", Bug: "the wait for a change ends with the node that it was followed at", File: "placement.go",
+			Old: `case !retry && !errors.Is(err, io.EOF):`, New: `case true:`, Tests: "TestFollowingAChange",
 		},
 	}}
 }

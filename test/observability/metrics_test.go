@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
@@ -152,19 +153,19 @@ func traced(ctx context.Context, t *testing.T, c *client.Client, revision int64)
 	t.Helper()
 	var direct, followed, watches int64
 	for {
-		members, err := c.Members(ctx)
+		members, err := admin.New(c).Members(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		direct, followed, watches = 0, 0, 0
 		for _, m := range members {
-			r, err := c.TraceRevision(ctx, m.ClientAddress, revision)
+			r, err := admin.New(c).TraceRevision(ctx, m.ClientAddress, revision)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, h := range r.Hops {
 				switch {
-				case h.Source == client.SourceEtcd:
+				case h.Source == admin.SourceEtcd:
 					direct++
 				case h.SourceNode != "":
 					followed++

@@ -1,4 +1,4 @@
-package client_test
+package admin_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestChangePlacement(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	c := connect(t, cluster)
-	run, err := c.ChangePlacement(t.Context(), client.MoveShard{Shard: 1, To: []string{"n3", "n1"}}, client.ChangeOptions{})
+	run, err := c.ChangePlacement(t.Context(), admin.MoveShard{Shard: 1, To: []string{"n3", "n1"}}, admin.ChangeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,22 +30,22 @@ func TestChangePlacement(t *testing.T) {
 		t.Errorf("map: %+v, %v", m.Map, err)
 	}
 	cluster.HoldFilling(true)
-	var seen []client.PlacementProgress
-	run, err = c.ChangePlacement(t.Context(), client.DrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{})
+	var seen []admin.PlacementProgress
+	run, err = c.ChangePlacement(t.Context(), admin.DrainNodes{Nodes: []string{"n1"}}, admin.ChangeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = run.Wait(func(p client.PlacementProgress) {
+	err = run.Wait(func(p admin.PlacementProgress) {
 		seen = append(seen, p)
 		cluster.HoldFilling(false)
 	})
 	if err != nil || len(seen) < 2 || seen[0].ShardsLeft == 0 || seen[0].Filling[0].OfBytes != 1024 || seen[len(seen)-1].ShardsLeft != 0 {
 		t.Errorf("%v, progress %+v", err, seen)
 	}
-	if _, err := c.ChangePlacement(t.Context(), client.UndrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{}); err != nil {
+	if _, err := c.ChangePlacement(t.Context(), admin.UndrainNodes{Nodes: []string{"n1"}}, admin.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.ChangePlacement(t.Context(), client.Rebalance{}, client.ChangeOptions{}); err != nil {
+	if _, err := c.ChangePlacement(t.Context(), admin.Rebalance{}, admin.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -52,7 +53,7 @@ func TestChangePlacement(t *testing.T) {
 func TestDryRunChangesNothing(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
-	run, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/g", "/m"}}, client.ChangeOptions{DryRun: true})
+	run, err := c.ChangePlacement(t.Context(), admin.SplitShard{Shard: 1, At: []string{"/g", "/m"}}, admin.ChangeOptions{DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,28 +69,28 @@ func TestDryRunChangesNothing(t *testing.T) {
 func TestRefusedChange(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	c := connect(t, cluster)
-	change := func(change client.PlacementChange, o client.ChangeOptions) error {
+	change := func(change admin.PlacementChange, o admin.ChangeOptions) error {
 		run, err := c.ChangePlacement(t.Context(), change, o)
 		if err == nil {
 			run.Close()
 		}
 		return err
 	}
-	invalid, refused := new(client.InvalidError), new(client.RefusedError)
-	if err := change(client.SplitShard{Shard: 1, At: []string{"/z"}}, client.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "at" || !errors.Is(err, client.ErrInvalid) {
+	invalid, refused := new(client.InvalidError), new(admin.RefusedError)
+	if err := change(admin.SplitShard{Shard: 1, At: []string{"/z"}}, admin.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "at" || !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a cut outside: %v", err)
 	}
-	if err := change(client.MergeShards{Shard: 1, With: 7}, client.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "with" {
+	if err := change(admin.MergeShards{Shard: 1, With: 7}, admin.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "with" {
 		t.Errorf("an unknown shard: %v", err)
 	}
-	if err := change(client.Rebalance{}, client.ChangeOptions{IfVersion: 9}); !errors.As(err, &refused) || refused.Field != "if_version" || refused.Force {
+	if err := change(admin.Rebalance{}, admin.ChangeOptions{IfVersion: 9}); !errors.As(err, &refused) || refused.Field != "if_version" || refused.Force {
 		t.Errorf("another version: %v", err)
 	}
-	drain := client.DrainNodes{Nodes: []string{"n1", "n2"}}
-	if err := change(drain, client.ChangeOptions{}); !errors.As(err, &refused) || refused.Field != "nodes" || !refused.Force {
+	drain := admin.DrainNodes{Nodes: []string{"n1", "n2"}}
+	if err := change(drain, admin.ChangeOptions{}); !errors.As(err, &refused) || refused.Field != "nodes" || !refused.Force {
 		t.Errorf("too few nodes: %v", err)
 	}
-	if err := change(drain, client.ChangeOptions{Force: true}); err != nil {
+	if err := change(drain, admin.ChangeOptions{Force: true}); err != nil {
 		t.Errorf("with force: %v", err)
 	}
 }
@@ -100,7 +101,7 @@ func TestChangeIsMadeOnce(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
 	cluster.LoseChanges(1)
-	run, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/m"}}, client.ChangeOptions{})
+	run, err := c.ChangePlacement(t.Context(), admin.SplitShard{Shard: 1, At: []string{"/m"}}, admin.ChangeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestChangeIsMadeOnce(t *testing.T) {
 		t.Errorf("%v, plan %+v", err, run.Plan)
 	}
 	// So is one that somebody else sends again by its name.
-	again, err := c.ChangePlacement(t.Context(), client.SplitShard{Shard: 1, At: []string{"/m"}}, client.ChangeOptions{RequestID: run.RequestID(), Repeated: true})
+	again, err := c.ChangePlacement(t.Context(), admin.SplitShard{Shard: 1, At: []string{"/m"}}, admin.ChangeOptions{RequestID: run.RequestID(), Repeated: true})
 	if err != nil || again.Plan.MapVersion != 2 {
 		t.Errorf("again: %v", err)
 	}
@@ -122,12 +123,12 @@ func TestFollowingAChange(t *testing.T) {
 	cluster.HoldFilling(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := c.ChangePlacement(ctx, client.DrainNodes{Nodes: []string{"n1"}}, client.ChangeOptions{})
+	run, err := c.ChangePlacement(ctx, admin.DrainNodes{Nodes: []string{"n1"}}, admin.ChangeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := true
-	err = run.Wait(func(p client.PlacementProgress) {
+	err = run.Wait(func(p admin.PlacementProgress) {
 		if !first {
 			return
 		}
@@ -147,7 +148,7 @@ func TestGivingUpOnAChange(t *testing.T) {
 	c := connect(t, cluster)
 	cluster.HoldFilling(true)
 	ctx, stop := context.WithCancel(t.Context())
-	run, err := c.ChangePlacement(ctx, client.MoveShard{Shard: 1, Owner: "n2"}, client.ChangeOptions{})
+	run, err := c.ChangePlacement(ctx, admin.MoveShard{Shard: 1, Owner: "n2"}, admin.ChangeOptions{})
 	stop()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -9,7 +9,11 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/grpc"
+
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
 // PlacementChange is what an operator wants of the shard map: [SplitShard],
@@ -66,8 +70,8 @@ type ChangeSettings struct {
 	Replicas int
 	// Served are the keys that are served, in any order; none: the same as now. The
 	// zero Range is all keys. Watches of keys that are no longer served end with
-	// [ErrInvalid].
-	Served []Range
+	// [client.ErrInvalid].
+	Served []client.Range
 }
 
 func (c SplitShard) put(r *pb.ChangePlacementRequest) {
@@ -105,7 +109,7 @@ func (c FinalizeUpgrade) put(r *pb.ChangePlacementRequest) {
 func (c ChangeSettings) put(r *pb.ChangePlacementRequest) {
 	settings := &pb.ChangeSettings{Replicas: int32(min(max(c.Replicas, math.MinInt32), math.MaxInt32))}
 	for _, s := range c.Served {
-		key, end := s.wire()
+		key, end := keyrange.Encode(s.Start, s.End)
 		settings.Served = append(settings.Served, &pb.KeyRange{Key: key, RangeEnd: end})
 	}
 	r.Change = &pb.ChangePlacementRequest_Settings{Settings: settings}
@@ -177,7 +181,7 @@ type PlacementRun struct {
 	// Plan is what it comes to.
 	Plan PlacementPlan
 
-	c      *Client
+	c      *client.Client
 	ctx    context.Context //nolint:containedctx // of the call that Wait continues
 	req    *pb.ChangePlacementRequest
 	stream pb.AdminService_ChangePlacementClient
@@ -186,7 +190,7 @@ type PlacementRun struct {
 }
 
 // agreeTimeout is how long a node may take until the voters agree, beyond
-// [Config.AttemptTimeout].
+// [client.Config].AttemptTimeout.
 const agreeTimeout = 12 * time.Second
 
 // ChangePlacement asks any node for a change of the shard map, and returns once
@@ -195,12 +199,12 @@ const agreeTimeout = 12 * time.Second
 // request's ID it is done once.
 //
 // It fails with a [*RefusedError] when the change makes no sense or needs force,
-// with a [*InvalidError] when it names what is not there, and with
-// [ErrUnavailable] when nobody could answer; then it may have been made, and
+// with a [*client.InvalidError] when it names what is not there, and with
+// [client.ErrUnavailable] when nobody could answer; then it may have been made, and
 // ChangeOptions.Repeated tells. ctx is also that of [PlacementRun.Wait]; when it
 // ends, or with [PlacementRun.Close], the run is given up, and not the change.
 func (c *Client) ChangePlacement(ctx context.Context, change PlacementChange, o ChangeOptions) (*PlacementRun, error) {
-	r := &PlacementRun{c: c, ctx: ctx, req: &pb.ChangePlacementRequest{
+	r := &PlacementRun{c: c.c, ctx: ctx, req: &pb.ChangePlacementRequest{
 		RequestId: o.RequestID, Repeated: o.Repeated, IfVersion: o.IfVersion, DryRun: o.DryRun, Force: o.Force,
 	}}
 	if r.req.GetRequestId() == "" {
@@ -218,39 +222,29 @@ func (r *PlacementRun) RequestID() string { return r.req.GetRequestId() }
 
 // open asks node after node until one answers with a plan.
 func (r *PlacementRun) open(first bool) error {
-	a, err := r.c.attempts(r.ctx, Range{})
-	if err != nil {
+	err := r.c.Call(r.ctx, agreeTimeout, func(ctx context.Context, node grpc.ClientConnInterface) error {
+		plan, err := r.begin(ctx, node)
+		switch {
+		case err != nil:
+			r.Close()
+			r.req.Repeated = true // its outcome is not known
+		case first:
+			r.Plan = plan
+		}
 		return err
-	}
-	for {
-		n, err := a.node()
-		var plan PlacementPlan
-		if err == nil {
-			plan, err = r.begin(n)
-		}
-		if err == nil {
-			a.worked()
-			if first {
-				r.Plan = plan
-			}
-			return nil
-		}
-		r.Close()
-		if err := a.failed(r.ctx, err); err != nil {
-			return err
-		}
-		r.req.Repeated = true // nobody knows how it ended
-	}
+	})
+	return refused(err)
 }
 
-// begin asks one node, and receives the plan.
-func (r *PlacementRun) begin(n *node) (plan PlacementPlan, err error) {
-	ctx, stop := context.WithCancelCause(r.ctx)
-	r.stop = func() { stop(context.Canceled) }
-	late := time.AfterFunc(r.c.cfg.AttemptTimeout+agreeTimeout, func() { stop(errSlow) })
-	defer late.Stop()
-	if r.stream, err = pb.NewAdminServiceClient(n.conn).ChangePlacement(ctx, r.req); err != nil {
-		return plan, err //nolint:wrapcheck // judged by open
+// begin asks one node, and receives the plan until ctx ends. The stream stays open after
+// that, until r is closed.
+func (r *PlacementRun) begin(ctx context.Context, node grpc.ClientConnInterface) (plan PlacementPlan, err error) {
+	run, stop := context.WithCancel(r.ctx)
+	r.stop = stop
+	late := context.AfterFunc(ctx, stop)
+	defer late()
+	if r.stream, err = pb.NewAdminServiceClient(node).ChangePlacement(run, r.req); err != nil {
+		return plan, err //nolint:wrapcheck // judged by Call
 	}
 	for some := false; ; some = true {
 		m, err := r.stream.Recv()
@@ -259,10 +253,8 @@ func (r *PlacementRun) begin(n *node) (plan PlacementPlan, err error) {
 			return plan, nil
 		case errors.Is(err, io.EOF):
 			return plan, errProtocol
-		case err != nil && errors.Is(context.Cause(ctx), errSlow):
-			return plan, errSlow
 		case err != nil:
-			return plan, err //nolint:wrapcheck // judged by open
+			return plan, err //nolint:wrapcheck // judged by Call
 		case m.GetProgress() != nil:
 			r.next = m.GetProgress()
 			return plan, nil
@@ -279,7 +271,7 @@ func (r *PlacementRun) begin(n *node) (plan PlacementPlan, err error) {
 
 // Wait waits until all of the plan is done, and calls report, which may be nil,
 // whenever something has changed. It returns at once for a dry run. It fails when
-// the context of [Client.ChangePlacement] ends, and with [ErrUnavailable]; the
+// the context of [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the
 // change goes on all the same.
 func (r *PlacementRun) Wait(report func(PlacementProgress)) error {
 	if r.req.GetDryRun() {
@@ -308,11 +300,12 @@ func (r *PlacementRun) receive() (*pb.PlacementProgress, error) {
 			continue
 		}
 		r.Close()
-		switch v := judge(err); {
+		fault, retry := client.ErrorFrom(err)
+		switch {
 		case r.ctx.Err() != nil:
 			return nil, context.Cause(r.ctx)
-		case !v.retry && !errors.Is(err, io.EOF):
-			return nil, v.err
+		case !retry && !errors.Is(err, io.EOF):
+			return nil, refused(fault)
 		}
 		r.req.Repeated = true
 		if err := r.open(false); err != nil {

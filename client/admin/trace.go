@@ -1,9 +1,11 @@
-package client
+package admin
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -44,13 +46,13 @@ type RevisionSent struct {
 
 // TraceRevision asks the node at an address for the way of a revision.
 func (c *Client) TraceRevision(ctx context.Context, address string, revision int64) (RevisionTrace, error) {
-	n, err := c.node(address)
 	var r *pb.TraceRevisionResponse
-	if err == nil {
-		r, err = pb.NewAdminServiceClient(n.conn).TraceRevision(ctx, &pb.TraceRevisionRequest{Revision: revision})
-	}
+	err := c.c.CallNode(ctx, address, 0, func(ctx context.Context, node grpc.ClientConnInterface) (err error) {
+		r, err = pb.NewAdminServiceClient(node).TraceRevision(ctx, &pb.TraceRevisionRequest{Revision: revision})
+		return err //nolint:wrapcheck // judged by CallNode, wrapped below
+	})
 	if err != nil {
-		return RevisionTrace{}, fmt.Errorf("trace of revision %d at %s: %w", revision, address, fault(ctx, err))
+		return RevisionTrace{}, fmt.Errorf("trace of revision %d at %s: %w", revision, address, err)
 	}
 	out := RevisionTrace{
 		Node: r.GetNode(), Oldest: r.GetOldest(), Newest: r.GetNewest(),

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func originFrom(o *pb.LineageOrigin) *LineageOrigin {
 
 // BumpLineage begins a new lineage in the place of ended: all nodes load
 // everything anew, etcd's watches end as compacted and those of this API are
-// sent the whole state. It returns the new one, and fails with [ErrLineage] when
+// sent the whole state. It returns the new one, and fails with [client.ErrLineage] when
 // ended is not the present one. reason is for logs.
 //
 // etcdClusterID, in hex as etcdctl prints it, is needed when etcd's cluster has
@@ -43,10 +43,10 @@ func originFrom(o *pb.LineageOrigin) *LineageOrigin {
 func (c *Client) BumpLineage(ctx context.Context, ended uint64, reason, etcdClusterID string) (uint64, error) {
 	var out uint64
 	// Repeated, it is refused: the lineage that ends is named.
-	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
-		r, err := pb.NewAdminServiceClient(n.conn).BumpLineage(ctx, &pb.BumpLineageRequest{Lineage: ended, Reason: reason, EtcdClusterId: etcdClusterID})
+	err := c.anyNode(ctx, 0, func(ctx context.Context, node pb.AdminServiceClient) error {
+		r, err := node.BumpLineage(ctx, &pb.BumpLineageRequest{Lineage: ended, Reason: reason, EtcdClusterId: etcdClusterID})
 		out = r.GetLineage()
-		return err //nolint:wrapcheck // judged and wrapped by read
+		return err //nolint:wrapcheck // judged by Call, wrapped below
 	})
 	if err != nil {
 		return 0, fmt.Errorf("begin a new lineage: %w", err)

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
 )
 
 // VerifyRequest says which copies to compare.
@@ -84,25 +85,26 @@ const verifyTime = 24 * time.Hour
 // Verify compares the copies of shards with each other, and with etcd if asked to,
 // and calls fn with each shard as it is done. An error of fn ends it and comes back
 // as it is. What is wrong is loaded anew by its node.
-func (c *Client) Verify(ctx context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
+func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
 	var own error // what ends it for good
-	err := c.read(ctx, Range{}, verifyTime, func(ctx context.Context, n *node) error {
+	err := c.anyNode(caller, verifyTime, func(ctx context.Context, node pb.AdminServiceClient) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := pb.NewAdminServiceClient(n.conn).Verify(ctx, &pb.VerifyRequest{ShardIds: r.Shards, Etcd: r.Etcd})
+		stream, err := node.Verify(ctx, &pb.VerifyRequest{ShardIds: r.Shards, Etcd: r.Etcd})
 		if err != nil {
-			return err //nolint:wrapcheck // judged and wrapped by read
+			return err //nolint:wrapcheck // judged by Call, wrapped below
 		}
 		for told := false; ; told = true {
 			m, err := stream.Recv()
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
-			case err != nil && told: // another node would begin again
-				own = fmt.Errorf("verify: %w", fault(ctx, err))
+			case err != nil && told && caller.Err() == nil: // another node would begin again
+				fault, _ := client.ErrorFrom(err)
+				own = fmt.Errorf("verify: %w", fault)
 				return nil
 			case err != nil:
-				return err //nolint:wrapcheck // judged and wrapped by read
+				return err //nolint:wrapcheck // judged by Call, wrapped below
 			case m.GetShardId() == 0:
 				continue // there is none
 			}

@@ -1,19 +1,19 @@
-package client_test
+package admin_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/admin"
 )
 
 // Two of three voters lost their disks and are back under their names: gossip sees all
 // three, and one can vote.
 func TestVotersThatLostTheirDisksDoNotCount(t *testing.T) {
-	var s client.ClusterStatus
+	var s admin.ClusterStatus
 	for _, name := range []string{"n1", "n2", "n3"} {
-		s.Members = append(s.Members, client.MemberStatus{
-			Member: client.Member{Name: name, State: client.MemberAlive}, Status: &client.NodeStatus{},
+		s.Members = append(s.Members, admin.MemberStatus{
+			Member: admin.Member{Name: name, State: admin.MemberAlive}, Status: &admin.NodeStatus{},
 		})
 	}
 	s.Members[2].Status.Voters, s.Members[2].Status.RaftIndex = []string{"n1", "n2", "n3"}, 9

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -43,13 +43,13 @@ func (c *Client) RecoverVoters(ctx context.Context, plan VoterRecovery) (VoterRe
 func (c *Client) recoverVoters(ctx context.Context, request *pb.RecoverVotersRequest) (VoterRecovery, error) {
 	var out VoterRecovery
 	// Repeated after it was carried out, it is refused: there is a leader then.
-	err := c.read(ctx, Range{}, recoveryTime, func(ctx context.Context, n *node) error {
-		r, err := pb.NewAdminServiceClient(n.conn).RecoverVoters(ctx, request)
+	err := c.anyNode(ctx, recoveryTime, func(ctx context.Context, node pb.AdminServiceClient) error {
+		r, err := node.RecoverVoters(ctx, request)
 		out = VoterRecovery{
 			Node: r.GetNode(), MapVersion: r.GetMapVersion(), AnnouncedVersion: r.GetAnnouncedVersion(),
 			Voters: r.GetVoters(), Reachable: r.GetReachable(), NewVersion: r.GetNewVersion(),
 		}
-		return err //nolint:wrapcheck // judged and wrapped by read
+		return err //nolint:wrapcheck // judged by Call, wrapped below
 	})
 	if err != nil {
 		return VoterRecovery{}, fmt.Errorf("recover the voters: %w", err)

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
 )
 
 // ReplicaSource says where a replica gets its events from.
@@ -126,79 +127,34 @@ type ClusterSettings struct {
 	// Replicas is how many nodes should have each shard that says nothing else.
 	Replicas int
 	// Served are the keys that are served, in order.
-	Served []Range
+	Served []client.Range
 }
 
 func settingsFrom(m *pb.ClusterSettings) ClusterSettings {
 	out := ClusterSettings{Replicas: int(m.GetReplicas())}
 	for _, r := range m.GetServed() {
-		out.Served = append(out.Served, rangeFromWire(r.GetKey(), r.GetRangeEnd()))
+		out.Served = append(out.Served, rangeFrom(r.GetKey(), r.GetRangeEnd()))
 	}
 	return out
-}
-
-// Members returns the members as the gossip of the node that answers sees
-// them, ordered by name.
-func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	var out []Member
-	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
-		r, err := pb.NewClusterServiceClient(n.conn).ListMembers(ctx, &pb.ListMembersRequest{})
-		out = membersFrom(r.GetMembers())
-		return err //nolint:wrapcheck // judged and wrapped by read
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
-	}
-	return out, nil
-}
-
-// ShardMap returns the newest shard map that the client has seen. If it follows a
-// part of the map only, because there are many shards, it asks a node for all of it.
-func (c *Client) ShardMap(ctx context.Context) (ShardMap, error) {
-	if t := c.topology.Load(); t != nil && t.all {
-		return t.shards, nil
-	}
-	var out ShardMap
-	err := c.read(ctx, Range{}, 0, func(ctx context.Context, n *node) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stream, err := pb.NewClusterServiceClient(n.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{}, grpc.MaxCallRecvMsgSize(maxMap))
-		if err != nil {
-			return err //nolint:wrapcheck // judged and wrapped by read
-		}
-		r, err := stream.Recv()
-		out = shardMapFrom(r.GetMap())
-		return err //nolint:wrapcheck // judged and wrapped by read
-	})
-	if err != nil {
-		return ShardMap{}, fmt.Errorf("shard map: %w", err)
-	}
-	return out, nil
 }
 
 // Status asks the node at one address, or any node when it is empty, about
 // itself.
 func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error) {
 	var out NodeStatus
-	ask := func(ctx context.Context, n *node) error {
-		r, err := pb.NewClusterServiceClient(n.conn).Status(ctx, &pb.StatusRequest{})
+	ask := func(ctx context.Context, node grpc.ClientConnInterface) error {
+		r, err := pb.NewClusterServiceClient(node).Status(ctx, &pb.StatusRequest{})
 		out = nodeStatusFrom(r)
 		return err //nolint:wrapcheck // wrapped below
 	}
 	if address == "" {
-		if err := c.read(ctx, Range{}, 0, ask); err != nil {
+		if err := c.c.Call(ctx, 0, ask); err != nil {
 			return NodeStatus{}, fmt.Errorf("status: %w", err)
 		}
 		return out, nil
 	}
-	n, err := c.node(address)
-	if err == nil {
-		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errSlow)
-		defer cancel()
-		err = ask(attempt, n)
-	}
-	if err != nil {
-		return NodeStatus{}, fmt.Errorf("status of %s: %w", address, fault(ctx, err))
+	if err := c.c.CallNode(ctx, address, 0, ask); err != nil {
+		return NodeStatus{}, fmt.Errorf("status of %s: %w", address, err)
 	}
 	return out, nil
 }
@@ -212,10 +168,10 @@ func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (Cluster
 	if wait > 0 {
 		req.Timeout = durationpb.New(wait)
 	}
-	err := c.read(ctx, Range{}, wait, func(ctx context.Context, n *node) error {
-		r, err := pb.NewAdminServiceClient(n.conn).ClusterStatus(ctx, req)
+	err := c.anyNode(ctx, wait, func(ctx context.Context, node pb.AdminServiceClient) error {
+		r, err := node.ClusterStatus(ctx, req)
 		if err != nil {
-			return err //nolint:wrapcheck // judged and wrapped by read
+			return err //nolint:wrapcheck // judged by Call, wrapped below
 		}
 		out = ClusterStatus{Map: shardMapFrom(r.GetMap()), Settings: settingsFrom(r.GetSettings())}
 		for _, m := range r.GetMembers() {

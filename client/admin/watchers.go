@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -7,7 +7,11 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
+
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
 // WatcherAPI is the API that a watch came by.
@@ -73,7 +77,7 @@ type WatcherStatus struct {
 	API          WatcherAPI
 	// ID is the watch's on its stream.
 	ID    int64
-	Range Range
+	Range client.Range
 	// Revision: everything up to it was sent. Lag is how many revisions of the
 	// store lie between that and the newest that the node has, and Behind for how
 	// long some have.
@@ -94,7 +98,7 @@ type WatcherStatus struct {
 // takes all.
 type WatcherFilter struct {
 	// Range: only watches that touch it.
-	Range Range
+	Range client.Range
 	// MinLag: only watches that lag by at least so many revisions.
 	MinLag int64
 }
@@ -103,23 +107,24 @@ type WatcherFilter struct {
 // etcd's API too. Where etcd's authentication is on, it tells of those whose
 // keys the caller may read. They come in no order.
 func (c *Client) Watchers(ctx context.Context, address string, f WatcherFilter) ([]WatcherStatus, error) {
-	n, err := c.node(address)
 	var out []WatcherStatus
-	if err == nil {
-		out, err = n.watchers(ctx, f)
-	}
+	err := c.c.CallNode(ctx, address, listTime, func(ctx context.Context, node grpc.ClientConnInterface) (err error) {
+		out, err = watchers(ctx, node, f)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("watchers of %s: %w", address, fault(ctx, err))
+		return nil, fmt.Errorf("watchers of %s: %w", address, err)
 	}
 	return out, nil
 }
 
-func (n *node) watchers(ctx context.Context, f WatcherFilter) ([]WatcherStatus, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// listTime is how long a node may take to list its watches, beyond an attempt.
+const listTime = time.Minute
+
+func watchers(ctx context.Context, node grpc.ClientConnInterface, f WatcherFilter) ([]WatcherStatus, error) {
 	req := &pb.ListWatchersRequest{MinLag: f.MinLag}
-	req.Key, req.RangeEnd = f.Range.wire()
-	stream, err := pb.NewAdminServiceClient(n.conn).ListWatchers(ctx, req)
+	req.Key, req.RangeEnd = keyrange.Encode(f.Range.Start, f.Range.End)
+	stream, err := pb.NewAdminServiceClient(node).ListWatchers(ctx, req)
 	var out []WatcherStatus
 	for err == nil {
 		var m *pb.ListWatchersResponse
@@ -132,13 +137,13 @@ func (n *node) watchers(ctx context.Context, f WatcherFilter) ([]WatcherStatus, 
 	if errors.Is(err, io.EOF) {
 		return out, nil
 	}
-	return nil, err //nolint:wrapcheck // judged and wrapped by the caller
+	return nil, err //nolint:wrapcheck // judged by CallNode, wrapped by the caller
 }
 
 func watcherFrom(w *pb.WatcherStatus) WatcherStatus {
 	return WatcherStatus{
 		Node: w.GetNode(), Client: w.GetClient(), User: w.GetUser(), API: WatcherAPI(w.GetApi()), ID: w.GetWatchId(),
-		Range: rangeFromWire(w.GetKey(), w.GetRangeEnd()), Revision: w.GetRevision(), Lag: w.GetLagRevisions(), Behind: w.GetLag().AsDuration(),
+		Range: rangeFrom(w.GetKey(), w.GetRangeEnd()), Revision: w.GetRevision(), Lag: w.GetLagRevisions(), Behind: w.GetLag().AsDuration(),
 		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Rung: WatcherRung(w.GetRung()), Since: w.GetSince().AsTime(),
 		Deltas: w.GetDeltas(), Resyncs: w.GetResyncs(),
 	}

@@ -1,0 +1,32 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+)
+
+// Client operates the cluster that a client of package client is connected to.
+type Client struct{ c *client.Client }
+
+// New returns a Client that uses the connections of c, and lives as long.
+func New(c *client.Client) *Client { return &Client{c} }
+
+// anyNode asks node after node until one answers an RPC of the admin service. An
+// attempt may take extra beyond the client's own time.
+func (c *Client) anyNode(ctx context.Context, extra time.Duration, ask func(context.Context, pb.AdminServiceClient) error) error {
+	return refused(c.c.Call(ctx, extra, func(ctx context.Context, node grpc.ClientConnInterface) error {
+		return ask(ctx, pb.NewAdminServiceClient(node))
+	}))
+}
+
+// rangeFrom reads a range of the API.
+func rangeFrom(key, end []byte) client.Range {
+	start, stop := keyrange.Decode(key, end)
+	return client.Between(start, stop)
+}
