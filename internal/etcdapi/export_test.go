@@ -11,7 +11,7 @@ import (
 )
 
 // RegisterWatch registers the Watch service alone.
-func (d *Door) RegisterWatch(r grpc.ServiceRegistrar, pumps *pump.Connections) {
+func (d *Door) RegisterWatch(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	etcdserverpb.RegisterWatchServer(r, &watchService{door: d, pumps: pumps})
 }
 

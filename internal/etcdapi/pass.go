@@ -25,7 +25,7 @@ import (
 // again, but for reads: a write may have been applied. Messages of a stream that the
 // client does not read stay at etcd, by gRPC's flow control; other answers take their
 // bytes from the budget.
-func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Connections) {
+func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	for _, s := range []struct {
 		desc *grpc.ServiceDesc
 		own  methods

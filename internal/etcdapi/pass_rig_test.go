@@ -52,7 +52,7 @@ func startPassOf(tb testing.TB, ec etcd.Config, tune ...func(*etcdapi.Config)) *
 		tb.Fatal(err)
 	}
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(2<<20))
-	door.Register(s, new(pump.Connections))
+	door.Register(s, new(pump.Pumps))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	tb.Cleanup(func() { s.Stop(); <-ended })

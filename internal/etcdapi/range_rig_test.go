@@ -159,7 +159,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 		return l
 	}
 	clients, peers, unused := listen(), listen(), listen()
-	var pumps pump.Connections
+	var pumps pump.Pumps
 	var running sync.WaitGroup
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true))
 	door.Register(s, &pumps)

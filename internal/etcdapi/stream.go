@@ -43,13 +43,6 @@ const (
 	freeReplies = 16
 )
 
-// sender is what a stream needs of its transport. It may block while the client
-// does not read; one goroutine at a time calls it.
-type sender interface {
-	// SendMsg sends a *wire.Encoded or a proto message.
-	SendMsg(m any) error
-}
-
 // stream is one client's Watch stream. Its requests are handled in order, and
 // answered in that order: a watch that needs time to open holds back the
 // answers behind it, not the work.
@@ -58,8 +51,6 @@ type stream struct {
 	tasks  *pump.Stream
 	failed bool        // owned by the pump that is at it: sending does not work
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
-	batch  wire.Batch  // owned by the pump: what is sent at the end of its turn
-	out    sender
 
 	progress progress
 	from     net.Addr        // where the client is
@@ -97,7 +88,7 @@ type reply struct {
 type watchService struct {
 	etcdserverpb.UnimplementedWatchServer
 	door  *Door
-	pumps *pump.Connections
+	pumps *pump.Pumps
 }
 
 // Watch implements etcdserverpb.WatchServer.
@@ -110,13 +101,10 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	if err := d.cfg.Router.AwaitMap(gs.Context()); err != nil {
 		return wire.Status(err)
 	}
-	tasks, err := w.pumps.Open(gs.Context())
-	if err != nil {
-		return wire.Status(err)
-	}
+	tasks := w.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, tasks: tasks, out: gs, from: clientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: wantsLeader(ctx),
+		door: d, tasks: tasks, from: clientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: wantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -125,8 +113,6 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 		tasks.Close()
 		return errStopped
 	}
-	s.batch.Init(gs.Context(), s.out)
-	s.tasks.After(s)
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)
@@ -428,23 +414,12 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 // send sends a message. For the pump that is at the stream. It reports whether
 // the stream works.
 func (s *stream) send(m any) bool {
-	if s.Flush(); s.failed {
-		return false
-	}
-	return s.check(s.out.SendMsg(m))
+	return !s.failed && s.check(s.tasks.Send(m))
 }
 
-// add sends a watch's events, in the end with those of others: see Flush. As
-// send.
+// add is send for a watch's events.
 func (s *stream) add(id int64, m *wire.Shared) bool {
-	return !s.failed && s.check(s.batch.Add(id, m))
-}
-
-// Flush implements pump.Flusher: it sends what was added.
-func (s *stream) Flush() {
-	if !s.failed {
-		s.check(s.batch.Flush())
-	}
+	return !s.failed && s.check(s.tasks.SendShared(id, m))
 }
 
 // check reports whether the stream works, after something was sent.

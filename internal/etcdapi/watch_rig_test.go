@@ -140,7 +140,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var pumps pump.Connections
+	var pumps pump.Pumps
 	var running sync.WaitGroup
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.Creds(cfg.Access.Credentials(insecure.NewCredentials())))
 	door.RegisterWatch(s, &pumps)

@@ -63,14 +63,26 @@ func (s *stream) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// SendFramed sends bytes that are whole messages, each with its head. The caller keeps its
-// reference to them.
-func (s *stream) SendFramed(data mem.BufferSlice) error {
-	parts := make([][]byte, len(data))
-	for i, b := range data {
-		parts[i] = b.ReadOnlyData()
+// SendFramed sends whole messages, each with its head, at the next Flush or before. It calls
+// wait, with the connection locked, before it waits for the client to read. It keeps none of
+// the bytes.
+func (s *stream) SendFramed(wait func(), parts ...[]byte) error {
+	return s.send(false, wait, parts...)
+}
+
+// Flush writes the connection's output. It does not wait.
+func (s *stream) Flush() { s.conn.flush() }
+
+// Attach returns the value that is attached to the connection. The first call attaches the
+// result of create.
+func (s *stream) Attach(create func() any) any {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.attached == nil {
+		c.attached = create()
 	}
-	return s.send(true, parts...)
+	return c.attached
 }
 
 // Context implements grpc.ServerStream.
@@ -97,7 +109,7 @@ func (c *call) SendMsg(m any) error {
 	for _, b := range data {
 		parts = append(parts, b.ReadOnlyData())
 	}
-	return c.send(c.desc.ServerStreams, parts...) // a single answer leaves with its outcome
+	return c.send(c.desc.ServerStreams, nil, parts...) // a single answer leaves with its outcome
 }
 
 // maxMessage is the largest message that gRPC can frame, in bytes.

@@ -40,11 +40,11 @@ type conn struct {
 	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
 	keep     keepalive          // guarded by mu
 	bye      goodbye            // guarded by mu
+	attached any                // guarded by mu; see stream.Attach
 
 	out     []byte    // guarded by mu; frames that are not written
 	writing bool      // guarded by mu; a goroutine writes
 	stalled bool      // guarded by mu; a goroutine drains the socket
-	queued  bool      // guarded by mu; a writer comes
 	sized   bool      // guarded by mu; a header block has said that our encoder has no table
 	window  int64     // guarded by mu; bytes of DATA that the client takes
 	initial int64     // guarded by mu; the window that the client gives new streams

@@ -9,8 +9,9 @@
 //
 // A connection has one goroutine, its reader, and no buffer while it rests. There is no
 // writing goroutine: the goroutine that appends frames to a connection's output writes
-// them, together with the frames that others append meanwhile. When the kernel takes no
-// more, a goroutine writes the rest and ends.
+// them, together with the frames that others append meanwhile, or leaves them to a later
+// Flush of its own; see package pump. When the kernel takes no more, a goroutine writes the
+// rest and ends.
 //
 // Bounds in bytes: a stream holds at most its receive window that its handler has not
 // read, as far as [Config].Hold grants it, and the message that it is reading; a connection's output holds [maxPending], and

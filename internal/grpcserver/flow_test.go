@@ -15,6 +15,8 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/pump"
 )
 
 // ask has a duplex stream send answers of these sizes.
@@ -425,7 +427,7 @@ func TestSendFramed(t *testing.T) {
 type framing struct{ testService }
 
 func (*framing) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, out pb.TestService_StreamingOutputCallServer) error {
-	to := grpc.ServerTransportStreamFromContext(out.Context()).(interface{ SendFramed(data buffers) error })
+	to := grpc.ServerTransportStreamFromContext(out.Context()).(pump.Transport)
 	send := func(n int32) { _ = out.Send(&pb.StreamingOutputCallResponse{Payload: payload(n)}) }
 	send(0)
 	send(1)
@@ -434,8 +436,11 @@ func (*framing) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, out pb.Tes
 		b, _ := proto.Marshal(&pb.StreamingOutputCallResponse{Payload: payload(n + 2)})
 		both = append(binary.BigEndian.AppendUint32(append(both, 0), uint32(len(b))), b...)
 	}
-	if err := to.SendFramed(asBuffers(both[:3], both[3:])); err != nil {
+	if err := to.SendFramed(nil, both[:3], both[3:]); err != nil {
 		return err
+	}
+	if one, two := to.Attach(func() any { return new(int) }), to.Attach(func() any { return new(int) }); one != two {
+		return errors.New("a connection has two values")
 	}
 	send(4)
 	return nil

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec
 	pb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -346,16 +345,6 @@ func (r *raw) expectGoAway(want http2.ErrCode) (last uint32) {
 	return last
 }
 
-type (
-	server  = grpcserver.Server
-	buffers = mem.BufferSlice
-)
-
-func asBuffers(parts ...[]byte) (b buffers) {
-	for _, p := range parts {
-		b = append(b, mem.SliceBuffer(p))
-	}
-	return b
-}
+type server = grpcserver.Server
 
 func newEncoder(to *bytes.Buffer) *hpack.Encoder { return hpack.NewEncoder(to) }

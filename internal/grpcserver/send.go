@@ -12,9 +12,15 @@ import (
 func (s *stream) windowLocked() int64 { return s.conn.initial + s.added - s.sent }
 
 // send sends bytes, after the response headers. It waits while the client does not take
-// them. Without now, they may leave with the outcome of the call.
-func (s *stream) send(now bool, parts ...[]byte) error {
-	s.sending.Lock()
+// them, and calls wait before, unless that is nil. Without now, they may leave with a later
+// flush.
+func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
+	if !s.sending.TryLock() {
+		if wait != nil {
+			wait()
+		}
+		s.sending.Lock()
+	}
 	defer s.sending.Unlock()
 	c := s.conn
 	c.mu.Lock()
@@ -25,7 +31,7 @@ func (s *stream) send(now bool, parts ...[]byte) error {
 		}
 	}
 	for left := sizeOf(parts); left > 0; {
-		if err := s.waitLocked(); err != nil {
+		if err := s.waitLocked(wait); err != nil {
 			return err
 		}
 		n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))
@@ -37,8 +43,8 @@ func (s *stream) send(now bool, parts ...[]byte) error {
 		c.keep.sent()
 	}
 	c.grantLocked()
-	if now {
-		c.flushSoonLocked()
+	if now || len(c.out) >= maxOut/2 {
+		c.flushLocked()
 	}
 	return nil
 }
@@ -68,8 +74,13 @@ func sizeOf(parts [][]byte) (n int) {
 // for the connection's window go on first come, first served: while there are any, a new
 // sender waits behind them, and each lets the next one go when it leaves here to send, when
 // its stream is gone, or when it waits for its stream's window.
-func (s *stream) waitLocked() error {
+func (s *stream) waitLocked(wait func()) error {
 	c := s.conn
+	announce := func() {
+		if wait != nil {
+			wait()
+		}
+	}
 	for mine := false; ; {
 		switch {
 		case s.gone:
@@ -81,6 +92,7 @@ func (s *stream) waitLocked() error {
 			}
 			c.grantLocked()
 			s.starved, mine = true, false
+			announce()
 			s.sendable.Wait()
 			s.starved = false
 		case c.window > 0 && len(c.out) < maxOut && (mine || c.blocked.Len() == 0 && !c.passing):
@@ -91,6 +103,7 @@ func (s *stream) waitLocked() error {
 			}
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
+			announce()
 			for s.place != nil && !s.gone {
 				s.sendable.Wait()
 			}

@@ -31,8 +31,6 @@ type Server struct {
 	stopping chan struct{} // closed by Stop
 
 	goroutines sync.WaitGroup // of connections
-	writers    writers
-	writing    sync.WaitGroup // they
 	handlers   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -126,7 +124,6 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 // grpc.ErrServerStopped then.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
-	s.writers.start(&s.writing)
 	if !s.listen(l) {
 		return grpc.ErrServerStopped
 	}
@@ -262,8 +259,6 @@ func (s *Server) Stop() {
 	}
 	s.goroutines.Wait()
 	s.handlers.Wait()
-	s.writers.stop()
-	s.writing.Wait()
 }
 
 // maxWaiting bounds the handlers that wait for another call: their stacks have grown to what

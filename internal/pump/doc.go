@@ -1,15 +1,15 @@
-// Package pump serves all streams of a connection with one goroutine, the
-// connection's pump: a [Task] that has something to do is put on its stream's
-// list and the stream on the connection's, and the pump gives one stream after
-// the other its turn. When nothing is ready, what comes is done at once; under
-// load, a turn does all that has come together, and sends it together. There is
-// no tick in between.
+// Package pump serves the streams of all connections with a few goroutines, the pumps, one
+// for each core: a [Task] that has something to do is put on its stream's list, the stream
+// on its connection's, and the connection on that of the [Pumps]. A pump takes a connection,
+// gives one stream after the other its turn, and has the connection's bytes written. When
+// nothing else is ready, an event leaves at once; under load, a visit does all that has
+// gathered, and writes it together. There is no tick in between.
 //
-//	Task.Wake ─▶ stream ─▶ connection ─▶ pump: run(scratch), run(scratch), … → flush
+//	Task.Wake ─▶ stream ─▶ connection ─▶ pump: run(scratch), run(scratch), … → write
 //
-// Sending blocks while the client does not read its stream. The pump then
-// stands still, a watchdog sees it and starts another one for the rest of the
-// connection; the stuck stream keeps the old one for itself until it has caught
-// up, and for a while is served apart without another look. What a stream may
-// buffer is bounded by grpc-go's flow control and nothing else.
+// A send waits while the client does not read its stream. The [Transport] says so before,
+// and another pump comes in the place of the one that waits; the connection's other streams
+// go on with it. The pump that has waited ends with its turn. So a stream that is not read
+// costs a goroutine, and its bytes are bounded by the transport and by a turn. A stream
+// without a Transport takes messages one by one, and counts as one whose sends wait.
 package pump

@@ -1,62 +1,60 @@
 package pump
 
 import (
+	"context"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/trail"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Conn is a client's connection: the streams that have something to do, and the
-// pump that does it. Create it with New.
-type Conn struct {
-	pumps *sync.WaitGroup
-	fan   *wire.Fan
-	trail *trail.Trail  // nil: nobody remembers what was sent
-	steps atomic.Uint64 // grows with every task that ends
+// Pumps serve the streams of all connections: a goroutine for each core, as long as there
+// are streams. The zero Pumps is ready.
+type Pumps struct {
+	// Trail records which revisions are sent to watches; nil: none does. Set it before
+	// the first Open.
+	Trail *trail.Trail
+
+	fan wire.Fan // an event is encoded once for all connections
+	all sync.WaitGroup
+
+	spare sync.Pool // of *Scratch; pumps that sends have held up have left them
 
 	mu          sync.Mutex
-	work        sync.Cond     // the pump in charge waits on it for a stream to be ready
-	idle        sync.Cond     // who closes a stream waits on it for busy to end
-	first, last *Stream       // guarded by mu; those with tasks to run that no pump is at, first come first served
-	streams     int           // guarded by mu; no stream: no pump
-	pump        int           // guarded by mu; number of the pump in charge
-	ended       chan struct{} // guarded by mu; closed when the pump in charge has ended
-	running     bool          // guarded by mu; the pump in charge runs tasks
-	watching    bool          // guarded by mu; the watchdog is set
-	seen        uint64        // guarded by mu; steps at the watchdog's last look
-	dog         *time.Timer
+	work        sync.Cond // idle pumps wait on it
+	first, last *Conn     // guarded by mu; those with streams to serve that no pump is at, first come first served
+	streams     int       // guarded by mu
+	running     int       // guarded by mu; pumps, without those that a send holds up
+	idle        int       // guarded by mu; pumps that wait
 }
 
-// stuckAfter is how long a task may run before the connection's other streams
-// get another pump. A task sends a bounded amount, so it takes that long only
-// when its stream's flow control stops it.
-const stuckAfter = 20 * time.Millisecond
+// Conn is a connection: its streams that have something to do. One pump at a time is at it.
+type Conn struct {
+	pumps *Pumps
+	next  *Conn // guarded by pumps.mu
 
-// slowFor is how long a stream that has stopped a pump is served apart from
-// the others.
-const slowFor = time.Second
+	mu          sync.Mutex
+	left        sync.Cond // Close waits on it for a stream's busy to end
+	due         bool      // guarded by mu; it is on the pumps' list, or a pump is at it
+	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
+}
 
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
-	conn  *Conn
-	flush Flusher // see After; nil: none
+	conn *Conn
+	out  output
 
 	next   *Stream     // guarded by conn.mu; the next one that is ready
 	ready  []*Task     // guarded by conn.mu; tasks to run, first come first served
 	busy   bool        // guarded by conn.mu; a pump is at it
-	slow   bool        // guarded by conn.mu; it is served apart, until slowUntil
 	closed atomic.Bool // set under conn.mu; no task of it begins again
-
-	slowUntil time.Time // guarded by conn.mu
-	left      func()    // tells the Connections
 }
-
-// Flusher sends what the tasks of a stream have left to be sent together.
-type Flusher interface{ Flush() }
 
 // Task is something to do for a stream, again and again: one run at a time for
 // each stream. Init it before use; it must not be copied afterwards.
@@ -64,6 +62,7 @@ type Task struct {
 	s       *Stream
 	started bool // guarded by conn.mu
 	queued  bool // guarded by conn.mu
+	unrun   bool // guarded by conn.mu; see putBackLocked
 	run     func(*Scratch) (again bool)
 }
 
@@ -72,68 +71,74 @@ type Scratch struct {
 	Events []*kv.Event
 	// Fan is that of all connections.
 	Fan *wire.Fan
-	// Trail is told which revisions are sent to watches.
+	// Trail records which revisions are sent to watches.
 	Trail trail.Turn
 
-	turn []*Task
+	codec  wire.Codec
+	conn   *Conn  // where the pump is
+	heldUp bool   // a send waits, or has waited: another pump goes on in its place
+	wait   func() // holdUp, allocated once
+	turn   []*Task
+	again  []*Task
+	buf    []byte   // messages that are not handed over
+	parts  [][]byte // of a large message
+	sent   int      // bytes of the turn
 }
 
-// maxTurn bounds the tasks of a turn whose list is kept for the next one.
-const maxTurn = 1024
+// Bounds of what a pump does before others have their turn.
+const (
+	// maxVisit bounds the streams of a connection that are served before its bytes leave.
+	maxVisit = 256
+	// turnBytes is how much a turn of a stream sends before it ends.
+	turnBytes = 256 << 10
+	// maxTurn bounds the tasks of a turn whose list is kept for the next one.
+	maxTurn = 1024
+)
 
-// New returns the Conn of a connection. Its pumps are counted in pumps, and use
-// fan.
-func New(pumps *sync.WaitGroup, fan *wire.Fan) *Conn {
-	c := &Conn{pumps: pumps, fan: fan}
-	c.work.L, c.idle.L = &c.mu, &c.mu
+// Open returns a new stream, of the connection that the call of ctx came by. Close it.
+// Messages go to the transport of the call, if that takes bytes, or else to plain.
+func (p *Pumps) Open(ctx context.Context, plain Messages) *Stream {
+	p.mu.Lock()
+	p.work.L = &p.mu
+	p.streams++
+	p.mu.Unlock()
+	s := &Stream{out: output{plain: plain}}
+	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(Transport); ok {
+		s.out.to = t
+		s.conn = t.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
+	} else {
+		s.conn = p.newConn()
+	}
+	return s
+}
+
+func (p *Pumps) newConn() *Conn {
+	c := &Conn{pumps: p}
+	c.left.L = &c.mu
 	return c
 }
 
-// Open returns a new stream of the connection. Close it.
-func (c *Conn) Open() *Stream {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.streams++
-	if c.streams == 1 {
-		c.startLocked()
-	} else if c.running {
-		c.guardLocked()
-	}
-	return &Stream{conn: c, left: func() {}}
-}
-
-// After has f called at the end of each of the stream's turns, by the pump that
-// is at it. Call it before the first task is started.
-func (s *Stream) After(f Flusher) { s.flush = f }
+// Wait returns when no pump runs any more. All streams must be closed.
+func (p *Pumps) Wait() { p.all.Wait() }
 
 // Close returns when no pump is at the stream any more, and none comes back.
 // What is being sent is waited for: it ends when the client reads, or with its
 // connection. Call it once.
 func (s *Stream) Close() {
-	defer s.left()
-	if ended := s.close(); ended != nil {
-		<-ended // or streams that come and go in a flood leave a pump each
-	}
-}
-
-// close returns what is closed when the pump has ended that had this stream last;
-// nil: there are others.
-func (s *Stream) close() (ended <-chan struct{}) {
 	c := s.conn
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	s.closed.Store(true)
 	for s.busy {
-		c.idle.Wait()
+		c.left.Wait()
 	}
 	s.ready = nil
-	if c.streams--; c.streams > 0 {
-		return nil
+	c.mu.Unlock()
+	p := c.pumps
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.streams--; p.streams == 0 {
+		p.work.Broadcast()
 	}
-	c.pump++
-	c.first, c.last = nil, nil
-	c.work.Signal()
-	return c.ended
 }
 
 // Init makes t a task of s. run reports whether there is more to do at once;
@@ -159,17 +164,6 @@ func (t *Task) Wake() {
 	}
 }
 
-func (c *Conn) startLocked() {
-	c.pump++
-	c.running = false
-	me, ended := c.pump, make(chan struct{})
-	c.ended = ended
-	c.pumps.Go(func() {
-		defer close(ended)
-		c.serve(me)
-	})
-}
-
 // enqueueLocked puts the task on its stream's list, unless it is there.
 func (c *Conn) enqueueLocked(t *Task) {
 	s := t.s
@@ -183,7 +177,7 @@ func (c *Conn) enqueueLocked(t *Task) {
 	}
 }
 
-// readyLocked puts the stream on the list.
+// readyLocked puts the stream on the list, and the connection on the pumps'.
 func (c *Conn) readyLocked(s *Stream) {
 	if c.first == nil {
 		c.first = s
@@ -191,7 +185,10 @@ func (c *Conn) readyLocked(s *Stream) {
 		c.last.next = s
 	}
 	c.last = s
-	c.work.Signal()
+	if !c.due {
+		c.due = true
+		c.pumps.add(c)
+	}
 }
 
 // takeLocked takes the first stream off the list; nil: there is none.
@@ -207,136 +204,187 @@ func (c *Conn) takeLocked() *Stream {
 	return nil
 }
 
-// serve is the pump with number me. Superseded while it is at a stream, it
-// stays with that one until the stream has nothing left, then ends.
-func (c *Conn) serve(me int) {
-	own := Scratch{Fan: c.fan, Trail: c.trail.Turn()}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.pump == me {
-		s := c.takeLocked()
-		if s == nil {
-			c.unguardLocked()
-			c.work.Wait()
+// add has a pump come to the connection. A pump that takes one while there are more wakes
+// the next pump: a revision for many connections wakes as many as it keeps busy.
+func (p *Pumps) add(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first != nil {
+		p.last.next, p.last = c, c
+		return
+	}
+	p.first, p.last = c, c
+	p.wakeLocked()
+}
+
+// wakeLocked wakes or starts a pump, unless there are enough.
+func (p *Pumps) wakeLocked() {
+	switch {
+	case p.idle > 0:
+		p.work.Signal()
+	case p.running < runtime.GOMAXPROCS(0):
+		p.running++
+		p.all.Go(p.run)
+	}
+}
+
+// run is a pump. It ends with the last stream, or in favor of the pump that has taken its
+// place.
+func (p *Pumps) run() {
+	own, _ := p.spare.Get().(*Scratch)
+	if own == nil {
+		own = &Scratch{Fan: &p.fan, Trail: p.Trail.Turn(), codec: wire.NewCodec()}
+		own.wait = own.holdUp
+	}
+	defer func() {
+		own.heldUp, own.conn = false, nil
+		p.spare.Put(own)
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !own.heldUp {
+		c := p.first
+		switch {
+		case c == nil && p.streams == 0:
+			p.running--
+			return
+		case c == nil:
+			p.idle++
+			p.work.Wait()
+			p.idle--
 			continue
 		}
-		if s.slow {
-			if time.Now().Before(s.slowUntil) {
-				c.startLocked() // before it stops this one again
-				c.stayLocked(s, &own)
-				return
-			}
-			s.slow = false
+		if p.first, c.next = c.next, nil; p.first != nil {
+			p.wakeLocked()
 		}
-		c.running = true
-		if c.streams > 1 {
-			c.guardLocked()
+		p.mu.Unlock()
+		c.visit(own)
+		p.mu.Lock()
+	}
+}
+
+// visit gives the connection's streams a turn each, and has what they send written
+// together.
+func (c *Conn) visit(own *Scratch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own.conn = c
+	var to Transport
+	for n, sent := 0, 0; n < maxVisit && sent < turnBytes && !own.heldUp; n++ {
+		s := c.takeLocked()
+		if s == nil {
+			break
 		}
-		c.turnLocked(s, &own)
-		if c.pump != me {
-			c.stayLocked(s, &own)
-			return
+		if s.out.to != nil {
+			to = s.out.to
+		} else { // it may wait, and does not say so
+			c.leaveLocked(own)
 		}
-		c.running = false
-		c.leaveLocked(s)
+		c.turnLocked(s, own)
+		sent += own.sent
+	}
+	if to != nil {
+		c.mu.Unlock()
+		to.Flush()
+		c.mu.Lock()
+	}
+	if !own.heldUp {
+		c.goOnLocked()
+	}
+}
+
+// goOnLocked is the end of a pump's being at the connection.
+func (c *Conn) goOnLocked() {
+	if c.due = c.first != nil; c.due {
+		c.pumps.add(c)
+	}
+}
+
+// holdUp is called before a send waits. The pump's connection goes on without the stream,
+// and another pump comes in its place.
+func (own *Scratch) holdUp() {
+	if own.heldUp {
+		return
+	}
+	c := own.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveLocked(own)
+}
+
+func (c *Conn) leaveLocked(own *Scratch) {
+	own.heldUp = true
+	c.goOnLocked()
+	p := c.pumps
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running--; p.first != nil {
+		p.wakeLocked()
 	}
 }
 
 // turnLocked runs the stream's tasks that are ready, without the lock: one after
-// the other, then what they have left to be sent is sent.
+// the other, then what they have sent is handed over.
 func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	s.busy = true
-	own.turn, s.ready = s.ready, own.turn[:0]
+	own.turn = append(own.turn[:0], s.ready...)
+	clear(s.ready)
+	s.ready = s.ready[:0]
 	for _, t := range own.turn {
 		t.queued = false
 	}
-	again := c.run(s, own)
-	for _, t := range again {
-		c.enqueueLocked(t) // behind those that were woken meanwhile
+	rest := c.run(s, own)
+	c.putBackLocked(s, rest)
+	for _, t := range own.again {
+		c.enqueueLocked(t) // after those that were woken meanwhile
 	}
 	clear(own.turn)
+	clear(own.again)
 	if cap(own.turn) > maxTurn {
-		own.turn = nil
+		own.turn, own.again = nil, nil
 	}
-}
-
-// run returns the tasks that have more to do.
-func (c *Conn) run(s *Stream, own *Scratch) (again []*Task) {
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	again = own.turn[:0]
-	for _, t := range own.turn {
-		if s.closed.Load() {
-			break
-		}
-		if t.run(own) {
-			again = append(again, t)
-		}
-		c.steps.Add(1)
-	}
-	if s.flush != nil {
-		s.flush.Flush()
-	}
-	own.Trail.Flush()
-	return again
-}
-
-// stayLocked serves the stream alone until nothing of it is left. What it sends
-// within slowFor from then on does not go through the pump in charge either:
-// each time, that would stand still for all others.
-func (c *Conn) stayLocked(s *Stream, own *Scratch) {
-	for len(s.ready) > 0 && !s.closed.Load() {
-		c.turnLocked(s, own)
-	}
-	s.slow, s.slowUntil = true, time.Now().Add(slowFor)
-	c.leaveLocked(s)
-}
-
-// leaveLocked is the end of a pump's being at the stream.
-func (c *Conn) leaveLocked(s *Stream) {
 	s.busy = false
 	if len(s.ready) > 0 && !s.closed.Load() {
 		c.readyLocked(s)
 	}
-	c.idle.Broadcast()
+	c.left.Broadcast()
 }
 
-// guardLocked sets the watchdog.
-func (c *Conn) guardLocked() {
-	if c.watching {
-		return
+// run returns the tasks that had no place in the turn; own.again are those that have more
+// to do.
+func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	s.out.own, own.sent, own.again = own, 0, own.again[:0]
+	for i, t := range own.turn {
+		if s.closed.Load() {
+			break
+		}
+		if own.sent >= turnBytes {
+			rest = own.turn[i:]
+			break
+		}
+		if t.run(own) {
+			own.again = append(own.again, t)
+		}
 	}
-	c.watching = true
-	c.seen = c.steps.Load()
-	if c.dog == nil {
-		c.dog = time.AfterFunc(stuckAfter, c.look)
-	} else {
-		c.dog.Reset(stuckAfter)
-	}
+	s.out.flush()
+	s.out.own = nil
+	own.Trail.Flush()
+	return rest
 }
 
-// unguardLocked stops the watchdog: to have it look at nothing costs more.
-func (c *Conn) unguardLocked() {
-	if c.watching && c.dog.Stop() {
-		c.watching = false
-	}
-}
-
-// look is the watchdog: a pump that is still at the task it was at before gets
-// a successor, and stays with that stream when it comes back.
-func (c *Conn) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	steps := c.steps.Load()
-	switch {
-	case !c.running || c.streams == 0:
-		c.watching = false
-		return
-	case c.seen == steps:
-		c.startLocked()
-		c.watching = false
+// putBackLocked puts tasks back to where they were on their stream's list: first.
+func (c *Conn) putBackLocked(s *Stream, tasks []*Task) {
+	if len(tasks) == 0 || s.closed.Load() {
 		return
 	}
-	c.seen = steps
-	c.dog.Reset(stuckAfter)
+	for _, t := range tasks {
+		t.queued, t.unrun = true, true
+	}
+	woken := slices.DeleteFunc(s.ready, func(t *Task) bool { return t.unrun })
+	s.ready = slices.Insert(woken, 0, tasks...)
+	for _, t := range tasks {
+		t.unrun = false
+	}
 }

@@ -3,20 +3,66 @@ package pump_test
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connection is one whose streams count what they send.
+type connection struct {
+	attached any
+	flushes  atomic.Int64
+}
+
+// transport is a stream of it.
+type transport struct {
+	c    *connection
+	sent func(wait func(), bytes int) // nil: nothing is done
+}
+
+func (*transport) Method() string               { return "" }
+func (*transport) SetHeader(metadata.MD) error  { return nil }
+func (*transport) SendHeader(metadata.MD) error { return nil }
+func (*transport) SetTrailer(metadata.MD) error { return nil }
+func (t *transport) Flush()                     { t.c.flushes.Add(1) }
+func (t *transport) Attach(create func() any) any {
+	if t.c.attached == nil {
+		t.c.attached = create()
+	}
+	return t.c.attached
+}
+
+func (t *transport) SendFramed(wait func(), parts ...[]byte) error {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if t.sent != nil {
+		t.sent(wait, n)
+	}
+	return nil
+}
+
+// open returns a stream of the connection; of none, it takes messages one by one.
+func open(p *pump.Pumps, c *connection, sent func(wait func(), bytes int)) *stream {
+	ctx := context.Background()
+	if c != nil {
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &transport{c, sent})
+	}
+	return &stream{Stream: p.Open(ctx, nil)}
+}
 
 // counter is a task that counts its runs and fails when two tasks of its stream
 // run at a time.
@@ -62,44 +108,15 @@ func newCounter(s *stream) *counter {
 	return c
 }
 
-// Streams of a connection share a pump, and others do not.
-func TestConnections(t *testing.T) {
-	var c pump.Connections
-	from := func(addr net.Addr) context.Context { return peer.NewContext(t.Context(), &peer.Peer{Addr: addr}) }
-	// Two connections may come from what looks the same.
-	one, two := &net.TCPAddr{Port: 1}, &net.TCPAddr{Port: 1}
-	if _, err := c.Open(t.Context()); err == nil {
-		t.Error("a stream without a connection")
-	}
-	for range 2 { // the second time, they are new
-		var opened []*stream
-		for _, addr := range []net.Addr{one, one, two} {
-			s, err := c.Open(from(addr))
-			if err != nil {
-				t.Fatal(err)
-			}
-			opened = append(opened, &stream{Stream: s})
-		}
-		held, same, other := newCounter(opened[0]), newCounter(opened[1]), newCounter(opened[2])
-		held.block = make(chan struct{})
-		same.ran, other.ran = make(chan int64, 1), make(chan int64, 1)
-		held.task.Start()
-		other.task.Start()
-		<-other.ran
-		same.task.Start()
-		<-same.ran // thanks to the watchdog
-		close(held.block)
-		for _, s := range opened {
-			s.Close()
-		}
-	}
-	c.Wait()
+// message is an encoded one of so many bytes.
+func message(size int) *wire.Encoded {
+	return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}}
 }
 
 // A task does not run before it is started, and then sees what came before.
 func TestStart(t *testing.T) {
-	var pumps sync.WaitGroup
-	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
+	var pumps pump.Pumps
+	s := open(&pumps, nil, nil)
 	c := newCounter(s)
 	c.ran = make(chan int64)
 	c.wake()
@@ -116,45 +133,91 @@ func TestStart(t *testing.T) {
 	pumps.Wait()
 }
 
-// A stream that stands still does not keep the connection's others from their
-// turns, and gets all of its own when it goes on.
-func TestStuckStream(t *testing.T) {
-	var pumps sync.WaitGroup
-	conn := pump.New(&pumps, new(wire.Fan))
-	stuck, other := &stream{Stream: conn.Open()}, &stream{Stream: conn.Open()}
-	held, beside, free := newCounter(stuck), newCounter(stuck), newCounter(other)
-	held.block = make(chan struct{})
-	beside.ran, free.ran = make(chan int64), make(chan int64)
-	held.task.Start()
-	beside.task.Start()
-	for range 3 { // needs another pump each time that the last one is held
-		free.task.Start()
-		<-free.ran
+// Streams whose sends wait, more of them than there are pumps, keep neither the others of
+// their connection nor other connections from their turns, and go on afterwards.
+func TestSendsThatWait(t *testing.T) {
+	for name, says := range map[string]bool{"and say so": true, "without a word": false} {
+		t.Run(name, func(t *testing.T) {
+			var pumps pump.Pumps
+			var c *connection
+			if says {
+				c = new(connection)
+			}
+			goOn, waits := make(chan struct{}), make(chan struct{})
+			var stuck []*stream
+			var held, beside []*counter
+			for range 2*runtime.GOMAXPROCS(0) + 1 {
+				s := open(&pumps, c, func(wait func(), _ int) {
+					wait()
+					waits <- struct{}{}
+					<-goOn
+				})
+				h, b := newCounter(s), newCounter(s)
+				h.block = make(chan struct{})
+				if says {
+					close(h.block)
+					h.task.Init(s.Stream, func(own *pump.Scratch) bool {
+						if err := s.Send(message(64 << 10)); err != nil {
+							t.Error(err)
+						}
+						return h.run(own)
+					})
+				}
+				b.ran = make(chan int64, 1) // it must not hold up a pump
+				h.task.Start()
+				if says {
+					<-waits
+				}
+				b.task.Start()
+				stuck, held, beside = append(stuck, s), append(held, h), append(beside, b)
+			}
+			var free []*stream
+			for _, of := range []*connection{c, new(connection), nil} {
+				s := open(&pumps, of, nil)
+				f := newCounter(s)
+				f.ran = make(chan int64)
+				for range 3 {
+					f.task.Start()
+					<-f.ran
+				}
+				free = append(free, s)
+			}
+			for _, b := range beside {
+				select {
+				case <-b.ran:
+					t.Error("another task of a stuck stream ran")
+				default:
+				}
+			}
+			close(goOn)
+			for _, h := range held {
+				if !says {
+					close(h.block)
+				}
+			}
+			for _, b := range beside {
+				<-b.ran
+			}
+			for _, s := range slices.Concat(stuck, free) {
+				s.Close()
+			}
+			pumps.Wait()
+		})
 	}
-	select {
-	case <-beside.ran:
-		t.Error("another task of the stuck stream ran")
-	default:
-	}
-	close(held.block)
-	<-beside.ran
-	stuck.Close()
-	other.Close()
-	pumps.Wait()
 }
 
-// Whoever is woken runs afterwards, whatever else goes on; after Close, nobody
+// Each task that is woken runs afterwards, whatever else happens; after Close, none
 // runs.
 func TestWakesAreNotLost(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	var pumps sync.WaitGroup
-	conn := pump.New(&pumps, new(wire.Fan))
+	var pumps pump.Pumps
 	var wakers sync.WaitGroup
 	var streams []*stream
 	var tasks []*counter
-	for range 8 {
-		s := &stream{Stream: conn.Open()}
+	conns := []*connection{new(connection), new(connection), nil}
+	for n := range 12 {
+		s := open(&pumps, conns[n%len(conns)], nil)
 		streams = append(streams, s)
 		for range 8 {
 			c := newCounter(s)
@@ -171,7 +234,7 @@ func TestWakesAreNotLost(t *testing.T) {
 		})
 	}
 	wakers.Wait()
-	// Behind everything that was queued: one more turn for each.
+	// After everything that was queued: one more turn for each.
 	var turn sync.WaitGroup
 	for _, s := range streams {
 		turn.Add(1)
@@ -193,10 +256,10 @@ func TestWakesAreNotLost(t *testing.T) {
 	}
 }
 
-// A task that has more to do comes again, behind the others.
+// A task that has more to do comes again, after the others.
 func TestAgain(t *testing.T) {
-	var pumps sync.WaitGroup
-	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
+	var pumps pump.Pumps
+	s := open(&pumps, nil, nil)
 	c := newCounter(s)
 	c.again, c.ran = 3, make(chan int64)
 	c.task.Start()
@@ -207,68 +270,105 @@ func TestAgain(t *testing.T) {
 	pumps.Wait()
 }
 
-type flusher func()
-
-func (f flusher) Flush() { f() }
-
-// What the tasks of a turn leave is sent at its end, also when the stream is
-// closed in the middle.
-func TestAfter(t *testing.T) {
-	var pumps sync.WaitGroup
-	s := &stream{Stream: pump.New(&pumps, new(wire.Fan)).Open()}
-	var left, sent int // owned by the pump
-	flushed := make(chan int)
-	s.After(flusher(func() {
-		sent += left
-		left = 0
-		flushed <- sent
-	}))
+// The bytes that a connection's streams send in a visit are handed over stream by stream,
+// and written together.
+func TestAVisitIsWrittenTogether(t *testing.T) {
+	const streams, tasks = 5, 10
+	var pumps pump.Pumps
+	c := new(connection)
+	var got []int // bytes of each hand-over
+	done := make(chan struct{})
+	var all []*stream
+	for range streams {
+		all = append(all, open(&pumps, c, func(_ func(), n int) {
+			if got = append(got, n); len(got) == 1+streams {
+				close(done)
+			}
+		}))
+	}
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	tasks := make([]pump.Task, 10)
+	var first pump.Task
+	first.Init(all[0].Stream, func(*pump.Scratch) bool {
+		close(begun)
+		<-goOn
+		return all[0].Send(message(1)) != nil
+	})
+	first.Start()
+	<-begun
+	for _, s := range all { // while the first one runs
+		for range tasks {
+			task := new(pump.Task)
+			task.Init(s.Stream, func(*pump.Scratch) bool { return s.Send(message(95)) != nil })
+			task.Start()
+		}
+	}
+	close(goOn)
+	<-done
+	for _, s := range all {
+		s.Close()
+	}
+	pumps.Wait()
+	if want := []int{6, 1000, 1000, 1000, 1000, 1000}; !slices.Equal(got, want) {
+		t.Errorf("handed over %v, want %v", got, want)
+	}
+	if n := c.flushes.Load(); n != 1 {
+		t.Errorf("written %d times", n)
+	}
+}
+
+// A turn that has sent enough ends. The tasks that had no place in it are the first of the
+// next, also when others have more to do all the time.
+func TestATurnIsBounded(t *testing.T) {
+	var pumps pump.Pumps
+	c := new(connection)
+	s := open(&pumps, c, nil)
+	var order []int // owned by the pump
+	done := make(chan struct{})
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	tasks := make([]pump.Task, 4)
 	for i := range tasks {
 		tasks[i].Init(s.Stream, func(*pump.Scratch) bool {
-			if i == 0 {
-				begun <- struct{}{}
+			if len(order) == 0 {
+				close(begun)
 				<-goOn
 			}
-			left++
-			return false
+			if order = append(order, i); len(order) == 13 {
+				close(done)
+			}
+			if err := s.Send(message(256 << 10)); err != nil {
+				t.Error(err)
+			}
+			tasks[i].Wake()
+			return true
 		})
 	}
 	tasks[0].Start()
 	<-begun
-	for i := range tasks[1:] { // while the first one runs: all of them are the next turn
+	for i := range tasks[1:] {
 		tasks[i+1].Start()
 	}
-	goOn <- struct{}{}
-	for _, want := range []int{1, 10} {
-		if n := <-flushed; n != want {
-			t.Errorf("%d were sent, want %d", n, want)
-		}
-	}
-	tasks[0].Wake()
-	<-begun
-	var closing sync.WaitGroup
-	closing.Go(s.Close)
-	goOn <- struct{}{}
-	if n := <-flushed; n != 11 {
-		t.Errorf("%d were sent in the end, want 11", n)
-	}
-	closing.Wait()
+	close(goOn)
+	<-done
+	s.Close()
 	pumps.Wait()
+	if want := []int{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0}; !slices.Equal(order[:13], want) {
+		t.Errorf("ran in the order %v, want %v", order[:13], want)
+	}
 }
 
-// Streams that come and go in a flood, one after the other, leave no pumps behind.
+// Streams that come and go in a flood, one after the other, leave no pumps.
 func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
-	var pumps sync.WaitGroup
-	c := pump.New(&pumps, new(wire.Fan))
+	var pumps pump.Pumps
+	c := new(connection)
 	before, most := runtime.NumGoroutine(), 0
 	for range 10_000 {
-		c.Open().Close()
+		s := open(&pumps, c, nil)
+		newCounter(s).task.Start()
+		s.Close()
 		most = max(most, runtime.NumGoroutine())
 	}
 	pumps.Wait()
-	if most > before+100 {
+	if most > before+2*runtime.GOMAXPROCS(0) {
 		t.Errorf("%d goroutines, at first %d", most, before)
 	}
 }

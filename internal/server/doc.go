@@ -1,11 +1,11 @@
 // Package server is the gRPC edge: it turns requests into reads and watches of
 // the router's, and what these return into messages.
 //
-// Read stream.go first. All watches of a connection are served by one
-// goroutine, its pump; see package pump. A watch that has something to read is
+// Read stream.go first. The watches of all connections are served by a few
+// goroutines; see package pump. A watch that has something to read is
 // woken by the cache, and its task reads what is ready and sends it.
 //
-//	cache ─Wake─▶ watch ─▶ pump: Watch.Next → encode → SendMsg
+//	cache ─Wake─▶ watch ─▶ pump: Watch.Next → encode → bytes of the connection
 //
 // The watches of a stream whose client understands lists of watches are a crowd:
 // what several of them get is one message.

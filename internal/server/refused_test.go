@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
-	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // deaf is the way to a client that does not read.
@@ -35,8 +33,8 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var pumps sync.WaitGroup
-	st := &stream{srv: srv, tasks: pump.New(&pumps, new(wire.Fan)).Open(), out: deaf{ctx}, ctx: ctx, watches: make(map[int64]*watch)}
+	var pumps pump.Pumps
+	st := &stream{srv: srv, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
 	st.progress.start(st, time.Hour)
 	defer pumps.Wait()
 	defer st.close()

@@ -39,7 +39,7 @@ type Server struct {
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
-	pumps    pump.Connections
+	pumps    pump.Pumps
 	units    *units
 	pairs    pairs
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
@@ -270,7 +270,7 @@ func (s *Server) leave(st *stream) {
 }
 
 // connections are those that are open, of clients and peers. A connection is known by its
-// remote address, the very pointer, as its calls have it; see pump.Connections.
+// remote address, the very pointer, as its calls have it
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Addr]net.Conn // guarded by mu

@@ -20,18 +20,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// sender is what a stream needs of its transport. Send may block while the
-// client does not read; one goroutine at a time calls it.
-type sender interface {
-	// Send sends a *wire.Encoded or a proto message.
-	SendMsg(m any) error
-}
-
 // stream is one client's Watch stream.
 type stream struct {
 	srv    *Server
 	tasks  *pump.Stream
-	out    sender
 	from   net.Addr        // where the client is: the very same for all streams of its connection
 	guard  Guard           // of the watches; nil: all are permitted
 	caller *access.Caller  // by the policy
@@ -60,12 +52,9 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 	if err != nil {
 		return wire.Status(err)
 	}
-	tasks, err := s.srv.pumps.Open(gs.Context())
-	if err != nil {
-		return wire.Status(err)
-	}
+	tasks := s.srv.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, tasks: tasks, out: gs, from: clientOf(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, tasks: tasks, from: clientOf(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.local {
 		st.holder = access.Holder(ctx, caller)
 	}
@@ -386,7 +375,7 @@ func (s *stream) send(m any) bool {
 	if s.failed {
 		return false
 	}
-	if err := s.out.SendMsg(m); err != nil {
+	if err := s.tasks.Send(m); err != nil {
 		s.failed = true // the handler learns it from Recv
 	}
 	return !s.failed

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,8 +119,7 @@ func TestUnitsGiveTheirBytesBack(t *testing.T) {
 				}()
 				stop := func() { cancel(); <-done }
 				defer stop()
-				var pumps sync.WaitGroup
-				tasks := pump.New(&pumps, new(wire.Fan)).Open()
+				tasks := new(pump.Pumps).Open(t.Context(), nil)
 				defer tasks.Close()
 				w := &watch{s: new(stream)}
 				w.task.Init(tasks, nil) // never started
@@ -164,8 +162,7 @@ func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
 			u.run(ctx)
 		}()
 		defer func() { cancel(); <-done }()
-		var pumps sync.WaitGroup
-		tasks := pump.New(&pumps, new(wire.Fan)).Open()
+		tasks := new(pump.Pumps).Open(t.Context(), nil)
 		defer tasks.Close()
 		board := func(key string, clients ...string) *unit {
 			var x *unit

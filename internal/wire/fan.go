@@ -44,6 +44,10 @@ func (m *Shared) Size(id int64) int {
 	return 1 + protowire.SizeVarint(uint64(id)) + m.size //nolint:gosec // proto's int64
 }
 
+// Rest returns the message without its recipient, which goes first. It is shared, and
+// must not be changed.
+func (m *Shared) Rest() mem.BufferSlice { return m.rest }
+
 // To returns the message to a recipient.
 func (m *Shared) To(to Recipient) *Encoded {
 	var one struct { // nearly all messages are of two buffers
@@ -71,8 +75,17 @@ func NewRecipient(id int64) Recipient { return recipient(watchID, id) }
 func NewEtcdRecipient(id int64) Recipient { return recipient(etcdWatchID, id) }
 
 func recipient(field protowire.Number, id int64) Recipient {
-	b := protowire.AppendTag(nil, field, protowire.VarintType)
-	return Recipient{id: mem.SliceBuffer(protowire.AppendVarint(b, uint64(id)))} //nolint:gosec // proto's int64
+	return Recipient{id: mem.SliceBuffer(appendRecipient(nil, field, id))}
+}
+
+// MaxRecipient is the most bytes that AppendEtcdRecipient appends.
+const MaxRecipient = 1 + 10
+
+// AppendEtcdRecipient appends a watch of etcd's API, as a message names it.
+func AppendEtcdRecipient(b []byte, id int64) []byte { return appendRecipient(b, etcdWatchID, id) }
+
+func appendRecipient(b []byte, field protowire.Number, id int64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(id)) //nolint:gosec // proto's int64
 }
 
 // WatchEvents encodes a shardwatch.v1.WatchResponse with events.

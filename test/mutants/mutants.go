@@ -60,6 +60,7 @@ func Groups() []Group {
 		netlimitGroup(),
 		gatewayGroup(),
 		grpcserverGroup(),
+		pumpGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -1,0 +1,129 @@
+package pump
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Messages is a stream that takes messages one by one. SendMsg may block while the client
+// does not read; one goroutine at a time calls it.
+type Messages interface {
+	// SendMsg sends a *wire.Encoded or a proto message.
+	SendMsg(m any) error
+}
+
+// Transport is a grpc.ServerTransportStream that takes bytes. To gRPC a stream is a sequence
+// of bytes in which each message has its length before it
+// (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md), so messages need not
+// be handed over one by one. One goroutine at a time uses it.
+type Transport interface {
+	// SendFramed sends whole messages, each with its head, at the next Flush or before. It
+	// keeps none of the bytes, and calls wait before it waits for the client to read.
+	SendFramed(wait func(), parts ...[]byte) error
+	// Flush writes the bytes that the connection's streams have sent. It does not wait.
+	Flush()
+	// Attach returns the value that is attached to the stream's connection. The first call
+	// attaches the result of create.
+	Attach(create func() any) any
+}
+
+const (
+	// handOver is the most that is copied together before it is handed over, in bytes:
+	// the content of a frame.
+	handOver = 16 << 10
+	// copied is the size, in bytes, from which a message is handed over by itself: copying
+	// it twice is not cheaper.
+	copied = 4 << 10
+	// messageHead is the size of a message's head: whether it is compressed, and
+	// its length.
+	messageHead = 1 + 4
+)
+
+// output leads from a stream's tasks to its client. The pump that is at the stream owns it.
+type output struct {
+	plain Messages
+	to    Transport // nil: messages go to plain
+	own   *Scratch  // of the pump that is at the stream
+	err   error     // of the first send that has failed
+}
+
+// Send sends a *wire.Encoded or a proto message, at the end of the turn at the latest. It
+// may block while the client does not read, and fails when the stream has ended. Only the
+// stream's tasks may call it.
+func (s *Stream) Send(m any) error {
+	o := &s.out
+	switch {
+	case o.err != nil:
+	case o.to == nil:
+		o.err = o.plain.SendMsg(m)
+	default:
+		data, err := o.own.codec.Marshal(m)
+		if err != nil {
+			return err
+		}
+		o.send(data.Len(), nil, data)
+		data.Free()
+	}
+	return o.err
+}
+
+// SendShared is Send of a message to the watch of etcd's API with an ID.
+func (s *Stream) SendShared(id int64, m *wire.Shared) error {
+	o := &s.out
+	switch {
+	case o.err != nil:
+	case o.to == nil:
+		o.err = o.plain.SendMsg(m.To(wire.NewEtcdRecipient(id)))
+	default:
+		var head [wire.MaxRecipient]byte
+		o.send(m.Size(id), wire.AppendEtcdRecipient(head[:0], id), m.Rest())
+	}
+	return o.err
+}
+
+// send sends a message of so many bytes.
+func (o *output) send(size int, begin []byte, rest mem.BufferSlice) {
+	own := o.own
+	own.sent += size
+	room := messageHead + size
+	if size > copied {
+		room = messageHead + len(begin)
+	}
+	if len(own.buf)+room > handOver {
+		o.flush()
+	}
+	if own.buf == nil {
+		own.buf = make([]byte, 0, handOver)
+	}
+	own.buf = binary.BigEndian.AppendUint32(append(own.buf, 0), uint32(size)) //nolint:gosec // a revision, at most
+	own.buf = append(own.buf, begin...)
+	if size <= copied {
+		for _, part := range rest {
+			own.buf = append(own.buf, part.ReadOnlyData()...)
+		}
+		return
+	}
+	own.parts = append(own.parts[:0], own.buf)
+	for _, part := range rest {
+		own.parts = append(own.parts, part.ReadOnlyData())
+	}
+	o.handOver(own.parts...)
+	clear(own.parts)
+}
+
+// flush hands over the messages that were sent.
+func (o *output) flush() {
+	if len(o.own.buf) > 0 {
+		o.handOver(o.own.buf)
+	}
+}
+
+func (o *output) handOver(parts ...[]byte) {
+	if o.err == nil {
+		o.err = o.to.SendFramed(o.own.wait, parts...)
+	}
+	o.own.buf = o.own.buf[:0]
+}

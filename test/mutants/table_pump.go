@@ -1,0 +1,48 @@
+package mutants
+
+func pumpGroup() Group {
+	return Group{Package: "internal/pump", Mutants: []Mutant{
+		{
+			Name: "pump-turn-without-bound", Bug: "a turn runs all tasks, however much they send", File: "pump.go",
+			Old: `if own.sent >= turnBytes {`, New: `if false {`, Tests: "TestATurnIsBounded",
+		},
+		{
+			Name: "pump-unrun-last", Bug: "tasks without a place in a turn come after those that were woken meanwhile", File: "pump.go",
+			Old: `s.ready = slices.Insert(woken, 0, tasks...)`, New: `s.ready = append(woken, tasks...)`, Tests: "TestATurnIsBounded",
+		},
+		{
+			Name: "pump-unrun-twice", Bug: "a task without a place in a turn that is woken meanwhile is on the list twice", File: "pump.go",
+			Old: `func(t *Task) bool { return t.unrun })`, New: `func(t *Task) bool { return false })`, Tests: "TestATurnIsBounded",
+		},
+		{
+			Name: "pump-writes-each-turn", Bug: "writes after each stream's turn", File: "pump.go",
+			Old: `	own.Trail.Flush()
+	return rest`, New: `	own.Trail.Flush()
+	if s.out.to != nil {
+		s.out.to.Flush()
+	}
+	return rest`, Tests: "TestAVisitIsWrittenTogether",
+		},
+		{
+			Name: "pump-held-up-stays", Bug: "a pump that a send holds up keeps its place", File: "pump.go",
+			Old: `if p.running--; p.first != nil {`, New: `if p.first != nil {`, Tests: "TestSendsThatWait",
+		},
+		{
+			Name: "pump-held-up-keeps-connection", Bug: "a send that waits holds up its connection", File: "pump.go",
+			Old: `	own.heldUp = true
+	c.goOnLocked()`, New: `	own.heldUp = true`, Tests: "TestSendsThatWait",
+		},
+		{
+			Name: "pump-one-by-one-shared", Bug: "a stream that takes messages one by one holds up a pump", File: "pump.go",
+			Old: `			c.leaveLocked(own)
+		}
+		c.turnLocked(s, own)`, New: `		}
+		c.turnLocked(s, own)`, Tests: "TestSendsThatWait",
+		},
+		{
+			Name: "pump-wait-unsaid", Bug: "a send that waits for the stream's window does not say so", File: "../grpcserver/send.go",
+			Old: `			announce()
+			s.sendable.Wait()`, New: `			s.sendable.Wait()`, Tests: "TestAStreamThatIsNotRead",
+		},
+	}}
+}
