@@ -42,6 +42,10 @@ type conn struct {
 	bye      goodbye            // guarded by mu
 	attached any                // guarded by mu; see stream.Attach
 
+	early         int       // guarded by mu; streams that the client has reset at once
+	settings      int       // guarded by mu; SETTINGS frames since settingsSince
+	settingsSince time.Time // guarded by mu
+
 	out     []byte    // guarded by mu; frames that are not written
 	writing bool      // guarded by mu; a goroutine writes
 	stalled bool      // guarded by mu; a goroutine drains the socket
@@ -201,6 +205,9 @@ func (c *conn) end(err error) {
 		c.flushLocked()
 	}
 	c.mu.Unlock()
+	if tell && code == http2.ErrCodeEnhanceYourCalm && c.srv.cfg.Flooded != nil {
+		c.srv.cfg.Flooded(c.raw)
+	}
 	if tell && code != http2.ErrCodeNo {
 		c.linger()
 	}

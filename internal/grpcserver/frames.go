@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -68,11 +69,39 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	if c.idleLocked(f.StreamID) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	if s := c.streams[f.StreamID]; s != nil {
-		c.leaveLocked(s)
+	s := c.streams[f.StreamID]
+	if s == nil {
+		return nil
+	}
+	c.leaveLocked(s)
+	if c.heard.Load()-s.opened < int64(earlyReset) {
+		c.early++
+	}
+	if streams := int(c.maxID/2) + 1; streams >= leastStreams && c.early > streams/2 {
+		return errResets
 	}
 	return nil
 }
+
+const (
+	// leastStreams is from how many streams on a connection is judged by its resets, and
+	// earlyReset how soon after its beginning a reset counts: sooner than honest clients
+	// run out of time.
+	leastStreams = 500
+	earlyReset   = 100 * time.Millisecond
+	// maxSettings is how many SETTINGS frames a client may send within settingsTime. It
+	// needs one, and a few more as it measures the path.
+	maxSettings  = 100
+	settingsTime = time.Minute
+)
+
+var (
+	// errResets ends connections most of whose streams are reset at once (CVE-2023-44487).
+	// Envoy judges so, too.
+	errResets = fmt.Errorf("%w: most streams are reset at once", errFlood)
+	// errSettings ends connections whose clients change their settings all the time.
+	errSettings = fmt.Errorf("%w: too many settings", errFlood)
+)
 
 func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
@@ -80,6 +109,12 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.settingsSince) >= settingsTime {
+		c.settings, c.settingsSince = 0, now
+	}
+	if c.settings++; c.settings > maxSettings {
+		return errSettings
+	}
 	before := c.initial
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {

@@ -187,7 +187,6 @@ func TestTooManyPings(t *testing.T) {
 // bounded. It is cut when it stays so.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	frames := map[string]func(r *raw) error{
-		"SETTINGS": func(r *raw) error { return r.WriteSettings() },
 		"HEADERS": func(r *raw) error {
 			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: r.block(call("/x")...), EndStream: true, EndHeaders: true, Priority: http2.PriorityParam{StreamDep: 1}})
 		},
@@ -212,6 +211,68 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 				}
 				<-ended
 			})
+		})
+	}
+}
+
+// A client that resets its streams at once, or changes its settings all the time, loses the
+// connection, and its address is named. One that resets streams later, or a few, does not.
+func TestFloodsOfResetsAndSettings(t *testing.T) {
+	var flooded atomic.Bool
+	cfg := config()
+	id := uint32(1)
+	resets := func(t *testing.T, r *raw, n int, after time.Duration) {
+		t.Helper()
+		for range n {
+			r.open(id, false, call(duplexMethod)...)
+			r.alive()
+			time.Sleep(after) // of the bubble
+			r.must(r.WriteRSTStream(id, http2.ErrCodeCancel))
+			id += 2
+		}
+	}
+	ends := func(t *testing.T, r *raw) {
+		t.Helper()
+		if f := until[*http2.GoAwayFrame](r); f == nil || f.ErrCode != http2.ErrCodeEnhanceYourCalm {
+			t.Errorf("%v", f)
+		}
+		if synctest.Wait(); !flooded.Swap(false) {
+			t.Error("the connection is not named")
+		}
+	}
+	for name, flood := range map[string]func(t *testing.T, r *raw){
+		"resets": func(t *testing.T, r *raw) {
+			resets(t, r, 250, 100*time.Millisecond)
+			resets(t, r, 249, time.Millisecond)
+			time.Sleep(time.Second) // of the bubble
+			r.alive()
+			go func() {
+				for n := id; r.WriteHeaders(http2.HeadersFrameParam{StreamID: n, BlockFragment: r.block(call(duplexMethod)...), EndHeaders: true}) == nil &&
+					r.WriteRSTStream(n, http2.ErrCodeCancel) == nil; n += 2 {
+				}
+			}()
+			ends(t, r)
+		},
+		"settings": func(t *testing.T, r *raw) {
+			for range 3 {
+				for range 99 {
+					r.must(r.WriteSettings())
+				}
+				r.alive()
+				time.Sleep(time.Minute) // of the bubble
+			}
+			go func() {
+				for range 101 {
+					_ = r.WriteSettings() // the connection ends
+				}
+			}()
+			ends(t, r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id = 1
+			cfg.Flooded = func(c net.Conn) { flooded.Store(c != nil) }
+			inBubble(t, cfg, &testService{}, flood)
 		})
 	}
 }

@@ -72,7 +72,7 @@ func (c *conn) answerLocked(id uint32, subtype string, httpStatus int, answer *s
 }
 
 func newStream(c *conn, id uint32, r *request) *stream {
-	s := &stream{conn: c, id: id, method: r.path, subtype: r.subtype, encoding: r.encoding, length: r.length, allowed: c.srv.cfg.StreamWindow}
+	s := &stream{conn: c, id: id, method: r.path, subtype: r.subtype, encoding: r.encoding, length: r.length, allowed: c.srv.cfg.StreamWindow, opened: c.heard.Load()}
 	s.arrived.L, s.sendable.L = &c.mu, &c.mu
 	ctx := metadata.NewIncomingContext(c.base, r.md)
 	if r.timed {

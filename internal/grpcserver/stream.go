@@ -20,6 +20,7 @@ type stream struct {
 	ctx      context.Context //nolint:containedctx // the call's own
 	cancel   context.CancelFunc
 	unwatch  func() bool // ends the watch over its deadline; nil: it has none
+	opened   int64       // when, as conn.heard
 	call     call
 
 	arrived  sync.Cond // the receiver waits on it

@@ -38,6 +38,7 @@ type Config struct {
 type Limit struct {
 	cfg                             Config
 	refused, dropped, failed, waits atomic.Int64
+	penalties                       penalties
 
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
@@ -100,6 +101,11 @@ func (l *listener) Accept() (net.Conn, error) {
 // Admit counts a connection in, as pending. When there are too many it closes it
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
+	wait, ok := l.penalties.enter(NetworkOf(c.RemoteAddr()), time.Now())
+	if !ok {
+		l.refuse(c, "connections are refused: the address has flooded the node", penaltyQueue)
+		return nil, false
+	}
 	var network netip.Prefix
 	if l.cfg.MaxPerAddress > 0 {
 		network = NetworkOf(c.RemoteAddr())
@@ -131,6 +137,9 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		l.leaveLocked(oldest)
 	}
 	out := &Conn{Conn: c, limit: l, network: network}
+	if wait > 0 {
+		out.penalty = &wayIn{after: time.Now().Add(wait), closed: make(chan struct{})}
+	}
 	if network.IsValid() {
 		l.from[network]++
 	}
@@ -244,6 +253,7 @@ type Conn struct {
 	stage   stage         // guarded by limit.mu
 	turn    turn          // guarded by the Turns' mu
 	shaken  atomic.Bool   // its handshake is over
+	penalty *wayIn        // nil: it may begin at once
 }
 
 // stage is how far a connection is.
@@ -272,7 +282,13 @@ func (c *Conn) Settle() {
 // turn.
 func (c *Conn) Read(p []byte) (int, error) {
 	turns := c.limit.cfg.Turns
-	if turns == nil || c.shaken.Load() {
+	if c.shaken.Load() {
+		return c.Conn.Read(p)
+	}
+	if c.penalty != nil {
+		c.penalty.wait()
+	}
+	if turns == nil {
 		return c.Conn.Read(p)
 	}
 	turns.give(c, noTurn)
@@ -286,22 +302,20 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Shaken says that a connection beneath c, if it is counted, has got through the part of
 // its handshake that costs CPU, or has failed in it. It may be called again.
 func Shaken(c net.Conn) {
-	for c != nil {
-		if counted, ok := c.(*Conn); ok {
-			counted.shook()
-			return
-		}
-		wraps, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return
-		}
-		c = wraps.NetConn()
+	if counted := countedOf(c); counted != nil {
+		counted.shook()
 	}
 }
 
 // shook gives the turn back for good.
 func (c *Conn) shook() {
-	if turns := c.limit.cfg.Turns; turns != nil && !c.shaken.Swap(true) {
+	if c.shaken.Swap(true) {
+		return
+	}
+	if c.penalty != nil {
+		close(c.penalty.closed)
+	}
+	if turns := c.limit.cfg.Turns; turns != nil {
 		turns.give(c, needsNoTurn)
 	}
 }

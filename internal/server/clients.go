@@ -36,7 +36,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		Credentials: creds, Codec: wire.NewCodec(),
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
-		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread,
+		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Flooded: netlimit.Punish,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout,
 		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
 	})

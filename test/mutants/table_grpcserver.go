@@ -3,6 +3,26 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
 		{
+			Name: "grpc-resets-at-once", Bug: "bears any number of streams that are reset at once", File: "frames.go",
+			Old: "streams >= leastStreams && c.early > streams/2", New: "streams < 0", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
+			Name: "grpc-late-resets", Bug: "takes streams that are reset later for a flood", File: "frames.go",
+			Old: "if c.heard.Load()-s.opened < int64(earlyReset) {", New: "if s.opened > 0 {", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
+			Name: "grpc-settings-flood", Bug: "bears any number of SETTINGS frames", File: "frames.go",
+			Old: "c.settings > maxSettings", New: "c.settings < 0", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
+			Name: "grpc-settings-of-all-time", Bug: "counts the SETTINGS frames of a connection's whole life", File: "frames.go",
+			Old: "c.settings, c.settingsSince = 0, now", New: "c.settingsSince = now", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
+			Name: "grpc-floods-unnamed", Bug: "does not name the connections that flood the server", File: "conn.go",
+			Old: "c.srv.cfg.Flooded(c.raw)", New: "_ = c.raw", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
 			Name: "grpc-unread-is-free", Bug: "keeps what handlers have not read, granted or not", File: "stream.go",
 			Old: "if !s.holdLocked(len(s.in) + len(data)) {", New: "if s.holdLocked(len(s.in) + len(data)); false {", Tests: "TestUnreadBytesAreGranted",
 		},

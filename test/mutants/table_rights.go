@@ -111,6 +111,30 @@ func tlsGroup() Group {
 func netlimitGroup() Group {
 	return Group{Package: "internal/netlimit", Mutants: []Mutant{
 		{
+			Name: "penalty-without-pace", Bug: "lets connections of an address that has flooded the node begin at once", File: "penalty.go",
+			Old: "of.next = of.next.Add(penaltyPace)", New: "of.next = now", Tests: "TestPenalties",
+		},
+		{
+			Name: "penalty-without-end", Bug: "never ends a penalty", File: "penalty.go",
+			Old: "e != nil && !now.Before(e.Value.(*penalty).ends)", New: "e != nil && now.IsZero()", Tests: "TestPenalties",
+		},
+		{
+			Name: "penalty-not-prolonged", Bug: "does not prolong the penalty of an address that goes on", File: "penalty.go",
+			Old: "e.Value.(*penalty).ends = now.Add(penaltyTime) //nolint:forcetypeassert // all are\n\t\tp.list", New: "p.list", Tests: "TestPenalties",
+		},
+		{
+			Name: "penalties-unbounded", Bug: "keeps the penalties of any number of addresses", File: "penalty.go",
+			Old: "len(p.of) > maxPenalties", New: "len(p.of) < 0", Tests: "TestPenaltiesAreBounded",
+		},
+		{
+			Name: "penalty-outlives-connections", Bug: "a connection that is closed waits for its penalty", File: "netlimit.go",
+			Old: "close(c.penalty.closed)", New: "_ = c.penalty.closed", Tests: "TestClosedConnectionsWaitForNoPenalty",
+		},
+		{
+			Name: "penalty-at-no-port", Bug: "does not slow down addresses that have flooded the node", File: "netlimit.go",
+			Old: "out.penalty = &wayIn", New: "_ = &wayIn", Tests: "TestClosedConnectionsWaitForNoPenalty|TestFloodsSlowDownTheirAddress",
+		},
+		{
 			Name: "handshakes-all-at-once", Bug: "lets all handshakes compute at a time", File: "turns.go",
 			Old: `case t.running < t.atATime:`, New: `case t.atATime > 0:`, Tests: "TestHandshakesTakeTurns",
 		},

@@ -1,0 +1,66 @@
+package netlimit
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func addressOf(n int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(n)))), 32)
+}
+
+// An address with a penalty begins connections at a bounded rate until the penalty ends;
+// others begin at once.
+func TestPenalties(t *testing.T) {
+	var p penalties
+	now := time.Unix(1000, 0)
+	expect := func(of int, want time.Duration, wantOK bool) {
+		t.Helper()
+		if wait, ok := p.enter(addressOf(of), now); wait != want || ok != wantOK {
+			t.Errorf("address %d waits %v, %v; want %v, %v", of, wait, ok, want, wantOK)
+		}
+	}
+	expect(1, 0, true)
+	p.punish(addressOf(1), now)
+	for i := range penaltyQueue {
+		expect(1, time.Duration(i)*penaltyPace, true)
+	}
+	expect(1, 0, false)
+	expect(2, 0, true)
+	now = now.Add(penaltyPace)
+	expect(1, (penaltyQueue-1)*penaltyPace, true)
+	now = now.Add(penaltyTime - 2*penaltyPace)
+	p.punish(addressOf(1), now) // it goes on
+	expect(1, 0, true)
+	now = now.Add(penaltyTime - 1)
+	expect(1, 0, true)
+	expect(1, penaltyPace, true)
+	now = now.Add(1)
+	expect(1, 0, true)
+	expect(1, 0, true)
+	if len(p.of) != 0 || p.list.Len() != 0 {
+		t.Errorf("%d addresses are known in the end", len(p.of))
+	}
+}
+
+// The addresses with a penalty are bounded: the oldest penalty ends.
+func TestPenaltiesAreBounded(t *testing.T) {
+	var p penalties
+	now := time.Unix(1000, 0)
+	for n := range maxPenalties {
+		p.punish(addressOf(n), now)
+	}
+	p.punish(addressOf(0), now)
+	p.punish(addressOf(maxPenalties), now)
+	for n, want := range map[int]time.Duration{0: penaltyPace, 1: 0, 2: penaltyPace, maxPenalties: penaltyPace} {
+		p.enter(addressOf(n), now)
+		if wait, _ := p.enter(addressOf(n), now); wait != want {
+			t.Errorf("address %d waits %v, want %v", n, wait, want)
+		}
+	}
+	if len(p.of) != maxPenalties || p.list.Len() != maxPenalties {
+		t.Errorf("%d and %d addresses are known", len(p.of), p.list.Len())
+	}
+}
