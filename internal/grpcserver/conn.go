@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type conn struct {
 	decode *hpack.Decoder // owned by the reader
 	rest   [restBuffer]byte
 	heard  atomic.Int64 // when something was read last, in ns since the epoch
+	turn   int          // owned by the reader; frames since it has let others run
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
@@ -153,10 +155,23 @@ func (c *conn) readAll(r *reader) error {
 		if err = c.failed(err); err != nil {
 			return err
 		}
+		c.yield()
 	}
 	r.stop()
 	c.flush()
 	return nil
+}
+
+// maxTurn is how many frames of a connection are handled until other goroutines run. The
+// scheduler alone would let a connection begin thousands of calls, each a goroutine that is
+// ready, before those of other connections run.
+const maxTurn = 32
+
+func (c *conn) yield() {
+	if c.turn++; c.turn >= maxTurn {
+		c.turn = 0
+		runtime.Gosched()
+	}
 }
 
 // failed takes the error of a frame. It resets the stream of a stream error, and returns

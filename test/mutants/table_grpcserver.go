@@ -3,6 +3,10 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
 		{
+			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
+			Old: "\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginInTurns",
+		},
+		{
 			Name: "grpc-resets-at-once", Bug: "bears any number of streams that are reset at once", File: "frames.go",
 			Old: "streams >= leastStreams && c.early > streams/2", New: "streams < 0", Tests: "TestFloodsOfResetsAndSettings",
 		},
