@@ -151,10 +151,6 @@ func netlimitGroup() Group {
 			Old: "func (c *Conn) Close() error {\n\tc.shook()", New: "func (c *Conn) Close() error {", Tests: "TestClosedConnectionsGiveTheirTurnBack",
 		},
 		{
-			Name: "turns-after-the-handshake", Bug: "has connections wait for turns after their handshake", File: "netlimit.go",
-			Old: `turns == nil || c.shaken.Load()`, New: `turns == nil`, Tests: "TestNoTurnsAfterTheHandshake",
-		},
-		{
 			Name: "probes-kept-out", Bug: "refuses new connections while old ones are held open", File: "netlimit.go",
 			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
 		},
