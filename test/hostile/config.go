@@ -36,10 +36,11 @@ type Config struct {
 	// deploy/k8s/base: on a machine with other work, a late answer is no failure.
 	Probe time.Duration
 	// Apart gives the node half of the cores for itself, as its machine. The other half is
-	// that of all clients and of etcd, and attackers run there when the others do not
-	// (SCHED_IDLE). Otherwise all share all cores, and attackers have the niceness Nice.
+	// that of all clients and of etcd. Otherwise all share all cores.
 	Apart bool
-	Nice  int
+	// Nice is the niceness of an attacker's process: the crowd and etcd are not to be slower
+	// because the attacker's CPU time comes from theirs.
+	Nice int
 	// Cachenode is the program's path; empty: built from this repository.
 	Cachenode string
 	// Program is a command that calls [Attack], with its arguments. Required.
@@ -56,7 +57,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Modes: []string{plain, secure}, Rounds: 3, Calm: 5 * time.Second, Hot: 10 * time.Second,
-		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: 10,
+		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: 19,
 	}
 }
 

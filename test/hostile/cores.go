@@ -26,7 +26,7 @@ func (c *Config) moveApart(ctx context.Context) error {
 		return fmt.Errorf("--apart: move to cores %s: %w: %s", others, err, out)
 	}
 	c.under = []string{"taskset", "-c", node}
-	c.Say("the node has the cores %s; its clients, etcd and attackers have %s, attackers in the time that the others leave", node, others)
+	c.Say("the node has the cores %s; its clients, etcd and attackers have %s", node, others)
 	return nil
 }
 
