@@ -10,16 +10,19 @@ import (
 )
 
 // Count returns how many keys a range has, and at which revision. It transfers no
-// keys. Of the options it obeys [AtRevision] and [Serializable], without its age. It
-// tries one node after the other for Config.RetryFor, then fails with
-// [ErrUnavailable].
+// keys. It takes neither [AtPosition] nor the age of [Serializable]: etcd's API, by which
+// it asks, knows nothing of them. It tries one node after the other for Config.RetryFor,
+// then fails with [ErrUnavailable].
 func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, revision int64, err error) {
 	if err := r.validate(); err != nil {
 		return 0, 0, fmt.Errorf("count: %w", err)
 	}
 	var o readOptions
 	for _, opt := range opts {
-		opt(&o)
+		opt.list(&o)
+	}
+	if o.history != (history{}) || o.maxStaleness != 0 {
+		return 0, 0, fmt.Errorf("count: %w: AtPosition and the age of Serializable are not supported: use AtRevision and Serializable(0)", ErrInvalid)
 	}
 	request := &etcdserverpb.RangeRequest{CountOnly: true, Revision: o.revision, Serializable: o.serializable}
 	request.Key, request.RangeEnd = r.wire()

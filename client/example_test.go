@@ -44,7 +44,7 @@ func Example() {
 			log.Fatal(err)
 		}
 		for _, e := range u.Events {
-			if e.Type == client.Delete {
+			if e.Type == client.EventDelete {
 				fmt.Printf("%d %s %s, it was %s\n", u.Revision, e.Type, e.KV.Key, e.Prev.Value)
 				return
 			}

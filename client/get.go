@@ -36,7 +36,7 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 	}
 	var o readOptions
 	for _, opt := range opts {
-		opt(&o)
+		opt.list(&o)
 	}
 	req := &pb.GetRequest{Key: []byte(key), Revision: o.revision, Consistency: o.consistency(), ClusterId: o.history.cluster, Lineage: o.history.lineage}
 	if o.maxStaleness > 0 {

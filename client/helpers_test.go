@@ -163,7 +163,7 @@ func (s *seen) check(history []clienttest.Batch, from int64, prev bool) error {
 		for i, e := range got[0].Events {
 			w := want[i]
 			if string(e.KV.Key) != string(w.GetKv().GetKey()) || !bytes.Equal(e.KV.Value, w.GetKv().GetValue()) ||
-				e.KV.ModRevision != b.Revision || (e.Type == client.Delete) != (w.GetType() == pb.EventType_DELETE) {
+				e.KV.ModRevision != b.Revision || (e.Type == client.EventDelete) != (w.GetType() == pb.EventType_DELETE) {
 				return fmt.Errorf("revision %d: event %d is %+v, want %v", b.Revision, i, e, w)
 			}
 			if prev && ((e.Prev == nil) != (w.GetPrevKv() == nil) || e.Prev != nil && e.Prev.ModRevision != w.GetPrevKv().GetModRevision()) {

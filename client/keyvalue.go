@@ -26,15 +26,15 @@ type EventType uint8
 
 // The types of events.
 const (
-	// Put: the key was created or changed.
-	Put EventType = iota
-	// Delete: the key was deleted, by a request or by its lease's end.
-	Delete
+	// EventPut: the key was created or changed.
+	EventPut EventType = iota
+	// EventDelete: the key was deleted, by a request or by its lease's end.
+	EventDelete
 )
 
 // String returns PUT or DELETE.
 func (t EventType) String() string {
-	if t == Delete {
+	if t == EventDelete {
 		return "DELETE"
 	}
 	return "PUT"
@@ -75,7 +75,7 @@ func keyValueFrom(p *pb.KeyValue) KeyValue {
 func eventFrom(p *pb.Event) Event {
 	e := Event{KV: keyValueFrom(p.GetKv())}
 	if p.GetType() == pb.EventType_DELETE {
-		e.Type = Delete
+		e.Type = EventDelete
 	}
 	if p.GetPrevKv() != nil {
 		prev := keyValueFrom(p.GetPrevKv())

@@ -31,10 +31,10 @@ type Listing struct {
 // [Listing.All] is ranged over. A list that breaks goes on at another node, at
 // the same revision, behind the last key; one with [ChangedSince] is yielded when
 // it is whole.
-func (c *Client) List(ctx context.Context, r Range, opts ...ReadOption) *Listing {
+func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, rng: r}
 	for _, o := range opts {
-		o(&l.o)
+		o.list(&l.o)
 	}
 	return l
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 )
@@ -38,17 +37,18 @@ type View struct {
 	history
 }
 
-// Mirror starts a mirror of a range. Close it, or end ctx, when done. Of the
-// options it takes [WithConflation], [WithMaxStaleness], [WithBuffer] and
-// [OnResume]; the others are its own business, and some end it as invalid.
-func (c *Client) Mirror(ctx context.Context, r Range, opts ...WatchOption) *Mirror {
+// Mirror starts a mirror of a range. Close it, or end ctx, when done.
+func (c *Client) Mirror(ctx context.Context, r Range, opts ...MirrorOption) *Mirror {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Mirror{
 		rng: r, hash: hasher{seed: maphash.MakeSeed()}, cancel: cancel,
 		done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{}),
 	}
-	own := []WatchOption{WithState(), WithProgress(), func(o *watchOptions) { o.noSync = false }}
-	m.w = c.Watch(ctx, r, slices.Concat(opts, own)...)
+	own := []WatchOption{WithState(), WithProgress()}
+	for _, o := range opts {
+		own = append(own, o)
+	}
+	m.w = c.Watch(ctx, r, own...)
 	if !c.spawn(m.run) {
 		cancel()
 		m.end(ErrClosed)
@@ -241,7 +241,7 @@ func changeBetween(a, b View) Change {
 		if after != nil {
 			e.KV = *after
 		} else {
-			e.Type, e.KV = Delete, KeyValue{Key: before.Key}
+			e.Type, e.KV = EventDelete, KeyValue{Key: before.Key}
 		}
 		c.Events = append(c.Events, e)
 	})
@@ -288,7 +288,7 @@ func (h hasher) apply(v View, u *Update) View {
 	switch u.Kind {
 	case KindBatch:
 		for i := range u.Events {
-			if e := &u.Events[i]; e.Type == Delete {
+			if e := &u.Events[i]; e.Type == EventDelete {
 				v.root = v.root.remove(e.KV.Key)
 			} else {
 				v.root = h.put(v.root, e.KV)

@@ -177,7 +177,7 @@ func TestMirrorGoesOnWithAUnit(t *testing.T) {
 			for have["/demo/last"] == "" {
 				ch := <-changes
 				for _, e := range ch.Events {
-					if e.Type == client.Delete {
+					if e.Type == client.EventDelete {
 						delete(have, string(e.KV.Key))
 					} else {
 						have[string(e.KV.Key)] = string(e.KV.Value)

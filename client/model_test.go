@@ -396,7 +396,7 @@ func (m *model) take(u Update) {
 	told := map[string]int64{} // what the changes add up to
 	before.root.walk(Range{}, func(kv *KeyValue) bool { told[string(kv.Key)] = kv.ModRevision; return true })
 	for _, e := range changeBetween(before, m.view).Events {
-		if e.Type == Delete {
+		if e.Type == EventDelete {
 			delete(told, string(e.KV.Key))
 		} else {
 			told[string(e.KV.Key)] = e.KV.ModRevision

@@ -7,7 +7,21 @@ import (
 )
 
 // WatchOption changes what [Client.Watch] delivers.
-type WatchOption func(*watchOptions)
+type WatchOption interface{ watch(o *watchOptions) }
+
+// MirrorOption is a [WatchOption] that [Client.Mirror] takes, too.
+type MirrorOption interface {
+	WatchOption
+	mirror()
+}
+
+type watchOption func(*watchOptions)
+
+func (f watchOption) watch(o *watchOptions) { f(o) }
+
+type mirrorOption struct{ watchOption }
+
+func (mirrorOption) mirror() {}
 
 type watchOptions struct {
 	from     int64
@@ -64,14 +78,16 @@ func (o *watchOptions) validate() error {
 // watch starts at the revision etcd has when the request arrives. It does not say
 // which history the revision belongs to, and no node checks it: to resume, use
 // [FromPosition] or [FromToken].
-func FromRevision(revision int64) WatchOption { return func(o *watchOptions) { o.from = revision } }
+func FromRevision(revision int64) WatchOption {
+	return watchOption(func(o *watchOptions) { o.from = revision })
+}
 
 // FromPosition resumes after a position, of an [Update], a [Listing] or a
 // [GetResult]: the next revision is the first one delivered. If the history is
 // another one by now, because etcd was restored or another cluster answers, the
 // watch begins with a resync ([WithoutSync]: it ends with [ErrLineage]).
 func FromPosition(p Position) WatchOption {
-	return func(o *watchOptions) { o.from, o.history, o.behind = p.Revision+1, p.history(), true }
+	return watchOption(func(o *watchOptions) { o.from, o.history, o.behind = p.Revision+1, p.history(), true })
 }
 
 // FromToken resumes after a position that [Watcher.Token] gave out, for the same
@@ -80,45 +96,53 @@ func FromPosition(p Position) WatchOption {
 // begins with a resync. A token that was cut, forged, or made for another range ends the watch with
 // [ErrInvalid], and the error says which.
 func FromToken(token []byte) WatchOption {
-	return func(o *watchOptions) { o.token = append([]byte{}, token...) } // not nil: asked for
+	return watchOption(func(o *watchOptions) { o.token = append([]byte{}, token...) }) // not nil: asked for
 }
 
 // WithState delivers the state of the range first, then the events behind it.
-func WithState() WatchOption { return func(o *watchOptions) { o.state = true } }
+func WithState() WatchOption { return watchOption(func(o *watchOptions) { o.state = true }) }
 
 // WithoutSync asks for every event or none: where the history that the watch
 // needs is gone, or another one, it ends with [*CompactedError] or [ErrLineage].
 // Without it, the watch goes on with a unit: a [KindDelta] where the servers
 // still know what has changed, else a [KindResync].
-func WithoutSync() WatchOption { return func(o *watchOptions) { o.noSync = true } }
+func WithoutSync() WatchOption { return watchOption(func(o *watchOptions) { o.noSync = true }) }
 
 // WithConflation delivers, instead of every event, at most one unit
 // ([KindConflated]) in so much time, with the latest value of each key that has
 // changed. From 10 ms to 1 h. It excludes [WithPrevKV] and [WithoutSync].
-func WithConflation(d time.Duration) WatchOption { return func(o *watchOptions) { o.conflate = d } }
+func WithConflation(d time.Duration) MirrorOption {
+	return mirrorOption{func(o *watchOptions) { o.conflate = d }}
+}
 
 // WithMaxStaleness names the age at which what a node sends is too old: the
 // watch then looks for a node that is closer to etcd, for as long as it takes.
 // At least 100 ms. [WatcherStats.FreshAt] tells how old it is meanwhile.
-func WithMaxStaleness(d time.Duration) WatchOption { return func(o *watchOptions) { o.maxStale = d } }
+func WithMaxStaleness(d time.Duration) MirrorOption {
+	return mirrorOption{func(o *watchOptions) { o.maxStale = d }}
+}
 
 // WithPrevKV delivers the key's previous value with each event.
-func WithPrevKV() WatchOption { return func(o *watchOptions) { o.prevKV = true } }
+func WithPrevKV() WatchOption { return watchOption(func(o *watchOptions) { o.prevKV = true }) }
 
 // WithProgress delivers progress too: that everything up to a revision has
 // been delivered, a few times per second, though nothing changed. What is
 // waiting for the consumer is merged.
-func WithProgress() WatchOption { return func(o *watchOptions) { o.progress = true } }
+func WithProgress() WatchOption { return watchOption(func(o *watchOptions) { o.progress = true }) }
 
 // WithBuffer sets the watcher's buffer in bytes; see [Config.Buffer].
-func WithBuffer(bytes int) WatchOption { return func(o *watchOptions) { o.buffer = bytes } }
+func WithBuffer(bytes int) MirrorOption {
+	return mirrorOption{func(o *watchOptions) { o.buffer = bytes }}
+}
 
 // OnResume is called whenever the watch goes on at a node after it had been
 // started before, one at a time, and before updates from that node are returned:
 // until it has returned, [Watcher.Next] waits. It may call Close of the watcher, the
 // mirror and the client. Close does not wait for it. Resumes that follow each other
 // while it runs are told as one.
-func OnResume(f func(Resume)) WatchOption { return func(o *watchOptions) { o.onResume = f } }
+func OnResume(f func(Resume)) MirrorOption {
+	return mirrorOption{func(o *watchOptions) { o.onResume = f }}
+}
 
 // Resume says that a watch goes on at a node.
 type Resume struct {
@@ -130,8 +154,22 @@ type Resume struct {
 	Revision int64
 }
 
-// ReadOption changes what [Client.Get] and [Client.List] return.
-type ReadOption func(*readOptions)
+// ListOption changes what [Client.List] returns.
+type ListOption interface{ list(o *readOptions) }
+
+// ReadOption is a [ListOption] that [Client.Get] and [Client.Count] take, too.
+type ReadOption interface {
+	ListOption
+	read()
+}
+
+type listOption func(*readOptions)
+
+func (f listOption) list(o *readOptions) { f(o) }
+
+type readOption struct{ listOption }
+
+func (readOption) read() {}
 
 type readOptions struct {
 	revision     int64
@@ -147,37 +185,38 @@ type readOptions struct {
 
 // AtRevision reads at an exact revision, of whatever history. Older revisions are kept for a short
 // time only: [*CompactedError] says how far back.
-func AtRevision(revision int64) ReadOption { return func(o *readOptions) { o.revision = revision } }
+func AtRevision(revision int64) ReadOption {
+	return readOption{func(o *readOptions) { o.revision = revision }}
+}
 
 // Serializable reads what the node has, if it is not older than maxStaleness
 // (0: the node's own bound). It needs no etcd. Without it a read sees every
 // write that was acknowledged before it.
 func Serializable(maxStaleness time.Duration) ReadOption {
-	return func(o *readOptions) { o.serializable, o.maxStaleness = true, maxStaleness }
+	return readOption{func(o *readOptions) { o.serializable, o.maxStaleness = true, maxStaleness }}
 }
 
 // Limit cuts a list after so many keys; [Listing.NextPage] goes on behind it.
-// [Client.Get] ignores it.
-func Limit(keys int64) ReadOption { return func(o *readOptions) { o.limit = keys } }
+func Limit(keys int64) ListOption { return listOption(func(o *readOptions) { o.limit = keys }) }
 
 // Page goes on behind an earlier page of the same range, at that page's
-// revision. [Client.Get] ignores it.
-func Page(token []byte) ReadOption { return func(o *readOptions) { o.page = token } }
+// revision.
+func Page(token []byte) ListOption { return listOption(func(o *readOptions) { o.page = token }) }
 
-// KeysOnly leaves the values out of a list. [Client.Get] ignores it.
-func KeysOnly() ReadOption { return func(o *readOptions) { o.keysOnly = true } }
+// KeysOnly leaves the values out of a list.
+func KeysOnly() ListOption { return listOption(func(o *readOptions) { o.keysOnly = true }) }
 
 // AtPosition is [AtRevision] for a revision whose history is known: when that is
 // another one by now the read fails with [ErrLineage].
 func AtPosition(p Position) ReadOption {
-	return func(o *readOptions) { o.revision, o.history = p.Revision, p.history() }
+	return readOption{func(o *readOptions) { o.revision, o.history = p.Revision, p.history() }}
 }
 
 // ChangedSince lists the keys that have changed after a position, and
 // [Listing.Deleted] those that were deleted. When the history is another one by
 // now the list fails with [ErrLineage]. It fails with [*CompactedError] when nobody knows any more what
 // was deleted; its floor less one is the oldest revision that will do. It excludes
-// [Limit], [Page] and [KeysOnly]. [Client.Get] ignores it.
-func ChangedSince(p Position) ReadOption {
-	return func(o *readOptions) { o.changes, o.since, o.history = true, p.Revision, p.history() }
+// [Limit], [Page] and [KeysOnly].
+func ChangedSince(p Position) ListOption {
+	return listOption(func(o *readOptions) { o.changes, o.since, o.history = true, p.Revision, p.history() })
 }

@@ -110,7 +110,7 @@ func TestListCutInTheMiddle(t *testing.T) {
 			cluster.Put(want[i], "x")
 		}
 		c := connect(t, cluster)
-		for name, opts := range map[string][]client.ReadOption{"all": nil, "limited": {client.Limit(7)}} {
+		for name, opts := range map[string][]client.ListOption{"all": nil, "limited": {client.Limit(7)}} {
 			for _, n := range cluster.Nodes()[:2] {
 				n.CutAfter(after)
 			}

@@ -254,7 +254,7 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 	if _, err := c.Get(deadline(t), "/demo/new-0", client.AtPosition(at)); !errors.Is(err, client.ErrLineage) {
 		t.Errorf("a key at a position: %v", err)
 	}
-	for name, o := range map[string]client.ReadOption{"at": client.AtPosition(at), "changed since": client.ChangedSince(at)} {
+	for name, o := range map[string]client.ListOption{"at": client.AtPosition(at), "changed since": client.ChangedSince(at)} {
 		for _, err := range c.List(deadline(t), demo, o).All() {
 			if failed = err; err == nil {
 				t.Errorf("%s a position of another cluster: there are keys", name)

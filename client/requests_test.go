@@ -96,7 +96,11 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 			t.Errorf("%s: fresh %v ago", name, age)
 		}
 		expected := &pb.GetRequest{Key: []byte("k"), Consistency: want.consistency, Revision: want.revision, ClusterId: want.cluster, Lineage: want.lineage}
-		l := (&Client{}).List(t.Context(), Key("k"), want.opts...)
+		var options []ListOption
+		for _, o := range want.opts {
+			options = append(options, o)
+		}
+		l := (&Client{}).List(t.Context(), Key("k"), options...)
 		listed := &pb.ListRequest{Key: []byte("k"), Consistency: want.consistency, Revision: want.revision, ClusterId: want.cluster, Lineage: want.lineage}
 		if want.staleness > 0 {
 			expected.MaxStaleness, listed.MaxStaleness = durationpb.New(want.staleness), durationpb.New(want.staleness)
@@ -115,15 +119,15 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 func TestAListGoesOnWhereItBroke(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, test := range map[string]struct {
-		opts []ReadOption
+		opts []ListOption
 		last string
 		want *pb.ListRequest
 	}{
-		"before the first key": {[]ReadOption{Serializable(time.Second)}, "", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7}},
+		"before the first key": {[]ListOption{Serializable(time.Second)}, "", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7}},
 		"after a key":          {nil, "k", &pb.ListRequest{Key: []byte("k\x00"), RangeEnd: []byte("z"), Revision: 7}},
-		"with a limit":         {[]ReadOption{Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7, Limit: 3}},
-		"a page":               {[]ReadOption{Page([]byte("p")), Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), PageToken: []byte("p"), Limit: 3}},
-		"a page to the end":    {[]ReadOption{Page([]byte("p"))}, "k", &pb.ListRequest{Key: []byte("k\x00"), RangeEnd: []byte("z"), Revision: 7}},
+		"with a limit":         {[]ListOption{Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7, Limit: 3}},
+		"a page":               {[]ListOption{Page([]byte("p")), Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), PageToken: []byte("p"), Limit: 3}},
+		"a page to the end":    {[]ListOption{Page([]byte("p"))}, "k", &pb.ListRequest{Key: []byte("k\x00"), RangeEnd: []byte("z"), Revision: 7}},
 	} {
 		l := (&Client{}).List(t.Context(), Between("a", "z"), test.opts...)
 		l.at, l.last = at, test.last

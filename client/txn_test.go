@@ -88,6 +88,11 @@ func TestCount(t *testing.T) {
 	if _, _, err := c.Count(deadline(t), client.Key("")); !errors.Is(err, client.ErrInvalid) {
 		t.Error(err)
 	}
+	for name, o := range map[string]client.ReadOption{"position": client.AtPosition(cluster.At(now)), "age": client.Serializable(time.Second)} {
+		if _, _, err := c.Count(deadline(t), client.Prefix("/"), o); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("with a %s, which is not looked at: %v", name, err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := c.Count(ctx, client.Prefix("/")); !errors.Is(err, context.Canceled) {

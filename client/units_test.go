@@ -54,7 +54,7 @@ func (h *holder) take(u client.Update) error {
 	case client.KindBatch:
 		h.batches++
 		for _, e := range u.Events {
-			if h.keys[string(e.KV.Key)] = e.KV.ModRevision; e.Type == client.Delete {
+			if h.keys[string(e.KV.Key)] = e.KV.ModRevision; e.Type == client.EventDelete {
 				delete(h.keys, string(e.KV.Key))
 			}
 		}
@@ -183,7 +183,7 @@ func TestRandomUnits(t *testing.T) {
 				return
 			}
 			for _, e := range ch.Events {
-				if told[string(e.KV.Key)] = e.KV.ModRevision; e.Type == client.Delete {
+				if told[string(e.KV.Key)] = e.KV.ModRevision; e.Type == client.EventDelete {
 					delete(told, string(e.KV.Key))
 				}
 			}
@@ -383,7 +383,7 @@ func TestListOfWhatHasChanged(t *testing.T) {
 	if want := map[string]string{"/demo/1": "z", "/demo/9": "z", "/demo/new": "z"}; !maps.Equal(got, want) || l.Revision() != rev || len(l.Deleted()) != 2 || l.FreshAt().IsZero() {
 		t.Errorf("at %d: %v, deleted %q, fresh at %v", l.Revision(), got, l.Deleted(), l.FreshAt())
 	}
-	fails := func(what string, want func(error) bool, opts ...client.ReadOption) {
+	fails := func(what string, want func(error) bool, opts ...client.ListOption) {
 		t.Helper()
 		n := 0
 		for _, err := range c.List(deadline(t), demo, opts...).All() {

@@ -63,7 +63,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 		stop: func() bool { return true },
 	}
 	for _, o := range opts {
-		o(&w.opts)
+		o.watch(&w.opts)
 	}
 	invalid := w.opts.validate()
 	w.asm = assembler{

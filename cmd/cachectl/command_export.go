@@ -37,7 +37,7 @@ It is no backup of etcd: revisions and leases are printed, but not imported.`,
 				return &usageError{cmd.CommandPath(), err}
 			}
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error {
-				return s.export(c.List(ctx, rng, readOptions(rev, serializable)...), rng)
+				return s.export(c.List(ctx, rng, listOptions(rev, serializable)...), rng)
 			})
 		},
 	}

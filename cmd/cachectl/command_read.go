@@ -86,6 +86,14 @@ func readOptions(rev int64, serializable bool) []client.ReadOption {
 	return opts
 }
 
+func listOptions(rev int64, serializable bool) []client.ListOption {
+	var opts []client.ListOption
+	for _, o := range readOptions(rev, serializable) {
+		opts = append(opts, o)
+	}
+	return opts
+}
+
 type listFlags struct {
 	prefix, keysOnly, valuesOnly, serializable bool
 	rangeEnd, page                             string
@@ -121,7 +129,7 @@ func newListCommand(s *session) *cobra.Command {
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}
-			opts := append(readOptions(f.rev, f.serializable), client.Limit(f.limit))
+			opts := append(listOptions(f.rev, f.serializable), client.Limit(f.limit))
 			if f.keysOnly {
 				opts = append(opts, client.KeysOnly())
 			}

@@ -96,7 +96,7 @@ func (f *waitFlags) run(ctx context.Context, s *session, c *client.Client, rng c
 // nil: it does not exist.
 func versions(u client.Update) (out []*client.KeyValue) {
 	for i := range u.Events {
-		if u.Events[i].Type == client.Delete {
+		if u.Events[i].Type == client.EventDelete {
 			out = append(out, nil)
 		} else {
 			out = append(out, &u.Events[i].KV)

@@ -247,7 +247,7 @@ func linesOf(u client.Update) []line {
 		out = append(out, line{what: what, revision: kv.ModRevision, e: client.Event{KV: kv}})
 	}
 	for _, key := range u.Deleted {
-		out = append(out, line{what: "DELETE", revision: u.Revision, e: client.Event{Type: client.Delete, KV: client.KeyValue{Key: key}}})
+		out = append(out, line{what: "DELETE", revision: u.Revision, e: client.Event{Type: client.EventDelete, KV: client.KeyValue{Key: key}}})
 	}
 	return append(out, line{what: "END", revision: u.Revision, unit: &u})
 }
@@ -267,7 +267,7 @@ func (f *watchFlags) line(s *session, l line) error {
 func jsonOf(l line) any {
 	switch {
 	case l.unit == nil:
-		out := eventJSON{Type: l.what, Revision: l.revision, keyValueJSON: keyValueOf(l.e.KV, l.e.Type == client.Put)}
+		out := eventJSON{Type: l.what, Revision: l.revision, keyValueJSON: keyValueOf(l.e.KV, l.e.Type == client.EventPut)}
 		if l.e.Prev != nil {
 			prev := keyValueOf(*l.e.Prev, true)
 			out.Prev = &prev
@@ -287,7 +287,7 @@ func (f *watchFlags) text(l line) string {
 	switch u := l.unit; {
 	case u == nil:
 		text += show(l.e.KV.Key)
-		if l.e.Type == client.Put {
+		if l.e.Type == client.EventPut {
 			text += "  " + show(l.e.KV.Value)
 		}
 		if f.prev && l.e.Prev != nil {

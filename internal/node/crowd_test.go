@@ -145,7 +145,7 @@ func (one *watcher) saw(u client.Update) {
 		for i := range u.Events {
 			e := &u.Events[i]
 			event := check.Delete(string(e.KV.Key), kv.Revision(e.KV.ModRevision))
-			if e.Type != client.Delete {
+			if e.Type != client.EventDelete {
 				event = check.Put(item(&e.KV))
 			}
 			if e.Prev != nil {

@@ -148,7 +148,7 @@ func eventsFrom(events []client.Event) []check.Event {
 	out := make([]check.Event, len(events))
 	for i := range events {
 		e := &events[i]
-		if e.Type == client.Delete {
+		if e.Type == client.EventDelete {
 			out[i] = check.Delete(string(e.KV.Key), kv.Revision(e.KV.ModRevision))
 		} else {
 			out[i] = check.Put(itemFrom(&e.KV))

@@ -330,7 +330,7 @@ func nativeEvent(e *client.Event) check.Event {
 		}
 	}
 	out := check.Put(item(&e.KV))
-	if e.Type == client.Delete {
+	if e.Type == client.EventDelete {
 		out = check.Delete(string(e.KV.Key), kv.Revision(e.KV.ModRevision))
 	}
 	if e.Prev != nil {

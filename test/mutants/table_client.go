@@ -400,6 +400,10 @@ func clientGroup() Group {
 			Old: `if err != nil && errors.Is(context.Cause(ctx), errSlow) {`, New: `if false {`, Tests: "TestCallLeavesANodeThatHangs",
 		},
 		{
+			Name: "client-count-in-any-history", Bug: "a count at a position does not look at its history", File: "count.go",
+			Old: `if o.history != (history{}) || o.maxStaleness != 0 {`, New: `if o.maxStaleness != 0 {`, Tests: "TestCount",
+		},
+		{
 			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", File: "mirror.go",
 			Old: `if m.View() != last {`, New: `if false {`, Tests: "TestTheLastChangeComesBeforeTheEnd",
 		},
