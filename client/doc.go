@@ -57,6 +57,16 @@
 // cert-manager, is not started anew for them. [TokenFile] and [PasswordFile] do the
 // same with a bearer token and with the password of etcd's user.
 //
+// # Stability
+//
+// The exported API of this package and of client/admin is written down in api.txt beside
+// each. A release removes or changes nothing in it without a new major version; until
+// version 1, a minor version may, and CHANGELOG.md says what to write instead. New fields,
+// methods and kinds of updates may come with any release: name the fields of struct
+// literals, and give switches over kinds a default. Errors are compared with errors.Is and
+// errors.As; their texts may change. Nodes serve clients of other versions as
+// docs/upgrade.md says.
+//
 // # Concurrency
 //
 // All types may be used from several goroutines. A watcher costs no goroutine
