@@ -1,4 +1,4 @@
-// Command follow is what the README shows: a program on etcd's own client that
+// Command follow is what docs/tour.md shows: a program on etcd's own client that
 // lists a prefix and follows it. It was written for etcd and knows nothing of
 // Shardwatch.
 package main
