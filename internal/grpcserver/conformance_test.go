@@ -249,6 +249,16 @@ func TestConnectionFrames(t *testing.T) {
 		{name: "6.9 WINDOW_UPDATE of three octets", goAway: size, do: func(r *raw) { r.frame(http2.FrameWindowUpdate, 0, 0, 0, 0, 1) }},
 		{name: "6.9.1 a window above 2^31-1", goAway: flow, do: func(r *raw) { r.must(r.WriteWindowUpdate(0, 1<<31-1)) }},
 		{name: "6.9.1 a stream's window above 2^31-1", reset: flow, do: func(r *raw) { r.half(); r.must(r.WriteWindowUpdate(1, 1<<31-1)) }},
+		{name: "6.9.2 INITIAL_WINDOW_SIZE up to 2^31-1 on a stream", do: func(r *raw) {
+			r.half()
+			r.must(r.WriteWindowUpdate(1, 1<<31-1-70_000))
+			set(http2.SettingInitialWindowSize, 70_000)(r)
+		}},
+		{name: "6.9.2 INITIAL_WINDOW_SIZE above 2^31-1 on a stream", goAway: flow, do: func(r *raw) {
+			r.half()
+			r.must(r.WriteWindowUpdate(1, 1<<31-1-70_000))
+			set(http2.SettingInitialWindowSize, 70_001)(r)
+		}},
 	})
 }
 

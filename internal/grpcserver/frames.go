@@ -136,6 +136,9 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	c.out = appendFrame(c.output(), http2.FrameSettings, http2.FlagSettingsAck, 0, 0)
 	if c.initial > before {
 		for _, s := range c.streams {
+			if s.windowLocked() > maxWindow { // RFC 9113, 6.9.2
+				return http2.ConnectionError(http2.ErrCodeFlowControl)
+			}
 			if s.starved {
 				s.sendable.Signal()
 			}

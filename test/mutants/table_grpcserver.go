@@ -53,6 +53,10 @@ func grpcserverGroup() Group {
 			Old: `if c.initial > before {`, New: `if false && c.initial > before {`, Tests: "TestInitialWindowChanges",
 		},
 		{
+			Name: "grpc-settings-overflow", Bug: "lets SETTINGS open a stream's window above 2^31-1", File: "frames.go",
+			Old: `if s.windowLocked() > maxWindow { // RFC 9113, 6.9.2`, New: `if false {`, Tests: "TestConnectionFrames",
+		},
+		{
 			Name: "grpc-receive-window", Bug: "accepts more than a stream's window", File: "stream.go",
 			Old: `case size > s.allowed:`, New: `case false:`, Tests: "TestReceiveWindows",
 		},
