@@ -5,6 +5,9 @@ import "sync"
 // buffers are those of outputs and backlogs. A connection has one only while bytes wait.
 var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, smallBuffer)} }} //nolint:gochecknoglobals // a pool of the process
 
+// boxes are buffers without bytes: to put bytes into a pool allocates nothing.
+var boxes = sync.Pool{New: func() any { return new(buffer) }} //nolint:gochecknoglobals // a pool of the process
+
 type buffer struct{ b []byte }
 
 const (
@@ -16,12 +19,18 @@ const (
 
 // getBuffer returns an empty buffer.
 func getBuffer() []byte {
-	return buffers.Get().(*buffer).b[:0] //nolint:forcetypeassert // nothing else is in it
+	box := buffers.Get().(*buffer) //nolint:forcetypeassert // nothing else is in it
+	b := box.b[:0]
+	box.b = nil
+	boxes.Put(box)
+	return b
 }
 
 // putBuffer takes a buffer back, or none. A part that was cut off at the front is lost.
 func putBuffer(b []byte) {
 	if cap(b) >= smallBuffer/2 && cap(b) <= largeBuffer {
-		buffers.Put(&buffer{b})
+		box := boxes.Get().(*buffer) //nolint:forcetypeassert // nothing else is in it
+		box.b = b
+		buffers.Put(box)
 	}
 }

@@ -84,6 +84,19 @@ func (s *Stream) SendShared(id int64, m *wire.Shared) error {
 	return o.err
 }
 
+// SendTo is Send of a message to a recipient.
+func (s *Stream) SendTo(to wire.Recipient, m *wire.Shared) error {
+	o := &s.out
+	switch {
+	case o.err != nil:
+	case o.to == nil:
+		o.err = o.plain.SendMsg(m.To(to))
+	default:
+		o.send(m.SizeTo(to), to.Bytes(), m.Rest())
+	}
+	return o.err
+}
+
 // send sends a message of so many bytes.
 func (o *output) send(size int, begin []byte, rest mem.BufferSlice) {
 	own := o.own
@@ -110,20 +123,23 @@ func (o *output) send(size int, begin []byte, rest mem.BufferSlice) {
 	for _, part := range rest {
 		own.parts = append(own.parts, part.ReadOnlyData())
 	}
-	o.handOver(own.parts...)
-	clear(own.parts)
+	o.handOver()
 }
 
 // flush hands over the messages that were sent.
 func (o *output) flush() {
-	if len(o.own.buf) > 0 {
-		o.handOver(o.own.buf)
+	if own := o.own; len(own.buf) > 0 {
+		own.parts = append(own.parts[:0], own.buf)
+		o.handOver()
 	}
 }
 
-func (o *output) handOver(parts ...[]byte) {
+// handOver hands over the pump's parts, of which its buffer is the first.
+func (o *output) handOver() {
+	own := o.own
 	if o.err == nil {
-		o.err = o.to.SendFramed(o.own.wait, parts...)
+		o.err = o.to.SendFramed(own.wait, own.parts...)
 	}
-	o.own.buf = o.own.buf[:0]
+	clear(own.parts)
+	own.buf = own.buf[:0]
 }

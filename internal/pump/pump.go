@@ -81,7 +81,7 @@ type Scratch struct {
 	turn   []*Task
 	again  []*Task
 	buf    []byte   // messages that are not handed over
-	parts  [][]byte // of a large message
+	parts  [][]byte // of what is handed over
 	sent   int      // bytes of the turn
 }
 

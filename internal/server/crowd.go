@@ -187,18 +187,18 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) {
 	}
 	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.srv.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
-			m := own.Fan.WatchEvents(to, x.revision, more, run, x.prev)
+			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
 			// Each answers for its share, to the byte above: all of them for what
 			// was sent.
-			share := (m.Buffers.Len() + len(x.to) - 1) / len(x.to)
+			share := (m.SizeTo(to) + len(x.to) - 1) / len(x.to)
 			for _, w := range x.to {
 				w.tally.Sent(share)
 			}
-			c.s.send(m)
+			c.s.sendTo(to, m)
 			return nil
 		}
 		for _, w := range x.to {
-			w.put(own.Fan.WatchEvents(w.to, x.revision, more, run, x.prev))
+			w.putShared(own.Fan.WatchShared(x.revision, more, run, x.prev))
 		}
 		return nil
 	})

@@ -372,11 +372,16 @@ func (s *stream) close() {
 // send sends a message. For the pump that is at the stream. It reports whether
 // the stream works.
 func (s *stream) send(m any) bool {
-	if s.failed {
-		return false
-	}
-	if err := s.tasks.Send(m); err != nil {
-		s.failed = true // the handler learns it from Recv
-	}
+	return !s.failed && s.check(s.tasks.Send(m))
+}
+
+// sendTo is send for a message that others get as well.
+func (s *stream) sendTo(to wire.Recipient, m *wire.Shared) bool {
+	return !s.failed && s.check(s.tasks.SendTo(to, m))
+}
+
+// check reports whether the stream works, after something was sent.
+func (s *stream) check(err error) bool {
+	s.failed = err != nil // the handler learns it from Recv
 	return !s.failed
 }

@@ -164,6 +164,12 @@ func (w *watch) put(m *wire.Encoded) bool {
 	return w.s.send(m)
 }
 
+// putShared is put for a message that other watches get as well.
+func (w *watch) putShared(m *wire.Shared) bool {
+	w.tally.Sent(m.SizeTo(w.to))
+	return w.s.sendTo(w.to, m)
+}
+
 // begins starts a watch with a unit.
 func (w *watch) begins(key unitKey) {
 	if w.maxStaleness > 0 {
@@ -239,9 +245,9 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 			return false
 		}
 		_ = wire.Fragments(events, w.prev, limit, func(run []*kv.Event, more bool) error {
-			m := own.Fan.WatchEvents(w.to, revision, more, run, w.prev)
-			sent += m.Buffers.Len()
-			if !w.put(m) {
+			m := own.Fan.WatchShared(revision, more, run, w.prev)
+			sent += m.SizeTo(w.to)
+			if !w.putShared(m) {
 				sent = passBytes
 				return errors.New("stream is gone")
 			}

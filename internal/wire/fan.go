@@ -44,6 +44,9 @@ func (m *Shared) Size(id int64) int {
 	return 1 + protowire.SizeVarint(uint64(id)) + m.size //nolint:gosec // proto's int64
 }
 
+// SizeTo returns the bytes of the message to a recipient.
+func (m *Shared) SizeTo(to Recipient) int { return to.id.Len() + m.size }
+
 // Rest returns the message without its recipient, which goes first. It is shared, and
 // must not be changed.
 func (m *Shared) Rest() mem.BufferSlice { return m.rest }
@@ -68,6 +71,9 @@ type fanKey struct {
 // Recipient is nobody.
 type Recipient struct{ id mem.Buffer }
 
+// Bytes returns the recipient as a message names it. They must not be changed.
+func (r Recipient) Bytes() []byte { return r.id.ReadOnlyData() }
+
 // NewRecipient returns a watch of the native API.
 func NewRecipient(id int64) Recipient { return recipient(watchID, id) }
 
@@ -90,7 +96,12 @@ func appendRecipient(b []byte, field protowire.Number, id int64) []byte {
 
 // WatchEvents encodes a shardwatch.v1.WatchResponse with events.
 func (f *Fan) WatchEvents(to Recipient, revision kv.Revision, fragment bool, events []*kv.Event, withPrev bool) *Encoded {
-	return f.message(fanKey{header: Header{Revision: revision}, fragment: fragment, prev: withPrev}, events).To(to)
+	return f.WatchShared(revision, fragment, events, withPrev).To(to)
+}
+
+// WatchShared encodes a shardwatch.v1.WatchResponse with events, for any recipient.
+func (f *Fan) WatchShared(revision kv.Revision, fragment bool, events []*kv.Event, withPrev bool) *Shared {
+	return f.message(fanKey{header: Header{Revision: revision}, fragment: fragment, prev: withPrev}, events)
 }
 
 // EtcdWatchEvents encodes an etcdserverpb.WatchResponse with events.
