@@ -105,7 +105,14 @@ func (c *Cache) complain(now time.Time) {
 func (c *Cache) wakeMatching(added *entry, seq uint64) {
 	keys := added.keys(c.keys[:0])
 	c.mu.Lock()
-	c.index.find(keys, func(e *watchers) { c.wakeLocked(e, seq) })
+	size := int64(added.Size())
+	c.index.find(keys, func(e *watchers) {
+		for _, w := range e.list {
+			if w.pendsLocked(w.wakeFor(seq), size) {
+				c.woken = append(c.woken, w)
+			}
+		}
+	})
 	c.mu.Unlock()
 	c.callWoken()
 	clear(keys) // they pin the events
@@ -120,20 +127,17 @@ const (
 	maxWoken = 1 << 16
 )
 
-// wakeLocked wakes the idle ones of e at position seq. Their wakers are called
-// by callWoken.
-func (c *Cache) wakeLocked(e *watchers, seq uint64) {
-	for _, w := range e.list {
-		if w.wakeFor(seq) {
-			c.woken = append(c.woken, w)
-		}
-	}
-}
-
-// wakeAll wakes every idle watcher at position seq, to be told something.
+// wakeAll wakes every idle watcher at position seq, and those that have deferred it, to be
+// told something.
 func (c *Cache) wakeAll(seq uint64) {
 	c.mu.Lock()
-	c.index.all(func(e *watchers) { c.wakeLocked(e, seq) })
+	c.index.all(func(e *watchers) {
+		for _, w := range e.list {
+			if w.wakeFor(seq) || w.deferral > 0 {
+				c.woken = append(c.woken, w)
+			}
+		}
+	})
 	c.mu.Unlock()
 	c.callWoken()
 }

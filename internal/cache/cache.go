@@ -108,6 +108,9 @@ type Cache struct {
 	mu      sync.Mutex
 	index   index   // guarded by mu
 	waiting waiters // guarded by mu
+	arrived func()  // guarded by mu; called once with the next use; see Idle
+
+	used atomic.Bool // read since Idle was called last
 
 	freshness freshness
 	roots     rootLog

@@ -44,7 +44,7 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // follow applies what the source brings until it ends.
 func (c *Cache) follow(ctx context.Context) error {
-	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: c.want}
+	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: c.want, Idle: c.Idle}
 	switch {
 	case c.tree == nil:
 		if c.cfg.History != nil {

@@ -11,6 +11,7 @@ import (
 // *kv.CompactedError when the revision is no longer kept, with ErrRetired,
 // ErrNotReady, and the context's error.
 func (c *Cache) At(ctx context.Context, revision kv.Revision) (*Snapshot, error) {
+	c.use()
 	if c.view.Load().progress < revision {
 		if err := c.WaitProgress(ctx, revision); err != nil {
 			return nil, err

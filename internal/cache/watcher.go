@@ -31,6 +31,10 @@ type Watcher struct {
 	// state is the position (sequence number of the next batch to look at)
 	// shifted left by one, and the idle bit.
 	state atomic.Uint64
+	// deferral is from how many pending bytes on the waker is called, pending how many
+	// there are since the watcher became active; 0: it is called with the first batch.
+	deferral, pending int64 // guarded by c.mu
+
 	from  kv.Revision // nothing below it is delivered; owned by the reader
 	r     kv.Range
 	waker Waker
@@ -54,7 +58,9 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 	// either is in the view or finds the watcher.
 	c.mu.Lock()
 	c.index.add(w)
+	arrived := c.arriveLocked()
 	c.mu.Unlock()
+	arrived()
 	v := c.view.Load()
 	var err error
 	switch {
@@ -81,6 +87,30 @@ func (w *Watcher) Close() {
 	for w.waits != nil {
 		w.c.forgetLocked(w.waits)
 	}
+}
+
+// Defer has the waker called when batches of that many bytes are pending, and no longer
+// with the first one; 0: with the first one. The caller reads what is pending before, when
+// it likes. It reports whether batches may be pending now.
+func (w *Watcher) Defer(bytes int64) (pending bool) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.deferral, w.pending = bytes, 0
+	return w.state.Load()&idleBit == 0
+}
+
+// pendsLocked notes that a batch is pending, the first since the watcher was idle or one
+// more, and reports whether the waker is to be called for it.
+func (w *Watcher) pendsLocked(first bool, bytes int64) bool {
+	if w.deferral == 0 {
+		return first
+	}
+	if first {
+		w.pending = 0
+	}
+	before := w.pending
+	w.pending += bytes
+	return before < w.deferral && w.pending >= w.deferral
 }
 
 // waitsLocked returns the waiter that w already has for revision, or nil.

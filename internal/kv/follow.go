@@ -16,6 +16,10 @@ type FollowRequest struct {
 	// sees to it that an UpdateProgress of at least the highest of them comes
 	// soon, even when the range is quiet. May be nil.
 	Want <-chan Revision
+	// Idle reports whether nothing watches or reads the follower, so that updates may come
+	// late. If so, it calls arrived once, when that ends; arrived must not block. May be nil:
+	// never.
+	Idle func(arrived func()) bool
 	// Held yields the key/values that the follower holds, in the order of their
 	// keys, and HeldAt is the revision it holds them at. With From 0, when the
 	// follower has a state that it could not follow on from: a source may answer

@@ -76,6 +76,7 @@ type pulse struct {
 	stop    context.CancelFunc
 	done    chan struct{} // closed when run has returned
 	wish    chan struct{} // capacity 1: wanted has grown
+	roused  chan struct{} // capacity 1: a shard is not idle any more
 
 	held   map[uint64]*holder // guarded by link.mu; by number
 	last   uint64             // guarded by link.mu; the number that was given last
@@ -92,6 +93,8 @@ type holder struct {
 	leave   context.CancelCauseFunc
 	told    chan struct{} // capacity 1: quiet has changed
 	quiet   quiet         // guarded by link.mu
+	// idle is kv.FollowRequest.Idle once the state is complete; nil before. Guarded by link.mu.
+	idle func(arrived func()) bool
 }
 
 // quiet is a part of a shard's history without events: after one revision and up to
@@ -109,7 +112,7 @@ func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) 
 	if p == nil || p.lineage != lineage {
 		p = &pulse{
 			link: l, lineage: lineage, session: max(1, rand.Uint64()), began: time.Now(),
-			done: make(chan struct{}), wish: make(chan struct{}, 1), held: make(map[uint64]*holder),
+			done: make(chan struct{}), wish: make(chan struct{}, 1), roused: make(chan struct{}, 1), held: make(map[uint64]*holder),
 		}
 		var beating context.Context
 		beating, p.stop = context.WithCancel(context.WithoutCancel(ctx)) // it may outlive its first holder
@@ -153,6 +156,13 @@ func (h *holder) want(revision kv.Revision) {
 	ring(p.wish)
 }
 
+// mayIdle has the pings say when the shard is idle.
+func (h *holder) mayIdle(idle func(arrived func()) bool) {
+	h.pulse.link.mu.Lock()
+	defer h.pulse.link.mu.Unlock()
+	h.idle = idle
+}
+
 // latest returns the newest quiet part of the shard's history that the node has
 // reported; zero: none yet.
 func (h *holder) latest() quiet {
@@ -193,10 +203,11 @@ func (p *pulse) run(ctx context.Context) {
 }
 
 // ping sends a ping with every beat, and counts, until ctx ends or the stream
-// breaks. In between it sends the wishes of the holders.
+// breaks. In between it sends the wishes of the holders, and a ping when a shard is not
+// idle any more.
 func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]) {
 	var stream grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
-	var wish <-chan struct{} // nil: the session has not begun
+	var wish, roused <-chan struct{} // nil: the session has not begun
 	beat := time.NewTimer(UntilBeat(Heartbeat))
 	defer beat.Stop()
 	for {
@@ -205,20 +216,39 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 		case <-ctx.Done():
 			return
 		case stream = <-opened:
-			m.Session, wish = p.session, p.wish
+			m.Session, wish, roused = p.session, p.wish, p.roused
 		case <-wish:
 			m.WantProgress = int64(p.wants())
+		case <-roused:
 		case <-beat.C:
 			beat.Reset(UntilBeat(Heartbeat))
 			p.miss()
 		}
 		if m.GetWantProgress() == 0 {
-			m.PingNanos = int64(time.Since(p.began))
+			m.PingNanos, m.IdleFollowIds = int64(time.Since(p.began)), p.idle()
 		}
 		if stream != nil && stream.Send(m) != nil {
 			return // Recv says why
 		}
 	}
+}
+
+// idle returns the streams whose shards nothing watches or reads here.
+func (p *pulse) idle() (numbers []uint64) {
+	var holders []*holder
+	p.link.mu.Lock()
+	for _, h := range p.held {
+		if h.idle != nil {
+			holders = append(holders, h)
+		}
+	}
+	p.link.mu.Unlock()
+	for _, h := range holders {
+		if h.idle(func() { ring(p.roused) }) {
+			numbers = append(numbers, h.number)
+		}
+	}
+	return numbers
 }
 
 func (p *pulse) wants() kv.Revision {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,11 +72,16 @@ type taker struct {
 
 // take follows a shard at the node from a revision on.
 func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker {
+	return takeIdle(ctx, l, lineage, from, nil)
+}
+
+// takeIdle is take for a follower that says when it is idle.
+func takeIdle(ctx context.Context, l *Link, lineage uint64, from kv.Revision, idle func(func()) bool) *taker {
 	ctx, stop := context.WithCancel(ctx)
 	x := &taker{want: make(chan kv.Revision, 1), stop: stop, done: make(chan error, 1)}
 	go func() {
 		var last error
-		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Want: x.want}) {
+		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Want: x.want, Idle: idle}) {
 			if last = err; err == nil {
 				x.updates = append(x.updates, u)
 			}
@@ -420,4 +426,62 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A ping names the shards that nothing reads here, once their state is complete. When one is
+// read again, the next ping, without its name, does not wait for the next beat.
+func TestPingsNameIdleShards(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		var mu sync.Mutex
+		idle, arrived := true, func() {}
+		var pings [][]uint64
+		b.pinged = func(m *peerv1.BeatRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			pings = append(pings, m.GetIdleFollowIds())
+		}
+		is := func(when string, want ...[]uint64) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.EqualFunc(pings, want, slices.Equal[[]uint64]) {
+				t.Fatalf("%s: pings name %v, want %v", when, pings, want)
+			}
+			pings = nil
+		}
+		x := takeIdle(t.Context(), NewLink(conn, nil), 3, 11, func(f func()) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			arrived = f
+			return idle
+		})
+		o := <-s.opened
+		id := o.req.GetFollowId()
+		is("at the beginning", nil)
+		o.send <- beginOf(3, 10)
+		time.Sleep(Heartbeat)
+		is("before the state is complete", nil)
+		o.send <- readyNow()
+		time.Sleep(Heartbeat)
+		is("with the state", []uint64{id})
+		mu.Lock()
+		idle = false
+		f := arrived
+		mu.Unlock()
+		f()
+		is("when it is read", nil)
+		time.Sleep(Heartbeat)
+		is("while it is read", nil)
+		mu.Lock()
+		idle = true
+		mu.Unlock()
+		time.Sleep(2 * Heartbeat)
+		is("when it is not read any more", []uint64{id}, []uint64{id})
+		x.stop()
+		if err := <-x.done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -40,6 +40,8 @@ type beater struct {
 	reports chan *peerv1.BeatResponse
 	// asked is called with each question; set before the first one.
 	asked func(want kv.Revision)
+	// pinged is called with each ping; set before the first one.
+	pinged func(m *peerv1.BeatRequest)
 }
 
 func (b *beater) Follow(first *peerv1.FollowRequest, s grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
@@ -82,6 +84,9 @@ func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Beat
 				b.asked(kv.Revision(want))
 			}
 			continue
+		}
+		if b.pinged != nil {
+			b.pinged(m)
 		}
 		for b.hangs() && s.Context().Err() == nil {
 			time.Sleep(time.Millisecond)

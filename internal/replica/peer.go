@@ -87,7 +87,9 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 				return r.err
 			}
 			for _, u := range r.updates {
-				at.take(u)
+				if at.take(u); u.Kind == kv.UpdateReady {
+					h.mayIdle(req.Idle)
+				}
 				if !yield(u) {
 					return nil
 				}

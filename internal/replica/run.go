@@ -125,7 +125,7 @@ func (h *passedOver) clear() {
 // false when the consumer does not want more.
 func (r *run) warm(ctx context.Context) bool {
 	req := r.req
-	req.Want = nil // nobody waits for a progress that does not follow
+	req.Want, req.Idle = nil, nil // the stream ends with the state
 	for _, c := range r.f.Warm() {
 		if r.avoids(c) || r.f.hung.has(c.Name) || r.f.stale.has(c.Name) {
 			continue

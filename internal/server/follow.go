@@ -142,7 +142,7 @@ func (f *follower) run(ctx context.Context) error {
 	defer f.watcher.Close()
 	pair, leave := f.srv.pairs.join(f.req.GetSession())
 	defer leave()
-	defer pair.follow(f.req.GetFollowId(), f.home)()
+	defer pair.follow(f.req.GetFollowId(), f.home, f.hold)()
 	for {
 		if err := f.drain(); err != nil {
 			return err
@@ -154,10 +154,30 @@ func (f *follower) run(ctx context.Context) error {
 				return err
 			}
 		case <-f.srv.stopping:
+			if err := f.drain(); err != nil { // it may hold events back
+				return err
+			}
 			return f.srv.goodbye()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// heldBackBytes bounds the events that a stream holds back. They stay in the window, of
+// which they are a small part.
+const heldBackBytes = 256 << 10
+
+// hold has the stream hold events back, up to a bound, or send them at once. What it has
+// held back before it sends now.
+func (f *follower) hold(back bool) {
+	limit := int64(0)
+	if back {
+		window, _ := f.home.WindowBounds()
+		limit = max(1, min(heldBackBytes, window/8))
+	}
+	if f.watcher.Defer(limit) {
+		f.Wake()
 	}
 }
 

@@ -134,6 +134,40 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
+// What a write costs two nodes, of which one follows the other and is not read, or has a
+// watch: messages between the two, and processor time of both, with a write each 5 ms.
+func BenchmarkUnwatched(b *testing.B) {
+	for _, watched := range []bool{false, true} {
+		b.Run(fmt.Sprint("watched=", watched), func(b *testing.B) {
+			h := cachetest.New()
+			r := start(b, h, options{shards: numbered(1)})
+			m := mirrored(b, r, nil)
+			home := r.node.Replica(1)
+			if watched {
+				w, err := m.caches[0].Watch(kv.Single("none"), 1<<40, &m.there)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer w.Close()
+			}
+			m.reach(h.Commit(cachetest.Put("000", "1")))
+			time.Sleep(2 * replica.Heartbeat) // until a ping has said so
+			before, began := m.sent.n.Load(), cpu()
+			var at kv.Revision
+			for b.Loop() {
+				time.Sleep(5 * time.Millisecond) // the pace
+				at = h.Commit(cachetest.Put("000", "1"))
+				if err := home.WaitProgress(b.Context(), at); err != nil {
+					b.Fatal(err)
+				}
+			}
+			m.reach(at)
+			b.ReportMetric(float64(cpu()-began)/float64(time.Microsecond)/float64(b.N), "cpu-µs/write")
+			b.ReportMetric(float64(m.sent.n.Load()-before)/float64(b.N), "messages/write")
+		})
+	}
+}
+
 // A write costs two nodes as many messages with 64 shards as with two: the events, a
 // question and an answer. A busy machine may need a second answer now and then.
 func TestMessagesOfAWrite(t *testing.T) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,10 @@ type followed struct {
 	pair *pair
 	home *cache.Cache
 	told kv.Revision // progress as reported last; owned by the heartbeat
+	// hold has the stream hold events back, or sends them, and what it has held back; held
+	// is how it was called last. Owned by hear.
+	hold func(back bool)
+	held bool
 
 	waits  bool   // guarded by pair.mu; it has yet to come to a revision that was asked for
 	late   bool   // guarded by pair.mu; the answer does not wait for it any more
@@ -91,10 +96,11 @@ func (p *pair) ring() {
 	}
 }
 
-// follow has the progress of a shard reported, as that of the stream with this name. It
-// returns what ends that.
-func (p *pair) follow(name uint64, home *cache.Cache) (end func()) {
-	f := &followed{pair: p, home: home}
+// follow has the progress of a shard reported, as that of the stream with this name, and
+// hold called with each ping that says that the follower is idle, and with the end of that.
+// It returns what ends both.
+func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end func()) {
+	f := &followed{pair: p, home: home, hold: hold}
 	p.mu.Lock()
 	p.follows[name] = f
 	p.due = true // how far it is the follower is told at once
@@ -139,8 +145,13 @@ func (p *pair) arrivedLocked(f *followed) {
 	}
 }
 
-// hear takes a request of the heartbeat.
+// hear takes a request of the heartbeat. One goroutine at a time calls it.
+//
+// A ping sends the events that idle streams have held back, and so does a question for
+// progress: what is reported counts when the events before it are there. The next ping says
+// which streams are idle then.
 func (p *pair) hear(m *peerv1.BeatRequest) {
+	defer p.holdBack(m.GetIdleFollowIds())
 	p.mu.Lock()
 	if want := kv.Revision(m.GetWantProgress()); want > 0 {
 		p.wanted = max(p.wanted, want)
@@ -149,6 +160,23 @@ func (p *pair) hear(m *peerv1.BeatRequest) {
 	}
 	p.mu.Unlock()
 	p.ring()
+}
+
+// holdBack has the streams with these names send their events up to now, and hold later ones
+// back, and the others send theirs at once.
+func (p *pair) holdBack(idle []uint64) {
+	back := make(map[*followed]bool)
+	p.mu.Lock()
+	for name, f := range p.follows {
+		if is := slices.Contains(idle, name); is || f.held {
+			back[f] = is
+		}
+	}
+	p.mu.Unlock()
+	for f, is := range back {
+		f.held = is
+		f.hold(is)
+	}
 }
 
 // demand asks the shards that have not come to the wanted revision for it, each for one
@@ -257,6 +285,7 @@ func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv
 	defer cancel()
 	// The goroutine ends with the stream, at the latest when this handler returns.
 	go func() {
+		defer p.holdBack(nil) // without pings
 		defer cancel()
 		for {
 			m, err := gs.Recv()

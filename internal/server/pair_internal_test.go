@@ -2,12 +2,56 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
+
+// atOnce is a stream that holds nothing back.
+func atOnce(bool) {}
+
+// Each ping has the streams that it names send what they have held back, and hold back what is
+// next; a question for progress, a ping that does not name them, and the end of the pings have
+// them send at once from then on.
+func TestPingsNameTheStreamsThatHoldBack(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, nil, "here"))
+	p := newPair()
+	var got []string
+	for id := range uint64(3) {
+		defer p.follow(id, n.Replica(1), func(back bool) { got = append(got, fmt.Sprint(id, back)) })()
+	}
+	ping := func(ids ...uint64) func() {
+		return func() { p.hear(&peerv1.BeatRequest{PingNanos: 1, IdleFollowIds: ids}) }
+	}
+	for i, x := range []struct {
+		hear func()
+		want []string
+	}{
+		{ping(), nil},
+		{ping(1, 7), []string{"1 true"}},
+		{ping(1), []string{"1 true"}},
+		{ping(1, 2), []string{"1 true", "2 true"}},
+		{ping(2), []string{"1 false", "2 true"}},
+		{ping(2, 1), []string{"1 true", "2 true"}},
+		{func() { p.hear(&peerv1.BeatRequest{WantProgress: 9}) }, []string{"1 false", "2 false"}},
+		{func() { p.hear(&peerv1.BeatRequest{WantProgress: 10}) }, nil},
+		{ping(0), []string{"0 true"}},
+		{func() { p.holdBack(nil) }, []string{"0 false"}},
+	} {
+		got = nil
+		x.hear()
+		if slices.Sort(got); !slices.Equal(got, x.want) {
+			t.Errorf("step %d: %q, want %q", i, got, x.want)
+		}
+	}
+}
 
 // A cache that has ended never comes to a revision: nobody waits for it, and it is not
 // asked again and again.
@@ -23,7 +67,7 @@ func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	n.Gate(1).Limit(h.Now())
 	at := h.Commit(cachetest.Put("a", "1"))
 	p := newPair()
-	end := p.follow(1, home)
+	end := p.follow(1, home, atOnce)
 	<-p.bell
 	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
 	<-p.bell
@@ -52,7 +96,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	for id := range shard.ID(2) {
 		home := n.Replica(id + 1)
 		<-home.Ready()
-		ends = append(ends, p.follow(uint64(id), home))
+		ends = append(ends, p.follow(uint64(id), home, atOnce))
 	}
 	n.Gate(1).Limit(h.Now())
 	p.demand()
@@ -93,7 +137,7 @@ func TestLateShardsAreReportedTogether(t *testing.T) {
 	for id := range shard.ID(2) {
 		home := n.Replica(id + 1)
 		<-home.Ready()
-		defer p.follow(uint64(id), home)()
+		defer p.follow(uint64(id), home, atOnce)()
 		n.Gate(id + 1).Limit(h.Now())
 	}
 	at := h.Commit(cachetest.Put("c", "1"))

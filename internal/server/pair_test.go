@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -275,5 +277,91 @@ func TestSessionsAreApart(t *testing.T) {
 	}
 	if _, err := beat(t, r, session).rpc.Recv(); !errors.As(wire.Error(err), new(*kv.InvalidError)) {
 		t.Errorf("a second heartbeat of the session: %v", err)
+	}
+}
+
+// The events of a shard that nothing reads at the follower are sent together, with the next
+// ping; with a question for progress, when the follower names the stream no more, and when the
+// heartbeat ends, they are sent at once, and so are later ones. They are sent without any of
+// that when they are many bytes, and none are lost.
+func TestIdleStreamsAreSentLater(t *testing.T) {
+	h := cachetest.New()
+	r := start(t, h, options{})
+	b := beat(t, r, session)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	stream, _, err := r.follows(ctx, func(f *peerv1.FollowRequest) {
+		f.Session, f.FollowId, f.AcceptSeveral = session, 1, true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() (revisions []int64) {
+		t.Helper()
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range m.GetEvents() {
+			revisions = append(revisions, e.GetKv().GetModRevision())
+		}
+		return revisions
+	}
+	next() // the end of the beginning
+	b.until(cachetest.Start, 1)
+	home := r.node.Replica(1)
+	commit := func(n, size int) (revisions []int64) {
+		t.Helper()
+		for range n {
+			at := h.Commit(cachetest.Put("a", strings.Repeat("v", size)))
+			if err := home.WaitProgress(t.Context(), at); err != nil {
+				t.Fatal(err)
+			}
+			revisions = append(revisions, int64(at))
+		}
+		return revisions
+	}
+	pings := int64(0)
+	ping := func(idle ...uint64) {
+		t.Helper()
+		pings++
+		b.send(&peerv1.BeatRequest{PingNanos: pings, IdleFollowIds: idle})
+		for b.next().GetPongNanos() != pings { // until the answer: the ping was heard
+		}
+	}
+	for name, flush := range map[string]func(){
+		"the next ping":           func() { ping(1) },
+		"a ping without its name": func() { ping() },
+		"a question":              func() { b.send(&peerv1.BeatRequest{WantProgress: int64(h.Now())}) },
+	} {
+		ping(1)
+		want := commit(20, 10)
+		flush()
+		if got := next(); !slices.Equal(got, want) {
+			t.Fatalf("%s: one message has %v, want %v", name, got, want)
+		}
+		ping()
+		for range 3 {
+			if got, want := next, commit(1, 10); !slices.Equal(got(), want) {
+				t.Fatalf("after %s: want %v at once", name, want)
+			}
+		}
+	}
+	ping(1)
+	for want := commit(100, 10_000); len(want) > 0; {
+		got := next()
+		if len(got) > len(want) || !slices.Equal(got, want[:len(got)]) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		if want = want[len(got):]; len(want) < 26 { // less than the bound: with the next ping
+			ping(1)
+		}
+	}
+	want := commit(20, 10)
+	if err := b.rpc.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(); !slices.Equal(got, want) {
+		t.Fatalf("without pings: one message has %v, want %v", got, want)
 	}
 }

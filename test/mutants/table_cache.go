@@ -70,6 +70,30 @@ func cacheGroup() Group {
 			Old: `if len(w.passed) == maxPassed {`, New: `if false {`, Tests: "TestWhatIsKnownOfOldPositionsIsBounded",
 		},
 		{
+			Name: "idle-with-watches", Bug: "is idle with open watches", File: "idle.go",
+			Old: `c.used.Swap(false) || c.index.count > 0`, New: `c.used.Swap(false)`, Tests: "TestIdle",
+		},
+		{
+			Name: "idle-while-read", Bug: "is idle while it is read", File: "idle.go",
+			Old: `c.used.Swap(false) || c.index.count > 0`, New: `c.index.count > 0`, Tests: "TestIdle",
+		},
+		{
+			Name: "first-watch-not-told", Bug: "does not tell the source that a watch has come", File: "watcher.go",
+			Old: "\tarrived()\n\tv := c.view", New: "\t_ = arrived\n\tv := c.view", Tests: "TestIdle",
+		},
+		{
+			Name: "deferral-without-bound", Bug: "a watcher that defers is not woken however much is pending", File: "watcher.go",
+			Old: `before < w.deferral && w.pending >= w.deferral`, New: `before > w.pending`, Tests: "TestDefer",
+		},
+		{
+			Name: "deferral-counts-the-past", Bug: "counts what a watcher has read as pending", File: "watcher.go",
+			Old: "if first {\n\t\tw.pending = 0", New: "if false {\n\t\tw.pending = 0", Tests: "TestDefer",
+		},
+		{
+			Name: "deferral-misses-the-end", Bug: "a watcher that defers does not learn that the cache has ended", File: "apply.go",
+			Old: `w.wakeFor(seq) || w.deferral > 0`, New: `w.wakeFor(seq)`, Tests: "TestDefer",
+		},
+		{
 			Name: "source-after-gap", Bug: "follows a source that begins after a gap", File: "follow.go",
 			Old: `case u.Revision > have:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
 		},

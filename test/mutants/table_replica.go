@@ -35,6 +35,14 @@ func replicaGroup() Group {
 			Old: `if !m.GetFragment() {`, New: `if true {`, Tests: "TestPeerThatIsWrongIsRejected",
 		},
 		{
+			Name: "idle-while-loading", Bug: "says that a shard is idle before its state is complete", File: "peer.go",
+			Old: `if at.take(u); u.Kind == kv.UpdateReady {`, New: `if at.take(u); u.Kind > 0 {`, Tests: "TestPingsNameIdleShards",
+		},
+		{
+			Name: "read-waits-for-the-beat", Bug: "says that a shard is read with the next beat only", File: "link.go",
+			Old: `ring(p.roused)`, New: `ring(make(chan struct{}, 1))`, Tests: "TestPingsNameIdleShards",
+		},
+		{
 			Name: "several-in-a-fragment", Bug: "a response of several revisions ends one that a fragment has begun", File: "peer.go",
 			Old: `several := m.GetSeveral() && assembling.Revision == 0`, New: `several := m.GetSeveral()`, Tests: "TestWhatAPeerSays",
 		},

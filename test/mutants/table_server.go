@@ -71,6 +71,22 @@ func serverGroup() Group {
 			Old: `if p.beats {`, New: `if false {`, Tests: "TestSessionsAreApart",
 		},
 		{
+			Name: "held-back-for-good", Bug: "a stream that is idle no more holds its events back", File: "pair.go",
+			Old: `is || f.held`, New: `is`, Tests: "TestPingsNameTheStreamsThatHoldBack",
+		},
+		{
+			Name: "held-back-without-pings", Bug: "events stay held back when the heartbeat has ended", File: "pair.go",
+			Old: "\t\tdefer p.holdBack(nil) // without pings\n", New: ``, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
+			Name: "held-back-not-sent", Bug: "a ping does not send what was held back", File: "follow.go",
+			Old: `if f.watcher.Defer(limit) {`, New: `if f.watcher.Defer(limit) && back && !back {`, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
+			Name: "held-back-unbounded", Bug: "holds back events however many bytes they have", File: "follow.go",
+			Old: `max(1, min(heldBackBytes, window/8))`, New: `max(1<<40, min(heldBackBytes, window/8))`, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
 			Name: "several-unasked", Bug: "sends several revisions in a message to a node that does not understand it", File: "follow.go",
 			Old: `!f.req.GetAcceptSeveral() || size`, New: `size`, Tests: "TestPendingRevisionsAreSentTogether",
 		},

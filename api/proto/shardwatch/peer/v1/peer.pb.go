@@ -664,7 +664,11 @@ type BeatRequest struct {
 	Session uint64 `protobuf:"varint,2,opt,name=session,proto3" json:"session,omitempty"`
 	// The revision that all shards of the session should come to soon. A request that
 	// has it is no ping.
-	WantProgress  int64 `protobuf:"varint,3,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
+	WantProgress int64 `protobuf:"varint,3,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
+	// Of a ping: the Follow streams of the session whose shards nothing watches or reads at
+	// the caller. Their events may wait for the next ping, or the next question for progress.
+	// Those of the others are sent at once.
+	IdleFollowIds []uint64 `protobuf:"varint,4,rep,packed,name=idle_follow_ids,json=idleFollowIds,proto3" json:"idle_follow_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -718,6 +722,13 @@ func (x *BeatRequest) GetWantProgress() int64 {
 		return x.WantProgress
 	}
 	return 0
+}
+
+func (x *BeatRequest) GetIdleFollowIds() []uint64 {
+	if x != nil {
+		return x.IdleFollowIds
+	}
+	return nil
 }
 
 // BeatResponse answers a ping with the last read of etcd, or reports progress, or
@@ -2301,12 +2312,13 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tTombstone\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
-	"\tFollowEnd\"k\n" +
+	"\tFollowEnd\"\x93\x01\n" +
 	"\vBeatRequest\x12\x1d\n" +
 	"\n" +
 	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\x12\x18\n" +
 	"\asession\x18\x02 \x01(\x04R\asession\x12#\n" +
-	"\rwant_progress\x18\x03 \x01(\x03R\fwantProgress\"\x8b\x02\n" +
+	"\rwant_progress\x18\x03 \x01(\x03R\fwantProgress\x12&\n" +
+	"\x0fidle_follow_ids\x18\x04 \x03(\x04R\ridleFollowIds\"\x8b\x02\n" +
 	"\fBeatResponse\x12\x1d\n" +
 	"\n" +
 	"pong_nanos\x18\x01 \x01(\x03R\tpongNanos\x12#\n" +
