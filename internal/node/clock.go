@@ -8,9 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // clock asks etcd twice a second how far it is, and tells every cache: so each
@@ -233,4 +236,20 @@ func (c *clock) last() (kv.Revision, time.Time, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision, c.at, c.id
+}
+
+// register registers the metrics of how old etcd's revision is here.
+func (c *clock) register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	age := in.Seconds("shardwatch.etcd.age", "Time since etcd has last told this node its revision. Absent until it has.")
+	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
+	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
+	return in.Observe(func(o metric.Observer) {
+		last, at, _ := c.last()
+		o.ObserveInt64(revision, int64(last))
+		if !at.IsZero() {
+			o.ObserveFloat64(age, time.Since(at).Seconds())
+		}
+		o.ObserveInt64(failing, telemetry.Bool(c.trouble() != nil))
+	})
 }

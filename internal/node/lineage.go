@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // lineage keeps what the node serves to one history of etcd. etcd's door finds
@@ -345,8 +346,8 @@ func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
 				return
 			}
 			agrees, denies := stance(s, number, time.Since(l.since))
-			yes.Add(oneIf(agrees))
-			no.Add(oneIf(denies))
+			yes.Add(telemetry.Bool(agrees))
+			no.Add(telemetry.Bool(denies))
 		})
 	}
 	all.Wait()

@@ -1,15 +1,13 @@
 package node
 
 import (
-	"context"
-	"errors"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // memberStates are the states of members, as metrics name them.
@@ -17,44 +15,35 @@ func memberStates() map[shard.State]string {
 	return map[shard.State]string{shard.Alive: "alive", shard.Suspect: "suspect", shard.Dead: "dead", shard.Left: "left"}
 }
 
-func oneIf(yes bool) int64 {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
 // registerCluster registers what this node sees of the others, and how it stands
 // among them.
 func (n *Node) registerCluster(m metric.Meter) error {
-	in := &instruments{m: m}
+	in := telemetry.NewInstruments(m)
 	var (
-		ready    = in.gauge("shardwatch.node.ready", "{bool}", "1 while the node serves, as /readyz tells.")
-		draining = in.gauge("shardwatch.node.draining", "{bool}", "1 while the node goes out of service: its shards and watches go elsewhere.")
-		alone    = in.gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches no other node and data stands still here: all of it when etcd does not answer either, else that of shards which other nodes have.")
-		members  = in.gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
-		zoneless = in.gauge("shardwatch.cluster.members_without_zone", "{member}", "Living nodes without a --zone: replicas and voters are not spread over failure domains for them.")
-		shards   = in.gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
-		short    = in.gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
-		lost     = in.gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
-		level    = in.gauge("shardwatch.cluster.feature_level", "{level}", "Feature level that is finalized, in the map that this node acts on.")
-		common   = in.gauge("shardwatch.cluster.feature_level_common", "{level}", "Newest feature level that all members understand which have not left, as far as this node's software knows it. Above shardwatch_cluster_feature_level, an upgrade is not finalized.")
-		voters   = in.gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
-		alive    = in.gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
-		spare    = in.gauge("shardwatch.raft.voters_spare", "{voter}", "Voters that may be lost yet before there is no majority of living ones; below 0, so many are missing. Absent on nodes that do not vote.")
-		changed  = in.counter("shardwatch.raft.voter_changes", "{change}", "Changes of the voters that this node has made as the leader, by what was done with one: learn (it gets the log, to vote later), add, demote, remove, step_down.")
-		known    = in.gauge("shardwatch.raft.leader_known", "{bool}", "1 while this voter knows who leads. Absent on nodes that do not vote.")
-		group    = in.gauge("shardwatch.raft.generation", "{version}", "Version of the map with which the voters were recovered last, in the map that this node has; 0: they never were. Nodes that differ in it for long are not of one group.")
-		leads    = in.gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
-		sources  = in.counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
+		ready    = in.Gauge("shardwatch.node.ready", "{bool}", "1 while the node serves, as /readyz tells.")
+		draining = in.Gauge("shardwatch.node.draining", "{bool}", "1 while the node goes out of service: its shards and watches go elsewhere.")
+		alone    = in.Gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches no other node and data stands still here: all of it when etcd does not answer either, else that of shards which other nodes have.")
+		members  = in.Gauge("shardwatch.cluster.members", "{member}", "Nodes that gossip shows here, by what it thinks of them.")
+		zoneless = in.Gauge("shardwatch.cluster.members_without_zone", "{member}", "Living nodes without a --zone: replicas and voters are not spread over failure domains for them.")
+		shards   = in.Gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
+		short    = in.Gauge("shardwatch.cluster.shards_short", "{shard}", "Of these, shards with fewer replicas on nodes that are alive than there should and could be.")
+		lost     = in.Gauge("shardwatch.cluster.shards_lost", "{shard}", "Of these, shards with no replica on a node that is alive.")
+		level    = in.Gauge("shardwatch.cluster.feature_level", "{level}", "Feature level that is finalized, in the map that this node acts on.")
+		common   = in.Gauge("shardwatch.cluster.feature_level_common", "{level}", "Newest feature level that all members understand which have not left, as far as this node's software knows it. Above shardwatch_cluster_feature_level, an upgrade is not finalized.")
+		voters   = in.Gauge("shardwatch.raft.voters", "{voter}", "Nodes that vote on the shard map. Absent on nodes that do not.")
+		alive    = in.Gauge("shardwatch.raft.voters_alive", "{voter}", "Of these, those that are alive. Without a majority no shard is moved.")
+		spare    = in.Gauge("shardwatch.raft.voters_spare", "{voter}", "Voters that may be lost yet before there is no majority of living ones; below 0, so many are missing. Absent on nodes that do not vote.")
+		changed  = in.Counter("shardwatch.raft.voter_changes", "{change}", "Changes of the voters that this node has made as the leader, by what was done with one: learn (it gets the log, to vote later), add, demote, remove, step_down.")
+		known    = in.Gauge("shardwatch.raft.leader_known", "{bool}", "1 while this voter knows who leads. Absent on nodes that do not vote.")
+		group    = in.Gauge("shardwatch.raft.generation", "{version}", "Version of the map with which the voters were recovered last, in the map that this node has; 0: they never were. Nodes that differ in it for long are not of one group.")
+		version  = in.Gauge("shardwatch.node.map_version", "{version}", "Version of the shard map that this node acts on.")
+		leads    = in.Gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
+		sources  = in.Counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
 	)
-	if err := errors.Join(in.errs...); err != nil {
-		return err
-	}
-	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(ready, oneIf(len(n.NotReady()) == 0))
-		o.ObserveInt64(draining, oneIf(n.drained.Load()))
-		o.ObserveInt64(alone, oneIf(n.clock.alone.off.Load()))
+	return in.Observe(func(o metric.Observer) {
+		o.ObserveInt64(ready, telemetry.Bool(len(n.NotReady()) == 0))
+		o.ObserveInt64(draining, telemetry.Bool(n.drained.Load()))
+		o.ObserveInt64(alone, telemetry.Bool(n.clock.alone.off.Load()))
 		all := n.members.Members()
 		states, noZone := map[shard.State]int64{}, int64(0)
 		living, votes := map[shard.NodeID]bool{}, map[shard.NodeID]bool{}
@@ -62,13 +51,15 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			states[all[i].State]++
 			living[all[i].Name] = all[i].State == shard.Alive
 			votes[all[i].Name] = all[i].State == shard.Alive && all[i].Voter // not one that lost its disk
-			noZone += oneIf(all[i].State == shard.Alive && all[i].Zone == "")
+			noZone += telemetry.Bool(all[i].State == shard.Alive && all[i].Zone == "")
 		}
 		o.ObserveInt64(zoneless, noZone)
 		for state, name := range memberStates() {
 			o.ObserveInt64(members, states[state], metric.WithAttributes(attribute.String("state", name)))
 		}
-		if m := n.placement.Map(); m != nil {
+		m := n.placement.Map()
+		o.ObserveInt64(version, int64(versionOf(m))) //nolint:gosec // a count of changes
+		if m != nil {
 			few, none := shortOf(m, living)
 			o.ObserveInt64(shards, int64(len(m.Shards)))
 			o.ObserveInt64(short, few)
@@ -78,16 +69,16 @@ func (n *Node) registerCluster(m metric.Meter) error {
 			o.ObserveInt64(common, int64(shard.Common(all)))
 		}
 		leader, led := n.placement.Leader()
-		o.ObserveInt64(leads, oneIf(led && leader == n.self))
+		o.ObserveInt64(leads, telemetry.Bool(led && leader == n.self))
 		if vote := n.placement.Voters(); len(vote) > 0 {
 			here := int64(0)
 			for _, v := range vote {
-				here += oneIf(votes[v])
+				here += telemetry.Bool(votes[v])
 			}
 			o.ObserveInt64(voters, int64(len(vote)))
 			o.ObserveInt64(alive, here)
 			o.ObserveInt64(spare, here-int64(len(vote)/2+1))
-			o.ObserveInt64(known, oneIf(led))
+			o.ObserveInt64(known, telemetry.Bool(led))
 		}
 		done := n.placement.Stats()
 		for _, step := range planner.VoterSteps() {
@@ -96,9 +87,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		for _, what := range replica.Whats() {
 			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
-		return nil
-	}, ready, draining, alone, members, zoneless, shards, short, lost, level, common, voters, alive, spare, changed, known, group, leads, sources)
-	return err
+	})
 }
 
 // shortOf counts the shards of a map that have fewer living replicas than there
@@ -118,8 +107,8 @@ func shortOf(m *shard.Map, living map[shard.NodeID]bool) (short, lost int64) {
 				have++
 			}
 		}
-		short += oneIf(have < want)
-		lost += oneIf(have == 0)
+		short += telemetry.Bool(have < want)
+		lost += telemetry.Bool(have == 0)
 	}
 	return short, lost
 }

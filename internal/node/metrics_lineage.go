@@ -1,40 +1,29 @@
 package node
 
 import (
-	"context"
-	"errors"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// registerLineage registers what tells of etcd's histories.
-func (n *Node) registerLineage(m metric.Meter) error {
-	in := &instruments{m: m}
+// register registers the metrics of etcd's histories.
+func (l *lineage) register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
 	var (
-		lineage  = in.gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
-		refusing = in.gauge("shardwatch.node.refusing", "{bool}", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
-		begun    = in.counter("shardwatch.node.lineages", "{lineage}", "Lineages that have begun while this node runs, by what gave the end of the one before away.")
+		serving  = in.Gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
+		refusing = in.Gauge("shardwatch.node.refusing", "{bool}", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
+		begun    = in.Counter("shardwatch.node.lineages", "{lineage}", "Lineages that have begun while this node runs, by what gave the end of the one before away.")
 	)
-	if err := errors.Join(in.errs...); err != nil {
-		return err
-	}
-	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		number, causes := n.lineage.count()
-		o.ObserveInt64(lineage, int64(number)) //nolint:gosec // a count of restores
-		over := int64(0)
-		if n.lineage.over.Load() != nil {
-			over = 1
-		}
-		o.ObserveInt64(refusing, over)
+	return in.Observe(func(o metric.Observer) {
+		number, causes := l.count()
+		o.ObserveInt64(serving, int64(number)) //nolint:gosec // a count of restores
+		o.ObserveInt64(refusing, telemetry.Bool(l.over.Load() != nil))
 		for cause, times := range causes {
 			o.ObserveInt64(begun, times, metric.WithAttributes(attribute.String("cause", string(cause))))
 		}
-		return nil
-	}, lineage, refusing, begun)
-	return err
+	})
 }
 
 // count returns the lineage that the node is in, and how many have begun, by

@@ -9,9 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -238,4 +241,27 @@ func (g *grants) count() (out, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.total, len(g.waiting)
+}
+
+// register registers the metrics of permits.
+func (p *permits) register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	gauge, counter, total := in.Gauge, in.Counter, in.TotalSeconds
+	var (
+		permits      = gauge("shardwatch.etcd.permits", "{permit}", "Permits to list or to catch up far at etcd that this node has given out. One node of the cluster gives them.")
+		permitsAsked = gauge("shardwatch.etcd.permits_asked", "{permit}", "Permits that are waited for at this node.")
+		permitWaits  = gauge("shardwatch.etcd.permit_waits", "{permit}", "Lists, leaps and long catch-ups of this node that wait for a permit.")
+		permitWait   = total("shardwatch.etcd.permit_wait", "Time that those have waited so far, together.")
+		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits that this node was given.")
+		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node went on without a permit of the cluster, because it reached nobody who gives them.")
+	)
+	return in.Observe(func(o metric.Observer) {
+		out, asked := p.grants.count()
+		o.ObserveInt64(permits, int64(out))
+		o.ObserveInt64(permitsAsked, int64(asked))
+		o.ObserveInt64(permitWaits, p.waiting.Load())
+		o.ObserveFloat64(permitWait, time.Duration(p.waited.Load()).Seconds())
+		o.ObserveInt64(granted, p.granted.Load())
+		o.ObserveInt64(alone, p.alone.Load())
+	})
 }

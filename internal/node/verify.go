@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -260,7 +261,7 @@ func (v *verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 		sh, _ := m.Shard(id)
 		for _, r := range sh.Replicas {
 			_, differs := v.history[copyID{id, r}]
-			copies += oneIf(differs)
+			copies += telemetry.Bool(differs)
 		}
 	}
 	return copies

@@ -35,15 +35,21 @@ func (s *clusterService) Status(context.Context, *shardwatchv1.StatusRequest) (*
 // Status returns the node's state with what the server knows of it.
 func (s *Server) Status() *shardwatchv1.StatusResponse {
 	out := s.cfg.Node.Status()
+	out.Connections, out.Watches = s.load()
+	return out
+}
+
+// load returns how many connections and how many watches of clients are open.
+func (s *Server) load() (connections, watches int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out.Connections, out.Watches = int64(s.conns.count()), int64(s.etcdWatches())
+	watches = int64(s.etcdWatches())
 	for st := range s.streams {
 		st.mu.Lock()
-		out.Watches += int64(len(st.watches))
+		watches += int64(len(st.watches))
 		st.mu.Unlock()
 	}
-	return out
+	return int64(s.conns.count()), watches
 }
 
 type adminService struct {

@@ -1,7 +1,6 @@
-package node
+package server
 
 import (
-	"context"
 	"errors"
 	"strings"
 
@@ -9,16 +8,24 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/tally"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
+
+// Register registers the metrics of the clients' watches and calls.
+func (s *Server) Register(m metric.Meter) error {
+	return errors.Join(s.registerWatches(m), s.registerCalls(m))
+}
 
 // registerWatches has what becomes of the clients' watches observed at each
 // scrape.
-func (n *Node) registerWatches(m metric.Meter) error {
-	in := &instruments{m: m}
-	gauge, seconds, counter, total := in.gauge, in.seconds, in.counter, in.total
+func (s *Server) registerWatches(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	gauge, seconds, counter, total := in.Gauge, in.Seconds, in.Counter, in.TotalSeconds
 	var (
+		watches     = gauge("shardwatch.server.watches", "{watch}", "Open watches of clients.")
+		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
+
 		rungs = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by how they are served: from the window, by a delta, by a resync, conflated, or from etcd's log.")
 		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions that a watch was not sent yet, though they are here: no more for half of the watches, for 99 % and for all.")
 		units = counter("shardwatch.server.units", "{unit}", "Units that watches were sent: what has changed (delta, conflated) or all there is (state, resync).")
@@ -34,22 +41,22 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		behind = seconds("shardwatch.server.watch_behind", "For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all.")
 		waited = total("shardwatch.server.units_waited", "Time that watches have waited for a unit to begin, together.")
 	)
-	if err := errors.Join(in.errs...); err != nil {
-		return err
-	}
-	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		for _, s := range n.server.WatchSummaries() {
-			api := attribute.String("api", s.API)
+	return in.Observe(func(o metric.Observer) {
+		connected, open := s.load()
+		o.ObserveInt64(connections, connected)
+		o.ObserveInt64(watches, open)
+		for _, w := range s.WatchSummaries() {
+			api := attribute.String("api", w.API)
 			for _, r := range tally.Rungs() {
-				o.ObserveInt64(rungs, s.Rungs[r], metric.WithAttributes(api, attribute.String("rung", r.String())))
+				o.ObserveInt64(rungs, w.Rungs[r], metric.WithAttributes(api, attribute.String("rung", r.String())))
 			}
-			for i, q := range server.Quantiles() {
+			for i, q := range Quantiles() {
 				label := metric.WithAttributes(api, attribute.Float64("quantile", q))
-				o.ObserveInt64(lag, int64(s.Lag[i]), label)
-				o.ObserveFloat64(behind, s.Behind[i].Seconds(), label)
+				o.ObserveInt64(lag, int64(w.Lag[i]), label)
+				o.ObserveFloat64(behind, w.Behind[i].Seconds(), label)
 			}
 		}
-		u := n.server.Units()
+		u := s.Units()
 		for kind, sent := range u.Sent {
 			if kind == int(shardwatchv1.SyncKind_SYNC_KIND_UNSPECIFIED) {
 				continue
@@ -60,7 +67,7 @@ func (n *Node) registerWatches(m metric.Meter) error {
 			o.ObserveInt64(keys, sent.Keys, label)
 			o.ObserveInt64(bytes, sent.Bytes, label)
 		}
-		running, waiting := n.openings.Figures()
+		running, waiting := s.cfg.Openings.Figures()
 		o.ObserveInt64(opens, int64(running))
 		o.ObserveInt64(stand, int64(waiting))
 		o.ObserveInt64(made, u.Made)
@@ -68,7 +75,18 @@ func (n *Node) registerWatches(m metric.Meter) error {
 		o.ObserveInt64(queue, int64(u.Waiting))
 		o.ObserveInt64(runs, int64(u.Running))
 		o.ObserveFloat64(waited, u.Waited.Seconds())
-		return nil
-	}, rungs, lag, behind, units, keys, bytes, made, begun, queue, runs, waited, opens, stand)
-	return err
+	})
+}
+
+// registerCalls registers how the calls of clients have ended.
+func (s *Server) registerCalls(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	ended := in.Counter("shardwatch.server.calls", "{call}", "Calls of clients that have ended, by service, method and gRPC status code: what was refused, and why. A stream counts at its end.")
+	return in.Observe(func(o metric.Observer) {
+		s.Calls(func(method, code string, times int64) {
+			service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+			o.ObserveInt64(ended, times, metric.WithAttributes(
+				attribute.String("service", service), attribute.String("method", name), attribute.String("code", code)))
+		})
+	})
 }

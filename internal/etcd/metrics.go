@@ -1,23 +1,17 @@
-package node
+package etcd
 
 import (
-	"context"
-	"errors"
-	"time"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// registerEtcd registers what this node asks of etcd.
-func (n *Node) registerEtcd(m metric.Meter) error {
-	in := &instruments{m: m}
-	gauge, counter := in.gauge, in.counter
+// Register registers the metrics of what this node asks of etcd.
+func (c *Client) Register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	gauge, counter := in.Gauge, in.Counter
 	var (
-		age     = in.seconds("shardwatch.etcd.age", "Time since etcd has last told this node its revision. Absent until it has.")
-		failing = gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
 		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, those that catch up included.")
 		opened  = counter("shardwatch.etcd.watches_opened", "{watch}", "Watches opened at etcd.")
 		streams = gauge("shardwatch.etcd.watch_streams", "{stream}", "Streams of these watches. Those that have caught up share one.")
@@ -35,21 +29,10 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 		asked   = counter("shardwatch.etcd.revision_questions", "{question}", "Questions for etcd's revision, or whether it has one: many share a read.")
 		apart   = counter("shardwatch.etcd.disagreements", "{answer}", "Answers of a member of etcd that contradict what another one has told.")
 	)
-	if err := errors.Join(in.errs...); err != nil {
-		return err
-	}
-	store, counts := n.cfg.Etcd.(interface{ Stats() etcd.Stats })
-	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		if _, at, _ := n.clock.last(); !at.IsZero() {
-			o.ObserveFloat64(age, time.Since(at).Seconds())
-		}
-		o.ObserveInt64(failing, oneIf(n.clock.trouble() != nil))
-		if !counts {
-			return nil
-		}
-		s := store.Stats()
-		labelled := func(c metric.Int64ObservableCounter, name, value string, times int64) {
-			o.ObserveInt64(c, times, metric.WithAttributes(attribute.String(name, value)))
+	return in.Observe(func(o metric.Observer) {
+		s := c.Stats()
+		labelled := func(of metric.Int64ObservableCounter, name, value string, times int64) {
+			o.ObserveInt64(of, times, metric.WithAttributes(attribute.String(name, value)))
 		}
 		o.ObserveInt64(open, s.WatchesOpen)
 		o.ObserveInt64(opened, s.Watches)
@@ -72,7 +55,5 @@ func (n *Node) registerEtcd(m metric.Meter) error {
 		o.ObserveInt64(reads, s.ClockReads)
 		o.ObserveInt64(asked, s.ClockCalls+s.VerifyCalls)
 		o.ObserveInt64(apart, s.Disagreements)
-		return nil
-	}, age, failing, open, opened, streams, joins, leaves, quiet, ended, lists, keys, bytes, events, brought, far, reads, asked, apart)
-	return err
+	})
 }

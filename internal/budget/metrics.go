@@ -1,0 +1,36 @@
+package budget
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/telemetry"
+)
+
+// Register registers the metrics of what clients make the node hold.
+func (b *Budget) Register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	var (
+		held    = in.Gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: watches and their keys, catch-ups, requests that have arrived in part, keys from other nodes, and lists, replies and JSON that wait to be read.")
+		share   = in.Gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes, and for watches --max-watch-bytes.")
+		waiting = in.Gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
+		waits   = in.Counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")
+		refused = in.Counter("shardwatch.budget.refusals", "{caller}", "Callers that were refused bytes of a use, with RESOURCE_EXHAUSTED.")
+		clients = in.Gauge("shardwatch.budget.clients", "{client}", "Clients that hold or wait for bytes of a use: identities of the policy, or else certificates' names or addresses.")
+		largest = in.Gauge("shardwatch.budget.largest", "By", "Most bytes of a use that one client holds.")
+		capped  = in.Counter("shardwatch.budget.capped", "{caller}", "Callers that had to wait or were refused because their client had its part of a use.")
+	)
+	return in.Observe(func(o metric.Observer) {
+		for _, s := range b.Status() {
+			use := metric.WithAttributes(attribute.String("use", s.Use.String()))
+			o.ObserveInt64(held, s.Held, use)
+			o.ObserveInt64(share, s.Most, use)
+			o.ObserveInt64(waiting, s.Waiting, use)
+			o.ObserveInt64(waits, s.Waited, use)
+			o.ObserveInt64(refused, s.Refused, use)
+			o.ObserveInt64(clients, s.Clients, use)
+			o.ObserveInt64(largest, s.Largest, use)
+			o.ObserveInt64(capped, s.Capped, use)
+		}
+	})
+}
