@@ -180,6 +180,9 @@ func (l *lineage) refresh() (number uint64, why *kv.HistoryError, changed <-chan
 	return number, why, changed
 }
 
+// serving reports whether anything is served.
+func (l *lineage) serving() bool { return l.over.Load() == nil }
+
 // serves reports whether what was loaded in a lineage may be served.
 func (l *lineage) serves(number uint64) bool {
 	at, why, _ := l.refresh()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
@@ -45,7 +46,7 @@ type Node struct {
 	lineage   *lineage
 	clock     *clock
 	digest    *digest
-	verifier  *verifier
+	verifier  *verify.Verifier
 	suspects  *suspects
 	trail     *trail.Trail
 	story     *story
@@ -108,7 +109,11 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	n.store = newStore(n)
-	n.verifier = newVerifier(n)
+	n.verifier = verify.New(verify.Config{
+		Self: n.self, Etcd: cfg.Etcd, Interval: cfg.VerifyInterval, EtcdInterval: cfg.VerifyEtcdInterval,
+		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.serving, Replica: n.Replica,
+		Renew: n.store.askRenewal, Renewing: n.store.renewing, Conn: n.peers.client, Logger: n.log,
+	})
 	n.suspects = newSuspects(n)
 	n.router = router.New(router.Config{
 		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Budget: n.budget, Logger: n.log,
@@ -129,7 +134,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n.verifier
 	sc.Happened = n.story.happened()
 	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = cfg.ClientTLS, cfg.PeerServerTLS, cfg.PeerSpeaks
@@ -232,7 +237,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("story", n.story.run)
 	part("keeper", n.store.run)
 	part("history", n.history.run)
-	part("verifier", n.verifier.run)
+	part("verifier", n.verifier.Run)
 	part("suspects", n.suspects.run)
 	part("router", n.router.Run)
 	part("pulse", n.pulse.run)

@@ -84,6 +84,15 @@ func (p *peers) reach(node shard.NodeID) (*peerConn, error) {
 	return pc, nil
 }
 
+// client is conn for those that only make calls.
+func (p *peers) client(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	c, err := p.conn(node)
+	if err != nil {
+		return nil, err // not a nil *peerConn
+	}
+	return c, nil
+}
+
 // Flow control of what other nodes send, in bytes. Left to itself, gRPC measures
 // what a connection could carry: it answers what comes in with a ping, which is
 // half of all wake-ups of an idle cluster.

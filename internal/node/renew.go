@@ -5,6 +5,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // renewal asks for a copy that is wrong to be loaded anew, and not from those to
@@ -14,6 +15,30 @@ type renewal struct {
 	id    shard.ID
 	avoid []string
 	begun chan bool // capacity 1: whether it was
+}
+
+// askRenewal asks for a renewal, and reports whether it has begun: not if the wrong copy
+// is gone. It fails when ctx ends.
+func (s *store) askRenewal(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error) {
+	r := renewal{wrong: wrong, id: id, avoid: avoid, begun: make(chan bool, 1)}
+	select {
+	case s.renewals <- r:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	select {
+	case begun = <-r.begun:
+	case <-ctx.Done():
+	}
+	return begun, nil
+}
+
+// renewing returns how many copies are being loaded anew because they were wrong.
+func (s *store) renewing() (n int64) {
+	for _, h := range s.all() {
+		n += telemetry.Bool(h.renewed && !h.ready())
+	}
+	return n
 }
 
 // renew puts a new copy in the place of a wrong one. Nothing is inherited: what is

@@ -104,7 +104,7 @@ func (n *Node) replicaStatus(h *held, merged int) *shardwatchv1.ReplicaStatus {
 	}
 	if !out.GetRelay() {
 		out.Quarantined = h.renewed && !s.Ready
-		if age, known := n.verifier.age(h.id); known {
+		if age, known := n.verifier.Age(h.id); known {
 			out.VerifiedAge = durationpb.New(age)
 		}
 	}

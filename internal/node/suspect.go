@@ -121,7 +121,7 @@ func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 	case wrongSource:
 		log.Error("a node has sent data that etcd contradicts: nothing is taken from it for a while")
 		x.held.source.Reject(x.source, rejectFor)
-		s.n.verifier.point(ctx, shard.NodeID(x.source), x.held.id, true)
+		s.n.verifier.AskRecheck(ctx, shard.NodeID(x.source), x.held.id, true)
 	case nothingWrong:
 		log.Warn("etcd contradicted what is held, and confirms it now")
 	}
@@ -171,7 +171,7 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	for _, h := range bad {
 		s.n.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile",
 			"shard", uint64(h.id), "finding", x.found.Detail, "lineage", h.cache.Lineage())
-		_ = s.n.verifier.quarantine(ctx, h.id, h.cache, &finding{}) // fails with ctx only
+		_ = s.n.verifier.Quarantine(ctx, h.id, h.cache, nil) // fails with ctx only
 	}
 	if len(bad) == 0 {
 		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.id), "finding", x.found.Detail)

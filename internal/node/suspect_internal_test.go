@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -48,7 +47,7 @@ func TestJudgeClaim(t *testing.T) {
 	}
 }
 
-// Half of the nodes, or of the copies, are not most of them: of two, one must not take
+// Half of the nodes are not most of them: of two, one must not take
 // the other along.
 func TestMostIsMoreThanHalf(t *testing.T) {
 	for _, test := range []struct {
@@ -58,14 +57,6 @@ func TestMostIsMoreThanHalf(t *testing.T) {
 		if got := most(test.some, test.all); got != test.want {
 			t.Errorf("%d of %d: %v", test.some, test.all, got)
 		}
-	}
-	copies := &finding{copies: []copied{{sum: new(cache.Digest)}, {sum: new(cache.Digest)}, {}}}
-	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {
-		t.Errorf("of two copies that differ, %+v is right", is)
-	}
-	copies.copies[2].sum = new(cache.Digest)
-	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
-		t.Errorf("of three copies, %+v is right: %v", is, some)
 	}
 }
 

@@ -15,7 +15,7 @@ func nodeGroup() Group {
 			Old: `s.GetEtcdAge() != nil && s.GetEtcdAge().AsDuration() < doubted`, New: `s.GetEtcdAge() != nil`, Tests: "TestWhoWitnessesARestore",
 		},
 		{
-			Name: "half-is-most", Bug: "takes half of the nodes or copies for most of them", File: "lineage.go",
+			Name: "half-is-most", Bug: "takes half of the nodes for most of them", File: "lineage.go",
 			Old: `return 2*some > all`, New: `return 2*some >= all`, Tests: "TestMostIsMoreThanHalf",
 		},
 		{

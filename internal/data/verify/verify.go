@@ -1,8 +1,9 @@
-package node
+package verify
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -19,15 +20,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// verifier compares the copies of shards with each other and, more seldom, with
+// Verifier compares the copies of shards with each other and, more seldom, with
 // etcd, and has a copy of this node that is wrong loaded anew.
 //
 // For each shard the first of its nodes that lives asks the others. A node judges
 // only itself: one that is told that it differs compares anew, asks etcd for the
 // keys that differ, and when etcd says otherwise it stops serving that shard until
 // it has it from elsewhere. So nobody can take another node out of service.
-type verifier struct {
-	n *Node
+type Verifier struct {
+	cfg Config
+	log *slog.Logger
 	// turn is held while a state is summed up: one at a time, so that all together
 	// take no more than verifyShare.
 	turn  chan struct{}
@@ -78,16 +80,17 @@ const (
 	verifyRetries = 3
 )
 
-func newVerifier(n *Node) *verifier {
-	return &verifier{
-		n: n, turn: make(chan struct{}, 1), hints: make(chan hint, 256),
+// New returns a Verifier that does nothing yet.
+func New(cfg Config) *Verifier {
+	return &Verifier{
+		cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1), hints: make(chan hint, 256),
 		shards: make(map[shard.ID]*verified), history: make(map[copyID]struct{}),
 	}
 }
 
-// run compares all copies that are this node's to compare once per interval, one
+// Run compares all copies that are this node's to compare once per interval, one
 // after the other, until ctx ends.
-func (v *verifier) run(ctx context.Context) error {
+func (v *Verifier) Run(ctx context.Context) error {
 	for {
 		id, pause := v.next()
 		etcd := false
@@ -106,15 +109,15 @@ func (v *verifier) run(ctx context.Context) error {
 			continue // nothing here yet
 		}
 		if err := v.round(ctx, id, etcd); err != nil && ctx.Err() == nil {
-			v.n.log.Debug("copies were not compared", "shard", uint64(id), "error", err)
+			v.log.Debug("copies were not compared", "shard", uint64(id), "error", err)
 		}
 	}
 }
 
 // next returns the shard that was not looked at for longest, of those that are
 // this node's to look at, and in how long that is due; 0: never.
-func (v *verifier) next() (shard.ID, time.Duration) {
-	every := v.n.cfg.VerifyInterval
+func (v *Verifier) next() (shard.ID, time.Duration) {
+	every := v.cfg.Interval
 	if every == 0 {
 		return 0, 0
 	}
@@ -130,7 +133,7 @@ func (v *verifier) next() (shard.ID, time.Duration) {
 		if v.shards[id] == nil { // spread over the interval, from the start
 			ago := rand.N(every)
 			etcd := time.Duration(0)
-			if e := v.n.cfg.VerifyEtcdInterval; e > 0 {
+			if e := v.cfg.EtcdInterval; e > 0 {
 				etcd = rand.N(e)
 			}
 			v.shards[id] = &verified{tried: now.Add(-ago), etcd: now.Add(-etcd)}
@@ -144,8 +147,8 @@ func (v *verifier) next() (shard.ID, time.Duration) {
 }
 
 // forgetLocked forgets shards that are gone, once they are many.
-func (v *verifier) forgetLocked() {
-	m := v.n.placement.Map()
+func (v *Verifier) forgetLocked() {
+	m := v.cfg.Map()
 	if m == nil || len(v.shards) <= 2*len(m.Shards)+64 {
 		return
 	}
@@ -157,22 +160,22 @@ func (v *verifier) forgetLocked() {
 }
 
 // mine returns the shards of which this node is the first that lives.
-func (v *verifier) mine() []shard.ID {
-	m := v.n.placement.Map()
-	if m == nil || v.n.lineage.over.Load() != nil {
+func (v *Verifier) mine() []shard.ID {
+	m := v.cfg.Map()
+	if m == nil || !v.cfg.Serving() {
 		return nil
 	}
 	alive := make(map[shard.NodeID]bool)
-	for _, member := range v.n.members.Members() {
+	for _, member := range v.cfg.Members() {
 		alive[member.Name] = member.State == shard.Alive
 	}
 	var out []shard.ID
 	for i := range m.Shards {
 		for _, r := range m.Shards[i].Replicas {
-			if r == v.n.self {
+			if r == v.cfg.Self {
 				out = append(out, m.Shards[i].ID)
 			}
-			if r == v.n.self || alive[r] {
+			if r == v.cfg.Self || alive[r] {
 				break
 			}
 		}
@@ -182,10 +185,10 @@ func (v *verifier) mine() []shard.ID {
 
 // round compares one shard and sees to what is wrong. With etcd it compares this
 // node's copy with that, too, due or not.
-func (v *verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
+func (v *Verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	m := v.n.placement.Map()
+	m := v.cfg.Map()
 	if m == nil {
 		return nil // another node remembers a copy that was here before we started
 	}
@@ -194,8 +197,8 @@ func (v *verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 		return nil
 	}
 	v.note(id, func(k *verified) { k.tried = time.Now() })
-	held := v.n.store.replica(id)
-	if held == nil || !held.ready() {
+	own := v.cfg.Replica(id)
+	if own == nil {
 		return nil
 	}
 	out, err := v.examine(ctx, m, &sh, v.etcdDue(id) || etcd)
@@ -204,26 +207,25 @@ func (v *verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 	}
 	v.rounds.Add(1)
 	v.tell(m, &sh, out)
-	own := out.of(v.n.self)
 	if out.etcd {
 		v.note(id, func(k *verified) { k.etcd = time.Now() })
 	}
-	if len(out.differences) == 0 && own != nil && (out.etcd || out.compared() > 1) {
+	if len(out.differences) == 0 && out.of(v.cfg.Self) != nil && (out.etcd || out.compared() > 1) {
 		v.note(id, func(k *verified) { k.equal = time.Now() })
 	}
 	for _, c := range out.copies {
 		switch {
 		case !c.wrong:
-		case c.node == v.n.self:
-			return v.quarantine(ctx, id, held.cache, out)
+		case c.node == v.cfg.Self:
+			return v.Quarantine(ctx, id, own, v.alikeWrong(out))
 		default:
-			v.point(ctx, c.node, id, c.etcd)
+			v.AskRecheck(ctx, c.node, id, c.etcd)
 		}
 	}
 	return nil
 }
 
-func (v *verifier) note(id shard.ID, change func(*verified)) {
+func (v *Verifier) note(id shard.ID, change func(*verified)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := v.shards[id]
@@ -234,15 +236,15 @@ func (v *verifier) note(id shard.ID, change func(*verified)) {
 	change(k)
 }
 
-func (v *verifier) etcdDue(id shard.ID) bool {
+func (v *Verifier) etcdDue(id shard.ID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	every := v.n.cfg.VerifyEtcdInterval
+	every := v.cfg.EtcdInterval
 	return every > 0 && time.Since(v.shards[id].etcd) > every
 }
 
-// age returns the time since this node's copy was last found to be equal.
-func (v *verifier) age(id shard.ID) (time.Duration, bool) {
+// Age returns the time since this node's copy was last found to be equal.
+func (v *Verifier) Age(id shard.ID) (time.Duration, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := v.shards[id]
@@ -254,7 +256,7 @@ func (v *verifier) age(id shard.ID) (time.Duration, bool) {
 
 // differing returns how many copies of the shards differ, as was found when they were
 // compared last. What was found of a copy that the map has no more is history.
-func (v *verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
+func (v *Verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, id := range ids {
@@ -268,7 +270,7 @@ func (v *verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 }
 
 // tell logs what is wrong, once as long as it is.
-func (v *verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
+func (v *Verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range out.copies {
@@ -287,65 +289,62 @@ func (v *verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 		v.differences.Add(1)
 		args := []any{"shard", uint64(sh.ID), "replica", string(c.node), "revision", int64(out.revision), "lineage", m.Lineage, "keys", len(out.differences)}
 		switch {
-		case c.node == v.n.self && c.wrong:
-			v.n.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile", args...)
+		case c.node == v.cfg.Self && c.wrong:
+			v.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile", args...)
 		case c.wrong:
-			v.n.log.Warn("the copy of a shard is wrong at another node, which is told", args...)
+			v.log.Warn("the copy of a shard is wrong at another node, which is told", args...)
 		default:
-			v.n.log.Error("copies of a shard differ, and nobody can tell which is right: etcd does not answer, and there is no majority", args...)
+			v.log.Error("copies of a shard differ, and nobody can tell which is right: etcd does not answer, and there is no majority", args...)
 		}
 	}
 }
 
-// point tells a node that its copy differs, from another one or from etcd.
-func (v *verifier) point(ctx context.Context, node shard.NodeID, id shard.ID, etcd bool) {
-	conn, err := v.n.peers.conn(node)
+// AskRecheck tells a node that its copy differs, from another one or from etcd.
+func (v *Verifier) AskRecheck(ctx context.Context, node shard.NodeID, id shard.ID, etcd bool) {
+	conn, err := v.cfg.Conn(node)
 	if err == nil {
-		_, err = peerv1.NewPeerServiceClient(conn).Recheck(ctx, &peerv1.RecheckRequest{ShardId: uint64(id), Node: string(v.n.self), Etcd: etcd})
+		_, err = peerv1.NewPeerServiceClient(conn).Recheck(ctx, &peerv1.RecheckRequest{ShardId: uint64(id), Node: string(v.cfg.Self), Etcd: etcd})
 	}
 	if err != nil {
-		v.n.log.Warn("a node could not be told that its copy is wrong", "shard", uint64(id), "replica", string(node), "error", wire.Error(err))
+		v.log.Warn("a node could not be told that its copy is wrong", "shard", uint64(id), "replica", string(node), "error", wire.Error(err))
 	}
 }
 
 // Recheck implements server.Verifier.
-func (n *Node) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
-	n.log.Debug("the copy of a shard is said to differ", "shard", uint64(id), "peer", string(from), "etcd", etcd)
+func (v *Verifier) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
+	v.log.Debug("the copy of a shard is said to differ", "shard", uint64(id), "peer", string(from), "etcd", etcd)
 	select {
-	case n.verifier.hints <- hint{id, etcd}:
+	case v.hints <- hint{id, etcd}:
 	default: // it is asked for again
 	}
 }
 
-// quarantine has the copy of this node loaded anew, and not from one that is like it.
-func (v *verifier) quarantine(ctx context.Context, id shard.ID, wrong *cache.Cache, out *finding) error {
-	r := renewal{wrong: wrong, id: id, begun: make(chan bool, 1)}
-	own := out.of(v.n.self)
+// Quarantine has the wrong copy of this node loaded anew, and from none of the nodes to
+// avoid. It fails only when ctx ends.
+func (v *Verifier) Quarantine(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) error {
+	begun, err := v.cfg.Renew(ctx, id, wrong, avoid)
+	if begun {
+		v.quarantines.Add(1)
+		v.note(id, func(k *verified) { k.equal = time.Time{} })
+	}
+	return err
+}
+
+// alikeWrong returns the other nodes whose copies are wrong, or like that of this node.
+func (v *Verifier) alikeWrong(out *finding) (nodes []string) {
+	own := out.of(v.cfg.Self)
 	for _, c := range out.copies {
 		alike := c.sum != nil && own != nil && len(own.sum.Differ(c.sum)) == 0
-		if c.node != v.n.self && (c.wrong || alike) {
-			r.avoid = append(r.avoid, string(c.node))
+		if c.node != v.cfg.Self && (c.wrong || alike) {
+			nodes = append(nodes, string(c.node))
 		}
 	}
-	select {
-	case v.n.store.renewals <- r:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case begun := <-r.begun:
-		if begun {
-			v.quarantines.Add(1)
-			v.note(id, func(k *verified) { k.equal = time.Time{} })
-		}
-	case <-ctx.Done():
-	}
-	return nil
+	return nodes
 }
 
 // Verify implements server.Verifier.
-func (n *Node) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error {
-	m := n.placement.Map()
+func (v *Verifier) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error {
+	m := v.cfg.Map()
 	if m == nil {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
 	}
@@ -364,7 +363,7 @@ func (n *Node) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(
 		return tell(&shardwatchv1.VerifyResponse{})
 	}
 	for i, sh := range shards {
-		out, err := n.verifier.examine(ctx, m, sh, etcd)
+		out, err := v.examine(ctx, m, sh, etcd)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -377,10 +376,10 @@ func (n *Node) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(
 			return err
 		}
 		for _, c := range out.copies { // what was found by hand is healed, too
-			if c.wrong && c.node == n.self {
-				n.Recheck(sh.ID, n.self, c.etcd)
+			if c.wrong && c.node == v.cfg.Self {
+				v.Recheck(sh.ID, v.cfg.Self, c.etcd)
 			} else if c.wrong {
-				n.verifier.point(ctx, c.node, sh.ID, c.etcd)
+				v.AskRecheck(ctx, c.node, sh.ID, c.etcd)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package verify
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// register registers the metrics of copies that were compared.
-func (v *verifier) register(m metric.Meter) error {
+// Register registers the metrics of copies that were compared.
+func (v *Verifier) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
 		rounds      = in.Counter("shardwatch.verify.rounds", "{shard}", "Times that this node has compared the copies of a shard.")
@@ -27,19 +27,13 @@ func (v *verifier) register(m metric.Meter) error {
 		o.ObserveInt64(quarantines, v.quarantines.Load())
 		o.ObserveInt64(bytes, v.bytes.Load())
 		o.ObserveFloat64(busy, time.Duration(v.busy.Load()).Seconds())
-		healing := int64(0)
-		for _, h := range v.n.store.all() {
-			if h.renewed && !h.ready() {
-				healing++
-			}
-		}
-		o.ObserveInt64(quarantined, healing)
+		o.ObserveInt64(quarantined, v.cfg.Renewing())
 		oldest, some, mine := time.Duration(0), false, v.mine()
-		if m := v.n.placement.Map(); m != nil {
+		if m := v.cfg.Map(); m != nil {
 			o.ObserveInt64(differing, v.differing(m, mine))
 		}
 		for _, id := range mine {
-			if a, known := v.age(id); known {
+			if a, known := v.Age(id); known {
 				oldest, some = max(oldest, a), true
 			}
 		}

@@ -1,4 +1,4 @@
-package node
+package verify
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func (f *finding) compared() int {
 
 // examine compares all copies of a shard at one revision, and one of them with
 // etcd when asked to: that of this node, if it has one.
-func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, etcd bool) (*finding, error) {
+func (v *Verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, etcd bool) (*finding, error) {
 	var out *finding
 	var err error
 	for range verifyRetries {
@@ -93,16 +93,16 @@ func (v *verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, e
 
 // compare gathers the digests of all copies at one revision, that of the first
 // that answers.
-func (v *verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (*finding, error) {
+func (v *Verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (*finding, error) {
 	out := &finding{copies: make([]copied, len(sh.Replicas)), decided: true}
 	for i, node := range sh.Replicas {
 		out.copies[i].node = node
 	}
 	order := v.ownFirst(out)
 	req := v.request(m, sh)
-	if len(order) > 0 && out.copies[order[0]].node == v.n.self {
+	if len(order) > 0 && out.copies[order[0]].node == v.cfg.Self {
 		// The others can begin when it is known at which revision.
-		if home := v.n.Replica(sh.ID); home != nil {
+		if home := v.cfg.Replica(sh.ID); home != nil {
 			req.Revision = int64(home.Progress())
 		}
 	}
@@ -140,10 +140,10 @@ func (v *verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (
 }
 
 // ownFirst returns the order in which copies are asked for: first the one at hand.
-func (v *verifier) ownFirst(out *finding) []int {
+func (v *Verifier) ownFirst(out *finding) []int {
 	order := make([]int, 0, len(out.copies))
 	for i := range out.copies {
-		if out.copies[i].node == v.n.self {
+		if out.copies[i].node == v.cfg.Self {
 			order = slices.Insert(order, 0, i)
 		} else {
 			order = append(order, i)
@@ -152,18 +152,18 @@ func (v *verifier) ownFirst(out *finding) []int {
 	return order
 }
 
-func (v *verifier) request(m *shard.Map, sh *shard.Shard) *peerv1.DigestRequest {
+func (v *Verifier) request(m *shard.Map, sh *shard.Shard) *peerv1.DigestRequest {
 	r := &peerv1.DigestRequest{ShardId: uint64(sh.ID), Lineage: m.Lineage}
 	r.Key, r.RangeEnd = sh.Range.Etcd()
 	return r
 }
 
 // ask asks a node, which may be this one.
-func (v *verifier) ask(ctx context.Context, node shard.NodeID, req *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
-	if node == v.n.self {
-		return v.n.Digest(ctx, req)
+func (v *Verifier) ask(ctx context.Context, node shard.NodeID, req *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+	if node == v.cfg.Self {
+		return v.Digest(ctx, req)
 	}
-	conn, err := v.n.peers.conn(node)
+	conn, err := v.cfg.Conn(node)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func sumOf(r *peerv1.DigestResponse) *cache.Digest {
 }
 
 // explain finds the keys that differ, and which copies are wrong.
-func (v *verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding) error {
+func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding) error {
 	var base *cache.Digest
 	var buckets []uint32
 	for _, c := range out.copies {
@@ -249,7 +249,7 @@ func (v *verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 }
 
 // alike reports whether all copies have a key alike.
-func (v *verifier) alike(out *finding, of []cache.KeyDigest) bool {
+func (v *Verifier) alike(out *finding, of []cache.KeyDigest) bool {
 	var first *cache.KeyDigest
 	for i := range out.copies {
 		switch {
@@ -273,12 +273,12 @@ func keysOf(r *peerv1.DigestResponse) []cache.KeyDigest {
 
 // judge says which copies are wrong: those that have a key otherwise than etcd, or,
 // when etcd does not say, than most copies.
-func (v *verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]cache.KeyDigest) {
+func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]cache.KeyDigest) {
 	truth := make(map[string]cache.KeyDigest)
 	for _, key := range differ[:min(judged, len(differ))] {
 		is, err := v.etcdSays(ctx, key, out.revision)
 		if err != nil {
-			v.n.log.Debug("etcd does not say which copy is right", "shard", uint64(sh.ID), "error", err)
+			v.log.Debug("etcd does not say which copy is right", "shard", uint64(sh.ID), "error", err)
 			clear(truth)
 			break
 		}
@@ -311,13 +311,13 @@ func (v *verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, dif
 // majority returns what more than half of the copies have of a key.
 func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
 	for i := range of {
-		same := int64(0)
+		same := 0
 		for k := range of {
 			if out.copies[i].sum != nil && out.copies[k].sum != nil && of[i].Hash == of[k].Hash && of[i].ModRevision == of[k].ModRevision {
 				same++
 			}
 		}
-		if most(same, int64(out.compared())) {
+		if 2*same > out.compared() {
 			return of[i], true
 		}
 	}
@@ -325,10 +325,10 @@ func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
 }
 
 // etcdSays returns what etcd has of a key at a revision.
-func (v *verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is cache.KeyDigest, err error) {
+func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is cache.KeyDigest, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	err = v.n.cfg.Etcd.At(ctx, kv.Single(key), revision, func(kvs []*kv.KeyValue) error {
+	err = v.cfg.Etcd.At(ctx, kv.Single(key), revision, func(kvs []*kv.KeyValue) error {
 		for _, k := range kvs {
 			is = digestOf(k)
 		}
@@ -342,8 +342,8 @@ func (v *verifier) etcdSays(ctx context.Context, key string, revision kv.Revisio
 
 // sameHistory fails when etcd has another history than the one that is served: then
 // its word means nothing.
-func (v *verifier) sameHistory(ctx context.Context) error {
-	if _, err := v.n.cfg.Etcd.Look(ctx); err != nil {
+func (v *Verifier) sameHistory(ctx context.Context) error {
+	if _, err := v.cfg.Etcd.Look(ctx); err != nil {
 		return fmt.Errorf("look whether etcd is the one of before: %w", err)
 	}
 	return nil
@@ -354,7 +354,7 @@ func digestOf(k *kv.KeyValue) cache.KeyDigest {
 }
 
 // withEtcd has a copy compared with etcd by the node that has it.
-func (v *verifier) withEtcd(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding, c *copied) error {
+func (v *Verifier) withEtcd(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding, c *copied) error {
 	req := v.request(m, sh)
 	req.Etcd = true
 	r, err := v.ask(ctx, c.node, req)

@@ -1,4 +1,4 @@
-package node
+package verify
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 // map's and compared here.
 func TestDifferencesThatStay(t *testing.T) {
 	m := &shard.Map{Shards: []shard.Shard{{ID: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {ID: 2, Replicas: []shard.NodeID{"b", "a"}}}}
-	v := newVerifier(&Node{self: "a", log: slog.New(slog.DiscardHandler)})
+	v := New(Config{Self: "a", Logger: slog.New(slog.DiscardHandler)})
 	look := func(name string, want int64, ids ...shard.ID) {
 		t.Helper()
 		if got := v.differing(m, ids); got != want {

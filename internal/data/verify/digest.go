@@ -1,4 +1,4 @@
-package node
+package verify
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 )
 
 // Digest implements server.Verifier.
-func (n *Node) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+func (v *Verifier) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
 	id := shard.ID(r.GetShardId())
-	home := n.Replica(id)
+	home := v.cfg.Replica(id)
 	if home == nil {
 		return nil, &kv.NotHereError{Shard: uint64(id)}
 	}
@@ -40,9 +40,9 @@ func (n *Node) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.Dig
 		return nil, err
 	}
 	if r.GetEtcd() {
-		return n.verifier.againstEtcd(ctx, home, state)
+		return v.againstEtcd(ctx, home, state)
 	}
-	pace, done, err := n.verifier.begin(ctx)
+	pace, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (n *Node) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.Dig
 	if err != nil {
 		return nil, err
 	}
-	n.verifier.bytes.Add(d.Bytes)
+	v.bytes.Add(d.Bytes)
 	out.Keys, out.Bytes, out.Buckets = d.Keys, d.Bytes, d.Buckets[:]
 	return out, nil
 }
@@ -73,7 +73,7 @@ func keyMessages(keys []cache.KeyDigest) []*peerv1.KeyDigest {
 // begin waits for the turn to sum up. pace is to be called now and then: it has who
 // works pause, so that work takes no more than its share; done ends the work, and
 // the turn when the share allows it.
-func (v *verifier) begin(ctx context.Context) (pace func(context.Context) error, done func(), err error) {
+func (v *Verifier) begin(ctx context.Context) (pace func(context.Context) error, done func(), err error) {
 	select {
 	case v.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -99,7 +99,7 @@ func (v *verifier) begin(ctx context.Context) (pace func(context.Context) error,
 }
 
 // againstEtcd compares a state with etcd's at its revision.
-func (v *verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *cache.Snapshot) (*peerv1.DigestResponse, error) {
+func (v *Verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *cache.Snapshot) (*peerv1.DigestResponse, error) {
 	rest := home.Range()
 	var found []cache.KeyDigest
 	errEnough := errors.New("enough")
@@ -112,7 +112,7 @@ func (v *verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *ca
 		}
 		return nil
 	}
-	err := v.n.cfg.Etcd.At(ctx, rest, state.Revision, func(page []*kv.KeyValue) error {
+	err := v.cfg.Etcd.At(ctx, rest, state.Revision, func(page []*kv.KeyValue) error {
 		is, bytes := make([]cache.KeyDigest, len(page)), 0
 		for i, k := range page {
 			is[i] = digestOf(k)

@@ -1,0 +1,48 @@
+package verify
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Etcd is what a Verifier reads at etcd.
+type Etcd interface {
+	// At calls fn with the key/values of r at revision, in order, page by page.
+	At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error
+	// Look fails with a *kv.HistoryError when etcd has another history.
+	Look(ctx context.Context) (etcd.Clock, error)
+}
+
+// Config is what a Verifier needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self shard.NodeID
+	Etcd Etcd
+	// Interval is how often each shard's copies are compared with each other,
+	// EtcdInterval how often one is compared with etcd; 0: never.
+	Interval, EtcdInterval time.Duration
+	// Map returns the newest shard map; nil: none yet.
+	Map func() *shard.Map
+	// Members returns the nodes that gossip sees.
+	Members func() []shard.Member
+	// Serving reports whether etcd has the history that is served.
+	Serving func() bool
+	// Replica returns this node's copy of a shard, once it is loaded and while it is
+	// served; nil otherwise.
+	Replica func(shard.ID) *cache.Cache
+	// Renew has a copy that is wrong loaded anew, and from none of the nodes to avoid. It
+	// reports whether that has begun: not if the copy is gone. It fails when ctx ends.
+	Renew func(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error)
+	// Renewing returns how many copies are being loaded anew.
+	Renewing func() int64
+	// Conn returns the connection to another node.
+	Conn   func(shard.NodeID) (grpc.ClientConnInterface, error)
+	Logger *slog.Logger
+}

@@ -1,0 +1,19 @@
+package verify
+
+import (
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+)
+
+// Half of the copies are not most of them: of two, neither is right for that.
+func TestMajorityIsMoreThanHalf(t *testing.T) {
+	copies := &finding{copies: []copied{{sum: new(cache.Digest)}, {sum: new(cache.Digest)}, {}}}
+	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {
+		t.Errorf("of two copies that differ, %+v is right", is)
+	}
+	copies.copies[2].sum = new(cache.Digest)
+	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
+		t.Errorf("of three copies, %+v is right: %v", is, some)
+	}
+}
