@@ -36,14 +36,14 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/fair", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest"},
+		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest"},
 		{"internal/netlimit", "internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
-		{"internal/cachetest", "internal/history", "internal/data/verify"},
+		{"internal/cachetest", "internal/history", "internal/data/verify", "internal/data/lineage"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},
 		{"internal/etcdapi"},
@@ -68,7 +68,7 @@ func beside() map[string][]string {
 		"client":            {"api/...", "client/internal/...", "internal/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
-		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/devetcd"},
+		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd"},
 		"internal/nodetest": {},
 		"internal/proc":     {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},

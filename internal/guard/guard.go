@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -20,7 +21,7 @@ type Guard struct {
 	cfg Config
 
 	rights  atomic.Pointer[known]
-	changed bell
+	changed broadcast.Signal
 	turn    chan struct{} // held while etcd is asked what users may read
 
 	tokens  *memory[holder]
@@ -138,7 +139,7 @@ func (g *Guard) Trouble() string {
 }
 
 // Changed is closed when rights may have changed. Take it before you ask.
-func (g *Guard) Changed() <-chan struct{} { return g.changed.wait() }
+func (g *Guard) Changed() <-chan struct{} { return g.changed.Wait() }
 
 // Run keeps up with etcd until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
@@ -213,29 +214,3 @@ func (g *Guard) heard(answers bool) {
 // awayFor is how long nobody is held up for an etcd that did not answer. It is
 // asked again meanwhile, by the poll.
 const awayFor = 5 * time.Second
-
-// bell tells any number of others that something has changed. The zero bell is
-// ready.
-type bell struct {
-	mu sync.Mutex
-	ch chan struct{} // guarded by mu
-}
-
-// wait returns a channel that is closed at the next ring.
-func (b *bell) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ch == nil {
-		b.ch = make(chan struct{})
-	}
-	return b.ch
-}
-
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ch != nil {
-		close(b.ch)
-		b.ch = nil
-	}
-}

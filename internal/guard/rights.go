@@ -185,7 +185,7 @@ func (g *Guard) set(now *known) {
 		g.cfg.Logger.Info("etcd's authentication is off: everybody may read everything")
 	}
 	if before.on || now.on || before.denied != nil {
-		g.changed.ring()
+		g.changed.Notify()
 	}
 }
 

@@ -91,7 +91,7 @@ func (n *Node) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.
 // Replica implements router.Shards and server.Node. A copy that is still being
 // loaded is none yet: others have the shard.
 func (n *Node) Replica(id shard.ID) *cache.Cache {
-	if h := n.store.replica(id); h != nil && h.ready() && n.lineage.over.Load() == nil {
+	if h := n.store.replica(id); h != nil && h.ready() && n.lineage.Refusal() == nil {
 		return h.cache
 	}
 	return nil
@@ -99,7 +99,7 @@ func (n *Node) Replica(id shard.ID) *cache.Cache {
 
 // Arrival implements server.Node.
 func (n *Node) Arrival(id shard.ID) <-chan struct{} {
-	moved := n.store.moved.wait() // before the maps: nothing is missed
+	moved := n.store.moved.Wait() // before the maps: nothing is missed
 	newest, acted := n.placement.Map(), n.store.acted.Load()
 	if newest == nil || acted == nil {
 		return nil
@@ -129,7 +129,7 @@ func (n *Node) Direct(id shard.ID) (bool, <-chan struct{}) {
 
 // Relay implements router.Shards.
 func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
-	if why := n.lineage.over.Load(); why != nil {
+	if why := n.lineage.Refusal(); why != nil {
 		return nil, nil, why
 	}
 	m := shards{n}.Map()
@@ -143,7 +143,7 @@ func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), er
 // Conn implements router.Shards. What others have may be of a history that has
 // ended, too.
 func (n *Node) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
-	if why := n.lineage.over.Load(); why != nil {
+	if why := n.lineage.Refusal(); why != nil {
 		return nil, why
 	}
 	conn, err := n.peers.reach(node)
@@ -188,7 +188,7 @@ func (s shards) Map() *shard.Map {
 }
 
 // Changes implements server.Node.
-func (n *Node) Changes() <-chan struct{} { return n.changed.wait() }
+func (n *Node) Changes() <-chan struct{} { return n.changed.Wait() }
 
 // member returns what gossip says of a node.
 func (n *Node) member(name shard.NodeID) (shard.Member, bool) {

@@ -54,7 +54,7 @@ func (c *clock) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := c.n.lineage.stranger(); err != nil {
+		if err := c.n.lineage.WrongCluster(); err != nil {
 			return err
 		}
 		if c.ok.Load() {
@@ -70,7 +70,7 @@ func (c *clock) run(ctx context.Context) error {
 }
 
 // checked reports whether etcd may be read from.
-func (c *clock) checked() bool { return c.ok.Load() && c.n.lineage.over.Load() == nil }
+func (c *clock) checked() bool { return c.ok.Load() && c.n.lineage.Refusal() == nil }
 
 // check looks at etcd's version and identity. It returns only errors that do
 // not go away.
@@ -124,7 +124,7 @@ func (c *clock) look(ctx context.Context) {
 		return // we are stopping
 	}
 	if errors.Is(err, kv.ErrOtherHistory) {
-		_, _, _ = c.n.lineage.refresh() // at once
+		_, _, _ = c.n.lineage.Refresh() // at once
 	}
 	failed := c.note(err)
 	lineage, _ := c.n.cfg.Etcd.Known()
@@ -147,7 +147,7 @@ func (c *clock) look(ctx context.Context) {
 		c.alone.move(ctx)
 		return
 	}
-	c.n.lineage.read()
+	c.n.lineage.Read()
 	revision := now.Revision
 	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
 	var stuck []kv.Range // what is relayed to watches here, and does not arrive

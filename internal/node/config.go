@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -29,7 +30,7 @@ type Etcd interface {
 	cache.Source
 	etcdapi.Upstream
 	guard.Etcd
-	History
+	lineage.Etcd
 	// Check fails with an *etcd.VersionError when an endpoint runs a version
 	// that is not supported, with an *etcd.ClusterError when the endpoints are
 	// of different clusters, and otherwise when etcd is away for now.

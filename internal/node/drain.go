@@ -59,7 +59,7 @@ func (n *Node) handOverVote(ctx context.Context) {
 // place; there must be somebody to take over.
 func (n *Node) handOver(ctx context.Context) {
 	for {
-		others := n.changed.wait() // before the members: nothing is missed
+		others := n.changed.Wait() // before the members: nothing is missed
 		m, changed := n.placement.Watch()
 		if m == nil || !n.accompanied() {
 			return

@@ -60,7 +60,7 @@ func (n *Node) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 	var failed []shard.NodeID // since one has delivered
 	wait := firstMapPause
 	for ctx.Err() == nil {
-		changed := n.changed.wait()
+		changed := n.changed.Wait()
 		from := n.mapSource(failed)
 		if from == "" {
 			failed = nil
@@ -103,7 +103,7 @@ func (n *Node) followVoter(ctx context.Context, voter shard.NodeID) error {
 	defer cancel(nil)
 	watching.Go(func() {
 		for {
-			changed, late := n.changed.wait(), n.mapLate.wait()
+			changed, late := n.changed.Wait(), n.mapLate.Wait()
 			if !slices.ContainsFunc(n.mapVoters(), func(v shard.NodeID) bool { return v == voter }) {
 				cancel(errors.New("the node does not vote any more, or gossip says that it is gone"))
 			}
@@ -188,7 +188,7 @@ func (n *Node) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 		}
 		got, err := n.fetchMap(ctx, news.Version)
 		if got {
-			n.mapLate.ring()
+			n.mapLate.Notify()
 			continue
 		}
 		if errors.Is(err, shard.ErrNewer) {

@@ -31,7 +31,7 @@ func (s *store) leave(ctx context.Context, h *held) {
 		delete(s.leaving, h.id)
 	}
 	s.mu.Unlock()
-	s.moved.ring()
+	s.moved.Notify()
 }
 
 // left waits until the copies are what a map of this version says, and none
@@ -40,7 +40,7 @@ func (s *store) left(ctx context.Context, version uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lingering)
 	defer cancel()
 	for {
-		moved := s.moved.wait()
+		moved := s.moved.Wait()
 		s.mu.RLock()
 		done := s.version >= version && len(s.leaving) == 0
 		s.mu.RUnlock()

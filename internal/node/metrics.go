@@ -13,7 +13,7 @@ import (
 func (n *Node) register(m metric.Meter) error {
 	errs := []error{
 		netlimit.Register(m, n.limits.all()...), access.Register(m, n.access, n.audit), n.registerCluster(m),
-		n.budget.Register(m), n.clock.register(m), n.guard.Register(m), n.lineage.register(m), n.permits.register(m), n.placement.Register(m),
+		n.budget.Register(m), n.clock.register(m), n.guard.Register(m), n.lineage.Register(m), n.permits.register(m), n.placement.Register(m),
 		n.router.Register(m), n.server.Register(m), n.store.register(m, n.router.Merged, n.router.HoldingBack), n.verifier.Register(m),
 	}
 	if e, ok := n.cfg.Etcd.(interface{ Register(m metric.Meter) error }); ok {

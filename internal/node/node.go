@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +15,14 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
+	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/guard"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/replica"
@@ -43,7 +47,7 @@ type Node struct {
 	store     *store
 	permits   *permits
 	history   *historian
-	lineage   *lineage
+	lineage   *lineage.Keeper
 	clock     *clock
 	digest    *digest
 	verifier  *verify.Verifier
@@ -61,8 +65,8 @@ type Node struct {
 	page      *statuspage.Page // nil: none
 	pulse     *pulse
 
-	changed bell // rings when the map or the members change
-	mapLate bell // rings when a map that gossip announced did not come in time
+	changed broadcast.Signal // rings when the map or the members change
+	mapLate broadcast.Signal // rings when a map that gossip announced did not come in time
 	started time.Time
 	health  sync.Mutex  // held while served, drained and gRPC's health change together
 	served  atomic.Bool // was ready once
@@ -97,9 +101,16 @@ func New(cfg Config) (*Node, error) {
 		e.SetPermits(n.permits)
 	}
 	n.clock = newClock(n)
-	n.lineage = newLineage(n)
+	lc := lineage.Config{
+		Self: n.self, Etcd: cfg.Etcd, Placement: n.placement, Members: n.members.Members, StatusOf: n.StatusOf, Forget: n.clock.forget,
+		Testify: func(ctx context.Context, now kv.Revision) (int, bool) { return n.suspects.testify(ctx, now) }, Logger: n.log,
+	}
+	if cfg.Simulation == nil {
+		lc.File = filepath.Join(cfg.DataDir, "etcdmark")
+	}
+	n.lineage = lineage.New(lc)
 	if m := n.placement.Map(); m != nil {
-		n.lineage.enter(m) // before etcd is looked at
+		n.lineage.Enter(m) // before etcd is looked at
 	}
 	n.digest = newDigest(n.log)
 	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
@@ -111,7 +122,7 @@ func New(cfg Config) (*Node, error) {
 	n.store = newStore(n)
 	n.verifier = verify.New(verify.Config{
 		Self: n.self, Etcd: cfg.Etcd, Interval: cfg.VerifyInterval, EtcdInterval: cfg.VerifyEtcdInterval,
-		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.serving, Replica: n.Replica,
+		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.Serving, Replica: n.Replica,
 		Renew: n.store.askRenewal, Renewing: n.store.renewing, Conn: n.peers.client, Logger: n.log,
 	})
 	n.suspects = newSuspects(n)
@@ -134,7 +145,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n, n, n.trail, n.verifier
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n, n.trail, n.verifier
 	sc.Happened = n.story.happened()
 	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = cfg.ClientTLS, cfg.PeerServerTLS, cfg.PeerSpeaks
@@ -232,7 +243,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("announcer", n.announce)
 	part("mark", n.heedMark)
 	part("clock", n.clock.run)
-	part("lineage", n.lineage.run)
+	part("lineage", n.lineage.Run)
 	part("digest", n.digest.run)
 	part("story", n.story.run)
 	part("keeper", n.store.run)
@@ -317,9 +328,9 @@ func (n *Node) announce(ctx context.Context) error {
 			return nil
 		case <-members:
 			n.peers.prune()
-			n.changed.ring()
+			n.changed.Notify()
 		case <-mapChanged:
-			n.changed.ring()
+			n.changed.Notify()
 		case <-again:
 		}
 	}
@@ -392,7 +403,7 @@ func (n *Node) missing() []string {
 		}
 		return why
 	}
-	if why := n.lineage.over.Load(); why != nil {
+	if why := n.lineage.Refusal(); why != nil {
 		return []string{why.Error()}
 	}
 	switch loading, all, begun := n.store.loading(); {

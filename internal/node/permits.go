@@ -101,7 +101,7 @@ func (p *permits) fromGrantor(ctx context.Context, purpose string) (release func
 // watch ends the asking when another node is to be asked.
 func (p *permits) watch(ctx context.Context, grantor shard.NodeID, leave context.CancelCauseFunc) {
 	for {
-		changed := p.n.changed.wait()
+		changed := p.n.changed.Wait()
 		if p.grantor() != grantor {
 			leave(errMoved)
 			return

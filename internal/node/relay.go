@@ -62,7 +62,7 @@ func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache
 // reports whether they are.
 func (s *store) caughtUp(ctx context.Context, version uint64) bool {
 	for {
-		moved := s.moved.wait()
+		moved := s.moved.Wait()
 		s.mu.RLock()
 		behind := s.version < version
 		s.mu.RUnlock()
@@ -82,7 +82,7 @@ func (s *store) caughtUp(ctx context.Context, version uint64) bool {
 func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.ctx == nil || s.n.lineage.over.Load() != nil {
+	if s.closed || s.ctx == nil || s.n.lineage.Refusal() != nil {
 		return nil, nil
 	}
 	h := s.relays[sh.ID]

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -69,12 +70,12 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	}
 	leader, _ := n.placement.Leader()
 	out.RaftLeader = string(leader)
-	if why := n.lineage.over.Load(); why != nil {
+	if why := n.lineage.Refusal(); why != nil {
 		out.Refusal = why.Error()
 	}
 	revision, at, id := n.clock.last()
 	if id != 0 {
-		out.EtcdClusterId = clusterName(id)
+		out.EtcdClusterId = lineage.ClusterName(id)
 	}
 	if !at.IsZero() {
 		out.EtcdRevision, out.EtcdAge = int64(revision), durationpb.New(time.Since(at))

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -34,7 +35,7 @@ type store struct {
 	running  sync.WaitGroup
 	renewals chan renewal
 	ended    []kv.Claim // guarded by mu; what abandoned caches held of the keys that had changed last
-	moved    bell       // rings when replicas are what a newer map says, and when one that lingered is gone
+	moved    broadcast.Signal       // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
 // held is a cache that runs.
@@ -82,11 +83,11 @@ func (s *store) run(ctx context.Context) error {
 	sweep := time.NewTicker(5 * time.Second)
 	defer sweep.Stop()
 	for {
-		turned := s.n.lineage.changed.wait()
+		turned := s.n.lineage.Changed()
 		m, changed := s.n.placement.Watch()
 		if m != nil {
-			s.n.lineage.enter(m)
-			if s.n.lineage.serves(m.Lineage) {
+			s.n.lineage.Enter(m)
+			if s.n.lineage.Serves(m.Lineage) {
 				s.follow(ctx, m)
 			} else {
 				s.abandon()
@@ -115,7 +116,7 @@ func (s *store) awaitPeers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		changed := s.n.changed.wait()
+		changed := s.n.changed.Wait()
 		if s.met() {
 			return
 		}
@@ -211,7 +212,7 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	s.version = m.Version
 	s.acted.Store(m)
 	s.mu.Unlock()
-	s.moved.ring()
+	s.moved.Notify()
 	s.going.Store(nil)
 	for _, h := range gone.held {
 		s.running.Go(func() { s.leave(ctx, h) })

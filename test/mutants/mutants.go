@@ -66,7 +66,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		nodeGroup(), verifyGroup(),
+		nodeGroup(), lineageGroup(), verifyGroup(),
 	}
 }
 

@@ -1,4 +1,4 @@
-package node
+package lineage
 
 import (
 	"go.opentelemetry.io/otel/attribute"
@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// register registers the metrics of etcd's histories.
-func (l *lineage) register(m metric.Meter) error {
+// Register registers the metrics of etcd's histories.
+func (l *Keeper) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
 		serving  = in.Gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
@@ -28,7 +28,7 @@ func (l *lineage) register(m metric.Meter) error {
 
 // count returns the lineage that the node is in, and how many have begun, by
 // cause: every cause is there.
-func (l *lineage) count() (number uint64, begun map[kv.Cause]int64) {
+func (l *Keeper) count() (number uint64, begun map[kv.Cause]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	begun = make(map[kv.Cause]int64)

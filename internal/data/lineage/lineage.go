@@ -1,4 +1,4 @@
-package node
+package lineage
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,24 +17,23 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/durable"
-	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// lineage keeps what the node serves to one history of etcd. etcd's door finds
+// Keeper keeps what the node serves to one history of etcd. etcd's door finds
 // out when the history has become another one; then nothing of the old one is
 // served from that moment on, whether the others know of it or not, and the
 // voters are asked to begin the next lineage, which has every node load anew.
 // See docs/adr/0012-lineage.md.
-type lineage struct {
-	n    *Node
-	file string // "": nothing is kept
+type Keeper struct {
+	cfg  Config
 	// over is why nothing is served; nil: all is well.
 	over    atomic.Pointer[kv.HistoryError]
-	changed bell // rings when over has changed
+	changed broadcast.Signal // rings when over has changed
 
 	mu     sync.Mutex
 	number uint64             // that the node is in; 0: none yet; guarded by mu
@@ -66,6 +64,7 @@ const (
 	renewEvery    = 300 * time.Millisecond // the next try to begin a new one
 	renewTimeout  = 3 * time.Second
 	askTimeout    = time.Second
+	lookTimeout   = 1500 * time.Millisecond
 	// votePatience is how long a node that alone has found a restore waits for the
 	// word of others.
 	votePatience = 2 * time.Second
@@ -73,27 +72,28 @@ const (
 	freshView = 3 * time.Second
 )
 
-func newLineage(n *Node) *lineage {
-	l := &lineage{n: n, begun: make(map[kv.Cause]int64)}
-	if n.cfg.Simulation == nil {
-		l.file = filepath.Join(n.cfg.DataDir, "etcdmark")
-	}
-	return l
-}
+// New returns a Keeper that does nothing yet.
+func New(cfg Config) *Keeper { return &Keeper{cfg: cfg, begun: make(map[kv.Cause]int64)} }
 
-// run follows the lineage of the map, and begins the next one when its history
+// Refusal returns why nothing is served; nil: all is well.
+func (l *Keeper) Refusal() *kv.HistoryError { return l.over.Load() }
+
+// Changed returns a channel that is closed when Refusal changes.
+func (l *Keeper) Changed() <-chan struct{} { return l.changed.Wait() }
+
+// Run follows the lineage of the map, and begins the next one when its history
 // has ended.
-func (l *lineage) run(ctx context.Context) error {
+func (l *Keeper) Run(ctx context.Context) error {
 	// A slow disk must not keep the node from noticing a restore.
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.keep(ctx) })
 	for {
-		m, moved := l.n.placement.Watch()
+		m, moved := l.cfg.Placement.Watch()
 		if m != nil {
-			l.enter(m)
+			l.Enter(m)
 		}
-		_, why, turned := l.refresh()
+		_, why, turned := l.Refresh()
 		var again <-chan time.Time
 		if why != nil && m != nil {
 			l.renew(ctx, m, why)
@@ -110,7 +110,7 @@ func (l *lineage) run(ctx context.Context) error {
 }
 
 // keep saves the mark until ctx ends, and then once more.
-func (l *lineage) keep(ctx context.Context) {
+func (l *Keeper) keep(ctx context.Context) {
 	tick := time.NewTicker(saveMarkEvery)
 	defer tick.Stop()
 	for {
@@ -124,17 +124,17 @@ func (l *lineage) keep(ctx context.Context) {
 	}
 }
 
-// enter has etcd's door follow the history of the map's lineage, when that is a
+// Enter has etcd's door follow the history of the map's lineage, when that is a
 // new one here. It comes before anything is loaded.
-func (l *lineage) enter(m *shard.Map) {
+func (l *Keeper) Enter(m *shard.Map) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m.Lineage <= l.number {
 		return
 	}
-	was, err := loadMark(l.file)
+	was, err := loadMark(l.cfg.File)
 	if err != nil {
-		l.n.log.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
+		l.cfg.Logger.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
 	}
 	mark := kv.Mark{}
 	if o := m.Origin; o != nil {
@@ -143,62 +143,62 @@ func (l *lineage) enter(m *shard.Map) {
 		switch {
 		case l.number != 0:
 			l.begun[o.Cause]++
-			l.n.log.Warn("a new lineage has begun: everything is loaded anew", attrs...)
+			l.cfg.Logger.Warn("a new lineage has begun: everything is loaded anew", attrs...)
 		case was.Lineage != 0 && was.Lineage < m.Lineage:
-			l.n.log.Warn("a new lineage has begun while this node did not run: everything is loaded anew", attrs...)
+			l.cfg.Logger.Warn("a new lineage has begun while this node did not run: everything is loaded anew", attrs...)
 		default: // this node begins in it
-			l.n.log.Info("the lineage is not the first one", attrs...)
+			l.cfg.Logger.Info("the lineage is not the first one", attrs...)
 		}
 	}
 	mark.Cluster = m.EtcdClusterID
 	l.number, l.known = m.Lineage, false
 	if was.Lineage == m.Lineage && was.Mark.Cluster == m.EtcdClusterID {
 		mark = mark.Join(was.Mark)
-		l.known = was.Endpoints == l.n.cfg.Etcd.Endpoints()
+		l.known = was.Endpoints == l.cfg.Etcd.Endpoints()
 	}
-	l.n.cfg.Etcd.Adopt(m.Lineage, mark)
-	l.n.clock.forget()
+	l.cfg.Etcd.Adopt(m.Lineage, mark)
+	l.cfg.Forget()
 	l.over.Store(nil)
-	l.changed.ring()
+	l.changed.Notify()
 }
 
-// refresh brings over up to date, and returns what [History.Ended] does.
-func (l *lineage) refresh() (number uint64, why *kv.HistoryError, changed <-chan struct{}) {
+// Refresh brings over up to date, and returns what [Etcd.Ended] does.
+func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	number, why, changed = l.n.cfg.Etcd.Ended()
+	number, why, changed = l.cfg.Etcd.Ended()
 	if l.over.Swap(why) == why {
 		return number, why, changed
 	}
-	l.changed.ring()
+	l.changed.Notify()
 	if why == nil {
-		l.n.log.Warn("etcd is the one of before again: going on with it", "lineage", number)
+		l.cfg.Logger.Warn("etcd is the one of before again: going on with it", "lineage", number)
 	} else {
-		l.n.log.Error("etcd has another history: nothing of the old one is served any more",
+		l.cfg.Logger.Error("etcd has another history: nothing of the old one is served any more",
 			"lineage", number, "cause", string(why.Cause), "finding", why.Finding())
 	}
 	return number, why, changed
 }
 
-// serving reports whether anything is served.
-func (l *lineage) serving() bool { return l.over.Load() == nil }
+// Serving reports whether anything is served.
+func (l *Keeper) Serving() bool { return l.over.Load() == nil }
 
-// serves reports whether what was loaded in a lineage may be served.
-func (l *lineage) serves(number uint64) bool {
-	at, why, _ := l.refresh()
+// Serves reports whether what was loaded in a lineage may be served.
+func (l *Keeper) Serves(number uint64) bool {
+	at, why, _ := l.Refresh()
 	return at == number && why == nil
 }
 
-// read notes that etcd was read and has the history of the lineage.
-func (l *lineage) read() {
+// Read notes that etcd was read and has the history of the lineage.
+func (l *Keeper) Read() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known = true
 }
 
-// stranger fails when etcd is of another cluster than the one that is served,
+// WrongCluster fails when etcd is of another cluster than the one that is served,
 // and this node has never seen another one: then it is --etcd that is wrong.
-func (l *lineage) stranger() error {
+func (l *Keeper) WrongCluster() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why := l.over.Load() // of the lineage that known speaks of
@@ -210,7 +210,7 @@ func (l *lineage) stranger() error {
 }
 
 // renew asks the voters to begin the next lineage, once.
-func (l *lineage) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError) {
+func (l *Keeper) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError) {
 	switch why.Cause {
 	case kv.CauseCluster:
 		if !l.agreed(ctx, why.Is.Cluster) {
@@ -224,9 +224,9 @@ func (l *lineage) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError)
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	_, err := l.n.placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
+	_, err := l.cfg.Placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
 		Lineage: m.Lineage, EtcdClusterID: cmp.Or(why.Is.Cluster, m.EtcdClusterID), Origin: shard.Origin{
-			Cause: why.Cause, Reason: why.Finding(), Node: l.n.self, At: time.Now().UTC(), Was: why.Was, Is: why.Is,
+			Cause: why.Cause, Reason: why.Finding(), Node: l.cfg.Self, At: time.Now().UTC(), Was: why.Was, Is: why.Is,
 		},
 	}})
 	if err != nil && !errors.Is(err, shard.ErrRefused) { // refused: others were first, or the map has changed
@@ -235,12 +235,12 @@ func (l *lineage) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError)
 }
 
 // wait logs why there is no new lineage yet, once.
-func (l *lineage) wait(what string, err error) {
+func (l *Keeper) wait(what string, err error) {
 	if l.waited == what {
 		return
 	}
 	l.waited = what
-	l.n.log.Warn(what, "error", err)
+	l.cfg.Logger.Warn(what, "error", err)
 }
 
 // errNotAgreed says that only some nodes see the other cluster.
@@ -249,7 +249,7 @@ var errNotAgreed = errors.New("if etcd was replaced on purpose: cachectl lineage
 // agreed reports whether most of the nodes see the same other cluster at their
 // --etcd as this one: one that is led astray alone must not take the others
 // along.
-func (l *lineage) agreed(ctx context.Context, cluster uint64) bool {
+func (l *Keeper) agreed(ctx context.Context, cluster uint64) bool {
 	l.mu.Lock()
 	known := l.known
 	l.mu.Unlock()
@@ -261,18 +261,18 @@ func (l *lineage) agreed(ctx context.Context, cluster uint64) bool {
 	var all sync.WaitGroup
 	var agree atomic.Int64
 	nodes := int64(0)
-	for _, m := range l.n.members.Members() {
+	for _, m := range l.cfg.Members() {
 		if m.State == shard.Left {
 			continue
 		}
 		nodes++
-		if m.Name == l.n.self {
+		if m.Name == l.cfg.Self {
 			agree.Add(1)
 			continue
 		}
 		all.Go(func() {
-			s, err := l.n.StatusOf(ctx, m.Name)
-			if err == nil && s.GetEtcdClusterId() == clusterName(cluster) && s.GetEtcdAge().AsDuration() < freshView {
+			s, err := l.cfg.StatusOf(ctx, m.Name)
+			if err == nil && s.GetEtcdClusterId() == ClusterName(cluster) && s.GetEtcdAge().AsDuration() < freshView {
 				agree.Add(1)
 			}
 		})
@@ -294,7 +294,7 @@ func most(some, all int64) bool { return 2*some > all }
 // has otherwise than it was held. When the others have looked since and etcd is
 // theirs, and no key speaks against it, what was known here was wrong, and this node
 // goes on with what etcd shows.
-func (l *lineage) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
+func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
 	if l.doubted != why {
 		l.doubted, l.since = why, time.Now()
 	}
@@ -304,14 +304,14 @@ func (l *lineage) confirmed(ctx context.Context, number uint64, why *kv.HistoryE
 	if witnessed(agree, deny, time.Since(l.since)) {
 		return true
 	}
-	wrong, sure := l.n.suspects.testify(ctx, why.Is.Revision)
+	wrong, sure := l.cfg.Testify(ctx, why.Is.Revision)
 	if wrong > 0 {
 		return true
 	}
 	if deny > 0 && sure {
-		l.n.log.Error("what this node knew of etcd was wrong, and is dropped: other nodes and the keys that were held contradict it",
+		l.cfg.Logger.Error("what this node knew of etcd was wrong, and is dropped: other nodes and the keys that were held contradict it",
 			"finding", why.Finding(), "nodes", deny)
-		l.n.cfg.Etcd.Retract(number, why.Is)
+		l.cfg.Etcd.Retract(number, why.Is)
 	}
 	return false
 }
@@ -336,15 +336,15 @@ func stance(s *shardwatchv1.StatusResponse, lineage uint64, doubted time.Duratio
 
 // poll returns how many other nodes have found that etcd's history has ended, and
 // how many have looked at etcd since this one did and have found that it has not.
-func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
+func (l *Keeper) poll(ctx context.Context, number uint64) (agree, deny int64) {
 	var all sync.WaitGroup
 	var yes, no atomic.Int64
-	for _, m := range l.n.members.Members() {
-		if m.State == shard.Left || m.Name == l.n.self {
+	for _, m := range l.cfg.Members() {
+		if m.State == shard.Left || m.Name == l.cfg.Self {
 			continue
 		}
 		all.Go(func() {
-			s, err := l.n.StatusOf(ctx, m.Name)
+			s, err := l.cfg.StatusOf(ctx, m.Name)
 			if err != nil {
 				return
 			}
@@ -357,17 +357,17 @@ func (l *lineage) poll(ctx context.Context, number uint64) (agree, deny int64) {
 	return yes.Load(), no.Load()
 }
 
-// clusterName is an etcd cluster's ID as etcdctl prints it.
-func clusterName(id uint64) string { return fmt.Sprintf("%x", id) }
+// ClusterName is an etcd cluster's ID as etcdctl prints it.
+func ClusterName(id uint64) string { return fmt.Sprintf("%x", id) }
 
 // BumpLineage implements server.Lineage.
-func (n *Node) BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (uint64, error) {
-	is, err := n.lineage.present(ctx)
+func (l *Keeper) BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (uint64, error) {
+	is, err := l.present(ctx)
 	if err != nil && accept == 0 {
 		return 0, err
 	}
 	for {
-		m, moved := n.placement.Watch()
+		m, moved := l.cfg.Placement.Watch()
 		switch {
 		case m == nil:
 			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
@@ -379,10 +379,10 @@ func (n *Node) BumpLineage(ctx context.Context, ended uint64, reason string, acc
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf(
 				"etcd's cluster ID is %x now, and %x is served: name it (--accept-cluster-id %x) if that is meant", is.Cluster, m.EtcdClusterID, is.Cluster)}
 		}
-		_, was := n.cfg.Etcd.Known()
-		_, err := n.placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
+		_, was := l.cfg.Etcd.Known()
+		_, err := l.cfg.Placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
 			Lineage: ended, EtcdClusterID: is.Cluster,
-			Origin: shard.Origin{Cause: kv.CauseOperator, Reason: reason, Node: n.self, At: time.Now().UTC(), Was: was, Is: is},
+			Origin: shard.Origin{Cause: kv.CauseOperator, Reason: reason, Node: l.cfg.Self, At: time.Now().UTC(), Was: was, Is: is},
 		}})
 		if err != nil && !errors.Is(err, shard.ErrRefused) {
 			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "begin a new lineage: " + err.Error()}
@@ -400,10 +400,10 @@ func (n *Node) BumpLineage(ctx context.Context, ended uint64, reason string, acc
 }
 
 // present returns what etcd shows now, whatever its history.
-func (l *lineage) present(ctx context.Context) (kv.Mark, error) {
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+func (l *Keeper) present(ctx context.Context) (kv.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	now, err := l.n.cfg.Etcd.Look(ctx)
+	now, err := l.cfg.Etcd.Look(ctx)
 	if err != nil && !errors.Is(err, kv.ErrOtherHistory) {
 		return kv.Mark{}, &kv.UnavailableError{Why: kv.EtcdUnavailable, RetryAfter: time.Second, Detail: fmt.Sprintf("begin a new lineage: %v", err)}
 	}
@@ -412,20 +412,20 @@ func (l *lineage) present(ctx context.Context) (kv.Mark, error) {
 
 // save keeps how far the lineage has come. After a crash of the machine, which may
 // be why etcd is restored, the file alone shows the restore: it is written durably.
-func (l *lineage) save() {
-	number, mark := l.n.cfg.Etcd.Known()
-	now := saved{Lineage: number, Endpoints: l.n.cfg.Etcd.Endpoints(), Mark: mark}
+func (l *Keeper) save() {
+	number, mark := l.cfg.Etcd.Known()
+	now := saved{Lineage: number, Endpoints: l.cfg.Etcd.Endpoints(), Mark: mark}
 	l.mu.Lock()
 	known := l.known
 	l.mu.Unlock()
-	if l.file == "" || number == 0 || !known || now == l.saved {
+	if l.cfg.File == "" || number == 0 || !known || now == l.saved {
 		return
 	}
-	err := saveMark(l.file, now)
+	err := saveMark(l.cfg.File, now)
 	if err == nil {
 		l.saved = now
 	} else if !l.unsaved {
-		l.n.log.Warn("etcd's revision could not be saved: a restore of etcd while no node runs may go unnoticed", "error", err)
+		l.cfg.Logger.Warn("etcd's revision could not be saved: a restore of etcd while no node runs may go unnoticed", "error", err)
 	}
 	l.unsaved = err != nil
 }
@@ -470,25 +470,4 @@ func saveMark(path string, s saved) error {
 		return fmt.Errorf("keep what is known of etcd: %w", err)
 	}
 	return nil
-}
-
-// History is what the node needs of etcd to keep to one history of it.
-type History interface {
-	// Look reads etcd's clock and judges its history: with what etcd shows it
-	// returns a *kv.HistoryError when that is another one.
-	Look(ctx context.Context) (etcd.Clock, error)
-	// Adopt has the history of a lineage followed, known to have come as far as
-	// mark.
-	Adopt(lineage uint64, mark kv.Mark)
-	// Known returns the lineage that was adopted and how far it has come.
-	Known() (lineage uint64, mark kv.Mark)
-	// Suspect ends the history of a lineage because of what came of it, and Retract
-	// takes the end back: etcd shows is, and what was known of it was wrong.
-	Suspect(lineage uint64, err error)
-	Retract(lineage uint64, is kv.Mark)
-	// Ended returns the lineage that was adopted, why its history is not etcd's
-	// any more, and a channel that is closed when that changes.
-	Ended() (lineage uint64, why *kv.HistoryError, changed <-chan struct{})
-	// Endpoints returns --etcd, for people.
-	Endpoints() string
 }

@@ -1,4 +1,4 @@
-package node
+package lineage
 
 import (
 	"testing"
@@ -11,15 +11,15 @@ import (
 // the node judges whether --etcd is wrong: the finding of the lineage before says nothing
 // of the new one, and the node goes on.
 func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
-	l := &lineage{known: true}
+	l := &Keeper{known: true}
 	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
-	if err := l.stranger(); err != nil {
+	if err := l.WrongCluster(); err != nil {
 		t.Fatalf("a node that has read etcd before: %v", err)
 	}
 	l.mu.Lock()
 	judged := make(chan error)
-	go func() { judged <- l.stranger() }()
-	time.Sleep(20 * time.Millisecond) // long enough for stranger to wait for the lock; less hides the defect, and fails nothing
+	go func() { judged <- l.WrongCluster() }()
+	time.Sleep(20 * time.Millisecond) // long enough for WrongCluster to wait for the lock; less hides the defect, and fails nothing
 	l.known = false
 	l.over.Store(nil)
 	l.mu.Unlock()
@@ -27,7 +27,7 @@ func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
 		t.Errorf("a node that has just entered a lineage: %v", err)
 	}
 	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
-	if l.stranger() == nil {
+	if l.WrongCluster() == nil {
 		t.Error("a node that has seen no other etcd than the wrong one goes on")
 	}
 }
