@@ -48,6 +48,7 @@ func floors() [][]string {
 		{"internal/tally"},
 		{"internal/etcdapi"},
 		{"internal/server", "internal/statuspage"},
+		{"internal/ops/delivery"},
 		{"internal/node"},
 		{"internal/devetcd", "internal/sim"},
 		{"cmd/cachenode"},
@@ -55,7 +56,7 @@ func floors() [][]string {
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"control", "data"} }
+func groups() []string { return []string{"control", "data", "ops"} }
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below

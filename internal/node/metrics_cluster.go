@@ -5,7 +5,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
-	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
@@ -38,7 +37,6 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		group    = in.Gauge("shardwatch.raft.generation", "{version}", "Version of the map with which the voters were recovered last, in the map that this node has; 0: they never were. Nodes that differ in it for long are not of one group.")
 		version  = in.Gauge("shardwatch.node.map_version", "{version}", "Version of the shard map that this node acts on.")
 		leads    = in.Gauge("shardwatch.raft.leader", "{bool}", "1 on the node that leads the voters.")
-		sources  = in.Counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		o.ObserveInt64(ready, telemetry.Bool(len(n.NotReady()) == 0))
@@ -83,9 +81,6 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		done := n.placement.Stats()
 		for _, step := range planner.VoterSteps() {
 			o.ObserveInt64(changed, done.Voters[step], metric.WithAttributes(attribute.String("change", string(step))))
-		}
-		for _, what := range replica.Whats() {
-			o.ObserveInt64(sources, n.story.counts.of(what), metric.WithAttributes(attribute.String("what", what.Label())))
 		}
 	})
 }

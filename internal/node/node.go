@@ -24,6 +24,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/ops/delivery"
 	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -49,11 +50,10 @@ type Node struct {
 	history   *historian
 	lineage   *lineage.Keeper
 	clock     *clock
-	digest    *digest
 	verifier  *verify.Verifier
 	suspects  *suspects
 	trail     *trail.Trail
-	story     *story
+	delivery  *delivery.Recorder
 	router    *router.Router
 	guard     *guard.Guard
 	access    *access.Access // nil: no policy
@@ -112,11 +112,12 @@ func New(cfg Config) (*Node, error) {
 	if m := n.placement.Map(); m != nil {
 		n.lineage.Enter(m) // before etcd is looked at
 	}
-	n.digest = newDigest(n.log)
 	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
 	n.budget.BoundWatches(cfg.MaxWatchBytes)
 	var err error
-	if n.story, err = newStory(n); err != nil {
+	if n.delivery, err = delivery.New(delivery.Config{
+		Self: n.self, Trail: n.trail, Cluster: n.placement.ClusterID, Leaving: n.takesLeave, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
+	}); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	n.store = newStore(n)
@@ -146,7 +147,7 @@ func New(cfg Config) (*Node, error) {
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n, n.trail, n.verifier
-	sc.Happened = n.story.happened()
+	sc.Happened = n.delivery.Happened()
 	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = cfg.ClientTLS, cfg.PeerServerTLS, cfg.PeerSpeaks
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
@@ -244,8 +245,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("mark", n.heedMark)
 	part("clock", n.clock.run)
 	part("lineage", n.lineage.Run)
-	part("digest", n.digest.run)
-	part("story", n.story.run)
+	part("delivery metrics", n.delivery.Run)
 	part("keeper", n.store.run)
 	part("history", n.history.run)
 	part("verifier", n.verifier.Run)

@@ -109,7 +109,7 @@ func (s *store) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *held {
 	return s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
 		Candidates: func() []replica.Candidate { return s.n.relays(id) },
 		Warm:       s.forebears,
-		Noticed:    s.n.story.noticed(id),
+		Noticed:    s.n.delivery.Noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id), "relay", true),
 	})
 }

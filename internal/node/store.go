@@ -376,7 +376,7 @@ func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *
 		Candidates: func() []replica.Candidate { return s.n.chain(id) },
 		Warm:       func() []replica.Candidate { return s.n.warm(id) },
 		Avoid:      avoid,
-		Noticed:    s.n.story.noticed(id),
+		Noticed:    s.n.delivery.Noticed(id),
 		Logger:     s.n.log.With("shard", uint64(id)),
 	})
 }

@@ -1,9 +1,12 @@
-package node
+package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,27 +20,45 @@ import (
 	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
-// story tells of what the node remembers, once it is over: as histograms, and as
-// spans to a collector. What happens does not wait for it.
-type story struct {
-	n       *Node
-	spans   *telemetry.Spans
+// Config is what a Recorder needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self shard.NodeID
+	// Trail has the way of the newest revisions through this node.
+	Trail *trail.Trail
+	// Cluster returns the cluster's ID; "": not known yet.
+	Cluster func() string
+	// Leaving reports whether a node drains or has left: it hands its shards on.
+	Leaving func(shard.NodeID) bool
+	// Spans sends spans to a collector, Meter has the histograms; nil: none.
+	Spans  *telemetry.Spans
+	Meter  metric.Meter
+	Logger *slog.Logger
+}
+
+// Recorder records what this node remembers, once it is over: as histograms, as spans to
+// a collector, and in the log. Deliveries do not wait for it.
+type Recorder struct {
+	cfg     Config
 	applied metric.Float64Histogram
 	sent    metric.Float64Histogram
 	changed metric.Float64Histogram
-	counts  counts
+	summary *summary
+
+	mu     sync.Mutex
+	counts map[replica.What]int64 // guarded by mu; what the sources of shards have told
 }
 
-// Rhythm of the story: a revision is told of when it has had some time to come to
-// everybody. What comes later is in the lag of watches.
+// A revision is recorded when it has had some time to reach all watches. Later sends are
+// in the lag of watches.
 const (
-	storyEvery  = 2 * time.Second
-	storySettle = 3 * time.Second
+	recordEvery = 2 * time.Second
+	settle      = 3 * time.Second
 )
 
-func newStory(n *Node) (*story, error) {
-	s := &story{n: n, spans: n.cfg.Spans}
-	m := n.cfg.Meter
+// New returns a Recorder that does nothing yet.
+func New(cfg Config) (*Recorder, error) {
+	s := &Recorder{cfg: cfg, summary: newSummary(cfg.Logger), counts: make(map[replica.What]int64)}
+	m := cfg.Meter
 	if m == nil {
 		m = noop.NewMeterProvider().Meter("")
 	}
@@ -49,28 +70,34 @@ func newStory(n *Node) (*story, error) {
 	s.applied = histogram(0, "shardwatch.delivery.applied", "Time from when a revision was here in full until it could be read here.")
 	s.sent = histogram(1, "shardwatch.delivery.sent", "Time from when a revision was here in full until it was sent to the last watch, or node, that was sent it within a few seconds.")
 	s.changed = histogram(2, "shardwatch.shard.change_over", "Time that a shard here was without a source, from the loss of one until another one was followed.")
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
+	sources := telemetry.NewInstruments(m)
+	told := sources.Counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
+	return s, errors.Join(append(errs[:], sources.Observe(func(o metric.Observer) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, what := range replica.Whats() {
+			o.ObserveInt64(told, s.counts[what], metric.WithAttributes(attribute.String("what", what.Label())))
 		}
-	}
-	return s, nil
+	}))...)
 }
 
-// run tells until ctx ends.
-func (s *story) run(ctx context.Context) error {
-	tick := time.NewTimer(replica.UntilBeat(storyEvery))
+// Run records until ctx ends.
+func (s *Recorder) Run(ctx context.Context) error {
+	var logging sync.WaitGroup
+	defer logging.Wait()
+	logging.Go(func() { s.summary.run(ctx) })
+	tick := time.NewTimer(replica.UntilBeat(recordEvery))
 	defer tick.Stop()
 	toNodes := metric.WithAttributeSet(attribute.NewSet(attribute.String("to", "nodes")))
 	toWatches := metric.WithAttributeSet(attribute.NewSet(attribute.String("to", "watches")))
 	for {
 		select {
 		case <-tick.C:
-			tick.Reset(replica.UntilBeat(storyEvery))
+			tick.Reset(replica.UntilBeat(recordEvery))
 		case <-ctx.Done():
 			return nil
 		}
-		s.n.trail.Settled(time.Now().Add(-storySettle), func(w *trail.Way) {
+		s.cfg.Trail.Settled(time.Now().Add(-settle), func(w *trail.Way) {
 			received := w.Received()
 			for _, h := range w.Hops {
 				s.applied.Record(ctx, h.Applied.Sub(h.Received).Seconds())
@@ -89,15 +116,15 @@ func (s *story) run(ctx context.Context) error {
 // revision sends the spans of a revision, if it is one of those that are sampled:
 // one of the node, and within it what was done. The span of a node that had it
 // from another one is a part of that one's: both know its name.
-func (s *story) revision(w *trail.Way) {
-	if !s.spans.On() {
+func (s *Recorder) revision(w *trail.Way) {
+	if !s.cfg.Spans.On() {
 		return
 	}
-	id := fmt.Sprintf("%s/%d/%d", s.n.placement.ClusterID(), w.Lineage, w.Revision)
-	if !s.spans.Samples(id) {
+	id := fmt.Sprintf("%s/%d/%d", s.cfg.Cluster(), w.Lineage, w.Revision)
+	if !s.cfg.Spans.Samples(id) {
 		return
 	}
-	self := "node/" + string(s.n.self)
+	self := "node/" + string(s.cfg.Self)
 	shards := make([]string, 0, len(w.Hops))
 	all := telemetry.Span{Name: "revision", Trace: id, ID: self, Begin: w.Received()}
 	from := ""
@@ -112,7 +139,7 @@ func (s *story) revision(w *trail.Way) {
 			all.Parent = "node/" + from
 		}
 		end(h.Applied)
-		s.spans.Tell(telemetry.Span{
+		s.cfg.Spans.Tell(telemetry.Span{
 			Name: "apply", Trace: id, Parent: self, Begin: h.Received, End: h.Applied,
 			Attributes: s.about(h.Shard, attribute.Int64("shardwatch.revision", int64(w.Revision)), attribute.Bool("shardwatch.relay", h.Relay)),
 		})
@@ -122,32 +149,32 @@ func (s *story) revision(w *trail.Way) {
 			continue
 		}
 		end(sent.Last)
-		s.spans.Tell(telemetry.Span{
+		s.cfg.Spans.Tell(telemetry.Span{
 			Name: name, Trace: id, Parent: self, Begin: sent.First, End: sent.Last,
 			Attributes: []attribute.KeyValue{
-				attribute.String("shardwatch.node", string(s.n.self)), attribute.Int64("shardwatch.revision", int64(w.Revision)),
+				attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.revision", int64(w.Revision)),
 				attribute.Int64("shardwatch.sent", sent.Times),
 			},
 		})
 	}
 	all.Attributes = []attribute.KeyValue{
-		attribute.String("shardwatch.node", string(s.n.self)), attribute.Int64("shardwatch.revision", int64(w.Revision)),
+		attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.revision", int64(w.Revision)),
 		attribute.StringSlice("shardwatch.shards", shards), attribute.String("shardwatch.source", from),
 	}
-	s.spans.Tell(all)
+	s.cfg.Spans.Tell(all)
 }
 
-// happened tells of what has happened to a watch of a client; nil when nobody is
-// told.
-func (s *story) happened() func(server.Happening) {
-	if !s.spans.On() {
+// Happened returns a function that records what has happened to a watch of a client; nil without
+// a collector.
+func (s *Recorder) Happened() func(server.Happening) {
+	if !s.cfg.Spans.On() {
 		return nil
 	}
 	return func(x server.Happening) {
-		s.spans.Tell(telemetry.Span{
+		s.cfg.Spans.Tell(telemetry.Span{
 			Name: x.What, Begin: x.Began, End: time.Now(), Always: !x.Often, Err: x.Err,
 			Attributes: []attribute.KeyValue{
-				attribute.String("shardwatch.node", string(s.n.self)), attribute.Int64("shardwatch.from", int64(x.From)),
+				attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.from", int64(x.From)),
 				attribute.Int64("shardwatch.revision", int64(x.Revision)),
 			},
 		})
@@ -155,26 +182,28 @@ func (s *story) happened() func(server.Happening) {
 }
 
 // about are the attributes of what happens to a shard here.
-func (s *story) about(id uint64, more ...attribute.KeyValue) []attribute.KeyValue {
-	return append(more, attribute.String("shardwatch.node", string(s.n.self)), attribute.Int64("shardwatch.shard", int64(id))) //nolint:gosec // a count of shards
+func (s *Recorder) about(id uint64, more ...attribute.KeyValue) []attribute.KeyValue {
+	return append(more, attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.shard", int64(id))) //nolint:gosec // a count of shards
 }
 
-// noticed counts what a shard's source tells, and tells of it.
-func (s *story) noticed(id shard.ID) func(replica.Notice) {
+// Noticed returns a function that records what a shard's source tells.
+func (s *Recorder) Noticed(id shard.ID) func(replica.Notice) {
 	return func(x replica.Notice) {
-		if x.What == replica.SourceLost && s.n.takesLeave(shard.NodeID(x.Source)) {
+		if x.What == replica.SourceLost && s.cfg.Leaving(shard.NodeID(x.Source)) {
 			x.What = replica.HandedOn
 		}
-		s.n.digest.add(id, x)
-		s.counts.add(x.What)
+		s.summary.add(id, x)
+		s.mu.Lock()
+		s.counts[x.What]++
+		s.mu.Unlock()
 		now := time.Now()
 		if x.What == replica.Followed {
 			s.changed.Record(context.Background(), now.Sub(x.Began).Seconds())
 		}
-		if !s.spans.On() || x.Began.IsZero() {
+		if !s.cfg.Spans.On() || x.Began.IsZero() {
 			return
 		}
-		s.spans.Tell(telemetry.Span{
+		s.cfg.Spans.Tell(telemetry.Span{
 			Name: "failover " + x.What.Label(), Begin: x.Began, End: now, Always: true,
 			Attributes: s.about(uint64(id), attribute.String("shardwatch.source", x.Source), attribute.Int64("shardwatch.revision", int64(x.Revision))),
 		})

@@ -1,4 +1,4 @@
-package node
+package delivery
 
 import (
 	"context"
@@ -10,47 +10,47 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// digest sums up what happens to many shards at a time: the loss of a node is
+// summary sums up what happens to many shards at a time: the loss of a node is
 // one line for each thing that it made the others do, and not one per shard.
-type digest struct {
+type summary struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	sums  map[digestKey]*digestSum // guarded by mu
-	order []digestKey              // guarded by mu; of sums, as they came
+	sums  map[event]*figures // guarded by mu
+	order []event              // guarded by mu; of sums, as they came
 	some  chan struct{}            // holds one
 }
 
-type digestKey struct {
+type event struct {
 	what   replica.What
 	source string
 }
 
-type digestSum struct {
+type figures struct {
 	shards  map[shard.ID]struct{}
 	first   error
 	longest time.Duration
 }
 
-// digestEvery is for how long things are collected.
-const digestEvery = time.Second
+// summaryEvery is for how long things are collected.
+const summaryEvery = time.Second
 
-func newDigest(log *slog.Logger) *digest {
-	return &digest{log: log, sums: make(map[digestKey]*digestSum), some: make(chan struct{}, 1)}
+func newSummary(log *slog.Logger) *summary {
+	return &summary{log: log, sums: make(map[event]*figures), some: make(chan struct{}, 1)}
 }
 
 // add does not block. That shards are handed on is part of a drain, which is told by
 // the node that drains; here it shows as what is followed instead.
-func (d *digest) add(id shard.ID, n replica.Notice) {
+func (d *summary) add(id shard.ID, n replica.Notice) {
 	if n.What == replica.HandedOn {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := digestKey{n.What, n.Source}
+	key := event{n.What, n.Source}
 	sum := d.sums[key]
 	if sum == nil {
-		sum = &digestSum{shards: make(map[shard.ID]struct{}), first: n.Err}
+		sum = &figures{shards: make(map[shard.ID]struct{}), first: n.Err}
 		d.sums[key] = sum
 		d.order = append(d.order, key)
 	}
@@ -65,27 +65,27 @@ func (d *digest) add(id shard.ID, n replica.Notice) {
 }
 
 // run logs the sums until ctx ends.
-func (d *digest) run(ctx context.Context) error {
+func (d *summary) run(ctx context.Context) {
 	defer d.tell()
 	for {
 		select {
 		case <-d.some:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		select {
-		case <-time.After(digestEvery):
+		case <-time.After(summaryEvery):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		d.tell()
 	}
 }
 
-func (d *digest) tell() {
+func (d *summary) tell() {
 	d.mu.Lock()
 	sums, order := d.sums, d.order
-	d.sums, d.order = make(map[digestKey]*digestSum), nil
+	d.sums, d.order = make(map[event]*figures), nil
 	d.mu.Unlock()
 	for _, key := range order {
 		sum := sums[key]

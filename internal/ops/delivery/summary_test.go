@@ -1,4 +1,4 @@
-package node
+package delivery
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ import (
 
 // Many shards that lose a node and find another one are two lines, in the order
 // in which it happened, with each shard counted once. Shards that are handed on are none.
-func TestDigest(t *testing.T) {
+func TestSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		d := newDigest(slog.New(slog.NewTextHandler(&out, nil)))
+		d := newSummary(slog.New(slog.NewTextHandler(&out, nil)))
 		for id := range 100 {
 			d.add(shard.ID(id), replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")})
 			d.add(shard.ID(id), replica.Notice{What: replica.SourceLost, Source: "n1", Err: errors.New("EOF")}) // again
