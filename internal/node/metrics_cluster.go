@@ -85,6 +85,13 @@ func (n *Node) registerCluster(m metric.Meter) error {
 	})
 }
 
+func versionOf(m *shard.Map) uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Version
+}
+
 // shortOf counts the shards of a map that have fewer living replicas than there
 // should be, as far as there are nodes for them, and those that have none.
 func shortOf(m *shard.Map, living map[shard.NodeID]bool) (short, lost int64) {

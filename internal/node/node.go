@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
@@ -41,32 +42,32 @@ type Node struct {
 	self shard.NodeID
 	log  *slog.Logger
 
-	limits    limits
-	members   *membership.Membership
-	placement *placement.Placement
-	peers     *peers
-	store     *store
-	permits   *permits
-	history   *historian
-	lineage   *lineage.Keeper
-	clock     *clock
-	verifier  *verify.Verifier
-	suspects  *suspects
-	trail     *trail.Trail
-	delivery  *delivery.Recorder
-	router    *router.Router
-	guard     *guard.Guard
-	access    *access.Access // nil: no policy
-	audit     *access.Audit
-	budget    *budget.Budget
-	openings  *fair.Gate
-	etcdAPI   *etcdapi.Door
-	server    *server.Server
-	page      *statuspage.Page // nil: none
-	pulse     *pulse
+	limits      limits
+	members     *membership.Membership
+	placement   *placement.Placement
+	peers       *peers
+	mapFollower *mapfollow.Follower
+	store       *store
+	permits     *permits
+	history     *historian
+	lineage     *lineage.Keeper
+	clock       *clock
+	verifier    *verify.Verifier
+	suspects    *suspects
+	trail       *trail.Trail
+	delivery    *delivery.Recorder
+	router      *router.Router
+	guard       *guard.Guard
+	access      *access.Access // nil: no policy
+	audit       *access.Audit
+	budget      *budget.Budget
+	openings    *fair.Gate
+	etcdAPI     *etcdapi.Door
+	server      *server.Server
+	page        *statuspage.Page // nil: none
+	pulse       *pulse
 
-	changed broadcast.Signal // rings when the map or the members change
-	mapLate broadcast.Signal // rings when a map that gossip announced did not come in time
+	changed broadcast.Signal // of the map or the members
 	started time.Time
 	health  sync.Mutex  // held while served, drained and gRPC's health change together
 	served  atomic.Bool // was ready once
@@ -95,6 +96,9 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.peers = newPeers(n.member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
+	n.mapFollower = mapfollow.New(mapfollow.Config{
+		Self: n.self, Placement: n.placement, Members: n.members, Changed: n.changed.Wait, Conn: n.peers.client, Logger: n.log,
+	})
 	n.permits = newPermits(n)
 	n.history = newHistorian(n)
 	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {
@@ -240,7 +244,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	part("gossip", n.gossip)
 	part("placement", n.placement.Run)
-	part("shard map", n.followMap)
+	part("shard map", n.mapFollower.Run)
 	part("announcer", n.announce)
 	part("mark", n.heedMark)
 	part("clock", n.clock.run)

@@ -82,7 +82,7 @@ func (n *Node) agree(ctx context.Context, o mapchange.Order) (*mapchange.Plan, e
 		default:
 			return nil, err
 		}
-		if got, _ := n.fetchMap(ctx, stale.Current); got { // followMap meets the same error
+		if got, _ := n.mapFollower.Fetch(ctx, stale.Current); got { // Run of the follower meets the same error
 			continue
 		}
 		select {

@@ -66,7 +66,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		nodeGroup(), lineageGroup(), verifyGroup(),
+		nodeGroup(), mapfollowGroup(), lineageGroup(), verifyGroup(),
 	}
 }
 

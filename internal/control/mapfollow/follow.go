@@ -1,4 +1,4 @@
-package node
+package mapfollow
 
 import (
 	"cmp"
@@ -7,11 +7,17 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -27,16 +33,38 @@ const (
 	longestMapPause = 5 * time.Second
 )
 
-// followMap keeps the shard map up to date until ctx ends. Voters have it from raft;
-// each other node follows one voter. Gossip announces new versions: a node that has
-// not received one in time fetches it from any node that has it, and follows
-// another voter from then on. It ends before ctx with the error of [Node.tooOld].
-func (n *Node) followMap(ctx context.Context) error {
+// Config is what a Follower needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self      shard.NodeID
+	Placement *placement.Placement
+	Members   *membership.Membership
+	// Changed returns a channel that is closed when the map or the members change.
+	Changed func() <-chan struct{}
+	// Conn returns the connection to another node.
+	Conn   func(shard.NodeID) (grpc.ClientConnInterface, error)
+	Logger *slog.Logger
+}
+
+// Follower keeps the shard map of this node up to date. Voters have it from raft; each
+// other node follows one voter. Gossip announces new versions: a node that has not
+// received one in time fetches it from any node that has it, and follows another voter
+// from then on.
+type Follower struct {
+	cfg  Config
+	late broadcast.Signal // a map that gossip announced did not come in time
+}
+
+// New returns a Follower that does nothing yet.
+func New(cfg Config) *Follower { return &Follower{cfg: cfg} }
+
+// Run keeps the shard map up to date until ctx ends. It ends before with the error of
+// tooOld.
+func (f *Follower) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var parts sync.WaitGroup
-	parts.Go(func() { n.followVoters(ctx, fail) })
-	parts.Go(func() { n.heedMapNews(ctx, fail) })
+	parts.Go(func() { f.followVoters(ctx, fail) })
+	parts.Go(func() { f.heedMapNews(ctx, fail) })
 	parts.Wait()
 	if err := context.Cause(ctx); errors.Is(err, shard.ErrNewer) {
 		return err
@@ -48,20 +76,30 @@ func (n *Node) followMap(ctx context.Context) error {
 // one: its software does not understand the cluster's feature level. A node that only
 // waits would never be ready, or would act on an old map for ever. The other node must
 // have newer software, or its map is damaged.
-func (n *Node) tooOld(from shard.NodeID, err error) error {
-	if m, ok := n.member(from); !ok || m.Level <= shard.Level || !errors.Is(err, shard.ErrNewer) {
+func (f *Follower) tooOld(from shard.NodeID, err error) error {
+	if m, ok := f.member(from); !ok || m.Level <= shard.Level || !errors.Is(err, shard.ErrNewer) {
 		return nil
 	}
 	return fmt.Errorf("the upgrade of the cluster was finalized, and this node's software is older (start it with the version of %s): %w", from, err)
 }
 
+// member returns what gossip says of a node.
+func (f *Follower) member(name shard.NodeID) (shard.Member, bool) {
+	for _, m := range f.cfg.Members.Members() {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return shard.Member{}, false
+}
+
 // followVoters follows one voter after the other.
-func (n *Node) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
+func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 	var failed []shard.NodeID // since one has delivered
 	wait := firstMapPause
 	for ctx.Err() == nil {
-		changed := n.changed.Wait()
-		from := n.mapSource(failed)
+		changed := f.cfg.Changed()
+		from := f.mapSource(failed)
 		if from == "" {
 			failed = nil
 			select {
@@ -71,15 +109,15 @@ func (n *Node) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 			continue
 		}
 		began := time.Now()
-		err := n.followVoter(ctx, from)
+		err := f.followVoter(ctx, from)
 		if ctx.Err() != nil {
 			return
 		}
-		if why := n.tooOld(from, err); why != nil {
+		if why := f.tooOld(from, err); why != nil {
 			fail(why)
 			return
 		}
-		n.log.Debug("shard map stream ended", "from", string(from), "error", err)
+		f.cfg.Logger.Debug("shard map stream ended", "from", string(from), "error", err)
 		if time.Since(began) > longestMapPause {
 			failed, wait = nil, firstMapPause
 		}
@@ -96,15 +134,15 @@ func (n *Node) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 var errLateMap = errors.New("other nodes have newer shard maps than this voter")
 
 // followVoter takes the map from a voter while it is one, and not late.
-func (n *Node) followVoter(ctx context.Context, voter shard.NodeID) error {
+func (f *Follower) followVoter(ctx context.Context, voter shard.NodeID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil)
 	watching.Go(func() {
 		for {
-			changed, late := n.changed.Wait(), n.mapLate.Wait()
-			if !slices.ContainsFunc(n.mapVoters(), func(v shard.NodeID) bool { return v == voter }) {
+			changed, late := f.cfg.Changed(), f.late.Wait()
+			if !slices.ContainsFunc(f.mapVoters(), func(v shard.NodeID) bool { return v == voter }) {
 				cancel(errors.New("the node does not vote any more, or gossip says that it is gone"))
 			}
 			select {
@@ -116,7 +154,7 @@ func (n *Node) followVoter(ctx context.Context, voter shard.NodeID) error {
 			}
 		}
 	})
-	if err := n.takeMap(ctx, voter, false); context.Cause(ctx) == nil {
+	if err := f.takeMap(ctx, voter, false); context.Cause(ctx) == nil {
 		return err
 	}
 	return context.Cause(ctx)
@@ -124,8 +162,8 @@ func (n *Node) followVoter(ctx context.Context, voter shard.NodeID) error {
 
 // mapSource returns the voter to follow: none if this node votes, or while gossip
 // shows no other voter. Those that failed come last.
-func (n *Node) mapSource(failed []shard.NodeID) shard.NodeID {
-	voters := n.mapVoters()
+func (f *Follower) mapSource(failed []shard.NodeID) shard.NodeID {
+	voters := f.mapVoters()
 	if len(voters) == 0 {
 		return ""
 	}
@@ -136,39 +174,39 @@ func (n *Node) mapSource(failed []shard.NodeID) shard.NodeID {
 
 // mapVoters returns the other voters that may be followed, in an order of this
 // node's own, so that nodes spread over them: none if this node votes.
-func (n *Node) mapVoters() []shard.NodeID {
-	if n.placement.IsVoter(n.self) {
+func (f *Follower) mapVoters() []shard.NodeID {
+	if f.cfg.Placement.IsVoter(f.cfg.Self) {
 		return nil
 	}
-	return n.nodesThat(func(m *shard.Member) bool { return m.Voter && m.State != shard.Suspect })
+	return f.nodesThat(func(m *shard.Member) bool { return m.Voter && m.State != shard.Suspect })
 }
 
 // nodesThat returns the other nodes of the cluster that gossip does not call gone and
 // that ok accepts, in an order of this node's own.
-func (n *Node) nodesThat(ok func(*shard.Member) bool) (out []shard.NodeID) {
-	cluster := n.placement.ClusterID()
-	for _, m := range n.members.Members() {
+func (f *Follower) nodesThat(ok func(*shard.Member) bool) (out []shard.NodeID) {
+	cluster := f.cfg.Placement.ClusterID()
+	for _, m := range f.cfg.Members.Members() {
 		foreign := cluster != "" && m.ClusterID != "" && m.ClusterID != cluster
-		if m.Name != n.self && m.State != shard.Dead && m.State != shard.Left && !foreign && ok(&m) {
+		if m.Name != f.cfg.Self && m.State != shard.Dead && m.State != shard.Left && !foreign && ok(&m) {
 			out = append(out, m.Name)
 		}
 	}
-	slices.SortFunc(out, func(a, b shard.NodeID) int { return cmp.Compare(n.taste(a), n.taste(b)) })
+	slices.SortFunc(out, func(a, b shard.NodeID) int { return cmp.Compare(f.taste(a), f.taste(b)) })
 	return out
 }
 
-func (n *Node) taste(other shard.NodeID) uint64 {
+func (f *Follower) taste(other shard.NodeID) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(other + "\x00" + n.self))
+	_, _ = h.Write([]byte(other + "\x00" + f.cfg.Self))
 	return h.Sum64()
 }
 
 // heedMapNews fetches the maps that gossip announces and that do not come in time.
-func (n *Node) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
+func (f *Follower) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 	wait := firstMapPause
 	for ctx.Err() == nil {
-		news, newer := n.members.MapNews()
-		m, moved := n.placement.Watch()
+		news, newer := f.cfg.Members.MapNews()
+		m, moved := f.cfg.Placement.Watch()
 		switch {
 		case versionOf(m) >= news.Version:
 			wait = firstMapPause
@@ -186,9 +224,9 @@ func (n *Node) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 				return
 			}
 		}
-		got, err := n.fetchMap(ctx, news.Version)
+		got, err := f.Fetch(ctx, news.Version)
 		if got {
-			n.mapLate.Notify()
+			f.late.Notify()
 			continue
 		}
 		if errors.Is(err, shard.ErrNewer) {
@@ -204,35 +242,35 @@ func (n *Node) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 	}
 }
 
-// fetchMap takes the map once from nodes that may have the version, until this node
-// has it. It reports whether it did. The only error is that of [Node.tooOld].
-func (n *Node) fetchMap(ctx context.Context, version uint64) (bool, error) {
+// Fetch takes the map once from nodes that may have the version, until this node
+// has it. It reports whether it did. The only error is that of tooOld.
+func (f *Follower) Fetch(ctx context.Context, version uint64) (bool, error) {
 	var from []shard.NodeID
-	if news, _ := n.members.MapNews(); news.Version >= version {
+	if news, _ := f.cfg.Members.MapNews(); news.Version >= version {
 		from = append(from, news.Node)
 	}
-	from = append(from, n.nodesThat(func(m *shard.Member) bool { return m.Voter })...)
-	if rest := n.nodesThat(func(m *shard.Member) bool { return !m.Voter }); len(rest) > 0 {
+	from = append(from, f.nodesThat(func(m *shard.Member) bool { return m.Voter })...)
+	if rest := f.nodesThat(func(m *shard.Member) bool { return !m.Voter }); len(rest) > 0 {
 		from = append(from, rest[version%uint64(len(rest))])
 	}
 	for i, node := range from {
-		if node == n.self || slices.Contains(from[:i], node) {
+		if node == f.cfg.Self || slices.Contains(from[:i], node) {
 			continue
 		}
-		if versionOf(n.placement.Map()) >= version {
+		if versionOf(f.cfg.Placement.Map()) >= version {
 			return true, nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, mapFetch)
-		err := n.takeMap(attempt, node, true)
+		err := f.takeMap(attempt, node, true)
 		cancel()
-		if why := n.tooOld(node, err); why != nil {
+		if why := f.tooOld(node, err); why != nil {
 			return false, why
 		}
 		if err != nil && ctx.Err() == nil {
-			n.log.Debug("shard map not fetched", "from", string(node), "version", version, "error", err)
+			f.cfg.Logger.Debug("shard map not fetched", "from", string(node), "version", version, "error", err)
 		}
 	}
-	return versionOf(n.placement.Map()) >= version, nil
+	return versionOf(f.cfg.Placement.Map()) >= version, nil
 }
 
 func versionOf(m *shard.Map) uint64 {
@@ -243,15 +281,15 @@ func versionOf(m *shard.Map) uint64 {
 }
 
 // takeMap takes what a node has that is newer, and what it gets, unless once.
-func (n *Node) takeMap(ctx context.Context, from shard.NodeID, once bool) error {
-	conn, err := n.peers.conn(from)
+func (f *Follower) takeMap(ctx context.Context, from shard.NodeID, once bool) error {
+	conn, err := f.cfg.Conn(from)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request := &peerv1.FollowMapRequest{Once: once}
-	if m := n.placement.Map(); m != nil {
+	if m := f.cfg.Placement.Map(); m != nil {
 		request.KnownVersion, request.ClusterId = m.Version, m.ClusterID
 	}
 	stream, err := peerv1.NewPeerServiceClient(conn).FollowMap(ctx, request)
@@ -266,7 +304,7 @@ func (n *Node) takeMap(ctx context.Context, from shard.NodeID, once bool) error 
 		if err != nil {
 			return wire.Error(err)
 		}
-		if err := n.learnMap(r); err != nil {
+		if err := f.learnMap(r); err != nil {
 			return fmt.Errorf("shard map from %s: %w", from, err)
 		}
 	}
@@ -274,17 +312,17 @@ func (n *Node) takeMap(ctx context.Context, from shard.NodeID, once bool) error 
 
 // learnMap takes a map, or what it differs in from the one that this node has. With
 // [shard.ErrOtherMap] the next stream says what that is.
-func (n *Node) learnMap(r *peerv1.FollowMapResponse) error {
+func (f *Follower) learnMap(r *peerv1.FollowMapResponse) error {
 	if len(r.GetDelta()) > 0 {
 		d, err := shard.DecodeDelta(r.GetDelta())
 		if err != nil {
 			return err
 		}
-		return n.placement.ObserveDelta(d)
+		return f.cfg.Placement.ObserveDelta(d)
 	}
 	m, err := shard.DecodeMap(r.GetMap())
 	if err != nil {
 		return err
 	}
-	return n.placement.Observe(m)
+	return f.cfg.Placement.Observe(m)
 }
