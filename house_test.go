@@ -48,7 +48,7 @@ func floors() [][]string {
 		{"internal/tally"},
 		{"internal/etcdapi"},
 		{"internal/server", "internal/statuspage"},
-		{"internal/ops/delivery"},
+		{"internal/ops/delivery", "internal/control/operator"},
 		{"internal/node"},
 		{"internal/devetcd", "internal/sim"},
 		{"cmd/cachenode"},

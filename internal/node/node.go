@@ -15,7 +15,10 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
+	"github.com/shardwatch/shardwatch/internal/control/operator"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
@@ -46,6 +49,7 @@ type Node struct {
 	members     *membership.Membership
 	placement   *placement.Placement
 	peers       *peers
+	operator    *operator.Operator
 	mapFollower *mapfollow.Follower
 	store       *store
 	permits     *permits
@@ -140,6 +144,11 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildAccess(); err != nil {
 		return nil, err
 	}
+	n.operator = operator.New(operator.Config{
+		Self: n.self, Placement: n.placement, Members: n.members, Read: n.router.Read,
+		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
+		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.client, FetchMap: n.mapFollower.Fetch,
+	})
 	n.openings = etcdapi.NewOpenings()
 	ac := cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
@@ -150,7 +159,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	sc := cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n, n.trail, n.verifier
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n.operator, n.trail, n.verifier
 	sc.Happened = n.delivery.Happened()
 	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = cfg.ClientTLS, cfg.PeerServerTLS, cfg.PeerSpeaks
@@ -205,7 +214,11 @@ func (n *Node) buildPlacement() error {
 	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
 	c.Members = n.members.Members
 	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
-	c.Reports, c.Halve, c.Voting = n.reports, n.halve, n.members.SetVoter
+	c.Voting = n.members.SetVoter
+	c.Reports = func(ctx context.Context, nodes []shard.NodeID) []planner.Report {
+		return n.operator.Reports(ctx, nodes)
+	}
+	c.Halve = func(ctx context.Context, r kv.Range) (string, error) { return n.operator.Halve(ctx, r) }
 	c.Balance, c.MaxFills, c.MaxNodeFills = n.cfg.Balance, n.cfg.MaxMoves, n.cfg.MaxNodeMoves
 	c.ReplaceVoterAfter = n.cfg.ReplaceVoterAfter
 	if s := n.cfg.Simulation; s != nil {

@@ -34,8 +34,8 @@ type store struct {
 	ctx      context.Context           //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
-	ended    []kv.Claim // guarded by mu; what abandoned caches held of the keys that had changed last
-	moved    broadcast.Signal       // rings when replicas are what a newer map says, and when one that lingered is gone
+	ended    []kv.Claim       // guarded by mu; what abandoned caches held of the keys that had changed last
+	moved    broadcast.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
 // held is a cache that runs.

@@ -30,7 +30,7 @@ import (
 // voters are asked to begin the next lineage, which has every node load anew.
 // See docs/adr/0012-lineage.md.
 type Keeper struct {
-	cfg  Config
+	cfg Config
 	// over is why nothing is served; nil: all is well.
 	over    atomic.Pointer[kv.HistoryError]
 	changed broadcast.Signal // rings when over has changed

@@ -17,8 +17,8 @@ type summary struct {
 
 	mu    sync.Mutex
 	sums  map[event]*figures // guarded by mu
-	order []event              // guarded by mu; of sums, as they came
-	some  chan struct{}            // holds one
+	order []event            // guarded by mu; of sums, as they came
+	some  chan struct{}      // holds one
 }
 
 type event struct {

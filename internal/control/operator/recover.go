@@ -1,4 +1,4 @@
-package node
+package operator
 
 import (
 	"context"
@@ -17,24 +17,24 @@ import (
 )
 
 // RecoverVoters implements server.Operator.
-func (n *Node) RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error) {
-	if plan, err = n.judgeRecovery(ctx); err != nil {
+func (o *Operator) RecoverVoters(ctx context.Context, order mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error) {
+	if plan, err = o.judgeRecovery(ctx); err != nil {
 		return nil, 0, err
 	}
-	if !o.DryRun {
-		if err := plan.Confirms(o); err != nil {
+	if !order.DryRun {
+		if err := plan.Confirms(order); err != nil {
 			return nil, 0, err
 		}
 	}
-	if plan.Node == n.self {
-		version, err = n.BeginVoting(ctx, plan.MapVersion, o.DryRun)
+	if plan.Node == o.cfg.Self {
+		version, err = o.BeginVoting(ctx, plan.MapVersion, order.DryRun)
 		return plan, version, err
 	}
-	conn, err := n.peers.conn(plan.Node)
+	conn, err := o.cfg.Conn(plan.Node)
 	if err != nil {
 		return nil, 0, err
 	}
-	r, err := peerv1.NewPeerServiceClient(conn).RecoverVoters(ctx, &peerv1.RecoverVotersRequest{MapVersion: plan.MapVersion, DryRun: o.DryRun})
+	r, err := peerv1.NewPeerServiceClient(conn).RecoverVoters(ctx, &peerv1.RecoverVotersRequest{MapVersion: plan.MapVersion, DryRun: order.DryRun})
 	if err != nil {
 		return nil, 0, fmt.Errorf("recover the voters at %s: %w", plan.Node, wire.Error(err))
 	}
@@ -43,32 +43,32 @@ func (n *Node) RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (pla
 
 // BeginVoting implements server.Operator. The node judges by what it sees itself: the
 // node that was asked may see less.
-func (n *Node) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error) {
-	plan, err := n.judgeRecovery(ctx)
+func (o *Operator) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error) {
+	plan, err := o.judgeRecovery(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := plan.Confirms(mapchange.RecoverOrder{Node: n.self, MapVersion: mapVersion}); err != nil || dryRun {
+	if err := plan.Confirms(mapchange.RecoverOrder{Node: o.cfg.Self, MapVersion: mapVersion}); err != nil || dryRun {
 		return 0, err
 	}
-	if version, err = n.placement.Recover(mapVersion); err != nil {
+	if version, err = o.cfg.Placement.Recover(mapVersion); err != nil {
 		if !errors.Is(err, shard.ErrRefused) {
 			err = &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: err.Error()}
 		}
 		return 0, err
 	}
-	return version, n.awaitLead(ctx)
+	return version, o.awaitLead(ctx)
 }
 
 // leadPoll is how often it is looked whether the node leads.
 const leadPoll = 20 * time.Millisecond
 
 // awaitLead waits until this node leads the voters.
-func (n *Node) awaitLead(ctx context.Context) error {
+func (o *Operator) awaitLead(ctx context.Context) error {
 	tick := time.NewTicker(leadPoll)
 	defer tick.Stop()
 	for {
-		if leader, _ := n.placement.Leader(); leader == n.self {
+		if leader, _ := o.cfg.Placement.Leader(); leader == o.cfg.Self {
 			return nil
 		}
 		select {
@@ -80,8 +80,8 @@ func (n *Node) awaitLead(ctx context.Context) error {
 }
 
 // judgeRecovery asks all nodes that gossip sees, and judges.
-func (n *Node) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
-	members := n.members.Members()
+func (o *Operator) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
+	members := o.cfg.Members.Members()
 	var ask []shard.NodeID
 	witnesses := make([]mapchange.Witness, 0, len(members))
 	for _, m := range members {
@@ -91,7 +91,7 @@ func (n *Node) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
 		}
 	}
 	var mu sync.Mutex
-	n.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+	o.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
 		mu.Lock()
 		defer mu.Unlock()
 		w := &witnesses[slices.IndexFunc(witnesses, func(w mapchange.Witness) bool { return w.Member.Name == node })]
@@ -100,6 +100,6 @@ func (n *Node) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
 			w.Voters = append(w.Voters, shard.NodeID(v))
 		}
 	})
-	news, _ := n.members.MapNews()
+	news, _ := o.cfg.Members.MapNews()
 	return mapchange.NewRecovery(witnesses, news.Version)
 }

@@ -1,4 +1,4 @@
-package node
+package operator
 
 import (
 	"context"
@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -28,7 +31,7 @@ const (
 	// surveyTimeout is how long a node may take to tell what it has, and
 	// surveyFanOut how many are asked at a time.
 	surveyTimeout = 2 * time.Second
-	surveyFanOut  = 32
+	surveyFanOut  = 64
 	// lookEvery is how often it is looked how far a change has come, less often
 	// when a look takes long: it takes a tenth of the time at most.
 	lookEvery = 250 * time.Millisecond
@@ -37,52 +40,77 @@ const (
 	mapPause = 50 * time.Millisecond
 )
 
+// Config is what an Operator needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self      shard.NodeID
+	Placement *placement.Placement
+	Members   *membership.Membership
+	// Read reads the keys of this node and of others.
+	Read func(context.Context, router.ReadRequest) (*router.Reading, error)
+	// Ending counts the watches of clients here that would end if only ranges were served.
+	Ending func(served []kv.Range) mapchange.Ending
+	// Status returns this node's status, StatusOf that of another one.
+	Status   func() *shardwatchv1.StatusResponse
+	StatusOf func(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
+	// Conn returns the connection to another node.
+	Conn func(shard.NodeID) (grpc.ClientConnInterface, error)
+	// FetchMap takes the shard map from nodes that may have this version of it, and
+	// reports whether this node has it then.
+	FetchMap func(ctx context.Context, version uint64) (bool, error)
+}
+
+// Operator carries out the changes of the shard map that operators order.
+type Operator struct{ cfg Config }
+
+// New returns an Operator.
+func New(cfg Config) *Operator { return &Operator{cfg: cfg} }
+
 // Operate implements server.Operator.
-func (n *Node) Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
-	plan, err := n.agree(ctx, o)
+func (o *Operator) Operate(ctx context.Context, order mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
+	plan, err := o.agree(ctx, order)
 	if err != nil {
 		return err
 	}
-	if err := planned(plan); err != nil || o.DryRun {
+	if err := planned(plan); err != nil || order.DryRun {
 		return err
 	}
-	return n.followPlan(ctx, plan, progress)
+	return o.followPlan(ctx, plan, progress)
 }
 
 // agree judges the order and has the voters agree on it. Where the map changes
 // meanwhile the order is judged anew.
-func (n *Node) agree(ctx context.Context, o mapchange.Order) (*mapchange.Plan, error) {
+func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
 	for {
-		m, moved := n.placement.Watch()
+		m, moved := o.cfg.Placement.Watch()
 		if m == nil {
 			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
 		}
-		before, made, err := n.madeBefore(ctx, m, o)
+		before, made, err := o.madeBefore(ctx, m, order)
 		if err != nil {
 			return nil, err
 		}
-		plan, err := n.judge(ctx, m, o)
+		plan, err := o.judge(ctx, m, order)
 		switch {
 		case made && err != nil: // it names what is gone since
 			return &mapchange.Plan{Version: before}, nil
 		case err != nil:
 			return nil, err
-		case made, o.DryRun, plan.Change == nil:
+		case made, order.DryRun, plan.Change == nil:
 			return plan, nil
 		}
-		version, err := n.propose(ctx, shard.Command{RequestID: o.ID, IfVersion: m.Version, Change: plan.Change})
+		version, err := o.propose(ctx, shard.Command{RequestID: order.ID, IfVersion: m.Version, Change: plan.Change})
 		stale := new(shard.StaleError)
 		switch {
 		case err == nil:
 			plan.Version = version
 			return plan, nil
-		case errors.As(err, &stale) && o.IfVersion == 0:
+		case errors.As(err, &stale) && order.IfVersion == 0:
 		default:
 			return nil, err
 		}
-		if got, _ := n.mapFollower.Fetch(ctx, stale.Current); got { // Run of the follower meets the same error
+		if got, _ := o.cfg.FetchMap(ctx, stale.Current); got { // Run of the follower meets the same error
 			continue
 		}
 		select {
@@ -97,12 +125,12 @@ func (n *Node) agree(ctx context.Context, o mapchange.Order) (*mapchange.Plan, e
 // madeBefore reports whether an order that is repeated was agreed on before, and
 // the version of the map that it made. The voters know: they answer what they have
 // done, and refuse a change of a map that there is not.
-func (n *Node) madeBefore(ctx context.Context, m *shard.Map, o mapchange.Order) (version uint64, made bool, err error) {
-	if !o.Repeated || o.ID == "" {
+func (o *Operator) madeBefore(ctx context.Context, m *shard.Map, order mapchange.Order) (version uint64, made bool, err error) {
+	if !order.Repeated || order.ID == "" {
 		return 0, false, nil
 	}
-	version, err = n.propose(ctx, shard.Command{
-		RequestID: o.ID, IfVersion: math.MaxUint64, Change: shard.Assign{Moves: []shard.Move{{Shard: m.Shards[0].ID, Replicas: m.Shards[0].Replicas}}},
+	version, err = o.propose(ctx, shard.Command{
+		RequestID: order.ID, IfVersion: math.MaxUint64, Change: shard.Assign{Moves: []shard.Move{{Shard: m.Shards[0].ID, Replicas: m.Shards[0].Replicas}}},
 	})
 	if errors.Is(err, shard.ErrRefused) {
 		return 0, false, nil
@@ -111,20 +139,20 @@ func (n *Node) madeBefore(ctx context.Context, m *shard.Map, o mapchange.Order) 
 }
 
 // propose is placement's, with errors that the API knows.
-func (n *Node) propose(ctx context.Context, c shard.Command) (uint64, error) {
-	version, err := n.placement.Propose(ctx, c)
+func (o *Operator) propose(ctx context.Context, c shard.Command) (uint64, error) {
+	version, err := o.cfg.Placement.Propose(ctx, c)
 	if err == nil || errors.Is(err, shard.ErrRefused) {
 		return version, err
 	}
 	return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "change the shard map: " + err.Error()}
 }
 
-func (n *Node) judge(ctx context.Context, m *shard.Map, o mapchange.Order) (*mapchange.Plan, error) {
-	c := &mapchange.Cluster{Map: m, Members: n.members.Members()}
-	switch r := o.Request.(type) {
+func (o *Operator) judge(ctx context.Context, m *shard.Map, order mapchange.Order) (*mapchange.Plan, error) {
+	c := &mapchange.Cluster{Map: m, Members: o.cfg.Members.Members()}
+	switch r := order.Request.(type) {
 	case mapchange.Split:
 		if s, ok := m.Shard(r.Shard); ok && len(r.At) == 0 {
-			at, keys, err := n.middle(ctx, s.Range)
+			at, keys, err := o.middle(ctx, s.Range)
 			if err != nil {
 				return nil, err
 			}
@@ -132,23 +160,23 @@ func (n *Node) judge(ctx context.Context, m *shard.Map, o mapchange.Order) (*map
 				return nil, &mapchange.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
 			}
 			r.At = []string{at}
-			o.Request = r
+			order.Request = r
 		}
 	case mapchange.Drain, mapchange.Finalize:
-		c.Voters = n.voters(ctx)
+		c.Voters = o.voters(ctx)
 	}
-	c.Copies = n.survey(ctx, mapchange.Ask(m, o.Request))
-	if ask := mapchange.AskEnding(m, c.Members, o.Request); len(ask) > 0 {
-		c.Ending = n.ending(ctx, ask, o.Request.(mapchange.Settings)) //nolint:forcetypeassert // only a Settings asks
+	c.Copies = o.survey(ctx, mapchange.Ask(m, order.Request))
+	if ask := mapchange.AskEnding(m, c.Members, order.Request); len(ask) > 0 {
+		c.Ending = o.ending(ctx, ask, order.Request.(mapchange.Settings)) //nolint:forcetypeassert // only a Settings asks
 	}
-	return mapchange.NewPlan(c, o)
+	return mapchange.NewPlan(c, order)
 }
 
 // middle returns where a range is to be cut so that both parts have about as many
 // keys, "" when there are too few to tell, and how many there are. It asks the
 // copies of the range, not etcd.
-func (n *Node) middle(ctx context.Context, r kv.Range) (at string, keys int, err error) {
-	reading, err := n.router.Read(ctx, router.ReadRequest{Range: r, Serializable: true, MaxStaleness: router.AnyAge})
+func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int, err error) {
+	reading, err := o.cfg.Read(ctx, router.ReadRequest{Range: r, Serializable: true, MaxStaleness: router.AnyAge})
 	if err != nil {
 		return "", 0, err
 	}
@@ -171,18 +199,18 @@ func (n *Node) middle(ctx context.Context, r kv.Range) (at string, keys int, err
 
 // voters returns who votes; nil when nobody who knows answers. Who does not vote
 // does not know.
-func (n *Node) voters(ctx context.Context) []shard.NodeID {
-	if voters := n.placement.Voters(); len(voters) > 0 {
+func (o *Operator) voters(ctx context.Context) []shard.NodeID {
+	if voters := o.cfg.Placement.Voters(); len(voters) > 0 {
 		return voters
 	}
 	var ask, voters []shard.NodeID
-	for _, m := range n.members.Members() {
+	for _, m := range o.cfg.Members.Members() {
 		if m.BootstrapExpect > 0 && m.State != shard.Left {
 			ask = append(ask, m.Name)
 		}
 	}
 	var mu sync.Mutex
-	n.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+	o.ask(ctx, ask, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
 		mu.Lock()
 		defer mu.Unlock()
 		if s.GetSelf().GetVoter() {
@@ -194,10 +222,10 @@ func (n *Node) voters(ctx context.Context) []shard.NodeID {
 }
 
 // survey returns what nodes have of shards.
-func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]mapchange.Copy {
+func (o *Operator) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]mapchange.Copy {
 	out := make(map[shard.NodeID]map[shard.ID]mapchange.Copy, len(nodes))
 	var mu sync.Mutex
-	n.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+	o.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
 		copies := make(map[shard.ID]mapchange.Copy, len(s.GetReplicas()))
 		for _, r := range s.GetReplicas() {
 			if !r.GetRelay() {
@@ -214,7 +242,7 @@ func (n *Node) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeI
 }
 
 // ending returns how many watches of clients at nodes would end with the settings.
-func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Settings) map[shard.NodeID]mapchange.Ending {
+func (o *Operator) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Settings) map[shard.NodeID]mapchange.Ending {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	served := slices.SortedFunc(slices.Values(s.Ranges), func(a, b kv.Range) int { return strings.Compare(a.Start, b.Start) })
@@ -230,9 +258,9 @@ func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Set
 	for _, node := range nodes {
 		g.Go(func() error {
 			var e mapchange.Ending
-			if node == n.self {
-				e = n.server.Ending(served)
-			} else if conn, err := n.peers.conn(node); err != nil {
+			if node == o.cfg.Self {
+				e = o.cfg.Ending(served)
+			} else if conn, err := o.cfg.Conn(node); err != nil {
 				return nil
 			} else if r, err := peerv1.NewPeerServiceClient(conn).CountEnding(ctx, request); err != nil {
 				return nil
@@ -251,16 +279,16 @@ func (n *Node) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Set
 
 // ask calls told, from any goroutine, for each of the nodes that tells its status
 // in time.
-func (n *Node) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.NodeID, *shardwatchv1.StatusResponse)) {
+func (o *Operator) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.NodeID, *shardwatchv1.StatusResponse)) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	var g errgroup.Group
 	g.SetLimit(surveyFanOut)
 	for _, node := range nodes {
 		g.Go(func() error {
-			if node == n.self {
-				told(node, n.Status())
-			} else if s, err := n.StatusOf(ctx, node); err == nil {
+			if node == o.cfg.Self {
+				told(node, o.cfg.Status())
+			} else if s, err := o.cfg.StatusOf(ctx, node); err == nil {
 				told(node, s)
 			}
 			return nil
@@ -270,13 +298,13 @@ func (n *Node) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.No
 }
 
 // followPlan calls progress when something has changed, until all is done.
-func (n *Node) followPlan(ctx context.Context, plan *mapchange.Plan, progress func(*mapchange.Progress) error) error {
+func (o *Operator) followPlan(ctx context.Context, plan *mapchange.Plan, progress func(*mapchange.Progress) error) error {
 	var plans planner.Planner
 	told := mapchange.Progress{Left: -1}
 	for {
 		began := time.Now()
-		if m := n.placement.Map(); m.Version >= plan.Version {
-			now := plan.Progress(&mapchange.Cluster{Map: m, Members: n.members.Members(), Copies: n.survey(ctx, plan.Ask(m))}, &plans)
+		if m := o.cfg.Placement.Map(); m.Version >= plan.Version {
+			now := plan.Progress(&mapchange.Cluster{Map: m, Members: o.cfg.Members.Members(), Copies: o.survey(ctx, plan.Ask(m))}, &plans)
 			if now.Done || now.Left != told.Left || !slices.Equal(now.Filling, told.Filling) {
 				if err := progress(&now); err != nil {
 					return err

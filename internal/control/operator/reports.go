@@ -1,0 +1,45 @@
+package operator
+
+import (
+	"context"
+	"sync"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Reports returns what nodes have, for the leader. A node that cannot be reached in time,
+// or has not reached etcd, is missing: it is given no shards.
+func (o *Operator) Reports(ctx context.Context, nodes []shard.NodeID) []planner.Report {
+	var mu sync.Mutex
+	var out []planner.Report // guarded by mu
+	o.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
+		if s.GetEtcdRevision() == 0 {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, report(node, s))
+	})
+	return out
+}
+
+func report(node shard.NodeID, s *shardwatchv1.StatusResponse) planner.Report {
+	r := planner.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion()}
+	for _, c := range s.GetReplicas() {
+		r.Shards = append(r.Shards, planner.ShardReport{
+			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),
+			// Not the window's: its bound is that of any shard, however small.
+			Bytes: c.GetStateBytes(), Events: c.GetEvents(), Watches: int(c.GetWatchers()),
+		})
+	}
+	return r
+}
+
+// Halve returns a key that cuts the keys of r in two, "" when they are too few.
+func (o *Operator) Halve(ctx context.Context, r kv.Range) (string, error) {
+	at, _, err := o.middle(ctx, r)
+	return at, err
+}
