@@ -43,7 +43,7 @@ func floors() [][]string {
 		{"internal/wire", "internal/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
-		{"internal/cachetest", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/control/mapfollow"},
+		{"internal/cachetest", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally"},
 		{"internal/etcdapi"},

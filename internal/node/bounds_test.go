@@ -4,10 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -42,8 +40,7 @@ func TestWhoIsWrong(t *testing.T) {
 // The newest look at etcd is that of the newest lineage, then that which began last.
 func TestTheNewestLookIsKept(t *testing.T) {
 	c := newClock(nil)
-	n := &Node{clock: c}
-	if _, known := n.Looked(); known {
+	if _, known := c.Looked(); known {
 		t.Error("a look before the first")
 	}
 	start := time.Unix(1000, 0)
@@ -60,7 +57,7 @@ func TestTheNewestLookIsKept(t *testing.T) {
 		{replica.Look{Lineage: 1, Revision: 14, At: at(20)}, false},
 		{replica.Look{Lineage: 2, Revision: 6, At: at(2)}, true},
 	} {
-		before, _ := n.Looked()
+		before, _ := c.Looked()
 		if got := c.keep(step.look); got != step.newer {
 			t.Errorf("%d: newer %v", i, got)
 		}
@@ -68,16 +65,16 @@ func TestTheNewestLookIsKept(t *testing.T) {
 		if step.newer {
 			want = step.look
 		}
-		if got, known := n.Looked(); got != want || !known {
+		if got, known := c.Looked(); got != want || !known {
 			t.Errorf("%d: %+v, want %+v", i, got, want)
 		}
 	}
 	c.revision, c.at = 7, at(7)
 	c.forget()
-	if look, known := n.Looked(); known {
+	if look, known := c.Looked(); known {
 		t.Errorf("a look of the lineage before: %+v", look)
 	}
-	if revision, at, _ := c.last(); revision != 0 || !at.IsZero() {
+	if revision, at, _ := c.Last(); revision != 0 || !at.IsZero() {
 		t.Errorf("etcd's revision of the lineage before: %d at %v", revision, at)
 	}
 	select {
@@ -85,73 +82,6 @@ func TestTheNewestLookIsKept(t *testing.T) {
 	default:
 		t.Error("etcd is not read anew")
 	}
-}
-
-// A source that is just slow enough, and a node that has just not been paused.
-func TestLagIsExact(t *testing.T) {
-	now := time.Unix(1000, 0)
-	begin := func() *lag {
-		l := &lag{seen: now}
-		l.still(now, 5, 6)
-		return l
-	}
-	if still := begin().still(now.Add(stuckAfter), 5, 6); still != stuckAfter {
-		t.Errorf("still for %v, want %v", still, stuckAfter)
-	}
-	if still := begin().still(now.Add(standstill), 5, 6); still != standstill {
-		t.Errorf("after the longest pause that is none: %v", still)
-	}
-	if still := begin().still(now.Add(standstill+1), 5, 6); still != 0 {
-		t.Errorf("after a pause of its own: %v", still)
-	}
-	if still := begin().still(now.Add(time.Second), 5, 5); still != 0 {
-		t.Errorf("with nothing to come to: %v", still)
-	}
-	l := begin()
-	l.still(now.Add(stuckAfter), 5, 6)
-	if still := l.still(now.Add(stuckAfter+1), 5, 6); still != stuckAfter+1 {
-		t.Errorf("just stuck, and not said before: %v", still)
-	}
-	if still := l.still(now.Add(stuckAfter+2), 5, 6); still != 1 {
-		t.Errorf("said before: %v", still)
-	}
-}
-
-// Caches that go tell what they have heard of their own lineage, once it is new.
-func TestForebearsTellWhatIsNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := cachetest.New()
-		n := cachetest.NewNode("here", h, nil)
-		defer n.Stop()
-		n.Use(cachetest.Map(1, nil, "here"))
-		<-n.Replica(1).Ready()
-		from := h.Now() + 1
-		f := &forebears{lineage: 1}
-		f.caches = append(f.caches, n.Replica(1))
-		follow := func(req kv.FollowRequest) (kinds []kv.UpdateKind, progress kv.Revision, err error) {
-			for u, e := range f.Follow(t.Context(), req) {
-				if err = e; e == nil {
-					kinds, progress = append(kinds, u.Kind), u.Revision
-				}
-			}
-			return kinds, progress, err
-		}
-		var unavailable *kv.UnavailableError
-		for what, from := range map[string]kv.Revision{"all": 0, "what is to come": from} {
-			if kinds, _, err := follow(kv.FollowRequest{Lineage: 1, From: from}); !errors.As(err, &unavailable) || len(kinds) > 0 {
-				t.Errorf("asked for %s: %v, %v", what, kinds, err)
-			}
-		}
-		at := h.Commit(cachetest.Put("a", "1"))
-		synctest.Wait()
-		if kinds, progress, err := follow(kv.FollowRequest{Lineage: 1, From: from}); err != nil || progress != at || len(kinds) != 4 {
-			t.Errorf("asked for a revision that is there: %v at %d, %v", kinds, progress, err)
-		}
-		var lineage *kv.LineageError
-		if kinds, _, err := follow(kv.FollowRequest{Lineage: 2, From: from}); !errors.As(err, &lineage) || lineage.Requested != 2 || lineage.Current != 1 || len(kinds) > 0 {
-			t.Errorf("asked for another lineage: %v, %v", kinds, err)
-		}
-	})
 }
 
 // A connection is to where gossip sees the node, and to none that is gone.

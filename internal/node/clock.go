@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
@@ -38,15 +39,12 @@ func newClock(n *Node) *clock {
 	return &clock{n: n, alone: alone{n: n}, kick: make(chan struct{}, 1)}
 }
 
-// Rhythm of the clock.
-const (
-	clockEvery   = 500 * time.Millisecond
-	clockTimeout = 1500 * time.Millisecond // then etcd is in trouble, for us
-)
+// clockTimeout is how long etcd may take to tell its revision; then it is in trouble.
+const clockTimeout = 1500 * time.Millisecond
 
 // run asks until ctx ends. It fails when etcd is one that must not be served.
 func (c *clock) run(ctx context.Context) error {
-	tick := time.NewTicker(clockEvery)
+	tick := time.NewTicker(copies.LookEvery)
 	defer tick.Stop()
 	for {
 		if !c.ok.Load() {
@@ -69,8 +67,8 @@ func (c *clock) run(ctx context.Context) error {
 	}
 }
 
-// checked reports whether etcd may be read from.
-func (c *clock) checked() bool { return c.ok.Load() && c.n.lineage.Refusal() == nil }
+// Checked reports whether etcd may be read from.
+func (c *clock) Checked() bool { return c.ok.Load() && c.n.lineage.Refusal() == nil }
 
 // check looks at etcd's version and identity. It returns only errors that do
 // not go away.
@@ -110,9 +108,9 @@ func (c *clock) note(err error) bool {
 func (c *clock) look(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	reached := make(map[*held]kv.Revision)
-	for _, h := range c.n.store.all() {
-		reached[h] = h.cache.Progress()
+	reached := make(map[*copies.Copy]kv.Revision)
+	for _, h := range c.n.copies.All() {
+		reached[h] = h.Cache.Progress()
 	}
 	c.mu.Lock()
 	forgot := c.forgot
@@ -135,8 +133,8 @@ func (c *clock) look(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	if failed {
-		for _, h := range c.n.store.all() {
-			h.source.Scout() // a node that reads etcd is a better source now
+		for _, h := range c.n.copies.All() {
+			h.Source.Scout() // a node that reads etcd is a better source now
 		}
 		if !errors.Is(err, kv.ErrOtherHistory) {
 			c.alone.standStill(ctx, []kv.Range{{}})
@@ -151,23 +149,23 @@ func (c *clock) look(ctx context.Context) {
 	revision := now.Revision
 	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
 	var stuck []kv.Range // what is relayed to watches here, and does not arrive
-	for _, h := range c.n.store.all() {
-		if at := reached[h]; at > revision && h.cache.Lineage() == lineage {
+	for _, h := range c.n.copies.All() {
+		if at := reached[h]; at > revision && h.Cache.Lineage() == lineage {
 			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has come to revision %d, and etcd is at %d", at, revision), Ahead: true})
 			continue
 		}
-		behind := h.cache.Observe(at, revision)
-		_, direct := h.source.Current()
-		still := h.lag.still(time.Now(), h.cache.Progress(), revision)
+		behind := h.Cache.Observe(at, revision)
+		_, direct := h.Source.Current()
+		still := h.Still(revision)
 		// Who follows another node need not ask: that looks at etcd as well, and what
 		// it is told comes here too.
 		if behind && (direct || still > 0) {
-			h.cache.Demand(revision)
+			h.Cache.Demand(revision)
 		}
-		if still > stuckAfter && h.ready() && !direct {
-			h.source.Change(replica.ErrStale) // etcd's own watches notice by themselves
-			if c.n.store.inUse(h) {
-				stuck = append(stuck, h.cache.Range())
+		if still > copies.StuckAfter && h.Ready() && !direct {
+			h.Source.Change(replica.ErrStale) // etcd's own watches notice by themselves
+			if c.n.copies.InUse(h) {
+				stuck = append(stuck, h.Cache.Range())
 			}
 		}
 	}
@@ -184,9 +182,9 @@ func (c *clock) heard(look replica.Look) {
 	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage || !c.keep(look) {
 		return
 	}
-	for _, h := range c.n.store.all() {
-		if h.cache.Lineage() == look.Lineage {
-			h.cache.Observe(look.At, look.Revision)
+	for _, h := range c.n.copies.All() {
+		if h.Cache.Lineage() == look.Lineage {
+			h.Cache.Observe(look.At, look.Revision)
 		}
 	}
 }
@@ -204,15 +202,14 @@ func (c *clock) keep(look replica.Look) bool {
 }
 
 // Looked implements server.Node.
-func (n *Node) Looked() (replica.Look, bool) {
-	c := n.clock
+func (c *clock) Looked() (replica.Look, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.newest, !c.newest.At.IsZero()
 }
 
-// trouble returns why etcd does not answer, or nil.
-func (c *clock) trouble() error {
+// Trouble returns why etcd does not answer, or nil.
+func (c *clock) Trouble() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -231,8 +228,8 @@ func (c *clock) forget() {
 	}
 }
 
-// last returns etcd's revision, when it was read, and etcd's cluster.
-func (c *clock) last() (kv.Revision, time.Time, uint64) {
+// Last returns etcd's revision, when it was read, and etcd's cluster.
+func (c *clock) Last() (kv.Revision, time.Time, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision, c.at, c.id
@@ -245,11 +242,11 @@ func (c *clock) register(m metric.Meter) error {
 	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
 	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
 	return in.Observe(func(o metric.Observer) {
-		last, at, _ := c.last()
+		last, at, _ := c.Last()
 		o.ObserveInt64(revision, int64(last))
 		if !at.IsZero() {
 			o.ObserveFloat64(age, time.Since(at).Seconds())
 		}
-		o.ObserveInt64(failing, telemetry.Bool(c.trouble() != nil))
+		o.ObserveInt64(failing, telemetry.Bool(c.Trouble() != nil))
 	})
 }

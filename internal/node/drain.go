@@ -65,7 +65,7 @@ func (n *Node) handOver(ctx context.Context) {
 			return
 		}
 		if !n.named(m) {
-			n.store.left(ctx, m.Version)
+			n.copies.Left(ctx, m.Version)
 			return
 		}
 		select {

@@ -59,11 +59,11 @@ func origin(m *shard.Map) history.Origin {
 	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
 }
 
-// load returns what is known of the past of shards, the first time that it is called:
+// Load returns what is known of the past of shards, the first time that it is called:
 // later the caches in memory know more. When a node that was restarted has nothing on
 // disk of a shard, that is an empty history: if no other node has more, the log of etcd
 // is read as far back as it goes. The keeper calls it.
-func (h *historian) load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
+func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
 	select {
 	case <-h.begun:
 		return nil
@@ -136,10 +136,10 @@ func (h *historian) close() error {
 	return nil
 }
 
-// drop has the saved history of a shard removed, because the copy that it is of was
+// Drop has the saved history of a shard removed, because the copy that it is of was
 // wrong: loaded at the next start, it would contradict etcd. The caller has taken that
 // copy out of the store, so that it is not saved again.
-func (h *historian) drop(id shard.ID) {
+func (h *historian) Drop(id shard.ID) {
 	if h.store == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (h *historian) save(ctx context.Context) {
 	h.dropWrong()
 	o := origin(m)
 	var shards []history.Shard
-	for id, c := range h.n.store.copies() {
+	for id, c := range h.n.copies.Caches() {
 		shards = append(shards, history.Shard{ID: id, Range: c.Range(), Export: func() (*cache.Export, error) {
 			if c.Lineage() != o.Lineage {
 				return nil, cache.ErrNotReady // it is about to be replaced
@@ -221,15 +221,4 @@ func (h *historian) pace(ctx context.Context, bytes int) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// copies returns the caches of the shards that the map gives this node.
-func (s *store) copies() map[shard.ID]*cache.Cache {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := make(map[shard.ID]*cache.Cache, len(s.replicas))
-	for id, h := range s.replicas {
-		out[id] = h.cache
-	}
-	return out
 }

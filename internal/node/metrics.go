@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
@@ -14,7 +15,7 @@ func (n *Node) register(m metric.Meter) error {
 	errs := []error{
 		netlimit.Register(m, n.limits.all()...), access.Register(m, n.access, n.audit), n.registerCluster(m),
 		n.budget.Register(m), n.clock.register(m), n.guard.Register(m), n.lineage.Register(m), n.permits.register(m), n.placement.Register(m),
-		n.router.Register(m), n.server.Register(m), n.store.register(m, n.router.Merged, n.router.HoldingBack), n.verifier.Register(m),
+		n.router.Register(m), n.server.Register(m), n.copies.Register(m, func() map[*cache.Cache]int { return n.router.Merged().Watches }, n.router.HoldingBack), n.verifier.Register(m),
 	}
 	if e, ok := n.cfg.Etcd.(interface{ Register(m metric.Meter) error }); ok {
 		errs = append(errs, e.Register(m))

@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/operator"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
+	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/etcd"
@@ -51,7 +52,7 @@ type Node struct {
 	peers       *peers
 	operator    *operator.Operator
 	mapFollower *mapfollow.Follower
-	store       *store
+	copies      *copies.Set
 	permits     *permits
 	history     *historian
 	lineage     *lineage.Keeper
@@ -128,15 +129,21 @@ func New(cfg Config) (*Node, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	n.store = newStore(n)
+	n.copies = copies.New(copies.Config{
+		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
+		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
+		Known: func(node shard.NodeID) bool { _, known := n.member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
+		Contradicted: func(c *copies.Copy, found *kv.ContradictionError) { n.suspects.report(c, found) },
+		Kick:         func() { n.router.Kick() }, Logger: n.log,
+	})
 	n.verifier = verify.New(verify.Config{
 		Self: n.self, Etcd: cfg.Etcd, Interval: cfg.VerifyInterval, EtcdInterval: cfg.VerifyEtcdInterval,
-		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.Serving, Replica: n.Replica,
-		Renew: n.store.askRenewal, Renewing: n.store.renewing, Conn: n.peers.client, Logger: n.log,
+		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.Serving, Replica: n.copies.Replica,
+		Renew: n.copies.Renew, Renewing: n.copies.Renewing, Conn: n.peers.client, Logger: n.log,
 	})
 	n.suspects = newSuspects(n)
 	n.router = router.New(router.Config{
-		Shards: shards{n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Budget: n.budget, Logger: n.log,
+		Shards: shards{n.copies, n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Budget: n.budget, Logger: n.log,
 	})
 	if err := n.buildGuard(); err != nil {
 		return nil, err
@@ -158,7 +165,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	sc := cfg.Server
-	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = n, n.router, n.etcdAPI, n.guard, n.self, n.log
+	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n.operator, n.trail, n.verifier
 	sc.Happened = n.delivery.Happened()
 	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
@@ -263,7 +270,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("clock", n.clock.run)
 	part("lineage", n.lineage.Run)
 	part("delivery metrics", n.delivery.Run)
-	part("keeper", n.store.run)
+	part("keeper", n.copies.Run)
 	part("history", n.history.run)
 	part("verifier", n.verifier.Run)
 	part("suspects", n.suspects.run)
@@ -378,7 +385,7 @@ func (n *Node) NotReady() []string {
 		}
 		return nil
 	}
-	if err := n.clock.trouble(); err != nil {
+	if err := n.clock.Trouble(); err != nil {
 		why = append(why, "etcd: "+err.Error())
 	}
 	return why
@@ -423,13 +430,13 @@ func (n *Node) missing() []string {
 	if why := n.lineage.Refusal(); why != nil {
 		return []string{why.Error()}
 	}
-	switch loading, all, begun := n.store.loading(); {
+	switch loading, all, begun := n.copies.Loading(); {
 	case !begun:
 		return []string{"waiting for the nodes to join: they may have the shards of this node"}
 	case loading > 0:
 		return []string{fmt.Sprintf("%d of %d shards are still being loaded", loading, all)}
 	}
-	if m := n.store.acted.Load(); m != nil && time.Since(n.started) < owedWait {
+	if m := n.copies.Acted(); m != nil && time.Since(n.started) < owedWait {
 		if owed := n.placement.Owed(m); owed > 0 {
 			return []string{fmt.Sprintf("%d shards that have too few living replicas are to come to this node; it waits for them until %s after its start", owed, owedWait)}
 		}

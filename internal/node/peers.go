@@ -93,6 +93,15 @@ func (p *peers) client(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	return c, nil
 }
 
+// linkTo returns the link to a node that gossip sees and does not call gone.
+func (p *peers) linkTo(node shard.NodeID) (*replica.Link, error) {
+	c, err := p.conn(node)
+	if err != nil {
+		return nil, err
+	}
+	return c.link, nil
+}
+
 // Flow control of what other nodes send, in bytes. Left to itself, gRPC measures
 // what a connection could carry: it answers what comes in with a ping, which is
 // half of all wake-ups of an idle cluster.

@@ -37,10 +37,10 @@ func newPulse(n *Node) *pulse {
 	return &pulse{parts: []vital{
 		{"the shard map", func() { n.placement.Map() }},
 		{"the members", func() { n.members.Members() }},
-		{"the watch of etcd's revision", func() { n.clock.last() }},
+		{"the watch of etcd's revision", func() { n.clock.Last() }},
 		{"the shards", func() {
-			for _, h := range n.store.all() {
-				h.cache.Status()
+			for _, h := range n.copies.All() {
+				h.Cache.Status()
 			}
 		}},
 	}}

@@ -14,8 +14,8 @@ import (
 
 // foundingFacts is what the leader needs of etcd to found the cluster.
 func (n *Node) foundingFacts(ctx context.Context) (uint64, []string, error) {
-	if !n.clock.checked() {
-		err := n.clock.trouble()
+	if !n.clock.Checked() {
+		err := n.clock.Trouble()
 		if err == nil {
 			err = errors.New("not asked yet")
 		}

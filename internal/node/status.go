@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -73,7 +74,7 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	if why := n.lineage.Refusal(); why != nil {
 		out.Refusal = why.Error()
 	}
-	revision, at, id := n.clock.last()
+	revision, at, id := n.clock.Last()
 	if id != 0 {
 		out.EtcdClusterId = lineage.ClusterName(id)
 	}
@@ -81,8 +82,8 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 		out.EtcdRevision, out.EtcdAge = int64(revision), durationpb.New(time.Since(at))
 	}
 	merged := n.router.Merged()
-	for _, h := range n.store.all() {
-		out.Replicas = append(out.Replicas, n.replicaStatus(h, merged.Watches[h.cache]))
+	for _, h := range n.copies.All() {
+		out.Replicas = append(out.Replicas, n.replicaStatus(h, merged.Watches[h.Cache]))
 	}
 	sort.Slice(out.Replicas, func(i, j int) bool { return out.Replicas[i].ShardId < out.Replicas[j].ShardId })
 	return out
@@ -90,13 +91,13 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 
 // replicaStatus returns the status of a copy that so many watches read through merged
 // windows.
-func (n *Node) replicaStatus(h *held, merged int) *shardwatchv1.ReplicaStatus {
-	s := h.cache.Status()
+func (n *Node) replicaStatus(h *copies.Copy, merged int) *shardwatchv1.ReplicaStatus {
+	s := h.Cache.Status()
 	out := &shardwatchv1.ReplicaStatus{
-		ShardId: uint64(h.id), Node: string(n.self), Ready: s.Ready,
+		ShardId: uint64(h.ID), Node: string(n.self), Ready: s.Ready,
 		Progress: int64(s.Progress), Floor: int64(s.Floor), Keys: int64(s.Keys), StateBytes: s.StateBytes,
 		WindowBatches: s.WindowBatches, WindowBytes: s.WindowBytes, WindowSpan: durationpb.New(s.WindowSpan),
-		Watchers: int64(s.Watchers + merged), Relay: n.store.replica(h.id) != h,
+		Watchers: int64(s.Watchers + merged), Relay: n.copies.IsRelay(h),
 		DeltaFloor: int64(s.DeltaFloor), Tombstones: int64(s.Tombstones), TombstoneBytes: s.TombstoneBytes,
 		Roots: int64(s.Roots), RootsBytes: s.RootsBytes, Events: s.Events,
 	}
@@ -104,12 +105,12 @@ func (n *Node) replicaStatus(h *held, merged int) *shardwatchv1.ReplicaStatus {
 		out.Age = durationpb.New(s.Age)
 	}
 	if !out.GetRelay() {
-		out.Quarantined = h.renewed && !s.Ready
-		if age, known := n.verifier.Age(h.id); known {
+		out.Quarantined = h.Renewed && !s.Ready
+		if age, known := n.verifier.Age(h.ID); known {
 			out.VerifiedAge = durationpb.New(age)
 		}
 	}
-	switch name, direct := h.source.Current(); {
+	switch name, direct := h.Source.Current(); {
 	case direct:
 		out.Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD
 	case name != "":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -33,7 +34,7 @@ type suspects struct {
 
 // suspicion is a contradiction that a cache has met.
 type suspicion struct {
-	held   *held
+	held   *copies.Copy
 	source string // whose data it was
 	found  *kv.ContradictionError
 }
@@ -57,22 +58,22 @@ func newSuspects(n *Node) *suspects {
 }
 
 // report takes what a cache has met. It does not block.
-func (s *suspects) report(h *held, found *kv.ContradictionError) {
-	source := h.source.Asked()
+func (s *suspects) report(h *copies.Copy, found *kv.ContradictionError) {
+	source := h.Source.Asked()
 	if found.Ahead {
-		source, _ = h.source.Current()
+		source, _ = h.Source.Current()
 	}
 	if source != replica.Etcd && source != "" {
-		h.source.Reject(source, suspectFor)
+		h.Source.Reject(source, suspectFor)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, twice := s.pending[h.cache]; twice {
+	if _, twice := s.pending[h.Cache]; twice {
 		return
 	}
 	select {
 	case s.queue <- suspicion{h, source, found}:
-		s.pending[h.cache] = struct{}{}
+		s.pending[h.Cache] = struct{}{}
 	default: // it is met again
 	}
 }
@@ -92,7 +93,7 @@ func (s *suspects) run(ctx context.Context) error {
 				}
 			}
 			s.mu.Lock()
-			delete(s.pending, x.held.cache)
+			delete(s.pending, x.held.Cache)
 			s.mu.Unlock()
 		}
 	}
@@ -101,12 +102,12 @@ func (s *suspects) run(ctx context.Context) error {
 // decide reports whether it could, or need not any more.
 func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 	lineage, why, _ := s.n.cfg.Etcd.Ended()
-	if why != nil || lineage != x.held.cache.Lineage() {
+	if why != nil || lineage != x.held.Cache.Lineage() {
 		return true
 	}
 	claims := slices.Concat(x.found.Claims[:min(len(x.found.Claims), witnesses/2)], s.claims())
 	wrong, right, err := s.ask(ctx, claims)
-	log := s.n.log.With("shard", uint64(x.held.id), "source", x.source, "finding", x.found.Detail, "lineage", lineage)
+	log := s.n.log.With("shard", uint64(x.held.ID), "source", x.source, "finding", x.found.Detail, "lineage", lineage)
 	if err != nil {
 		log.Warn("data contradicts what is held, and etcd does not tell which is wrong", "error", err)
 		return errors.Is(err, kv.ErrOtherHistory)
@@ -120,8 +121,8 @@ func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 		s.quarantine(ctx, x, wrong)
 	case wrongSource:
 		log.Error("a node has sent data that etcd contradicts: nothing is taken from it for a while")
-		x.held.source.Reject(x.source, rejectFor)
-		s.n.verifier.AskRecheck(ctx, shard.NodeID(x.source), x.held.id, true)
+		x.held.Source.Reject(x.source, rejectFor)
+		s.n.verifier.AskRecheck(ctx, shard.NodeID(x.source), x.held.ID, true)
 	case nothingWrong:
 		log.Warn("etcd contradicted what is held, and confirms it now")
 	}
@@ -157,10 +158,10 @@ func judgeSource(contradicted int, ahead bool, source string) verdict {
 
 // quarantine has the copies that are wrong loaded anew.
 func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim) {
-	bad := []*held{}
+	bad := []*copies.Copy{}
 	for _, claim := range wrong {
-		for _, h := range s.n.store.all() {
-			if h.cache.Range().Contains(claim.Key) && h.ready() {
+		for _, h := range s.n.copies.All() {
+			if h.Cache.Range().Contains(claim.Key) && h.Ready() {
 				bad = append(bad, h)
 			}
 		}
@@ -170,12 +171,12 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	}
 	for _, h := range bad {
 		s.n.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile",
-			"shard", uint64(h.id), "finding", x.found.Detail, "lineage", h.cache.Lineage())
-		_ = s.n.verifier.Quarantine(ctx, h.id, h.cache, nil) // fails with ctx only
+			"shard", uint64(h.ID), "finding", x.found.Detail, "lineage", h.Cache.Lineage())
+		_ = s.n.verifier.Quarantine(ctx, h.ID, h.Cache, nil) // fails with ctx only
 	}
 	if len(bad) == 0 {
-		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.id), "finding", x.found.Detail)
-		s.n.history.drop(x.held.id)
+		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.ID), "finding", x.found.Detail)
+		s.n.history.Drop(x.held.ID)
 	}
 }
 
@@ -183,8 +184,8 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 // of each shard alike.
 func (s *suspects) claims() []kv.Claim {
 	var lists [][]kv.Claim
-	for _, h := range s.n.store.all() {
-		if list := h.cache.Claims(); len(list) > 0 {
+	for _, h := range s.n.copies.All() {
+		if list := h.Cache.Claims(); len(list) > 0 {
 			lists = append(lists, list)
 		}
 	}
@@ -207,10 +208,7 @@ func (s *suspects) claims() []kv.Claim {
 // have another history with what etcd has, being at revision now. It reports how
 // many keys etcd has otherwise, and whether that is known of all.
 func (s *suspects) testify(ctx context.Context, now kv.Revision) (wrong int, sure bool) {
-	s.n.store.mu.RLock()
-	claims := s.n.store.ended[:min(len(s.n.store.ended), witnesses)]
-	s.n.store.mu.RUnlock()
-	bad, _, err := s.compareAll(ctx, claims, now)
+	bad, _, err := s.compareAll(ctx, s.n.copies.Ended(witnesses), now)
 	return len(bad), err == nil
 }
 

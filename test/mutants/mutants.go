@@ -66,7 +66,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		nodeGroup(), mapfollowGroup(), lineageGroup(), verifyGroup(),
+		mapfollowGroup(), lineageGroup(), verifyGroup(), copiesGroup(),
 	}
 }
 

@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"context"
@@ -18,63 +18,79 @@ import (
 	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
-// store has the node's caches: the replicas that the map gives it, and relays
+// Set has the running caches of a node: the replicas that the map gives it, and relays
 // of shards that clients of this node ask for.
-type store struct {
-	n *Node
+type Set struct {
+	cfg Config
 
 	mu       sync.RWMutex
-	replicas map[shard.ID]*held        // guarded by mu
-	relays   map[shard.ID]*held        // guarded by mu
-	leaving  map[shard.ID]*held        // guarded by mu; see linger
-	version  uint64                    // guarded by mu; of the map that replicas are of; 0: none yet
-	closed   bool                      // guarded by mu
-	acted    atomic.Pointer[shard.Map] // that replicas are of; changes under mu
-	going    atomic.Pointer[forebears] // that others inherit from at the moment; nil: none
-	ctx      context.Context           //nolint:containedctx // of run: the relays' life
+	replicas map[shard.ID]*Copy           // guarded by mu
+	relays   map[shard.ID]*Copy           // guarded by mu
+	leaving  map[shard.ID]*Copy           // guarded by mu; see linger
+	version  uint64                       // guarded by mu; of the map that replicas are of; 0: none yet
+	closed   bool                         // guarded by mu
+	acted    atomic.Pointer[shard.Map]    // that replicas are of; changes under mu
+	going    atomic.Pointer[predecessors] // that others inherit from at the moment; nil: none
+	ctx      context.Context              //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
 	ended    []kv.Claim       // guarded by mu; what abandoned caches held of the keys that had changed last
 	moved    broadcast.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
-// held is a cache that runs.
-type held struct {
-	id     shard.ID
+// Copy is a running cache.
+type Copy struct {
+	ID     shard.ID
+	Cache  *cache.Cache
+	Source *replica.Failover
 	epoch  uint64
-	cache  *cache.Cache
-	source *replica.Failover
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the cache has ended
-	// renewed: it comes in the place of one that was wrong.
-	renewed bool
+	// Renewed: it comes in the place of one that was wrong.
+	Renewed bool
 
 	// Of relays only.
-	users int       // guarded by store.mu
-	idle  time.Time // guarded by store.mu; since when it has no users
+	users int       // guarded by Set.mu
+	idle  time.Time // guarded by Set.mu; since when it has no users
 
 	lag lag // owned by clock
 }
 
-func (h *held) ready() bool {
+// Ready reports whether the cache is loaded.
+func (h *Copy) Ready() bool {
 	select {
-	case <-h.cache.Ready():
+	case <-h.Cache.Ready():
 		return true
 	default:
 		return false
 	}
 }
 
-func newStore(n *Node) *store {
-	return &store{n: n, replicas: make(map[shard.ID]*held), relays: make(map[shard.ID]*held), leaving: make(map[shard.ID]*held), renewals: make(chan renewal)}
+// New returns a Set that is empty.
+func New(cfg Config) *Set {
+	return &Set{cfg: cfg, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal)}
+}
+
+// Acted returns the map that the copies are of; nil: none yet.
+func (s *Set) Acted() *shard.Map { return s.acted.Load() }
+
+// IsRelay reports whether a cache is a relay.
+func (s *Set) IsRelay(h *Copy) bool { return s.replica(h.ID) != h }
+
+// Ended returns what the caches that were abandoned last held of the keys that had changed
+// last, most claims at most.
+func (s *Set) Ended(most int) []kv.Claim {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.ended[:min(len(s.ended), most)]
 }
 
 // patience is how long a node that was told to join others waits for them
 // before it loads shards without them: they may have state and window.
 const patience = 3 * time.Second
 
-// run keeps the caches as the map says, until ctx ends.
-func (s *store) run(ctx context.Context) error {
+// Run keeps the caches as the map says, until ctx ends.
+func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
 	s.mu.Unlock()
@@ -83,11 +99,11 @@ func (s *store) run(ctx context.Context) error {
 	sweep := time.NewTicker(5 * time.Second)
 	defer sweep.Stop()
 	for {
-		turned := s.n.lineage.Changed()
-		m, changed := s.n.placement.Watch()
+		turned := s.cfg.Lineage.Changed()
+		m, changed := s.cfg.Placement.Watch()
 		if m != nil {
-			s.n.lineage.Enter(m)
-			if s.n.lineage.Serves(m.Lineage) {
+			s.cfg.Lineage.Enter(m)
+			if s.cfg.Lineage.Serves(m.Lineage) {
 				s.follow(ctx, m)
 			} else {
 				s.abandon()
@@ -109,14 +125,14 @@ func (s *store) run(ctx context.Context) error {
 // awaitPeers waits until gossip shows those who may have our shards, when it
 // should: state and window of one that we do not see yet would be lost on us,
 // and with them the place of every watch that comes to us.
-func (s *store) awaitPeers(ctx context.Context) {
-	if len(s.n.cfg.Join) == 0 {
+func (s *Set) awaitPeers(ctx context.Context) {
+	if !s.cfg.Join {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		changed := s.n.changed.Wait()
+		changed := s.cfg.Changed()
 		if s.met() {
 			return
 		}
@@ -130,18 +146,18 @@ func (s *store) awaitPeers(ctx context.Context) {
 
 // met reports whether gossip has shown, in whatever state, every node that has
 // shards of this one; without a map, whether it shows anybody alive.
-func (s *store) met() bool {
-	m := s.n.placement.Map()
+func (s *Set) met() bool {
+	m := s.cfg.Placement.Map()
 	if m == nil {
-		return s.n.accompanied()
+		return s.cfg.Accompanied()
 	}
 	for i := range m.Shards {
 		replicas := m.Shards[i].Replicas
-		if !slices.Contains(replicas, s.n.self) {
+		if !slices.Contains(replicas, s.cfg.Self) {
 			continue
 		}
 		for _, r := range replicas {
-			if _, known := s.n.member(r); !known {
+			if !s.cfg.Known(r) {
 				return false
 			}
 		}
@@ -150,22 +166,22 @@ func (s *store) met() bool {
 }
 
 // follow makes the replicas what the map says.
-func (s *store) follow(ctx context.Context, m *shard.Map) {
+func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	mine := make(map[shard.ID]*shard.Shard)
 	for i := range m.Shards {
 		for _, r := range m.Shards[i].Replicas {
-			if r == s.n.self {
+			if r == s.cfg.Self {
 				mine[m.Shards[i].ID] = &m.Shards[i]
 			}
 		}
 	}
 	s.mu.Lock()
 	s.ended = nil
-	var gone estate
-	var reordered []*held
+	var gone retiring
+	var reordered []*Copy
 	for id, h := range s.replicas {
 		switch sh := mine[id]; {
-		case sh == nil || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage():
+		case sh == nil || sh.Range != h.Cache.Range() || m.Lineage != h.Cache.Lineage():
 			gone.add(h)
 		default:
 			if h.epoch != sh.Epoch {
@@ -176,35 +192,35 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 		}
 	}
 	for id, h := range s.relays {
-		if sh, ok := m.Shard(id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
+		if sh, ok := m.Shard(id); !ok || sh.Range != h.Cache.Range() || m.Lineage != h.Cache.Lineage() {
 			gone.add(h)
 		}
 	}
 	s.mu.Unlock()
 	for _, h := range reordered {
-		h.source.Scout() // another one may be the best source now
+		h.Source.Scout() // another one may be the best source now
 	}
-	past := s.n.history.load(m, mine)
+	past := s.cfg.History.Load(m, mine)
 	// What goes serves until what comes in its place is as far.
-	from := &forebears{lineage: m.Lineage, caches: gone.caches(m.Lineage)}
+	from := &predecessors{lineage: m.Lineage, caches: gone.caches(m.Lineage)}
 	s.going.Store(from)
 	replicas, relays := s.succeed(ctx, m, mine, gone, from.caches, past)
 	s.mu.Lock()
 	for _, h := range gone.held {
-		if s.replicas[h.id] == h {
-			delete(s.replicas, h.id)
-			s.leaving[h.id] = h
+		if s.replicas[h.ID] == h {
+			delete(s.replicas, h.ID)
+			s.leaving[h.ID] = h
 		}
-		if s.relays[h.id] == h {
-			delete(s.relays, h.id)
+		if s.relays[h.ID] == h {
+			delete(s.relays, h.ID)
 		}
 	}
 	for _, h := range replicas {
-		s.replicas[h.id] = h
+		s.replicas[h.ID] = h
 	}
 	for _, h := range relays {
-		if s.relays[h.id] == nil {
-			s.relays[h.id] = h
+		if s.relays[h.ID] == nil {
+			s.relays[h.ID] = h
 		} else { // somebody was in a hurry
 			h.stop()
 		}
@@ -220,7 +236,7 @@ func (s *store) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range replicas {
 		s.running.Go(func() { s.welcome(h) })
 	}
-	s.n.router.Kick()
+	s.cfg.Kick()
 }
 
 // handOver is how long a cache that inherits is waited for: until it has a
@@ -231,20 +247,20 @@ const handOver = time.Second
 // are watches of shards that other nodes have now. All of them inherit from
 // those that go, as far as these have what they need, and are as far as they are
 // when it returns, or nearly so.
-func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone estate, from []*cache.Cache, past map[shard.ID]*cache.History) (replicas, relays []*held) {
+func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.History) (replicas, relays []*Copy) {
 	var starting, following errgroup.Group
 	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
 	limit, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
 	var mu sync.Mutex
-	come := func(list *[]*held, h *held) {
+	come := func(list *[]*Copy, h *Copy) {
 		mu.Lock()
 		defer mu.Unlock()
 		*list = append(*list, h)
 		following.Go(func() error {
 			ctx, cancel := s.whileThere(limit, h)
 			defer cancel()
-			h.overtake(ctx, s.n.self, from)
+			h.overtake(ctx, s.cfg.Self, from)
 			return nil
 		})
 	}
@@ -255,7 +271,7 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 		})
 	}
 	for i := range m.Shards {
-		if sh := &m.Shards[i]; gone.watched(sh.Range) && !slices.Contains(sh.Replicas, s.n.self) {
+		if sh := &m.Shards[i]; gone.watched(sh.Range) && !slices.Contains(sh.Replicas, s.cfg.Self) {
 			starting.Go(func() error {
 				if seed := cache.Inherit(sh.Range, true, from...); seed != nil {
 					h := s.lend(m, sh, seed)
@@ -274,12 +290,12 @@ func (s *store) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*sh
 // whileThere returns a context that ends with ctx, or once the newest map has the
 // cache's shard no more: those it would come from may have left it, and whoever
 // waits for it does not act on that map.
-func (s *store) whileThere(ctx context.Context, h *held) (context.Context, context.CancelFunc) {
+func (s *Set) whileThere(ctx context.Context, h *Copy) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for {
-			m, changed := s.n.placement.Watch()
-			if sh, ok := m.Shard(h.id); !ok || sh.Range != h.cache.Range() || m.Lineage != h.cache.Lineage() {
+			m, changed := s.cfg.Placement.Watch()
+			if sh, ok := m.Shard(h.ID); !ok || sh.Range != h.Cache.Range() || m.Lineage != h.Cache.Lineage() {
 				cancel()
 			}
 			select {
@@ -295,13 +311,13 @@ func (s *store) whileThere(ctx context.Context, h *held) (context.Context, conte
 // overtake waits until the cache has a source, other than those on this node that
 // it comes of, and is where others are that have a part of its range. One that has
 // inherited nothing is not waited for.
-func (h *held) overtake(ctx context.Context, self shard.NodeID, others []*cache.Cache) {
-	if !h.ready() {
+func (h *Copy) overtake(ctx context.Context, self shard.NodeID, others []*cache.Cache) {
+	if !h.Ready() {
 		return
 	}
 	for {
-		changed := h.source.Changed() // before Current: nothing is missed
-		if name, _ := h.source.Current(); name != "" && name != string(self) {
+		changed := h.Source.Changed() // before Current: nothing is missed
+		if name, _ := h.Source.Current(); name != "" && name != string(self) {
 			break
 		}
 		select {
@@ -312,22 +328,22 @@ func (h *held) overtake(ctx context.Context, self shard.NodeID, others []*cache.
 	}
 	var furthest kv.Revision
 	for _, c := range others {
-		if c.Range().Overlaps(h.cache.Range()) {
+		if c.Range().Overlaps(h.Cache.Range()) {
 			furthest = max(furthest, c.Progress())
 		}
 	}
-	_ = h.cache.WaitProgress(ctx, furthest) // else they will have to wait for it
+	_ = h.Cache.WaitProgress(ctx, furthest) // else they will have to wait for it
 }
 
 // abandon ends all caches: what they hold is of a history that has ended. Their
 // watches wait for the new lineage, which ends them.
-func (s *store) abandon() {
+func (s *Set) abandon() {
 	s.mu.Lock()
-	gone := make([]*held, 0, len(s.replicas))
+	gone := make([]*Copy, 0, len(s.replicas))
 	for id, h := range s.replicas {
 		gone = append(gone, h)
 		delete(s.replicas, id)
-		s.ended = append(s.ended, h.cache.Claims()...)
+		s.ended = append(s.ended, h.Cache.Claims()...)
 	}
 	for _, h := range s.relays {
 		s.dropLocked(h)
@@ -346,72 +362,72 @@ func (s *store) abandon() {
 
 // welcome sends those who use a relay of the shard to the replica, once that
 // is ready. Until then they stay: they miss nothing there.
-func (s *store) welcome(h *held) {
+func (s *Set) welcome(h *Copy) {
 	select {
-	case <-h.cache.Ready():
+	case <-h.Cache.Ready():
 	case <-h.done:
 		return
 	}
 	s.mu.Lock()
-	if r := s.relays[h.id]; r != nil {
+	if r := s.relays[h.ID]; r != nil {
 		s.dropLocked(r)
 	}
 	s.mu.Unlock()
-	s.n.router.Kick()
+	s.cfg.Kick()
 }
 
 // dropLocked ends a relay; its watches find new homes.
-func (s *store) dropLocked(h *held) {
+func (s *Set) dropLocked(h *Copy) {
 	h.stop()
-	delete(s.relays, h.id)
+	delete(s.relays, h.ID)
 }
 
 // start runs a new replica, which begins with seed, or else has past. It takes its
 // state from none of those to avoid.
-func (s *store) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []string) *held {
-	cfg := s.n.cfg.Cache
+func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []string) *Copy {
+	cfg := s.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
 	id := sh.ID
 	return s.launch(ctx, id, sh.Epoch, cfg, &replica.Failover{
-		Candidates: func() []replica.Candidate { return s.n.chain(id) },
-		Warm:       func() []replica.Candidate { return s.n.warm(id) },
+		Candidates: func() []replica.Candidate { return s.chain(id) },
+		Warm:       func() []replica.Candidate { return s.warm(id) },
 		Avoid:      avoid,
-		Noticed:    s.n.delivery.Noticed(id),
-		Logger:     s.n.log.With("shard", uint64(id)),
+		Noticed:    s.cfg.Noticed(id),
+		Logger:     s.cfg.Logger.With("shard", uint64(id)),
 	})
 }
 
 // launch runs a cache.
-func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *held {
+func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *Copy {
 	cfg.Source = source
 	cfg.Logger = source.Logger
-	var h *held // set before the cache runs
-	cfg.OtherHistory = func(found *kv.ContradictionError) { s.n.suspects.report(h, found) }
+	var h *Copy // set before the cache runs
+	cfg.OtherHistory = func(found *kv.ContradictionError) { s.cfg.Contradicted(h, found) }
 	cfg.Applied = func(b *kv.Batch) {
 		from, _ := source.Current()
-		if from == string(s.n.self) { // its forebears have told
+		if from == string(s.cfg.Self) { // its predecessors have told
 			return
 		}
-		s.n.trail.Applied(cfg.Lineage, b.Revision, trail.Hop{
+		s.cfg.Trail.Applied(cfg.Lineage, b.Revision, trail.Hop{
 			Shard: uint64(id), Relay: cfg.Stateless, Source: from, Received: b.Received, Applied: time.Now(),
 		})
 	}
 	ctx, stop := context.WithCancel(ctx)
-	h = &held{id: id, epoch: epoch, cache: cache.New(cfg), source: source, stop: stop, done: make(chan struct{})}
+	h = &Copy{ID: id, epoch: epoch, Cache: cache.New(cfg), Source: source, stop: stop, done: make(chan struct{})}
 	// No less true for a new one: its age is known once it is loaded.
-	if revision, at, _ := s.n.clock.last(); !at.IsZero() && h.cache.Observe(at, revision) {
-		h.cache.Demand(revision)
+	if revision, at, _ := s.cfg.Clock.Last(); !at.IsZero() && h.Cache.Observe(at, revision) {
+		h.Cache.Demand(revision)
 	}
 	began := time.Now()
 	s.running.Go(func() {
 		defer close(h.done)
-		_ = h.cache.Run(ctx) // ends with ctx only
+		_ = h.Cache.Run(ctx) // ends with ctx only
 	})
 	s.running.Go(func() {
 		select {
-		case <-h.cache.Ready():
+		case <-h.Cache.Ready():
 			source.Logger.Debug("shard loaded", "range", cfg.Range, "relay", cfg.Stateless,
-				"revision", h.cache.Progress(), "floor", h.cache.Floor(), "took", time.Since(began))
+				"revision", h.Cache.Progress(), "floor", h.Cache.Floor(), "took", time.Since(began))
 		case <-h.done:
 		}
 	})
@@ -419,7 +435,7 @@ func (s *store) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache
 }
 
 // stop ends all caches.
-func (s *store) stop() {
+func (s *Set) stop() {
 	s.mu.Lock()
 	s.closed = true
 	for _, h := range s.replicas {
@@ -433,7 +449,7 @@ func (s *store) stop() {
 }
 
 // replica returns the cache of a shard that the map gives this node, or nil.
-func (s *store) replica(id shard.ID) *held {
+func (s *Set) replica(id shard.ID) *Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.replicas[id]
@@ -441,7 +457,7 @@ func (s *store) replica(id shard.ID) *held {
 
 // following returns the cache of a shard that other nodes may follow: a replica,
 // or one that lingers; nil when there is none.
-func (s *store) following(id shard.ID) *held {
+func (s *Set) following(id shard.ID) *Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if h := s.replicas[id]; h != nil {
@@ -450,11 +466,11 @@ func (s *store) following(id shard.ID) *held {
 	return s.leaving[id]
 }
 
-// all returns the caches; relays too.
-func (s *store) all() []*held {
+// All returns the caches; relays too.
+func (s *Set) All() []*Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]*held, 0, len(s.replicas)+len(s.relays))
+	out := make([]*Copy, 0, len(s.replicas)+len(s.relays))
 	for _, h := range s.replicas {
 		out = append(out, h)
 	}
@@ -464,20 +480,20 @@ func (s *store) all() []*held {
 	return out
 }
 
-// inUse reports whether h is a relay with watches.
-func (s *store) inUse(h *held) bool {
+// InUse reports whether h is a relay with watches.
+func (s *Set) InUse(h *Copy) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return h.users > 0
 }
 
-// loading returns how many replicas are not ready, and how many there are;
+// Loading returns how many replicas are not ready, and how many there are;
 // begun is false while no map was acted on.
-func (s *store) loading() (loading, all int, begun bool) {
+func (s *Set) Loading() (loading, all int, begun bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, h := range s.replicas {
-		if !h.ready() {
+		if !h.Ready() {
 			loading++
 		}
 	}
@@ -485,13 +501,24 @@ func (s *store) loading() (loading, all int, begun bool) {
 }
 
 // sweep stops relays that nobody uses.
-func (s *store) sweep() {
+func (s *Set) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, h := range s.relays {
-		unused := h.users == 0 && !h.idle.IsZero() && time.Since(h.idle) > s.n.cfg.RelayIdle
-		if own := s.replicas[id]; unused || (own != nil && own.ready()) {
+		unused := h.users == 0 && !h.idle.IsZero() && time.Since(h.idle) > s.cfg.RelayIdle
+		if own := s.replicas[id]; unused || (own != nil && own.Ready()) {
 			s.dropLocked(h)
 		}
 	}
+}
+
+// Caches returns the caches of the shards that the map gives this node.
+func (s *Set) Caches() map[shard.ID]*cache.Cache {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make(map[shard.ID]*cache.Cache, len(s.replicas))
+	for id, h := range s.replicas {
+		out[id] = h.Cache
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"context"
@@ -19,36 +19,36 @@ const relayTimeout = 2 * time.Second
 // relay returns a ready home for watches of a shard that is not here, or not
 // yet: a relay, or the replica when that is ready first. The function gives it
 // back.
-func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.Cache, func(), error) {
+func (s *Set) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.Cache, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
-	mine := slices.Contains(sh.Replicas, s.n.self)
+	mine := slices.Contains(sh.Replicas, s.cfg.Self)
 	if mine && !s.caughtUp(ctx, m.Version) {
 		return nil, nil, unavailable(sh.ID, "this node has not come to the newest shard map yet")
 	}
-	var own *held
+	var own *Copy
 	var ownReady, relayReady, relayDone <-chan struct{}
 	if mine {
 		if own = s.replica(sh.ID); own != nil {
-			ownReady = own.cache.Ready()
-			if own.ready() {
-				return own.cache, func() {}, nil
+			ownReady = own.Cache.Ready()
+			if own.Ready() {
+				return own.Cache, func() {}, nil
 			}
 		}
 	}
-	borrowed, release := (*held)(nil), func() {}
+	borrowed, release := (*Copy)(nil), func() {}
 	if !mine || len(sh.Replicas) > 1 {
 		if borrowed, release = s.borrow(m, sh); borrowed == nil {
 			return nil, nil, unavailable(sh.ID, "the node is starting or stopping")
 		}
-		relayReady, relayDone = borrowed.cache.Ready(), borrowed.done
+		relayReady, relayDone = borrowed.Cache.Ready(), borrowed.done
 	}
 	select {
 	case <-ownReady:
 		release()
-		return own.cache, func() {}, nil
+		return own.Cache, func() {}, nil
 	case <-relayReady:
-		return borrowed.cache, release, nil
+		return borrowed.Cache, release, nil
 	case <-relayDone:
 		release()
 		return nil, nil, unavailable(sh.ID, "it is being moved")
@@ -60,7 +60,7 @@ func (s *store) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache
 
 // caughtUp waits until the replicas are what the map of that version says, and
 // reports whether they are.
-func (s *store) caughtUp(ctx context.Context, version uint64) bool {
+func (s *Set) caughtUp(ctx context.Context, version uint64) bool {
 	for {
 		moved := s.moved.Wait()
 		s.mu.RLock()
@@ -79,16 +79,16 @@ func (s *store) caughtUp(ctx context.Context, version uint64) bool {
 
 // borrow returns the relay of a shard, which need not be ready, and a function
 // that gives it back; nil while the node starts or stops.
-func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
+func (s *Set) borrow(m *shard.Map, sh shard.Shard) (*Copy, func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.ctx == nil || s.n.lineage.Refusal() != nil {
+	if s.closed || s.ctx == nil || s.cfg.Lineage.Refusal() != nil {
 		return nil, nil
 	}
 	h := s.relays[sh.ID]
 	if h == nil {
 		h = s.lend(m, &sh, nil)
-		s.relays[h.id] = h
+		s.relays[h.ID] = h
 	}
 	h.users++
 	return h, sync.OnceFunc(func() {
@@ -102,15 +102,15 @@ func (s *store) borrow(m *shard.Map, sh shard.Shard) (*held, func()) {
 
 // lend runs a relay, which begins with seed when that is not nil. It has no
 // users yet.
-func (s *store) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *held {
-	cfg := s.n.cfg.Cache
+func (s *Set) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *Copy {
+	cfg := s.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Stateless, cfg.Seed = sh.Range, m.Lineage, true, seed
 	id := sh.ID
 	return s.launch(s.ctx, id, sh.Epoch, cfg, &replica.Failover{
-		Candidates: func() []replica.Candidate { return s.n.relays(id) },
-		Warm:       s.forebears,
-		Noticed:    s.n.delivery.Noticed(id),
-		Logger:     s.n.log.With("shard", uint64(id), "relay", true),
+		Candidates: func() []replica.Candidate { return s.relaySources(id) },
+		Warm:       s.predecessors,
+		Noticed:    s.cfg.Noticed(id),
+		Logger:     s.cfg.Logger.With("shard", uint64(id), "relay", true),
 	})
 }
 

@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"context"
@@ -11,25 +11,25 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// forebears are caches that go, as a source of what they still hear of: those that
+// predecessors are caches that go, as a source of what they still hear of: those that
 // inherit from them begin to follow etcd a moment later, and when it is compacted
 // in that moment it has no more what came meanwhile.
-type forebears struct {
+type predecessors struct {
 	lineage uint64
 	caches  []*cache.Cache
 }
 
-// forebears returns those of now as candidates.
-func (s *store) forebears() []replica.Candidate {
+// predecessors returns those of now as candidates.
+func (s *Set) predecessors() []replica.Candidate {
 	if f := s.going.Load(); f != nil && len(f.caches) > 0 {
-		return []replica.Candidate{{Name: string(s.n.self), Source: f}}
+		return []replica.Candidate{{Name: string(s.cfg.Self), Source: f}}
 	}
 	return nil
 }
 
 // Follow implements replica.Source. It waits until there is something new, tells
 // it, and ends.
-func (f *forebears) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+func (f *predecessors) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		batches, progress, err := f.since(ctx, req)
 		if err != nil {
@@ -50,7 +50,7 @@ func (f *forebears) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[
 	}
 }
 
-func (f *forebears) since(ctx context.Context, req kv.FollowRequest) (batches []*kv.Batch, progress kv.Revision, err error) {
+func (f *predecessors) since(ctx context.Context, req kv.FollowRequest) (batches []*kv.Batch, progress kv.Revision, err error) {
 	if req.Lineage != f.lineage {
 		return nil, 0, &kv.LineageError{Requested: req.Lineage, Current: f.lineage}
 	}

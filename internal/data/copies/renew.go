@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"context"
@@ -17,9 +17,9 @@ type renewal struct {
 	begun chan bool // capacity 1: whether it was
 }
 
-// askRenewal asks for a renewal, and reports whether it has begun: not if the wrong copy
+// Renew asks for a renewal, and reports whether it has begun: not if the wrong copy
 // is gone. It fails when ctx ends.
-func (s *store) askRenewal(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error) {
+func (s *Set) Renew(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error) {
 	r := renewal{wrong: wrong, id: id, avoid: avoid, begun: make(chan bool, 1)}
 	select {
 	case s.renewals <- r:
@@ -33,10 +33,10 @@ func (s *store) askRenewal(ctx context.Context, id shard.ID, wrong *cache.Cache,
 	return begun, nil
 }
 
-// renewing returns how many copies are being loaded anew because they were wrong.
-func (s *store) renewing() (n int64) {
-	for _, h := range s.all() {
-		n += telemetry.Bool(h.renewed && !h.ready())
+// Renewing returns how many copies are being loaded anew because they were wrong.
+func (s *Set) Renewing() (n int64) {
+	for _, h := range s.All() {
+		n += telemetry.Bool(h.Renewed && !h.Ready())
 	}
 	return n
 }
@@ -44,11 +44,11 @@ func (s *store) renewing() (n int64) {
 // renew puts a new copy in the place of a wrong one. Nothing is inherited: what is
 // wrong may be anywhere in it. Those who watch or read there are served by others
 // until the new one is loaded, and lose nothing; so do nodes that follow it.
-func (s *store) renew(ctx context.Context, r renewal) {
+func (s *Set) renew(ctx context.Context, r renewal) {
 	m := s.acted.Load() // that the wrong one is of, if it is still here
 	s.mu.Lock()
 	old := s.replicas[r.id]
-	if old == nil || old.cache != r.wrong {
+	if old == nil || old.Cache != r.wrong {
 		s.mu.Unlock()
 		r.begun <- false // it has gone already
 		return
@@ -56,15 +56,15 @@ func (s *store) renew(ctx context.Context, r renewal) {
 	sh, _ := m.Shard(r.id)
 	delete(s.replicas, r.id)
 	s.mu.Unlock()
-	s.n.history.drop(r.id) // it may have saved what is wrong
+	s.cfg.History.Drop(r.id) // it may have saved what is wrong
 	old.stop()
 	<-old.done
 	h := s.start(ctx, m, &sh, nil, nil, r.avoid)
-	h.renewed = true
+	h.Renewed = true
 	s.mu.Lock()
 	s.replicas[r.id] = h
 	s.mu.Unlock()
 	s.running.Go(func() { s.welcome(h) })
-	s.n.router.Kick()
+	s.cfg.Kick()
 	r.begun <- true
 }

@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"time"
@@ -13,17 +13,20 @@ type lag struct {
 	since    time.Time   // when it moved last, or had nothing to move to
 }
 
-// stuckAfter is how long a source may bring nothing at all though etcd has
+// LookEvery is how often etcd's revision is compared with the progress of the copies.
+const LookEvery = 500 * time.Millisecond
+
+// StuckAfter is how long a source may bring nothing at all though etcd has
 // moved on; then another one is taken. Nodes that are cut from etcd look
 // healthy to those who follow them. Two looks of the clock in a row tell.
-const stuckAfter = 2*clockEvery - clockEvery/10
+const StuckAfter = 2*LookEvery - LookEvery/10
 
 // standstill is how long nobody may have looked for what was seen last to count
 // still: a node that stood still has not read what its source has sent meanwhile.
-const standstill = 4 * clockEvery
+const standstill = 4 * LookEvery
 
 // still notes progress while etcd is at revision, and returns for how long it has
-// been the same though etcd has moved on. After stuckAfter it starts again.
+// been the same though etcd has moved on. After StuckAfter it starts again.
 func (l *lag) still(now time.Time, progress, revision kv.Revision) time.Duration {
 	awake := now.Sub(l.seen) <= standstill
 	l.seen = now
@@ -32,8 +35,14 @@ func (l *lag) still(now time.Time, progress, revision kv.Revision) time.Duration
 		return 0
 	}
 	still := now.Sub(l.since)
-	if still > stuckAfter {
+	if still > StuckAfter {
 		l.since = now
 	}
 	return still
+}
+
+// Still notes that etcd is at revision, and returns for how long the progress of the copy
+// has been the same though etcd has moved on. One goroutine may call it.
+func (h *Copy) Still(revision kv.Revision) time.Duration {
+	return h.lag.still(time.Now(), h.Cache.Progress(), revision)
 }

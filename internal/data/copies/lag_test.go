@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestLag(t *testing.T) {
 		progress, revision kv.Revision
 		stuck              bool
 	}
-	const look = clockEvery
+	const look = LookEvery
 	for name, steps := range map[string][]step{
 		"current":               {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}},
 		"behind and moving":     {{0, 5, 9, false}, {look, 6, 19, false}, {look, 7, 29, false}, {look, 8, 39, false}},
@@ -28,7 +28,7 @@ func TestLag(t *testing.T) {
 			now := time.Now()
 			for i, s := range steps {
 				now = now.Add(s.after)
-				if got := l.still(now, s.progress, s.revision) > stuckAfter; got != s.stuck {
+				if got := l.still(now, s.progress, s.revision) > StuckAfter; got != s.stuck {
 					t.Errorf("step %d: %v", i, got)
 				}
 			}

@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"strconv"
@@ -8,14 +8,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// register registers the metrics of the caches here; merged returns how many watches
+// Register registers the metrics of the caches here; readers returns how many watches
 // read caches through merged windows, holding how long these wait for caches.
-func (s *store) register(m metric.Meter, merged func() router.Merged, holding func() map[*cache.Cache]time.Duration) error {
+func (s *Set) Register(m metric.Meter, readers func() map[*cache.Cache]int, holding func() map[*cache.Cache]time.Duration) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter, seconds := in.Gauge, in.Counter, in.Seconds
 	var (
@@ -44,19 +43,19 @@ func (s *store) register(m metric.Meter, merged func() router.Merged, holding fu
 		holds      = seconds("shardwatch.shard.holds_back", "For how long watches over several shards have had a revision of others here and waited for this shard to come to it. 0: they do not.")
 	)
 	return in.Observe(func(o metric.Observer) {
-		readers, by := merged().Watches, holding()
+		read, by := readers(), holding()
 		held := make(map[shard.ID]time.Duration)
 		var nReplicas, nRelays, nUpstream, nLoading int64
-		for _, h := range s.all() {
-			held[h.id] = max(held[h.id], by[h.cache]) // a relay may stand beside a replica
-			if s.replica(h.id) != h {
+		for _, h := range s.All() {
+			held[h.ID] = max(held[h.ID], by[h.Cache]) // a relay may stand beside a replica
+			if s.IsRelay(h) {
 				nRelays++
 				continue
 			}
-			_, direct := h.source.Current()
-			nReplicas, nUpstream, nLoading = nReplicas+1, nUpstream+telemetry.Bool(direct), nLoading+telemetry.Bool(!h.ready())
-			label := ofShard(h.id)
-			c := h.cache.Status()
+			_, direct := h.Source.Current()
+			nReplicas, nUpstream, nLoading = nReplicas+1, nUpstream+telemetry.Bool(direct), nLoading+telemetry.Bool(!h.Ready())
+			label := ofShard(h.ID)
+			c := h.Cache.Status()
 			o.ObserveInt64(progress, int64(c.Progress), label)
 			o.ObserveInt64(floor, int64(c.Floor), label)
 			o.ObserveInt64(keys, int64(c.Keys), label)
@@ -67,7 +66,7 @@ func (s *store) register(m metric.Meter, merged func() router.Merged, holding fu
 			if c.AgeKnown {
 				o.ObserveFloat64(age, c.Age.Seconds(), label)
 			}
-			o.ObserveInt64(watchers, int64(c.Watchers+readers[h.cache]), label)
+			o.ObserveInt64(watchers, int64(c.Watchers+read[h.Cache]), label)
 			o.ObserveInt64(events, c.Events, label)
 			o.ObserveInt64(deltaFloor, int64(c.DeltaFloor), label)
 			o.ObserveInt64(tombstones, c.TombstoneBytes, label)

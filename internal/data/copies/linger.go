@@ -1,4 +1,4 @@
-package node
+package copies
 
 import (
 	"context"
@@ -20,23 +20,23 @@ const (
 // leave ends a cache that the map has no more for this node. One that reads etcd
 // itself serves those who follow it until the new owners read etcd: else all that
 // nobody reads for a moment would reach nobody.
-func (s *store) leave(ctx context.Context, h *held) {
-	if _, direct := h.source.Current(); direct {
+func (s *Set) leave(ctx context.Context, h *Copy) {
+	if _, direct := h.Source.Current(); direct {
 		s.linger(ctx, h)
 	}
 	h.stop()
 	<-h.done
 	s.mu.Lock()
-	if s.leaving[h.id] == h {
-		delete(s.leaving, h.id)
+	if s.leaving[h.ID] == h {
+		delete(s.leaving, h.ID)
 	}
 	s.mu.Unlock()
 	s.moved.Notify()
 }
 
-// left waits until the copies are what a map of this version says, and none
+// Left waits until the copies are what a map of this version says, and none
 // lingers; not for longer than that takes.
-func (s *store) left(ctx context.Context, version uint64) {
+func (s *Set) Left(ctx context.Context, version uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lingering)
 	defer cancel()
 	for {
@@ -55,12 +55,12 @@ func (s *store) left(ctx context.Context, version uint64) {
 	}
 }
 
-func (s *store) linger(ctx context.Context, h *held) {
+func (s *Set) linger(ctx context.Context, h *Copy) {
 	ctx, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
 	tick := time.NewTicker(lingerLook)
 	defer tick.Stop()
-	for !s.n.isRead(ctx, h.cache.Range()) {
+	for !s.isRead(ctx, h.Cache.Range()) {
 		select {
 		case <-tick.C:
 		case <-h.done:
@@ -73,10 +73,10 @@ func (s *store) linger(ctx context.Context, h *held) {
 
 // isRead reports whether all shards with keys of the range have an owner that
 // reads etcd.
-func (n *Node) isRead(ctx context.Context, r kv.Range) bool {
-	m := n.placement.Map()
+func (s *Set) isRead(ctx context.Context, r kv.Range) bool {
+	m := s.cfg.Placement.Map()
 	for i := range m.Shards {
-		if sh := &m.Shards[i]; sh.Range.Overlaps(r) && !n.reads(ctx, m.Lineage, sh) {
+		if sh := &m.Shards[i]; sh.Range.Overlaps(r) && !s.reads(ctx, m.Lineage, sh) {
 			return false
 		}
 	}
@@ -84,16 +84,16 @@ func (n *Node) isRead(ctx context.Context, r kv.Range) bool {
 }
 
 // reads reports whether the shard's owner reads etcd.
-func (n *Node) reads(ctx context.Context, lineage uint64, sh *shard.Shard) bool {
+func (s *Set) reads(ctx context.Context, lineage uint64, sh *shard.Shard) bool {
 	owner := sh.Owner()
-	if owner == n.self {
-		direct, _ := n.Direct(sh.ID)
+	if owner == s.cfg.Self {
+		direct, _ := s.Direct(sh.ID)
 		return direct
 	}
-	conn, err := n.peers.conn(owner)
+	link, err := s.cfg.Link(owner)
 	if err != nil {
 		return false
 	}
-	p := replica.Peer{Link: conn.link, Shard: sh.ID, Self: n.self, RequireDirect: true}
+	p := replica.Peer{Link: link, Shard: sh.ID, Self: s.cfg.Self, RequireDirect: true}
 	return p.Probe(ctx, sh.Range, lineage) == nil
 }

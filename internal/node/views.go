@@ -1,0 +1,87 @@
+package node
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/data/copies"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// shards is the node as the router sees it.
+type shards struct {
+	*copies.Set
+	n *Node
+}
+
+// Map implements router.Shards.
+func (s shards) Map() *shard.Map { return s.ServedMap() }
+
+// Conn implements router.Shards. What others have may be of a history that has
+// ended, too.
+func (s shards) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	if why := s.n.lineage.Refusal(); why != nil {
+		return nil, why
+	}
+	conn, err := s.n.peers.reach(node)
+	if err != nil {
+		return nil, err // not a nil *peerConn
+	}
+	return conn, nil
+}
+
+// Endpoints implements router.Shards.
+func (s shards) Endpoints(nodes []shard.NodeID) []string {
+	var out []string
+	members := s.n.roster()
+	for _, node := range nodes {
+		i := slices.IndexFunc(members, func(m shard.Member) bool { return m.Name == node })
+		if i >= 0 && node != s.n.self && !members[i].Draining && members[i].State == shard.Alive {
+			out = append(out, members[i].ClientAddress)
+		}
+	}
+	return out
+}
+
+// serverView is the node as its server sees it.
+type serverView struct {
+	*Node
+	*copies.Set
+	*clock
+}
+
+// Replica implements server.Node.
+func (v serverView) Replica(id shard.ID) *cache.Cache { return v.Set.Replica(id) }
+
+// Replica returns this node's copy of a shard, once it is loaded; nil otherwise.
+func (n *Node) Replica(id shard.ID) *cache.Cache { return n.copies.Replica(id) }
+
+// Operate carries out an order of an operator; see server.Operator.
+func (n *Node) Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
+	return n.operator.Operate(ctx, o, planned, progress)
+}
+
+// Map implements server.Node: the newest map.
+func (n *Node) Map() *shard.Map { return n.placement.Map() }
+
+// MapSince implements server.Node.
+func (n *Node) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+	return n.placement.MapSince(cluster, version)
+}
+
+// Changes implements server.Node.
+func (n *Node) Changes() <-chan struct{} { return n.changed.Wait() }
+
+// member returns what gossip says of a node.
+func (n *Node) member(name shard.NodeID) (shard.Member, bool) {
+	for _, m := range n.members.Members() {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return shard.Member{}, false
+}

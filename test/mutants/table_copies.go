@@ -1,0 +1,10 @@
+package mutants
+
+func copiesGroup() Group {
+	return Group{Package: "internal/data/copies", Mutants: []Mutant{
+		{
+			Name: "wrong-copy-stays-on-disk", Bug: "keeps the saved history of a copy that was wrong", File: "renew.go",
+			Old: `s.cfg.History.Drop(r.id)`, New: `_ = s.cfg.History`, Tests: "TestWrongRecordThatWasSaved", Package: "internal/node",
+		},
+	}}
+}
