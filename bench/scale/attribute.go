@@ -39,12 +39,12 @@ func purposes() []purpose {
 	return []purpose{
 		{"etcd, in the same process", []string{"/sim/memetcd."}},
 		{gossiping, []string{"/internal/membership.", "hashicorp/memberlist."}},
-		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "node.(*lineage)", "node.(*digest)", "/internal/guard."}},
+		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "/internal/data/lineage.", "/internal/ops/delivery.", "/internal/guard."}},
 		{mapping, []string{
-			"/internal/placement.", "hashicorp/raft.", "/internal/shard.", "node.(*Node).followMap", "node.(*Node).followVoter", "node.(*Node).heedMapNews",
-			"node.(*Node).takeMap", "node.(*Node).announce", "node.(*Node).reports", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",
+			"/internal/placement.", "hashicorp/raft.", "/internal/shard.", "/internal/control/",
+			"node.(*Node).announce", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",
 		}},
-		{"copies of shards, and heartbeats of their sources", []string{"/internal/cache.", "/internal/replica.", "/internal/router.", "/internal/history.", "node.(*store)", "node.(*verifier)", "node.(*suspects)"}},
+		{"copies of shards, and heartbeats of their sources", []string{"/internal/cache.", "/internal/replica.", "/internal/router.", "/internal/history.", "/internal/data/copies.", "/internal/data/verify.", "node.(*suspects)"}},
 		{others, []string{"shardwatch/internal/node.", "shardwatch/internal/server.", "shardwatch/internal/pump.", "shardwatch/internal/etcdapi."}},
 		{transport, []string{"google.golang.org/grpc", "golang.org/x/net/http2", "shardwatch/internal/sim."}},
 	}
