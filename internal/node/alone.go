@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +29,6 @@ type alone struct {
 var errAlone = errors.New("this node is cut off from all other nodes, and what is watched stands still here")
 
 const (
-	// aloneAsked is how many are asked: one that answers is enough.
-	aloneAsked = 8
 	// aloneWithin is the time in which clients are sent away, and alonePause the
 	// shortest until that is done again, aloneLongest the longest.
 	aloneWithin  = time.Second
@@ -75,31 +72,5 @@ func (a *alone) cutOff(ctx context.Context) bool {
 			others = append(others, m.Name)
 		}
 	}
-	return len(others) > 0 && !a.n.anyAnswers(ctx, others, func(healthgrpc.HealthCheckResponse_ServingStatus) bool { return true })
-}
-
-// anyAnswers asks some of the others whether they serve, and reports whether one
-// gives an answer that will do.
-func (n *Node) anyAnswers(ctx context.Context, others []shard.NodeID, will func(healthgrpc.HealthCheckResponse_ServingStatus) bool) bool {
-	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	others = others[:min(len(others), aloneAsked)]
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.SignOfLife)
-	defer cancel()
-	answers := make(chan bool, len(others))
-	for _, node := range others {
-		go func() {
-			conn, err := n.peers.reach(node) // gossip may have given up on all of them
-			var r *healthgrpc.HealthCheckResponse
-			if err == nil {
-				r, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
-			}
-			answers <- err == nil && will(r.GetStatus())
-		}()
-	}
-	for range others {
-		if <-answers {
-			return true
-		}
-	}
-	return false
+	return len(others) > 0 && !a.n.roster.AnyAnswers(ctx, others, func(healthgrpc.HealthCheckResponse_ServingStatus) bool { return true })
 }

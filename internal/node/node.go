@@ -12,13 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/control/drain"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
 	"github.com/shardwatch/shardwatch/internal/control/operator"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/control/roster"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
@@ -50,6 +53,8 @@ type Node struct {
 	members     *membership.Membership
 	placement   *placement.Placement
 	peers       *peers
+	roster      *roster.Roster
+	drainer     *drain.Drainer
 	operator    *operator.Operator
 	mapFollower *mapfollow.Follower
 	copies      *copies.Set
@@ -97,10 +102,15 @@ func New(cfg Config) (*Node, error) {
 	if err := n.buildMembership(); err != nil {
 		return nil, err
 	}
+	n.clock = newClock(n)
 	if err := n.buildPlacement(); err != nil {
 		return nil, err
 	}
-	n.peers = newPeers(n.member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
+	n.roster = roster.New(roster.Config{
+		Self: n.self, Members: n.members.Members, Map: n.placement.Map, SignOfLife: cfg.SignOfLife,
+		Reach: func(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.reachable(node) },
+	})
+	n.peers = newPeers(n.roster.Member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
 	n.mapFollower = mapfollow.New(mapfollow.Config{
 		Self: n.self, Placement: n.placement, Members: n.members, Changed: n.changed.Wait, Conn: n.peers.client, Logger: n.log,
 	})
@@ -109,7 +119,6 @@ func New(cfg Config) (*Node, error) {
 	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {
 		e.SetPermits(n.permits)
 	}
-	n.clock = newClock(n)
 	lc := lineage.Config{
 		Self: n.self, Etcd: cfg.Etcd, Placement: n.placement, Members: n.members.Members, StatusOf: n.StatusOf, Forget: n.clock.forget,
 		Testify: func(ctx context.Context, now kv.Revision) (int, bool) { return n.suspects.testify(ctx, now) }, Logger: n.log,
@@ -125,14 +134,14 @@ func New(cfg Config) (*Node, error) {
 	n.budget.BoundWatches(cfg.MaxWatchBytes)
 	var err error
 	if n.delivery, err = delivery.New(delivery.Config{
-		Self: n.self, Trail: n.trail, Cluster: n.placement.ClusterID, Leaving: n.takesLeave, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
+		Self: n.self, Trail: n.trail, Cluster: n.placement.ClusterID, Leaving: n.roster.Leaving, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
 	}); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	n.copies = copies.New(copies.Config{
 		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
-		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
-		Known: func(node shard.NodeID) bool { _, known := n.member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
+		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.roster.Accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
+		Known: func(node shard.NodeID) bool { _, known := n.roster.Member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
 		Contradicted: func(c *copies.Copy, found *kv.ContradictionError) { n.suspects.report(c, found) },
 		Kick:         func() { n.router.Kick() }, Logger: n.log,
 	})
@@ -174,6 +183,10 @@ func New(cfg Config) (*Node, error) {
 	if n.server, err = server.New(sc); err != nil {
 		return nil, err
 	}
+	n.drainer = drain.New(drain.Config{
+		Self: n.self, Timeout: cfg.DrainTimeout, Placement: n.placement, Members: n.members, Roster: n.roster, Server: n.server,
+		Changed: n.changed.Wait, Leaving: n.leaves, Left: n.drained.Load, Save: n.history.last, Released: n.copies.Left, Logger: n.log,
+	})
 	n.buildStatusPage()
 	n.pulse = newPulse(n)
 	if cfg.Meter != nil {
@@ -220,7 +233,8 @@ func (n *Node) buildPlacement() error {
 	c.Listener, c.ServerTLS, c.ClientTLS = n.cfg.Listeners.Raft, n.cfg.PeerServerTLS, n.cfg.PeerClientTLS
 	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
 	c.Members = n.members.Members
-	c.FoundingFacts, c.Cuts, c.Forward = n.foundingFacts, n.cuts, n.forward
+	cuts := &cutter{etcd: n.cfg.Etcd, clock: n.clock, spec: n.cfg.Spec, now: func() *shard.Map { return n.placement.Map() }}
+	c.FoundingFacts, c.Cuts, c.Forward = cuts.foundingFacts, cuts.cuts, n.forward
 	c.Voting = n.members.SetVoter
 	c.Reports = func(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 		return n.operator.Reports(ctx, nodes)
@@ -266,7 +280,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("placement", n.placement.Run)
 	part("shard map", n.mapFollower.Run)
 	part("announcer", n.announce)
-	part("mark", n.heedMark)
+	part("drain order", n.drainer.Run)
 	part("clock", n.clock.run)
 	part("lineage", n.lineage.Run)
 	part("delivery metrics", n.delivery.Run)
@@ -291,7 +305,7 @@ func (n *Node) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if !errors.Is(context.Cause(ctx), ErrKilled) {
-				n.drain(inner)
+				n.drainer.Drain(inner)
 			}
 			stop()
 		case <-inner.Done():

@@ -84,6 +84,15 @@ func (p *peers) reach(node shard.NodeID) (*peerConn, error) {
 	return pc, nil
 }
 
+// reachable is reach for those that only make calls.
+func (p *peers) reachable(node shard.NodeID) (grpc.ClientConnInterface, error) {
+	c, err := p.reach(node)
+	if err != nil {
+		return nil, err // not a nil *peerConn
+	}
+	return c, nil
+}
+
 // client is conn for those that only make calls.
 func (p *peers) client(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	c, err := p.conn(node)

@@ -232,10 +232,6 @@ func (g *grants) grantLocked() {
 	}
 }
 
-// Permits returns how many permits to read much at etcd this node has given
-// out, and how many are waited for here.
-func (n *Node) Permits() (out, waiting int) { return n.permits.grants.count() }
-
 // count returns how many permits are out, and how many are waited for.
 func (g *grants) count() (out, waiting int) {
 	g.mu.Lock()

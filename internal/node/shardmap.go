@@ -12,43 +12,51 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
+// cutter finds where the keys are cut into shards.
+type cutter struct {
+	etcd  Etcd
+	clock *clock
+	spec  shard.Spec // to found with
+	now   func() *shard.Map
+}
+
 // foundingFacts is what the leader needs of etcd to found the cluster.
-func (n *Node) foundingFacts(ctx context.Context) (uint64, []string, error) {
-	if !n.clock.Checked() {
-		err := n.clock.Trouble()
+func (c *cutter) foundingFacts(ctx context.Context) (uint64, []string, error) {
+	if !c.clock.Checked() {
+		err := c.clock.Trouble()
 		if err == nil {
 			err = errors.New("not asked yet")
 		}
 		return 0, nil, fmt.Errorf("etcd: %w", err)
 	}
-	id, err := n.cfg.Etcd.ClusterID(ctx)
+	id, err := c.etcd.ClusterID(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	cuts, err := n.cut(ctx, n.cfg.Spec)
+	cuts, err := c.cut(ctx, c.spec)
 	return id, cuts, err
 }
 
 // cuts returns where the keys should be cut now.
-func (n *Node) cuts(ctx context.Context) ([]string, error) {
-	m := n.placement.Map()
+func (c *cutter) cuts(ctx context.Context) ([]string, error) {
+	m := c.now()
 	if m == nil {
 		return nil, nil
 	}
-	return n.cut(ctx, m.Spec)
+	return c.cut(ctx, m.Spec)
 }
 
-func (n *Node) cut(ctx context.Context, spec shard.Spec) ([]string, error) {
-	cutter := planner.NewCutter(spec.Ranges, spec.Shards)
+func (c *cutter) cut(ctx context.Context, spec shard.Spec) ([]string, error) {
+	cutting := planner.NewCutter(spec.Ranges, spec.Shards)
 	for _, r := range spec.Ranges {
-		if err := n.cfg.Etcd.Keys(ctx, r, func(key []byte) error {
-			cutter.Add(string(key))
+		if err := c.etcd.Keys(ctx, r, func(key []byte) error {
+			cutting.Add(string(key))
 			return nil
 		}); err != nil {
 			return nil, fmt.Errorf("keys of %v: %w", r, err)
 		}
 	}
-	return cutter.Cuts(), nil
+	return cutting.Cuts(), nil
 }
 
 // forward hands a change of the map to the leader.

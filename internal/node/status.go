@@ -18,7 +18,7 @@ import (
 // Members implements server.Node.
 func (n *Node) Members() []*shardwatchv1.Member {
 	leader, _ := n.placement.Leader()
-	members := n.roster()
+	members := n.roster.All()
 	out := make([]*shardwatchv1.Member, 0, len(members))
 	for i := range members {
 		m := &members[i]
@@ -32,7 +32,7 @@ func (n *Node) Members() []*shardwatchv1.Member {
 // others, would send them on.
 func (n *Node) etcdMembers() []etcdapi.Member {
 	var stay, drain []etcdapi.Member
-	for _, m := range n.roster() {
+	for _, m := range n.roster.All() {
 		if m.State == shard.Dead || m.State == shard.Left {
 			continue
 		}

@@ -27,17 +27,13 @@ func (s shards) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	if why := s.n.lineage.Refusal(); why != nil {
 		return nil, why
 	}
-	conn, err := s.n.peers.reach(node)
-	if err != nil {
-		return nil, err // not a nil *peerConn
-	}
-	return conn, nil
+	return s.n.peers.reachable(node)
 }
 
 // Endpoints implements router.Shards.
 func (s shards) Endpoints(nodes []shard.NodeID) []string {
 	var out []string
-	members := s.n.roster()
+	members := s.n.roster.All()
 	for _, node := range nodes {
 		i := slices.IndexFunc(members, func(m shard.Member) bool { return m.Name == node })
 		if i >= 0 && node != s.n.self && !members[i].Draining && members[i].State == shard.Alive {
@@ -75,13 +71,3 @@ func (n *Node) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delt
 
 // Changes implements server.Node.
 func (n *Node) Changes() <-chan struct{} { return n.changed.Wait() }
-
-// member returns what gossip says of a node.
-func (n *Node) member(name shard.NodeID) (shard.Member, bool) {
-	for _, m := range n.members.Members() {
-		if m.Name == name {
-			return m, true
-		}
-	}
-	return shard.Member{}, false
-}

@@ -1,0 +1,195 @@
+// Package drain takes a node out of service: when it shuts down, and while an operator
+// has it drained.
+//
+// Read [Drainer] first. Run and Drain may be called from any goroutine.
+package drain
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/shardwatch/shardwatch/internal/control/roster"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/server"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// voteTimeout bounds how long a node that shuts down waits until another node has
+// its vote.
+const voteTimeout = 3 * time.Second
+
+// Config is what a Drainer needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self      shard.NodeID
+	Timeout   time.Duration // bounds Drain
+	Placement *placement.Placement
+	Members   *membership.Membership
+	Roster    *roster.Roster
+	Server    *server.Server
+	// Changed returns a channel that is closed when the map or the members change.
+	Changed func() <-chan struct{}
+	// Leaving notes that the node shuts down, Left reports whether it does.
+	Leaving func()
+	Left    func() bool
+	// Save writes what the caches know of the past to the disk.
+	Save func(context.Context)
+	// Released waits until no copy that a map of this version gives to others lingers.
+	Released func(ctx context.Context, version uint64)
+	Logger   *slog.Logger
+}
+
+// Drainer takes a node out of service.
+type Drainer struct{ cfg Config }
+
+// New returns a Drainer.
+func New(cfg Config) *Drainer { return &Drainer{cfg: cfg} }
+
+// Drain takes the node out of service: it hands its vote and its shards over, sends
+// its watches elsewhere with their positions, and says goodbye. It takes
+// Timeout at most.
+func (d *Drainer) Drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	began := time.Now()
+	d.cfg.Logger.Info("draining", "within", d.cfg.Timeout)
+	d.cfg.Leaving()
+	d.cfg.Members.SetDraining(true)
+	d.cfg.Save(ctx)
+	// Others must have the shards, and be their owners, before the clients come to
+	// them: half of the time, because a node that came back a moment ago loads them
+	// a few at a time, and this one may have the only copy that is whole.
+	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
+	handOver, stop := context.WithTimeout(ctx, d.cfg.Timeout/2)
+	var vote sync.WaitGroup
+	vote.Go(func() { d.handOverVote(handOver) })
+	d.handOver(handOver)
+	vote.Wait()
+	stop()
+	watches, stop := context.WithDeadline(ctx, began.Add(5*d.cfg.Timeout/6))
+	d.cfg.Server.Drain(watches)
+	stop()
+	d.cfg.Save(ctx)
+	if err := d.cfg.Members.Leave(ctx); err != nil {
+		d.cfg.Logger.Warn("could not say goodbye to everybody: they will find out", "error", err)
+	}
+	d.cfg.Logger.Info("drained", "took", time.Since(began))
+}
+
+// handOverVote waits until another node votes in place of this one: a node that is
+// scaled away with its vote takes a part of the majority with it.
+func (d *Drainer) handOverVote(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, voteTimeout)
+	defer cancel()
+	if !d.cfg.Placement.HandOverVote(ctx) {
+		d.cfg.Logger.Info("the node keeps its vote while it is away", "voters", d.cfg.Placement.Voters())
+	}
+}
+
+// handOver waits until the map names this node nowhere, and others read etcd in its
+// place; there must be somebody to take over.
+func (d *Drainer) handOver(ctx context.Context) {
+	for {
+		others := d.cfg.Changed() // before the members: nothing is missed
+		m, changed := d.cfg.Placement.Watch()
+		if m == nil || !d.cfg.Roster.Accompanied() {
+			return
+		}
+		if !d.named(m) {
+			d.cfg.Released(ctx, m.Version)
+			return
+		}
+		select {
+		case <-changed:
+		case <-others:
+		case <-ctx.Done():
+			d.cfg.Logger.Warn("shards were not all handed over in time: their replicas take over by themselves")
+			return
+		}
+	}
+}
+
+func (d *Drainer) named(m *shard.Map) bool {
+	for i := range m.Shards {
+		for _, r := range m.Shards[i].Replicas {
+			if r == d.cfg.Self {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// While an operator has this node drained and it runs on, its clients are sent
+// to other nodes once those have its shards. New ones are let in, and those that
+// come back, for they may reach no other node: they are sent on again, ever more
+// seldom.
+const (
+	// sendOnLook is how often it is looked whether others have the shards, and
+	// serve.
+	sendOnLook = time.Second
+	// sendOnPause is the shortest time until clients are sent on again, and
+	// sendOnLongest the longest.
+	sendOnPause   = 2 * time.Second
+	sendOnLongest = 10 * time.Minute
+)
+
+// Run sends the clients on while the map has this node drained.
+func (d *Drainer) Run(ctx context.Context) error {
+	for d.marked(ctx, true) {
+		drained, undrain := context.WithCancel(ctx)
+		var sending sync.WaitGroup
+		sending.Go(func() { d.sendOn(drained) })
+		d.marked(ctx, false)
+		undrain()
+		sending.Wait()
+	}
+	return nil
+}
+
+// marked waits until the map has this node drained, or has it no longer. It
+// returns false when ctx ends before.
+func (d *Drainer) marked(ctx context.Context, want bool) bool {
+	for ctx.Err() == nil {
+		m, changed := d.cfg.Placement.Watch()
+		if want == (m != nil && m.IsDrained(d.cfg.Self)) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+func (d *Drainer) sendOn(ctx context.Context) {
+	for pause := time.Duration(0); ; {
+		wait := sendOnLook
+		if d.replaced(ctx) {
+			if watches := d.cfg.Server.SendOn(ctx); watches > 0 {
+				d.cfg.Logger.Info("drained by an operator: watches sent to other nodes", "watches", watches)
+			}
+			pause = min(max(2*pause, sendOnPause), sendOnLongest)
+			wait = pause
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// replaced reports whether other nodes have the shards of this one, and one of
+// them says that it serves.
+func (d *Drainer) replaced(ctx context.Context) bool {
+	m := d.cfg.Placement.Map()
+	return m != nil && !d.named(m) && !d.cfg.Left() && d.cfg.Roster.AnyAnswers(ctx, d.cfg.Roster.Heirs(), func(s healthgrpc.HealthCheckResponse_ServingStatus) bool {
+		return s == healthgrpc.HealthCheckResponse_SERVING
+	})
+}

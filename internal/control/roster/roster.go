@@ -1,0 +1,107 @@
+// Package roster has the nodes of the cluster as gossip and the shard map show them
+// together: gossip says which are alive, the map which an operator has drained.
+//
+// Read [Roster] first. All its methods may be called from any goroutine.
+package roster
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Config is what a Roster needs. Its functions may be called from any goroutine.
+type Config struct {
+	Self shard.NodeID
+	// Members returns the nodes that gossip sees, Map the newest shard map; nil: none yet.
+	Members func() []shard.Member
+	Map     func() *shard.Map
+	// Reach returns the connection to a node, even if gossip calls it gone.
+	Reach func(shard.NodeID) (grpc.ClientConnInterface, error)
+	// SignOfLife is how long other nodes have to answer whether they serve.
+	SignOfLife time.Duration
+}
+
+// Roster has the nodes of the cluster.
+type Roster struct{ cfg Config }
+
+// asked is how many nodes AnyAnswers asks: one that answers is enough.
+const asked = 8
+
+// New returns a Roster.
+func New(cfg Config) *Roster { return &Roster{cfg: cfg} }
+
+// All is what gossip sees, but that whom an operator has drained drains, too.
+func (r *Roster) All() []shard.Member {
+	members := r.cfg.Members()
+	if m := r.cfg.Map(); m != nil && len(m.Drained) > 0 {
+		for i := range members {
+			members[i].Draining = members[i].Draining || m.IsDrained(members[i].Name)
+		}
+	}
+	return members
+}
+
+// Member returns what gossip says of a node.
+func (r *Roster) Member(name shard.NodeID) (shard.Member, bool) {
+	for _, m := range r.cfg.Members() {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return shard.Member{}, false
+}
+
+// Accompanied reports whether others can take over what this node has.
+func (r *Roster) Accompanied() bool { return len(r.Heirs()) > 0 }
+
+// Heirs are the nodes that shards and clients can go to.
+func (r *Roster) Heirs() (out []shard.NodeID) {
+	for _, m := range r.All() {
+		if m.Name != r.cfg.Self && m.State == shard.Alive && !m.Draining {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}
+
+// Leaving reports whether another node drains or has left: it hands its shards on.
+func (r *Roster) Leaving(node shard.NodeID) bool {
+	for _, m := range r.All() {
+		if m.Name == node {
+			return m.Draining || m.State == shard.Left
+		}
+	}
+	return false
+}
+
+// AnyAnswers asks some of the others whether they serve, and reports whether one
+// gives an answer that will do.
+func (r *Roster) AnyAnswers(ctx context.Context, others []shard.NodeID, will func(healthgrpc.HealthCheckResponse_ServingStatus) bool) bool {
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	others = others[:min(len(others), asked)]
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.SignOfLife)
+	defer cancel()
+	answers := make(chan bool, len(others))
+	for _, node := range others {
+		go func() {
+			conn, err := r.cfg.Reach(node) // gossip may have given up on all of them
+			var answer *healthgrpc.HealthCheckResponse
+			if err == nil {
+				answer, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
+			}
+			answers <- err == nil && will(answer.GetStatus())
+		}()
+	}
+	for range others {
+		if <-answers {
+			return true
+		}
+	}
+	return false
+}
