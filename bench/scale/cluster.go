@@ -8,7 +8,6 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -25,14 +24,8 @@ type cluster struct {
 
 // found founds a cluster in which everything is where it belongs.
 func found(c config) (*cluster, error) {
-	d := placement.Defaults()
-	cl := &cluster{
-		config: c, now: time.Unix(1_800_000_000, 0),
-		rules: planner.Rules{
-			Settle: d.Settle, DeadGrace: d.DeadGrace, MoveInterval: d.MoveInterval, PromoteDelay: d.PromoteDelay, FillTimeout: d.FillTimeout,
-			MaxFills: c.maxMoves, MaxNodeFills: c.maxNodeMoves, Planner: new(planner.Planner),
-		},
-	}
+	cl := &cluster{config: c, now: time.Unix(1_800_000_000, 0), rules: planner.DefaultRules()}
+	cl.rules.MaxFills, cl.rules.MaxNodeFills, cl.rules.Planner = c.maxMoves, c.maxNodeMoves, new(planner.Planner)
 	for range c.nodes {
 		cl.join()
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // state is a snapshot of a map and its requests.
-func state(t *testing.T, m *shard.Map, entries ...entry) []byte {
+func state(t *testing.T, m *shard.Map, kept ...request) []byte {
 	t.Helper()
 	var s sink
-	if err := (&fsmSnapshot{m: m, entries: entries}).Persist(&s); err != nil {
+	if err := (&fsmSnapshot{m: m, requests: kept}).Persist(&s); err != nil {
 		t.Fatal(err)
 	}
 	return s.Bytes()
@@ -36,7 +36,7 @@ func (c *closes) Close() error { c.closed = true; return c.err }
 // it applies nothing on top of what it had.
 func TestASnapshotThatCannotBeRestoredStopsTheNode(t *testing.T) {
 	m := testMap(t, "a", "b")
-	sound := state(t, m, entry{"first", 1})
+	sound := state(t, m, request{"first", 1})
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
 		r    io.Reader
@@ -76,22 +76,22 @@ func TestASnapshotReplacesWhatTheNodeHad(t *testing.T) {
 	m := testMap(t, "a", "b")
 	var shown []*shard.Map
 	f := newFSM(func(m *shard.Map) error { shown = append(shown, m); return nil }, func() {})
-	f.ledger.add(entry{"before", 7})
-	r := &closes{Reader: bytes.NewReader(state(t, m, entry{"first", 1}))}
+	f.requests.add(request{"before", 7})
+	r := &closes{Reader: bytes.NewReader(state(t, m, request{"first", 1}))}
 	if err := f.Restore(r); err != nil || !r.closed {
 		t.Fatalf("%v, closed %v", err, r.closed)
 	}
 	if len(shown) != 1 || shown[0] != f.m || f.m.Version != 1 || len(f.m.Shards) != 2 {
 		t.Errorf("shown %v, and the node has %+v", shown, f.m)
 	}
-	if _, ok := f.ledger.find("before"); ok {
+	if _, ok := f.requests.find("before"); ok {
 		t.Error("a request that is not in the snapshot counts as made")
 	}
-	if v, ok := f.ledger.find("first"); !ok || v != 1 {
+	if v, ok := f.requests.find("first"); !ok || v != 1 {
 		t.Error("a request of the snapshot is not known")
 	}
 	// Before the cluster is founded there is no map.
-	if err := f.Restore(io.NopCloser(bytes.NewReader(state(t, nil, entry{"x", 1})))); err != nil || f.m != nil || len(shown) != 1 {
+	if err := f.Restore(io.NopCloser(bytes.NewReader(state(t, nil, request{"x", 1})))); err != nil || f.m != nil || len(shown) != 1 {
 		t.Errorf("%v: map %v, shown %d", err, f.m, len(shown))
 	}
 	if err := f.Restore(&closes{Reader: bytes.NewReader(state(t, m)), err: errors.New("cannot close")}); err == nil {
@@ -136,16 +136,16 @@ func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 	if !errors.Is(out.err, ErrForeign) || f.m != before {
 		t.Errorf("%+v, map of version %d", out, f.m.Version)
 	}
-	if _, ok := f.ledger.find("s"); ok {
+	if _, ok := f.requests.find("s"); ok {
 		t.Error("a request that was not applied counts as made")
 	}
 }
 
-// The board refuses the map of another cluster, and does not go back.
-func TestTheBoardOnlyGoesForward(t *testing.T) {
-	b := newBoard()
+// A node refuses the map of another cluster, and does not go back.
+func TestMapsOnlyGoForward(t *testing.T) {
+	b := newVersions()
 	if m, d := b.since("c", 0); m != nil || d != nil {
-		t.Error("an empty board has a map")
+		t.Error("a node without a map has one")
 	}
 	second := testMap(t, "a", "b")
 	second.Version = 2

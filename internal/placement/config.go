@@ -59,7 +59,7 @@ type Config struct {
 	// Voting is told now and then whether this node votes. It may be nil.
 	Voting func(bool)
 	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
-	// keys should be cut (see [planner.Cuts]). Only the leader asks, once.
+	// keys should be cut (see [planner.Cutter]). Only the leader asks, once.
 	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)
 	// Cuts returns where the keys should be cut now. The leader asks while
 	// there are fewer shards than wanted. It may be nil: no splits.
@@ -73,24 +73,9 @@ type Config struct {
 	// Heartbeat and Election are raft's timeouts: how long a follower waits
 	// for its leader, and a candidate for votes.
 	Heartbeat, Election time.Duration
-	// Settle is how long members must be there before a cluster is bootstrapped
-	// or founded with them, and before a newcomer is given shards.
-	Settle time.Duration
-	// DeadGrace is how long a member is dead before its shards move.
-	DeadGrace time.Duration
-	// MoveInterval is the least time between two moves of one shard that a
-	// death causes.
-	MoveInterval time.Duration
-	// PromoteDelay is how long a shard rests after any change before a move
-	// that is not urgent: time for a new replica to become warm.
-	PromoteDelay time.Duration
-	// MaxFills is how many newcomers load shards at a time in the cluster, and
-	// MaxNodeFills how many from one node or on one; 0: no bound. A newcomer counts
-	// until it reports that it has loaded; without reports for PromoteDelay, and
-	// where it reports that it is loading for FillTimeout at most, which also bounds how long a replica that loads holds up other
-	// moves of its shard.
-	MaxFills, MaxNodeFills int
-	FillTimeout            time.Duration
+	// Rules say when shards move, and Settle also when a cluster is bootstrapped and
+	// founded. Its Planner is not used.
+	planner.Rules
 	// Reports asks nodes what they have, side by side, and returns the answers of
 	// those that give one soon. The leader asks every few seconds. It may be nil:
 	// then all replicas count as warm after PromoteDelay, and load changes nothing.
@@ -121,9 +106,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Heartbeat: time.Second, Election: time.Second,
-		Settle: 2 * time.Second, DeadGrace: 5 * time.Second,
-		MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
-		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute, Balance: planner.DefaultBalance(),
+		Rules: planner.DefaultRules(), Balance: planner.DefaultBalance(),
 		ReplaceVoterAfter: 10 * time.Minute,
 		SplitCheck:        10 * time.Second,
 		BarrierEvery:      time.Second, BarrierTimeout: 5 * time.Second,
@@ -172,14 +155,9 @@ func (c *Config) Validate() error {
 	} {
 		check(d.d >= 5*time.Millisecond, "%s (%s) must be at least 5ms", d.name, d.d)
 	}
-	check(c.MaxFills >= 0 && c.MaxNodeFills >= 0, "bounds of newcomers (%d, %d) must not be negative", c.MaxFills, c.MaxNodeFills)
 	check(c.ReplaceVoterAfter >= 0, "the time after which a voter is replaced (%s) must not be negative", c.ReplaceVoterAfter)
-	check(c.FillTimeout >= c.PromoteDelay, "fill timeout (%s) must not be shorter than promote delay (%s)", c.FillTimeout, c.PromoteDelay)
 	check(c.Reports == nil || c.Halve != nil || !c.Balance.Split, "no way to cut a shard that has too much load")
-	if err := c.Balance.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	check(c.Settle >= 0 && c.DeadGrace >= 0 && c.MoveInterval >= 0 && c.PromoteDelay >= 0, "settle, dead grace, move interval and promote delay must not be negative")
+	errs = append(errs, c.Rules.Validate(), c.Balance.Validate())
 	check(c.Election >= c.Heartbeat, "election (%s) must not be shorter than heartbeat (%s)", c.Election, c.Heartbeat)
 	check(c.BarrierTimeout >= c.BarrierEvery, "barrier timeout (%s) must not be shorter than barrier interval (%s)", c.BarrierTimeout, c.BarrierEvery)
 	return errors.Join(errs...)

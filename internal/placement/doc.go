@@ -4,7 +4,7 @@
 // they keep a raft log of [shard.Command]s and the map that comes of it. All
 // others take the map from any node's stream ([Placement.Observe]).
 //
-//	gossip ──▶ bootstrap ─▶ raft ─▶ fsm ─▶ board ─▶ Map, Watch
+//	gossip ──▶ bootstrap ─▶ raft ─▶ fsm ─▶ maps ──▶ Map, Watch
 //	   │                     ▲               ▲  └──▶ map file
 //	   └─▶ leader: found, move, split      Observe, map file (at start)
 //

@@ -15,10 +15,10 @@ import (
 // fsm is what the voters agree on: the map, and the requests that made it.
 // Raft calls it from one goroutine.
 type fsm struct {
-	m      *shard.Map
-	ledger *ledger
-	show   func(*shard.Map) error
-	voted  func() // the voters may have changed
+	m        *shard.Map
+	requests requests
+	show     func(*shard.Map) error
+	voted    func() // the voters may have changed
 	// failed is set once the log or a snapshot holds what this version cannot
 	// follow. From then on nothing is applied: guessing would make this node's
 	// map another one than the others'.
@@ -27,7 +27,7 @@ type fsm struct {
 }
 
 func newFSM(show func(*shard.Map) error, voted func()) *fsm {
-	return &fsm{ledger: newLedger(nil), show: show, voted: voted, broken: make(chan error, 1)}
+	return &fsm{show: show, voted: voted, broken: make(chan error, 1)}
 }
 
 // outcome is what Apply returns.
@@ -45,7 +45,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 	if err != nil {
 		return outcome{err: f.fail(fmt.Errorf("raft log, entry %d: %w", l.Index, err))}
 	}
-	if v, ok := f.ledger.find(c.RequestID); ok {
+	if v, ok := f.requests.find(c.RequestID); ok {
 		return outcome{version: v}
 	}
 	next, err := shard.Apply(f.m, c)
@@ -56,7 +56,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 		return outcome{err: f.fail(fmt.Errorf("raft log, entry %d: %w", l.Index, err))}
 	}
 	f.m = next
-	f.ledger.add(entry{RequestID: c.RequestID, Version: next.Version})
+	f.requests.add(request{RequestID: c.RequestID, Version: next.Version})
 	return outcome{version: next.Version}
 }
 
@@ -78,8 +78,8 @@ const snapshotLevel = 1
 
 // fsmState is a snapshot behind its level byte.
 type fsmState struct {
-	Map    []byte  `json:"map,omitempty"` // shard.EncodeMap; empty: not founded
-	Ledger []entry `json:"ledger"`
+	Map      []byte    `json:"map,omitempty"` // shard.EncodeMap; empty: not founded
+	Requests []request `json:"ledger"`
 }
 
 // Snapshot returns the state as it is. Nothing that Apply does changes it.
@@ -87,7 +87,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if f.failed != nil {
 		return nil, f.failed
 	}
-	return &fsmSnapshot{m: f.m, entries: slices.Clone(f.ledger.entries)}, nil
+	return &fsmSnapshot{m: f.m, requests: slices.Clone(f.requests)}, nil
 }
 
 // Restore replaces the state by a snapshot.
@@ -95,7 +95,7 @@ func (f *fsm) Restore(r io.ReadCloser) (err error) {
 	defer func() {
 		err = errors.Join(err, r.Close())
 	}()
-	m, entries, err := readSnapshot(r)
+	m, kept, err := readSnapshot(r)
 	if err != nil {
 		return f.fail(err)
 	}
@@ -104,11 +104,14 @@ func (f *fsm) Restore(r io.ReadCloser) (err error) {
 			return f.fail(fmt.Errorf("raft snapshot: %w", err))
 		}
 	}
-	f.m, f.ledger = m, newLedger(entries)
+	f.m, f.requests = m, nil
+	for _, r := range kept {
+		f.requests.add(r)
+	}
 	return nil
 }
 
-func readSnapshot(r io.Reader) (*shard.Map, []entry, error) {
+func readSnapshot(r io.Reader) (*shard.Map, []request, error) {
 	b, err := io.ReadAll(r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
@@ -124,18 +127,18 @@ func readSnapshot(r io.Reader) (*shard.Map, []entry, error) {
 		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
 	}
 	if len(s.Map) == 0 {
-		return nil, s.Ledger, nil
+		return nil, s.Requests, nil
 	}
 	m, err := shard.DecodeMap(s.Map)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read raft snapshot: %w", err)
 	}
-	return m, s.Ledger, nil
+	return m, s.Requests, nil
 }
 
 type fsmSnapshot struct {
-	m       *shard.Map
-	entries []entry
+	m        *shard.Map
+	requests []request
 }
 
 // Persist writes the snapshot.
@@ -148,7 +151,7 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 }
 
 func (s *fsmSnapshot) write(w io.Writer) error {
-	state := fsmState{Ledger: s.entries}
+	state := fsmState{Requests: s.requests}
 	if s.m != nil {
 		b, err := shard.EncodeMap(s.m)
 		if err != nil {

@@ -163,8 +163,8 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 // log of a node that has not seen the newer map for none.
 func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
-	p := &Placement{board: newBoard(), votes: newBell(), raft: new(raft.Raft)}
-	if err := p.board.show(m); err != nil {
+	p := &Placement{maps: newVersions(), votes: newBell(), raft: new(raft.Raft)}
+	if err := p.maps.show(m); err != nil {
 		t.Fatal(err)
 	}
 	for generation, want := range map[uint64]bool{0: false, 6: false, 7: true, 8: true} {
@@ -184,11 +184,11 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 // A node that votes ends raft as soon as the map is of the next generation, and not while
 // it is of its own.
 func TestRaftEndsWithItsGeneration(t *testing.T) {
-	p := &Placement{board: newBoard()}
-	f := newFSM(p.board.show, func() {})
+	p := &Placement{maps: newVersions()}
+	f := newFSM(p.maps.show, func() {})
 	show := func(version, generation uint64) {
 		t.Helper()
-		if err := p.board.show(&shard.Map{ClusterID: "c", Version: version, Generation: generation}); err != nil {
+		if err := p.maps.show(&shard.Map{ClusterID: "c", Version: version, Generation: generation}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,14 +213,14 @@ func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", board: newBoard(), votes: newBell(), opened: make(chan struct{})}
+	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", maps: newVersions(), votes: newBell(), opened: make(chan struct{})}
 	cfg := p.raftConfig(logger)
 	_, trans := raft.NewInmemTransport("a:1")
 	theirs := raft.Configuration{Servers: []raft.Server{{ID: "a/u", Address: "a:1"}, {ID: "b/u", Address: "b:1"}}}
 	if err := raft.BootstrapCluster(cfg, disk.logs, disk.stable, disk.snaps, trans, theirs); err != nil {
 		t.Fatal(err)
 	}
-	r, err := raft.NewRaft(cfg, newFSM(p.board.show, p.votes.ring), disk.logs, disk.stable, disk.snaps, trans)
+	r, err := raft.NewRaft(cfg, newFSM(p.maps.show, p.votes.ring), disk.logs, disk.stable, disk.snaps, trans)
 	if err != nil {
 		t.Fatal(err)
 	}

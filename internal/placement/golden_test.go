@@ -18,9 +18,9 @@ func TestGoldenSnapshot(t *testing.T) {
 	final := testMap(t, "a", "b")
 	final.Finalized = shard.LevelSettings
 	for name, m := range map[string]*shard.Map{"level1-snapshot": testMap(t, "a", "b"), "level1-snapshot-of-map5": final} {
-		entries := []entry{{RequestID: "one", Version: 1}, {RequestID: "two", Version: 2}}
+		kept := []request{{RequestID: "one", Version: 1}, {RequestID: "two", Version: 2}}
 		var b bytes.Buffer
-		if err := (&fsmSnapshot{m: m, entries: entries}).write(&b); err != nil {
+		if err := (&fsmSnapshot{m: m, requests: kept}).write(&b); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join("testdata", "golden", name+".json")
@@ -37,7 +37,7 @@ func TestGoldenSnapshot(t *testing.T) {
 			t.Errorf("%s of level %d is written as\n%s\nnot as\n%s", name, b.Bytes()[0], b.Bytes()[1:], want)
 		}
 		back, read, err := readSnapshot(bytes.NewReader(append([]byte{1}, want...)))
-		if err != nil || !reflect.DeepEqual(back, m) || !slices.Equal(read, entries) {
+		if err != nil || !reflect.DeepEqual(back, m) || !slices.Equal(read, kept) {
 			t.Errorf("%s is read as %+v, %v, %v", name, back, read, err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,15 +84,13 @@ func (p *Placement) hangs(ctx context.Context, log *timedLog) bool {
 // placeShards founds the cluster when it is not, then keeps shards where they
 // belong.
 func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
-	rules := planner.Rules{
-		Settle: p.cfg.Settle, DeadGrace: p.cfg.DeadGrace, MoveInterval: p.cfg.MoveInterval, PromoteDelay: p.cfg.PromoteDelay,
-		FillTimeout: p.cfg.FillTimeout, MaxFills: p.cfg.MaxFills, MaxNodeFills: p.cfg.MaxNodeFills, Planner: new(planner.Planner),
-	}
+	rules := p.cfg.Rules
+	rules.Planner = new(planner.Planner)
 	var h planner.History
 	told := "" // the reason not to found that was logged last
 	for {
 		membersChanged := p.members.wait()
-		m, mapChanged := p.board.watch()
+		m, mapChanged := p.maps.watch()
 		var again time.Time
 		var err error
 		if m == nil {
@@ -145,16 +142,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 // is too early.
 func (p *Placement) found(ctx context.Context, r *raft.Raft) (again time.Time, err error) {
 	members := p.ourMembers()
-	var here []shard.Member
-	for _, m := range members {
-		if m.State != shard.Alive {
-			continue
-		}
-		here = append(here, m)
-		if at := m.Since.Add(p.cfg.Settle); time.Now().Before(at) && at.After(again) {
-			again = at
-		}
-	}
+	here, again := planner.Founders(members, p.cfg.Settle, time.Now())
 	if !again.IsZero() {
 		return again, nil
 	}
@@ -192,7 +180,7 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 	told := false
 	for pause(ctx, p.cfg.SplitCheck, true) {
 		m := p.Map()
-		if m == nil || len(m.Shards) >= m.Spec.Shards || cutBefore(m) {
+		if m == nil || !planner.LacksShards(m) {
 			continue
 		}
 		cuts, err := p.cfg.Cuts(ctx)
@@ -206,18 +194,12 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// cutBefore reports whether shards were merged, or split by an operator or by
-// their load: from then on it is not the founding's number that counts.
-func cutBefore(m *shard.Map) bool {
-	return slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return s.Home.Seat != 0 })
-}
-
 func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, splits []shard.Split) error {
 	version := m.Version
 	for _, s := range splits {
 		if err := p.lay(ctx, r, version, s); err != nil {
-			if stale := new(shard.StaleError); errors.As(err, &stale) {
-				return nil // the map has moved on: the next check sees it
+			if isStale(err) {
+				return nil
 			}
 			return fmt.Errorf("split shard %d: %w", s.Shard, err)
 		}
@@ -227,6 +209,10 @@ func (p *Placement) split(ctx context.Context, r *raft.Raft, m *shard.Map, split
 	}
 	return nil
 }
+
+// isStale reports whether the map has changed since a change was decided: the next look
+// at the map decides anew.
+func isStale(err error) bool { return errors.As(err, new(*shard.StaleError)) }
 
 // lay proposes a change as the leader, once.
 func (p *Placement) lay(ctx context.Context, r *raft.Raft, ifVersion uint64, c shard.Change) error {

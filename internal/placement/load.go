@@ -2,7 +2,6 @@ package placement
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -29,12 +28,7 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 		if due {
 			all = time.Now()
 		}
-		var asked []shard.NodeID
-		for _, m := range p.ourMembers() {
-			if m.State == shard.Alive && (due || !known.Heard(m.Name) || slices.Contains(filling, m.Name)) {
-				asked = append(asked, m.Name)
-			}
-		}
+		asked := known.ToAsk(p.ourMembers(), filling, due)
 		if len(asked) > 0 {
 			index := r.AppliedIndex()
 			reports := p.askNodes(ctx, asked)
@@ -92,12 +86,8 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		version++
 		return err
 	}
-	stale := func(err error) bool { // the map has moved on: the next look sees it
-		s := new(shard.StaleError)
-		return errors.As(err, &s)
-	}
 	if len(a.Homes) > 0 {
-		if err := lay(shard.Rehome{Homes: a.Homes}); stale(err) {
+		if err := lay(shard.Rehome{Homes: a.Homes}); isStale(err) {
 			return t, nil
 		} else if err != nil {
 			return t, err
@@ -122,7 +112,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
-		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); stale(err) {
+		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); isStale(err) {
 			return t, nil
 		} else if err != nil {
 			return t, err

@@ -36,7 +36,7 @@ type Placement struct {
 	self    raft.ServerID
 	file    mapFile
 	saved   *shard.Map // what file has; owned by keepMapFile, then Run
-	board   *board
+	maps    *versions
 	members *bell // rings when the members, or what they report, may have changed
 	votes   *bell // rings when raft's configuration may have changed
 	stats   *stats
@@ -65,7 +65,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	p := &Placement{
 		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
-		board: newBoard(), members: newBell(), votes: newBell(), stats: newStats(), opened: make(chan struct{}),
+		maps: newVersions(), members: newBell(), votes: newBell(), stats: newStats(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
 		p.file, p.logs = cfg.Disk, cfg.Disk
@@ -82,7 +82,7 @@ func New(cfg Config) (*Placement, error) {
 	case err != nil:
 		return nil, err
 	case m != nil:
-		if err := p.board.show(m); err != nil {
+		if err := p.maps.show(m); err != nil {
 			return nil, err
 		}
 		p.saved = m
@@ -118,18 +118,18 @@ func (p *Placement) Run(ctx context.Context) error {
 // Map returns the newest map this node knows; nil while it knows none. It must
 // not be changed.
 func (p *Placement) Map() *shard.Map {
-	m, _ := p.board.watch()
+	m, _ := p.maps.watch()
 	return m
 }
 
 // Watch returns the newest map this node knows, or nil, and a channel that is
 // closed when there is a newer one.
-func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.board.watch() }
+func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.maps.watch() }
 
 // MapSince returns the newest map this node knows, and what it differs in from the
 // version of that cluster: nil if that is too much, or the version is not known here.
 func (p *Placement) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
-	return p.board.since(cluster, version)
+	return p.maps.since(cluster, version)
 }
 
 // ObserveDelta takes a change of the map learned from another node. It fails with
@@ -144,7 +144,7 @@ func (p *Placement) ObserveDelta(d *shard.Delta) error {
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	return p.board.show(next)
+	return p.maps.show(next)
 }
 
 // Observe takes a map learned from another node. An older one is passed over;
@@ -157,7 +157,7 @@ func (p *Placement) Observe(m *shard.Map) error {
 	if id := p.ClusterID(); id != "" && id != m.ClusterID {
 		return fmt.Errorf("shard map of cluster %s; this node belongs to cluster %s: %w", m.ClusterID, id, ErrForeign)
 	}
-	return p.board.show(m)
+	return p.maps.show(m)
 }
 
 // ClusterID returns the cluster this node belongs to, or "". Gossip must show
@@ -291,7 +291,7 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 func (p *Placement) keepMapFile(ctx context.Context) {
 	told := false
 	for {
-		m, changed := p.board.watch()
+		m, changed := p.maps.watch()
 		wrote, err := p.saveMap(m)
 		if err != nil && !told {
 			p.log.Error("could not write the map file, trying again", "err", err)

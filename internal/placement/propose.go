@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -57,7 +58,11 @@ func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
 	if p.cfg.Forward == nil {
 		return 0, err
 	}
-	for _, to := range p.askInTurn(elsewhere.Leader) {
+	ask := []shard.NodeID{elsewhere.Leader}
+	if elsewhere.Leader == "" {
+		ask = planner.KnowsLeader(p.ourMembers(), p.cfg.Name)
+	}
+	for _, to := range ask {
 		v, err = p.cfg.Forward(ctx, to, b)
 		if errors.As(err, &elsewhere) && elsewhere.Leader != "" && elsewhere.Leader != to {
 			v, err = p.cfg.Forward(ctx, elsewhere.Leader, b)
@@ -67,25 +72,6 @@ func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
 		}
 	}
 	return 0, err
-}
-
-// askInTurn returns the leader if it is known, else the nodes that may know it: those
-// that gossip calls voters first.
-func (p *Placement) askInTurn(leader shard.NodeID) []shard.NodeID {
-	if leader != "" {
-		return []shard.NodeID{leader}
-	}
-	var voters, others []shard.NodeID // ordered by name, as the members
-	for _, m := range p.ourMembers() {
-		switch {
-		case m.Name == p.cfg.Name || m.State != shard.Alive && m.State != shard.Suspect:
-		case m.Voter:
-			voters = append(voters, m.Name)
-		case m.BootstrapExpect > 0:
-			others = append(others, m.Name)
-		}
-	}
-	return append(voters, others...)
 }
 
 // ApplyEncoded makes a change that another node forwarded, when this node

@@ -57,7 +57,7 @@ func (p *Placement) Recover(ifVersion uint64) (version uint64, err error) {
 		return 0, fmt.Errorf("recover the voters: %w", err)
 	}
 	p.log.Warn("voters recovered: this node is the only voter, and adds others", "generation", next.Generation, "from_version", m.Version)
-	return next.Version, p.board.show(next)
+	return next.Version, p.maps.show(next)
 }
 
 // keyTerm is where raft keeps its term.

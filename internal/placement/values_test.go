@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -101,15 +102,15 @@ func TestFSMStopsAtNewerCommand(t *testing.T) {
 	}
 }
 
-func TestLedgerIsBounded(t *testing.T) {
-	l := newLedger(nil)
-	for i := range 3 * ledgerSize {
-		l.add(entry{RequestID: fmt.Sprint(i), Version: uint64(i)})
+func TestRequestsAreBounded(t *testing.T) {
+	var l requests
+	for i := range 3 * requestsKept {
+		l.add(request{RequestID: fmt.Sprint(i), Version: uint64(i)})
 	}
-	if len(l.entries) != ledgerSize || len(l.byID) != ledgerSize {
-		t.Errorf("%d entries, %d by ID", len(l.entries), len(l.byID))
+	if len(l) != requestsKept {
+		t.Errorf("%d requests, want %d", len(l), requestsKept)
 	}
-	if v, ok := l.find(fmt.Sprint(3*ledgerSize - 1)); !ok || v != 3*ledgerSize-1 {
+	if v, ok := l.find(fmt.Sprint(3*requestsKept - 1)); !ok || v != 3*requestsKept-1 {
 		t.Error("the newest is lost")
 	}
 	if _, ok := l.find("0"); ok {
@@ -179,7 +180,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestConfigNamesEveryMistake(t *testing.T) {
-	c := Config{BootstrapExpect: 2, Election: time.Second, Heartbeat: 2 * time.Second, Settle: -1}
+	c := Config{BootstrapExpect: 2, Election: time.Second, Heartbeat: 2 * time.Second, Rules: planner.Rules{Settle: -1}}
 	err := c.Validate()
 	for _, want := range []string{"name", "UUID", "members", "logger", "--bootstrap-expect is 2", "data directory", "listener", "raft address", "etcd", "spec", "negative", "election (1s)", "split check"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

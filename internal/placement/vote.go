@@ -38,7 +38,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 		return false, err
 	}
 	trans := openTransport(&p.cfg, raftPort, generation, p.configured, log)
-	f := newFSM(p.board.show, p.votes.ring)
+	f := newFSM(p.maps.show, p.votes.ring)
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
 		select {
@@ -89,7 +89,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 // follow, or the map is of a newer generation. It returns nil when ctx has ended.
 func (p *Placement) endOf(ctx context.Context, generation uint64, f *fsm) error {
 	for {
-		m, changed := p.board.watch()
+		m, changed := p.maps.watch()
 		if m != nil && m.Generation > generation {
 			return errOutdated
 		}

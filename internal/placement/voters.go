@@ -35,18 +35,14 @@ func (p *Placement) keepVoters(ctx context.Context, r *raft.Raft) {
 	absent := planner.Absence{Self: p.cfg.Name}
 	for {
 		changed := p.members.wait()
-		m, moved := p.board.watch()
+		m, moved := p.maps.watch()
 		servers, members, reports, now := serversOf(r), p.ourMembers(), p.reported(), time.Now()
 		if reports == nil && p.cfg.Reports != nil {
 			reports = new(planner.Reports) // none yet
 		}
-		var nodes []shard.NodeID
-		for _, s := range servers {
-			nodes = append(nodes, s.ID.Node())
-		}
 		c, ok := planner.Voters{
 			Servers: servers, Self: planner.VoterID(p.self), Expect: p.cfg.BootstrapExpect, Members: members, Reports: reports, Map: m, Now: now,
-			Away: absent.Observe(nodes, members, reports, now), LostAfter: p.cfg.ReplaceVoterAfter,
+			Away: absent.Observe(servers, members, reports, now), LostAfter: p.cfg.ReplaceVoterAfter,
 		}.Next()
 		again := absent.Next(p.cfg.ReplaceVoterAfter, now)
 		wait := time.Until(again)

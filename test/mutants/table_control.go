@@ -151,7 +151,7 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
-			Old: `!reports.Heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
+			Old: `!reports.heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
 		},
 		{
 			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",
@@ -163,7 +163,7 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
-			Old: `&& reports.Heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
+			Old: `&& reports.heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
 		},
 		{
 			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter does not follow", File: "voters.go",
@@ -219,11 +219,35 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "one-split-too-many", Bug: "makes one shard more than may be", File: "balance.go",
-			Old: `len(m.Shards)+len(a.Splits) < b.MaxShards`, New: `len(m.Shards)+len(a.Splits) <= b.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
+			Old: `len(l.m.Shards)+len(l.Splits) >= l.MaxShards`, New: `len(l.m.Shards)+len(l.Splits) > l.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
 		},
 		{
 			Name: "two-clusters", Bug: "half of the nodes that --join names found a cluster", File: "bootstrap.go",
 			Old: `2*named > len(f.Join)`, New: `2*named >= len(f.Join)`, Tests: "TestWhichPartFoundsACluster",
+		},
+		{
+			Name: "extra-replicas-at-once", Bug: "changes the number of replicas without waiting for the load to last", File: "balance.go",
+			Old: `l.now.Sub(r.since) < patience || `, New: `patience < 0 || `, Tests: "TestReplicasKeepToTheirBounds",
+		},
+		{
+			Name: "uncuttable-for-ever", Bug: "never splits a shard again that had too few keys", File: "balance.go",
+			Old: `now.Sub(at) < uncuttableFor`, New: `now.After(at)`, Tests: "TestSplitsKeepToTheirBounds",
+		},
+		{
+			Name: "founded-too-early", Bug: "founds a cluster with members that have just come", File: "bootstrap.go",
+			Old: `now.Before(at) && at.After(again)`, New: `false && at.After(again)`, Tests: "TestFounders",
+		},
+		{
+			Name: "merged-shards-split-again", Bug: "splits until there are as many shards as at the founding, after merges", File: "cuts.go",
+			Old: `return s.Home.Seat != 0 })`, New: `return false })`, Tests: "TestLacksShards",
+		},
+		{
+			Name: "leader-asked-of-dead", Bug: "asks dead nodes for the leader", File: "bootstrap.go",
+			Old: ` || m.State != shard.Alive && m.State != shard.Suspect:`, New: `:`, Tests: "TestKnowsLeader",
+		},
+		{
+			Name: "fill-timeout-too-short", Bug: "accepts a fill timeout below the promote delay", File: "rules.go",
+			Old: `errs.check(r.FillTimeout >= r.PromoteDelay,`, New: `errs.check(true,`, Tests: "TestBoundsOfTheConfig", Package: "internal/placement",
 		},
 	}}
 }
@@ -338,10 +362,6 @@ func placementGroup() Group {
 			Old: `m.Generation > generation {`, New: `m.Generation > generation+1 {`, Tests: "TestRaftEndsWithItsGeneration",
 		},
 		{
-			Name: "fill-timeout-too-short", Bug: "accepts a fill timeout below the promote delay", File: "config.go",
-			Old: `check(c.FillTimeout >= c.PromoteDelay,`, New: `check(true,`, Tests: "TestBoundsOfTheConfig",
-		},
-		{
 			Name: "heartbeat-bound-off-by-one", Bug: "refuses the shortest heartbeat", File: "config.go",
 			Old: `d.d >= 5*time.Millisecond,`, New: `d.d > 5*time.Millisecond,`, Tests: "TestBoundsOfTheConfig",
 		},
@@ -399,8 +419,8 @@ func placementGroup() Group {
 			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestWhatIsNotAppliedIsNotRemembered",
 		},
 		{
-			Name: "board-goes-back", Bug: "shows an older map", File: "board.go",
-			Old: `if m.Version <= b.m.Version {`, New: `if false {`, Tests: "TestTheBoardOnlyGoesForward",
+			Name: "map-goes-back", Bug: "shows an older map", File: "maps.go",
+			Old: `if m.Version <= b.m.Version {`, New: `if false {`, Tests: "TestMapsOnlyGoForward",
 		},
 	}}
 }

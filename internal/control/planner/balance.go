@@ -2,7 +2,6 @@ package planner
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -42,9 +41,9 @@ const (
 	mergeShare = 0.25
 	// mostChanges is how many splits, and merges, one look begins.
 	mostChanges = 4
-	// uncuttable is how long a shard is left alone that cannot be cut: it has too
-	// few keys.
-	uncuttable = 10 * time.Minute
+	// uncuttableFor is for how long a shard is not split again that has too few keys
+	// to be cut.
+	uncuttableFor = 10 * time.Minute
 )
 
 // DefaultBalance returns what suits nodes with some GiB of memory.
@@ -58,30 +57,25 @@ func DefaultBalance() Balance {
 
 // Validate names every mistake.
 func (b *Balance) Validate() error {
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("placement: "+format, args...))
-		}
-	}
-	check(b.SplitBytes >= 0 && b.SplitEvents >= 0 && b.SplitWatches >= 0, "bounds of splits must not be negative")
-	check(b.MaxShards >= 0, "the greatest number of shards (%d) must not be negative", b.MaxShards)
-	check(b.ReplicaWatches >= 0 && b.MaxExtraReplicas >= 0, "watches for each replica and extra replicas must not be negative")
-	check(b.Patience >= 0 && b.MergePatience >= 0 && b.MinAge >= 0, "patience and age must not be negative")
+	var errs checks
+	errs.check(b.SplitBytes >= 0 && b.SplitEvents >= 0 && b.SplitWatches >= 0, "bounds of splits must not be negative")
+	errs.check(b.MaxShards >= 0, "the greatest number of shards (%d) must not be negative", b.MaxShards)
+	errs.check(b.ReplicaWatches >= 0 && b.MaxExtraReplicas >= 0, "watches for each replica and extra replicas must not be negative")
+	errs.check(b.Patience >= 0 && b.MergePatience >= 0 && b.MinAge >= 0, "patience and age must not be negative")
 	return errors.Join(errs...)
 }
 
 // Trend is what a leader remembers of the load. The zero Trend is that of a new
 // leader. A value: Decide returns a new one.
 type Trend struct {
-	seen  map[shard.ID]time.Time // since when the shard is there
-	hot   map[shard.ID]time.Time // since when it is to be split
-	idle  map[shard.ID]time.Time // since when it is to be merged with the one behind it
-	crowd map[shard.ID]want      // since when it is to have so many replicas
-	uncut map[shard.ID]time.Time // when it was found that it cannot be cut
+	seen       map[shard.ID]time.Time      // since when the shard is there
+	overloaded map[shard.ID]time.Time      // since when it is to be split
+	idle       map[shard.ID]time.Time      // since when it is to be merged with the next shard
+	replicas   map[shard.ID]wantedReplicas // since when it is to have another number of replicas
+	uncuttable map[shard.ID]time.Time      // when it was found that it cannot be cut
 }
 
-type want struct {
+type wantedReplicas struct {
 	replicas int
 	since    time.Time
 }
@@ -102,20 +96,19 @@ type Cut struct {
 
 // Uncuttable returns the trend after it was found that the shard cannot be cut.
 func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
-	t.uncut = maps.Clone(t.uncut)
-	if t.uncut == nil {
-		t.uncut = make(map[shard.ID]time.Time)
-	}
-	t.uncut[id] = now
+	found := make(map[shard.ID]time.Time, len(t.uncuttable)+1)
+	maps.Copy(found, t.uncuttable)
+	found[id] = now
+	t.uncuttable = found
 	return t
 }
 
-// judgeCuts returns the homes of shards of which it is known now whether the cut that
+// settleCuts returns the homes of shards of which it is known now whether the cut that
 // was to part their watches did. A client that watches all of a shard watches all of
 // each part, so that a cut only makes more watches: parts that have most of the
 // watches each are cut for them again when there are twice as many. What was found
 // stands in the map, so that the next leader does not begin anew.
-func (t Trend) judgeCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
+func (t Trend) settleCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
 	for i := 0; i < len(m.Shards); {
 		parting := m.Shards[i].Home.Parting
 		run := 1 // the parts of one cut, or of several that were alike
@@ -157,80 +150,109 @@ func partsWatches(s *shard.Shard, watches int) bool {
 // Decide looks at the loads, as far as they are known, and returns what is to be
 // done and the next trend.
 func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time.Time) (Action, Trend) {
-	next := Trend{
-		seen: make(map[shard.ID]time.Time), hot: make(map[shard.ID]time.Time), idle: make(map[shard.ID]time.Time),
-		crowd: make(map[shard.ID]want), uncut: make(map[shard.ID]time.Time),
+	l := look{Balance: b, m: m, loads: loads, before: t, now: now, changed: make(map[shard.ID]bool)}
+	l.after = Trend{
+		seen: make(map[shard.ID]time.Time), overloaded: make(map[shard.ID]time.Time), idle: make(map[shard.ID]time.Time),
+		replicas: make(map[shard.ID]wantedReplicas), uncuttable: make(map[shard.ID]time.Time),
 	}
-	since := func(from, to map[shard.ID]time.Time, id shard.ID) time.Duration {
-		at, ok := from[id]
-		if !ok {
-			at = now
-		}
-		to[id] = at
-		return now.Sub(at)
-	}
-	a := Action{Homes: t.judgeCuts(m, loads, b.Patience, now)}
-	touched := make(map[shard.ID]bool)
-	for _, h := range a.Homes {
-		touched[h.Shard] = true
-	}
-	most := len(a.Homes) + mostChanges
-	merges := len(m.Shards) - m.Joining() - max(m.Spec.Shards, 1)
+	l.rehome(t.settleCuts(m, loads, b.Patience, now)...)
+	l.mostHomes = len(l.Homes) + mostChanges
+	l.mostMerges = len(m.Shards) - m.Joining() - max(m.Spec.Shards, 1)
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		age := since(t.seen, next.seen, s.ID)
-		if at, ok := t.uncut[s.ID]; ok && now.Sub(at) < uncuttable {
-			next.uncut[s.ID] = at
+		l.age(t.seen, l.after.seen, s.ID)
+		if at, ok := t.uncuttable[s.ID]; ok && now.Sub(at) < uncuttableFor {
+			l.after.uncuttable[s.ID] = at
 		}
-		l, known := loads[s.ID]
-		if !known || m.Joins(i) || touched[s.ID] {
+		if _, known := loads[s.ID]; !known || m.Joins(i) || l.changed[s.ID] {
 			continue
 		}
-		if home, ok := b.replicas(m, s, l, t, next, now); ok && len(a.Homes) < most {
-			a.Homes = append(a.Homes, home)
-			touched[s.ID] = true
-		}
-		rest := l // what a split can part
-		if !partsWatches(s, l.Watches) {
-			rest.Watches = 0
-		}
-		if b.Split && b.heat(rest) >= 1 {
-			_, uncut := next.uncut[s.ID]
-			if since(t.hot, next.hot, s.ID) >= b.Patience && !uncut && len(m.Shards)+len(a.Splits) < b.MaxShards && len(a.Splits) < mostChanges {
-				c := Cut{Shard: s.ID}
-				if rest.Watches = 0; b.heat(rest) < 1 {
-					c.Watches = l.Watches
-				}
-				a.Splits = append(a.Splits, c)
-				touched[s.ID] = true
-			}
-		}
-		if !b.Merge || i+1 == len(m.Shards) {
-			continue
-		}
-		other := &m.Shards[i+1]
-		ol, known := loads[other.ID]
-		sum := Load{Bytes: l.Bytes + ol.Bytes, Events: l.Events + ol.Events, Watches: l.Watches + ol.Watches}
-		if !known || m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !b.bounded() || b.heat(sum) >= mergeShare || !m.Mergeable(i) {
-			continue
-		}
-		if since(t.idle, next.idle, s.ID) < b.MergePatience || age < b.MinAge || now.Sub(t.seenSince(other.ID, now)) < b.MinAge {
-			continue
-		}
-		if merges <= 0 || len(a.Homes) >= most || touched[s.ID] || touched[other.ID] {
-			continue
-		}
-		to, from := s, other
-		if ol.Bytes > l.Bytes {
-			to, from = other, s
-		}
-		if r, err := Together(m, to.ID, from.ID); err == nil {
-			a.Homes = append(a.Homes, r.Homes...)
-			touched[s.ID], touched[other.ID] = true, true
-			merges--
-		}
+		l.resize(s)
+		l.split(s)
+		l.merge(i)
 	}
-	return a, next
+	return l.Action, l.after
+}
+
+// look is one look at the loads.
+type look struct {
+	Balance
+	Action
+	m             *shard.Map
+	loads         map[shard.ID]Load
+	before, after Trend
+	now           time.Time
+
+	changed               map[shard.ID]bool // by this look
+	mostHomes, mostMerges int
+}
+
+// age returns for how long the shard is in a map of the trend, which is carried over.
+func (l *look) age(before, after map[shard.ID]time.Time, id shard.ID) time.Duration {
+	at, ok := before[id]
+	if !ok {
+		at = l.now
+	}
+	after[id] = at
+	return l.now.Sub(at)
+}
+
+func (l *look) rehome(homes ...shard.ShardHome) {
+	l.Homes = append(l.Homes, homes...)
+	for _, h := range homes {
+		l.changed[h.Shard] = true
+	}
+}
+
+// split cuts a shard that has too much load for Patience.
+func (l *look) split(s *shard.Shard) {
+	load := l.loads[s.ID] // what a split can part
+	watches := load.Watches
+	if !partsWatches(s, watches) {
+		load.Watches = 0
+	}
+	if !l.Split || l.utilization(load) < 1 {
+		return
+	}
+	_, uncuttable := l.after.uncuttable[s.ID]
+	if l.age(l.before.overloaded, l.after.overloaded, s.ID) < l.Patience || uncuttable || len(l.m.Shards)+len(l.Splits) >= l.MaxShards || len(l.Splits) >= mostChanges {
+		return
+	}
+	c := Cut{Shard: s.ID}
+	if load.Watches = 0; l.utilization(load) < 1 {
+		c.Watches = watches
+	}
+	l.Splits = append(l.Splits, c)
+	l.changed[s.ID] = true
+}
+
+// merge begins to merge m.Shards[i] with the next shard when both are idle for
+// MergePatience.
+func (l *look) merge(i int) {
+	if !l.Merge || i+1 == len(l.m.Shards) {
+		return
+	}
+	s, other := &l.m.Shards[i], &l.m.Shards[i+1]
+	a := l.loads[s.ID]
+	b, known := l.loads[other.ID]
+	sum := Load{Bytes: a.Bytes + b.Bytes, Events: a.Events + b.Events, Watches: a.Watches + b.Watches}
+	if !known || l.m.Joins(i+1) || len(s.Home.Pins)+len(other.Home.Pins) > 0 || !l.bounded() || l.utilization(sum) >= mergeShare || !l.m.Mergeable(i) {
+		return
+	}
+	idle := l.age(l.before.idle, l.after.idle, s.ID)
+	young := func(id shard.ID) bool { return l.now.Sub(l.before.seenSince(id, l.now)) < l.MinAge }
+	if idle < l.MergePatience || young(s.ID) || young(other.ID) || l.mostMerges <= 0 || len(l.Homes) >= l.mostHomes || l.changed[s.ID] || l.changed[other.ID] {
+		return
+	}
+	to, from := s, other
+	if b.Bytes > a.Bytes {
+		to, from = other, s
+	}
+	if r, err := Together(l.m, to.ID, from.ID); err == nil {
+		l.rehome(r.Homes...)
+		l.changed[to.ID] = true
+		l.mostMerges--
+	}
 }
 
 func (t Trend) seenSince(id shard.ID, now time.Time) time.Time {
@@ -243,61 +265,55 @@ func (t Trend) seenSince(id shard.ID, now time.Time) time.Time {
 // bounded reports whether a shard can have too much load.
 func (b Balance) bounded() bool { return b.SplitBytes > 0 || b.SplitEvents > 0 || b.SplitWatches > 0 }
 
-// heat is the share of its bounds that the load has: 1 and more is too much.
-func (b Balance) heat(l Load) float64 {
-	var heat float64
+// utilization is the share of its bounds that the load has: 1 and more is too much.
+func (b Balance) utilization(l Load) (share float64) {
 	if b.SplitBytes > 0 {
-		heat = max(heat, float64(l.Bytes)/float64(b.SplitBytes))
+		share = max(share, float64(l.Bytes)/float64(b.SplitBytes))
 	}
 	if b.SplitEvents > 0 {
-		heat = max(heat, l.Events/b.SplitEvents)
+		share = max(share, l.Events/b.SplitEvents)
 	}
 	if b.SplitWatches > 0 {
-		heat = max(heat, float64(l.Watches)/float64(b.SplitWatches))
+		share = max(share, float64(l.Watches)/float64(b.SplitWatches))
 	}
-	return heat
+	return share
 }
 
-// replicas returns the home that gives the shard another number of replicas. One
-// is given back when the watches would have enough with half the load on each.
-func (b Balance) replicas(m *shard.Map, s *shard.Shard, l Load, t, next Trend, now time.Time) (shard.ShardHome, bool) {
-	if b.ReplicaWatches == 0 || b.MaxExtraReplicas == 0 || len(s.Home.Pins) > 0 {
-		return shard.ShardHome{}, false
+// resize gives the shard another number of replicas. One is given back when the watches
+// would have enough with half the load on each.
+func (l *look) resize(s *shard.Shard) {
+	if l.ReplicaWatches == 0 || l.MaxExtraReplicas == 0 || len(s.Home.Pins) > 0 {
+		return
 	}
-	base := m.Spec.Replicas
+	base := l.m.Spec.Replicas
 	fit := func(watches int) int {
-		n := int(math.Ceil(float64(watches) / float64(b.ReplicaWatches)))
-		return min(max(n, base), base+b.MaxExtraReplicas, shard.MaxReplicas)
+		n := int(math.Ceil(float64(watches) / float64(l.ReplicaWatches)))
+		return min(max(n, base), base+l.MaxExtraReplicas, shard.MaxReplicas)
 	}
 	have := max(s.Home.Replicas, base)
-	n := have
-	if more, less := fit(l.Watches), fit(2*l.Watches); more > have {
-		n = more
-	} else if less < have {
-		n = less
+	watches, patience := l.loads[s.ID].Watches, l.Patience
+	n := fit(watches)
+	if n <= have {
+		n, patience = min(fit(2*watches), have), l.MergePatience
 	}
 	if n == have {
-		return shard.ShardHome{}, false
+		return
 	}
-	w, ok := t.crowd[s.ID]
-	if !ok || (w.replicas > have) != (n > have) {
-		w.since = now
+	r, ok := l.before.replicas[s.ID]
+	if !ok || (r.replicas > have) != (n > have) {
+		r.since = l.now
 	}
-	w.replicas = n
-	next.crowd[s.ID] = w
-	patience := b.Patience
-	if n < have {
-		patience = b.MergePatience
-	}
-	if now.Sub(w.since) < patience {
-		return shard.ShardHome{}, false
+	r.replicas = n
+	l.after.replicas[s.ID] = r
+	if l.now.Sub(r.since) < patience || len(l.Homes) >= l.mostHomes {
+		return
 	}
 	home := s.Home
 	home.Pins = slices.Clone(home.Pins)
 	if home.Replicas = n; n == base {
 		home.Replicas = 0
 	}
-	return shard.ShardHome{Shard: s.ID, Home: home}, true
+	l.rehome(shard.ShardHome{Shard: s.ID, Home: home})
 }
 
 // Waiting are shards whose load asks for something that waits: for the load to
@@ -312,5 +328,5 @@ type Waiting struct {
 func (t Trend) Waiting(m *shard.Map) Waiting {
 	// Neighbours are idle for ever where there are no more shards than there shall be.
 	most := max(0, len(m.Shards)-max(m.Spec.Shards, 1))
-	return Waiting{Split: len(t.hot), Merge: min(len(t.idle), most), Replicas: len(t.crowd)}
+	return Waiting{Split: len(t.overloaded), Merge: min(len(t.idle), most), Replicas: len(t.replicas)}
 }

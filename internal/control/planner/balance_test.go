@@ -375,7 +375,7 @@ func TestSplitsKeepToTheirBounds(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		split int
-	}{{uncuttable - 1, 0}, {uncuttable, 1}} {
+	}{{uncuttableFor - 1, 0}, {uncuttableFor, 1}} {
 		if a, _ := b.Decide(m, hot, tr, now.Add(c.after)); len(a.Splits) != c.split {
 			t.Errorf("%v after it was found that it cannot be cut: %+v", c.after, a)
 		}
@@ -541,7 +541,7 @@ func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 			}
 		}
 		got := make(map[shard.ID]int)
-		for _, h := range tr.judgeCuts(m, loads, patience, now) {
+		for _, h := range tr.settleCuts(m, loads, patience, now) {
 			if got[h.Shard] = h.Home.Whole; h.Home.Parting != 0 {
 				t.Errorf("%s: shard %d is judged again", what, h.Shard)
 			}

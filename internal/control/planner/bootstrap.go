@@ -159,3 +159,34 @@ func Ours(cluster string, members []shard.Member) []shard.Member {
 		return cluster != "" && m.ClusterID != "" && m.ClusterID != cluster
 	})
 }
+
+// Founders returns the members that a cluster is founded with: those that are alive,
+// once each has been there for settle. Until then it returns when to look again.
+func Founders(members []shard.Member, settle time.Duration, now time.Time) (alive []shard.Member, again time.Time) {
+	for _, m := range members {
+		if m.State != shard.Alive {
+			continue
+		}
+		alive = append(alive, m)
+		if at := m.Since.Add(settle); now.Before(at) && at.After(again) {
+			again = at
+		}
+	}
+	return alive, again
+}
+
+// KnowsLeader returns the nodes that may know the leader, those that gossip calls
+// voters first.
+func KnowsLeader(members []shard.Member, self shard.NodeID) []shard.NodeID {
+	var voters, others []shard.NodeID // ordered by name, as the members
+	for _, m := range members {
+		switch {
+		case m.Name == self || m.State != shard.Alive && m.State != shard.Suspect:
+		case m.Voter:
+			voters = append(voters, m.Name)
+		case m.BootstrapExpect > 0:
+			others = append(others, m.Name)
+		}
+	}
+	return append(voters, others...)
+}

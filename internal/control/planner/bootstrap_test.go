@@ -285,3 +285,47 @@ func TestHostOfAddress(t *testing.T) {
 		}
 	}
 }
+
+// A cluster is founded with the members that are alive, once the last of them has been
+// there for long enough.
+func TestFounders(t *testing.T) {
+	now := time.Unix(1000, 0)
+	old, fresh := member("a", shard.Alive, now.Add(-time.Hour)), member("b", shard.Alive, now.Add(-time.Second))
+	gone := member("c", shard.Dead, now)
+	if alive, again := Founders([]shard.Member{old, gone}, 2*time.Second, now); !again.IsZero() || len(alive) != 1 || alive[0].Name != "a" {
+		t.Errorf("one lives: %v, again %v", alive, again)
+	}
+	for settle, want := range map[time.Duration]time.Time{time.Second: {}, 2 * time.Second: now.Add(time.Second)} {
+		if _, again := Founders([]shard.Member{old, fresh}, settle, now); !again.Equal(want) {
+			t.Errorf("settle %v: again %v, want %v", settle, again, want)
+		}
+	}
+}
+
+// Voters know the leader first-hand. Nodes that never vote do not know it.
+func TestKnowsLeader(t *testing.T) {
+	var members []shard.Member
+	for i, n := range []shard.NodeID{"candidate", "dead", "never", "self", "suspect", "voter"} {
+		members = append(members, member(n, shard.Alive, time.Unix(0, 0)))
+		members[i].Voter = n != "candidate" && n != "never"
+	}
+	members[1].State, members[4].State, members[2].BootstrapExpect = shard.Dead, shard.Suspect, 0
+	if got, want := KnowsLeader(members, "self"), []shard.NodeID{"suspect", "voter", "candidate"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The number of shards of the specification counts until an operator or the load has
+// split or merged one.
+func TestLacksShards(t *testing.T) {
+	m := testMap(t, "a") // two shards of two
+	if LacksShards(m) {
+		t.Error("it has all")
+	}
+	if m.Spec.Shards = 3; !LacksShards(m) {
+		t.Error("one is missing")
+	}
+	if m.Shards[1].Home.Seat = 1; LacksShards(m) {
+		t.Error("a split shard counts as missing")
+	}
+}

@@ -1,7 +1,7 @@
 package planner
 
 import (
-	"iter"
+	"slices"
 	"strings"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -13,25 +13,16 @@ import (
 // the first few keys of an empty etcd shall not decide where all others go.
 const minKeys = 4
 
-// Cuts returns where to cut ranges so that about n parts with about equal
-// numbers of keys come out; the starts of ranges count as cuts already, so at
-// most n-len(ranges) are returned. Keys come in ascending order; those outside
-// the ranges are passed over.
+// Cutter finds where to cut ranges so that about n parts with about equal numbers of
+// keys come out; the starts of ranges count as cuts already, so it finds at most
+// n-len(ranges) cuts. Keys outside the ranges are ignored.
 //
 // A cut is where a directory starts (a prefix of a key that ends in '/') when
 // there is one within a quarter part of the ideal place, the highest in the
 // tree first; otherwise a whole key. No cut equals a range's start, and on
 // both sides of each there is a key. No keys: no cuts.
-func Cuts(keys iter.Seq[string], ranges []kv.Range, n int) []string {
-	c := NewCutter(ranges, n)
-	for k := range keys {
-		c.Add(k)
-	}
-	return c.Cuts()
-}
-
-// Cutter is [Cuts] for keys that come in pages. It keeps a bounded number of
-// them, however many there are: positions are exact to a 64th of a part.
+//
+// It keeps a bounded number of keys: positions are exact to a 64th of a part.
 type Cutter struct {
 	n      int
 	ranges []kv.Range
@@ -199,7 +190,7 @@ func (s *keyStats) nearest(target, slack int) mark {
 func abs(i int) int { return max(i, -i) }
 
 // Splits returns the splits that bring the map nearer to Spec.Shards, given
-// where its ranges should be cut (see [Cuts]): none when there are enough
+// where its ranges should be cut (see [Cutter]): none when there are enough
 // shards, or when every cut is made already.
 func Splits(m *shard.Map, cuts []string) []shard.Split {
 	inside := make([][]string, len(m.Shards))
@@ -225,4 +216,10 @@ func Splits(m *shard.Map, cuts []string) []shard.Split {
 		}
 	}
 	return splits
+}
+
+// LacksShards reports whether the map has fewer shards than Spec.Shards. That number
+// counts only until shards are merged, or split by an operator or for their load.
+func LacksShards(m *shard.Map) bool {
+	return len(m.Shards) < m.Spec.Shards && !slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return s.Home.Seat != 0 })
 }

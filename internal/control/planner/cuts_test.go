@@ -2,6 +2,7 @@ package planner_test
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,14 @@ func numbered(format string, n int) (out []string) {
 		out = append(out, fmt.Sprintf(format, i))
 	}
 	return out
+}
+
+func cuts(keys iter.Seq[string], ranges []kv.Range, n int) []string {
+	c := planner.NewCutter(ranges, n)
+	for k := range keys {
+		c.Add(k)
+	}
+	return c.Cuts()
 }
 
 func TestCuts(t *testing.T) {
@@ -56,7 +65,7 @@ func TestCuts(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := planner.Cuts(slices.Values(c.keys), c.ranges, c.n); !slices.Equal(got, c.want) {
+			if got := cuts(slices.Values(c.keys), c.ranges, c.n); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -85,7 +94,7 @@ func TestCutsBalance(t *testing.T) {
 		}
 		slices.Sort(keys)
 		ranges := []kv.Range{{End: "/5"}, {Start: "/5"}}
-		cuts := planner.Cuts(slices.Values(keys), ranges, n)
+		cuts := cuts(slices.Values(keys), ranges, n)
 		m := found(t, spec(n, 1, ranges...), cuts...)
 		if len(m.Shards) > max(n, len(ranges)) {
 			t.Fatalf("%d shards, %d wanted", len(m.Shards), n)

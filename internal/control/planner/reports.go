@@ -117,14 +117,25 @@ func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 	return next
 }
 
-// Heard reports whether the node has told anything lately. One that gossips, and
+// heard reports whether the node has told anything lately. One that gossips, and
 // cannot be asked, may serve nobody. Before anybody was asked all are taken to have.
-func (r *Reports) Heard(n shard.NodeID) bool {
+func (r *Reports) heard(n shard.NodeID) bool {
 	if r == nil {
 		return true
 	}
 	_, ok := r.by[n]
 	return ok
+}
+
+// ToAsk returns the living members to ask for a report: all of them, or those that are
+// filling and those that have not reported.
+func (r *Reports) ToAsk(members []shard.Member, filling []shard.NodeID, all bool) (ask []shard.NodeID) {
+	for _, m := range members {
+		if m.State == shard.Alive && (all || !r.heard(m.Name) || slices.Contains(filling, m.Name)) {
+			ask = append(ask, m.Name)
+		}
+	}
+	return ask
 }
 
 // loading reports whether one of the nodes has told that it has not loaded the

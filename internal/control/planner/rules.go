@@ -2,6 +2,8 @@ package planner
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -13,12 +15,52 @@ import (
 // Rules say when a planned move is made. Gossip is a hint: the planner knows
 // what should be where, the rules how sure one must be of it.
 type Rules struct {
-	// See Config for each.
-	Settle, DeadGrace, MoveInterval, PromoteDelay time.Duration
-	FillTimeout                                   time.Duration
-	MaxFills, MaxNodeFills                        int
+	// Settle is how long members must be there before a cluster is bootstrapped
+	// or founded with them, and before a newcomer is given shards.
+	Settle time.Duration
+	// DeadGrace is how long a member is dead before its shards move.
+	DeadGrace time.Duration
+	// MoveInterval is the least time between two moves of one shard that a
+	// death causes.
+	MoveInterval time.Duration
+	// PromoteDelay is how long a shard rests after any change before a move
+	// that is not urgent: time for a new replica to become warm.
+	PromoteDelay time.Duration
+	// MaxFills is how many newcomers load shards at a time in the cluster, and
+	// MaxNodeFills how many from one node or on one; 0: no bound. A newcomer counts
+	// until it reports that it has loaded; without reports for PromoteDelay, and while
+	// it reports that it is loading for FillTimeout at most. That also bounds how long a
+	// replica that loads holds up other moves of its shard.
+	MaxFills, MaxNodeFills int
+	FillTimeout            time.Duration
 	// Planner remembers earlier plans; nil: nothing is remembered.
 	Planner *Planner
+}
+
+// DefaultRules returns what suits a cluster of machines.
+func DefaultRules() Rules {
+	return Rules{
+		Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
+		MaxFills: 256, MaxNodeFills: 8, FillTimeout: 10 * time.Minute,
+	}
+}
+
+// Validate names every mistake.
+func (r *Rules) Validate() error {
+	var errs checks
+	errs.check(r.MaxFills >= 0 && r.MaxNodeFills >= 0, "bounds of newcomers (%d, %d) must not be negative", r.MaxFills, r.MaxNodeFills)
+	errs.check(r.FillTimeout >= r.PromoteDelay, "fill timeout (%s) must not be shorter than promote delay (%s)", r.FillTimeout, r.PromoteDelay)
+	errs.check(r.Settle >= 0 && r.DeadGrace >= 0 && r.MoveInterval >= 0 && r.PromoteDelay >= 0, "settle, dead grace, move interval and promote delay must not be negative")
+	return errors.Join(errs...)
+}
+
+// checks collects mistakes in a configuration.
+type checks []error
+
+func (c *checks) check(ok bool, format string, args ...any) {
+	if !ok {
+		*c = append(*c, fmt.Errorf("placement: "+format, args...))
+	}
 }
 
 // History is what a leader remembers of its own doing. The zero History is
@@ -195,19 +237,37 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 		}
 		return true
 	}
+	view, shaky := r.view(m, members, h, wait)
+	states := stateOf(view)
+	plans := r.Planner
+	if plans == nil {
+		plans = new(Planner)
+	}
+	var due []dueMove
+	for s, mv := range moved(m, plans.Plan(m, view)) {
+		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(m.Spec, s, mv, states, h, now)) {
+			due = append(due, dueMove{s, mv})
+		}
+	}
+	d.Moves = r.admit(due, states, h, now, wait)
+	return d
+}
+
+// view returns the members that the planner plans with, and those of them that are
+// given nothing. It calls wait with the time at which that changes.
+func (r Rules) view(m *shard.Map, members []shard.Member, h History, wait func(time.Time) bool) (view []shard.Member, shaky map[shard.NodeID]bool) {
 	holds := make(map[shard.NodeID]bool)
 	for _, s := range m.Shards {
 		for _, n := range s.Replicas {
 			holds[n] = true
 		}
 	}
-	var view []shard.Member
-	shaky := make(map[shard.NodeID]bool)
+	shaky = make(map[shard.NodeID]bool)
 	for _, n := range members {
 		n.Draining = n.Draining || m.IsDrained(n.Name)
 		switch n.State {
 		case shard.Alive:
-			heard := h.reports.Heard(n.Name)
+			heard := h.reports.heard(n.Name)
 			settle := h.presence[n.Name].hold(r.Settle)
 			if !holds[n.Name] && (!heard || wait(n.Since.Add(settle))) {
 				continue
@@ -232,19 +292,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 			view = append(view, shard.Member{Name: n, State: shard.Suspect})
 		}
 	}
-	states := stateOf(view)
-	plans := r.Planner
-	if plans == nil {
-		plans = new(Planner)
-	}
-	var due []dueMove
-	for s, mv := range moved(m, plans.Plan(m, view)) {
-		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(m.Spec, s, mv, states, h, now)) {
-			due = append(due, dueMove{s, mv})
-		}
-	}
-	d.Moves = r.admit(due, states, h, now, wait)
-	return d
+	return view, shaky
 }
 
 // dueMove is a move that may be made now as far as its shard goes.
@@ -389,7 +437,7 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 // it, and none of those that stay is known to have.
 func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]shard.Member, reports *Reports) bool {
 	warm := func(n shard.NodeID) bool {
-		return serves(states, n) && reports.Heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
+		return serves(states, n) && reports.heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
 	}
 	return slices.ContainsFunc(goes, warm) && !slices.ContainsFunc(removed(s.Replicas, goes), warm)
 }

@@ -76,11 +76,7 @@ type Voters struct {
 	// LostAfter is how long a voter may be away before it is replaced; 0: for ever.
 	LostAfter time.Duration
 	Now       time.Time
-}
 
-// voterView is Voters with the servers and members by kind and by name.
-type voterView struct {
-	Voters
 	voters, learners []VoterID
 	states           map[shard.NodeID]shard.Member
 }
@@ -109,8 +105,8 @@ type voterView struct {
 // that voter leads: raft v1.7.3 reads a follower's entry without a lock while
 // it replicates (replication.go, updateLastAppended), and to change it then is
 // a data race.
-func (v Voters) Next() (VoterChange, bool) {
-	f := voterView{Voters: v, states: stateOf(v.Members)}
+func (f Voters) Next() (VoterChange, bool) {
+	f.states = stateOf(f.Members)
 	if c, ok := f.correct(); ok {
 		return c, true
 	}
@@ -152,7 +148,7 @@ func (v Voters) Next() (VoterChange, bool) {
 
 // correct returns the change that makes the identities and the leader's address in
 // raft's configuration those of the members.
-func (f *voterView) correct() (VoterChange, bool) {
+func (f *Voters) correct() (VoterChange, bool) {
 	for _, m := range f.standing() {
 		id, addr := NewVoterID(m.Name, m.UUID), m.RaftAddress
 		if m.Name == f.Self.Node() && id != f.Self {
@@ -171,7 +167,7 @@ func (f *voterView) correct() (VoterChange, bool) {
 }
 
 // standing returns the members that may vote and live, in the order of their names.
-func (f *voterView) standing() []shard.Member {
+func (f *Voters) standing() []shard.Member {
 	members := slices.DeleteFunc(slices.Clone(f.Members), func(m shard.Member) bool {
 		return m.State != shard.Alive || m.BootstrapExpect == 0 || m.UUID == "" || m.RaftAddress == ""
 	})
@@ -181,7 +177,7 @@ func (f *voterView) standing() []shard.Member {
 
 // class says how fit a voter is: one that is well or may be back, one that leaves,
 // one that is lost.
-func (f *voterView) class(n shard.NodeID) int {
+func (f *Voters) class(n shard.NodeID) int {
 	switch {
 	case f.lost(n):
 		return 2
@@ -191,12 +187,12 @@ func (f *voterView) class(n shard.NodeID) int {
 	return 0
 }
 
-func (f *voterView) lost(n shard.NodeID) bool {
+func (f *Voters) lost(n shard.NodeID) bool {
 	return n != f.Self.Node() && f.LostAfter > 0 && f.Away(n) >= f.LostAfter
 }
 
 // leaves reports whether the node is drained, shuts down, or has done so.
-func (f *voterView) leaves(n shard.NodeID) bool {
+func (f *Voters) leaves(n shard.NodeID) bool {
 	m := f.states[n]
 	return (f.Map != nil && f.Map.IsDrained(n)) || m.Draining || m.State == shard.Left
 }
@@ -204,7 +200,7 @@ func (f *voterView) leaves(n shard.NodeID) bool {
 // wanted returns the nodes that shall vote: from as many zones as possible, and of
 // each zone the first by ordinal. Voters that leave or are lost are taken only when
 // there are too few others.
-func (f *voterView) wanted() (out []shard.NodeID) {
+func (f *Voters) wanted() (out []shard.NodeID) {
 	type node struct {
 		name  shard.NodeID
 		class int
@@ -234,7 +230,7 @@ func (f *voterView) wanted() (out []shard.NodeID) {
 
 // release takes the vote from a voter. A leader lets another lead first; a node
 // that gossip does not see cannot learn.
-func (f *voterView) release(v VoterID, why string) VoterChange {
+func (f *Voters) release(v VoterID, why string) VoterChange {
 	switch {
 	case v == f.Self:
 		return VoterChange{Do: StepDown, ID: v, Why: why}
@@ -245,7 +241,7 @@ func (f *voterView) release(v VoterID, why string) VoterChange {
 }
 
 // promote lets a node learn the log, and then vote.
-func (f *voterView) promote(n shard.NodeID, why string) VoterChange {
+func (f *Voters) promote(n shard.NodeID, why string) VoterChange {
 	m := f.states[n]
 	c := VoterChange{Do: AddVoter, ID: NewVoterID(n, m.UUID), Address: m.RaftAddress, Why: why}
 	switch {
@@ -261,7 +257,7 @@ func (f *voterView) promote(n shard.NodeID, why string) VoterChange {
 // replace begins to replace a voter by next, or goes on with it. From a voter that
 // is well, the vote moves only while all are well, and to a node that is there for
 // a while.
-func (f *voterView) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {
+func (f *Voters) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {
 	name := v.Node()
 	if f.class(name) == 0 && !f.calm(next) {
 		return VoterChange{}, false
@@ -273,7 +269,7 @@ func (f *voterView) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {
 	return c, true
 }
 
-func (f *voterView) calm(next shard.NodeID) bool {
+func (f *Voters) calm(next shard.NodeID) bool {
 	return f.Now.Sub(f.states[next].Since) >= returnAfter && !slices.ContainsFunc(f.voters, func(v VoterID) bool {
 		return f.states[v.Node()].State != shard.Alive || f.Away(v.Node()) > 0
 	})
@@ -282,7 +278,7 @@ func (f *voterView) calm(next shard.NodeID) bool {
 // learn lets nodes have the log again that had it and vote no more: else they would
 // stand for election for ever, as voters of an old configuration. And it forgets
 // learners that are gone.
-func (f *voterView) learn() (VoterChange, bool) {
+func (f *Voters) learn() (VoterChange, bool) {
 	for _, l := range f.learners {
 		if f.lost(l.Node()) && !serves(f.states, l.Node()) {
 			return VoterChange{Do: RemoveVoter, ID: l, Why: "it is gone for long, and had no vote"}, true
@@ -305,16 +301,17 @@ type Absence struct {
 }
 
 // Observe takes the members and reports of now into account, and returns for how long
-// each of nodes is away: gossip calls it dead, or it reports that its raft log does
+// each of the servers is away: gossip calls it dead, or it reports that its raft log does
 // not follow the leader's. Gossip does not see a raft port that is closed, or a disk
 // that hangs.
-func (a *Absence) Observe(nodes []shard.NodeID, members []shard.Member, reports *Reports, now time.Time) func(shard.NodeID) time.Duration {
+func (a *Absence) Observe(servers []Server, members []shard.Member, reports *Reports, now time.Time) func(shard.NodeID) time.Duration {
 	states := stateOf(members)
 	since := make(map[shard.NodeID]time.Time)
-	for _, n := range nodes {
+	for _, s := range servers {
+		n := s.ID.Node()
 		m, seen := states[n]
 		alive := serves(states, n)
-		if n == a.Self || (alive && (reports == nil || !reports.Heard(n) || reports.caughtUp(n))) {
+		if n == a.Self || (alive && (reports == nil || !reports.heard(n) || reports.caughtUp(n))) {
 			continue
 		}
 		at, ok := a.since[n]

@@ -131,7 +131,7 @@ func TestTheTimeThatANodeIsAway(t *testing.T) {
 		{50, []shard.Member{here, dead}, 80 * time.Second, 1, at(110)}, // away anew
 		{55, []shard.Member{here, dead}, 85 * time.Second, 5 * time.Second, at(110)},
 	} {
-		away := a.Observe(nodes, c.members, nil, at(c.now))
+		away := a.Observe(serversOf(nodes), c.members, nil, at(c.now))
 		if away("dead") != c.dead || away("unseen") != c.unseen || away("here") != 0 || away("self") != 0 {
 			t.Errorf("at %d: dead %v, unseen %v, here %v, self %v", c.now, away("dead"), away("unseen"), away("here"), away("self"))
 		}
@@ -141,7 +141,7 @@ func TestTheTimeThatANodeIsAway(t *testing.T) {
 		if got := a.Next(0, at(c.now)); !got.IsZero() {
 			t.Errorf("at %d: next %v though no voter is ever lost", c.now, got)
 		}
-		f := voterView{Voters: Voters{Self: "elsewhere", Now: at(c.now), Away: away, LostAfter: c.dead}}
+		f := Voters{Self: "elsewhere", Now: at(c.now), Away: away, LostAfter: c.dead}
 		if !f.lost("dead") || f.lost("here") {
 			t.Errorf("at %d: a voter is lost after just the time that is allowed", c.now)
 		}
@@ -162,8 +162,8 @@ func TestAVoterWhoseLogDoesNotFollowIsAway(t *testing.T) {
 		members = append(members, member(n, shard.Alive, now))
 	}
 	reports := (*Reports)(nil).Add(now, 100, []Report{{Node: "follows", RaftIndex: 99}, {Node: "lags", RaftIndex: 50}})
-	a.Observe(nodes, members, reports, now)
-	away := a.Observe(nodes, members, reports, now.Add(time.Minute))
+	a.Observe(serversOf(nodes), members, reports, now)
+	away := a.Observe(serversOf(nodes), members, reports, now.Add(time.Minute))
 	for n, want := range map[shard.NodeID]time.Duration{"self": 0, "follows": 0, "lags": time.Minute, "unheard": 0} {
 		if got := away(n); got != want {
 			t.Errorf("%s: away for %v, want %v", n, got, want)
@@ -197,4 +197,11 @@ func TestWhoCanTakeAVote(t *testing.T) {
 			t.Errorf("%s, without a map: %v", name, got)
 		}
 	}
+}
+
+func serversOf(nodes []shard.NodeID) (out []Server) {
+	for _, n := range nodes {
+		out = append(out, Server{ID: NewVoterID(n, "u"), Votes: true})
+	}
+	return out
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// board shows the newest map this node knows, wherever it came from, and what the
-// last maps differ in.
+// versions has the newest map that this node knows, from any source, and the deltas
+// of the last versions.
 //
 // Invariant: all maps shown are of one cluster, and their versions increase. Each
 // step is from the map of the one before; the last one is to m.
-type board struct {
+type versions struct {
 	mu      sync.Mutex
 	m       *shard.Map
-	changed chan struct{} // closed and replaced when m is
+	changed *bell // rings when m is replaced
 
 	steps  []*shard.Delta
 	size   int                     // of steps, in shards
@@ -27,11 +27,11 @@ type board struct {
 // has missed more is better served by the map.
 const minSteps = 1024
 
-func newBoard() *board { return &board{changed: make(chan struct{})} }
+func newVersions() *versions { return &versions{changed: newBell()} }
 
 // show makes m the newest map, unless it is not. A map of another cluster is
 // refused with ErrForeign.
-func (b *board) show(m *shard.Map) error {
+func (b *versions) show(m *shard.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.m != nil {
@@ -45,15 +45,14 @@ func (b *board) show(m *shard.Map) error {
 	}
 	b.m = m
 	b.deltas = make(map[uint64]*shard.Delta)
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.changed.ring()
 	return nil
 }
 
-func (b *board) watch() (*shard.Map, <-chan struct{}) {
+func (b *versions) watch() (*shard.Map, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.m, b.changed
+	return b.m, b.changed.wait()
 }
 
 // bell wakes any number of waiters. Take the channel, look, then wait.
@@ -77,7 +76,7 @@ func (b *bell) ring() {
 	b.ch = make(chan struct{})
 }
 
-func (b *board) stepLocked(d *shard.Delta, shards int) {
+func (b *versions) stepLocked(d *shard.Delta, shards int) {
 	b.steps = append(b.steps, d)
 	b.size += d.Size() + 1
 	drop := 0
@@ -91,7 +90,7 @@ func (b *board) stepLocked(d *shard.Delta, shards int) {
 // since returns the newest map, and what it differs in from the version of that
 // cluster: the same delta for all callers, which share its encoding. It is nil if too
 // much has changed since, or the version is not known here.
-func (b *board) since(cluster string, version uint64) (*shard.Map, *shard.Delta) {
+func (b *versions) since(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.m == nil || b.m.ClusterID != cluster {

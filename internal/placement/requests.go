@@ -1,0 +1,37 @@
+package placement
+
+import "slices"
+
+// requestsKept is how many requests are remembered. A repetition comes within
+// seconds, and changes of the map are rare.
+const requestsKept = 512
+
+// request is a request that was applied.
+type request struct {
+	RequestID string `json:"id"`
+	Version   uint64 `json:"version"` // of the map it made
+}
+
+// requests are the last requests that were applied, the oldest first, so that a
+// repeated one is answered and not applied again. Refusals are not remembered: they
+// change nothing, and the version a command was made for refuses it again.
+type requests []request
+
+func (r *requests) add(one request) {
+	if one.RequestID == "" {
+		return
+	}
+	if len(*r) == requestsKept {
+		*r = slices.Delete(*r, 0, 1)
+	}
+	*r = append(*r, one)
+}
+
+func (r requests) find(id string) (version uint64, ok bool) {
+	for _, one := range slices.Backward(r) {
+		if id != "" && one.RequestID == id {
+			return one.Version, true
+		}
+	}
+	return 0, false
+}
