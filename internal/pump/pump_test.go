@@ -338,6 +338,7 @@ func TestATurnIsBounded(t *testing.T) {
 			if err := s.Send(message(256 << 10)); err != nil {
 				t.Error(err)
 			}
+			tasks[(i+1)%len(tasks)].Wake() // it is on the list, and not once more
 			tasks[i].Wake()
 			return true
 		})
@@ -353,6 +354,9 @@ func TestATurnIsBounded(t *testing.T) {
 	pumps.Wait()
 	if want := []int{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0}; !slices.Equal(order[:13], want) {
 		t.Errorf("ran in the order %v, want %v", order[:13], want)
+	}
+	if n := int(c.flushes.Load()); n < len(order) {
+		t.Errorf("%d turns for %d tasks", n, len(order))
 	}
 }
 
