@@ -237,6 +237,17 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 			for range 20 {
 				r.h.Commit(cachetest.Put("a", value))
 			}
+			if err := r.node.Replica(1).WaitProgress(t.Context(), r.h.Now()); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the node is about to send a third one, and waits for its client
+				if m, err := native.rpc.Recv(); err != nil || len(m.GetEvents()) == 0 {
+					t.Fatal(m, err)
+				}
+				if m, err := etcd.Recv(); err != nil || len(m.GetEvents()) == 0 {
+					t.Fatal(m, err)
+				}
+			}
 			reader := r.watch() // who reads is not cut
 			reader.create(all(1, int64(r.h.Now())+1))
 			reader.created(1)
