@@ -149,7 +149,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				"--max-extra-replicas -1", "--max-moves -1", "--max-node-moves -1", "--replace-voter-after -1ns",
 				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-connections 0: at least 1", "--max-connections-per-address -1: at least 1", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
 				"--max-message-bytes 1MiB: use 1536KiB", "--max-client-bytes 0B: at least 64MiB", "--max-watch-bytes 0B: at least 1MiB", "--max-resyncs 0: at least 1", "--resync-rate 1B: at least 1MiB", `--log-format "xml"`, `--otlp-endpoint "collector:4317": want http://host:4317`, "--verify-interval 1ms: at least 1s", "--verify-etcd-interval 1s: at least 1m0s", `--status-page "yes": use on, with-keys, off`,
-				`--client-server "nginx": use grpc-go, own`,
+				`--client-server "nginx": use own, grpc-go`,
 			},
 		},
 		"half TLS": {
