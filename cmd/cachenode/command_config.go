@@ -31,6 +31,9 @@ standard error.`,
 	}
 	s.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if all, _ := cmd.Flags().GetBool(config.HelpAllFlag); all {
+			return cmd.Help()
+		}
 		l, err := s.read(cmd)
 		return errors.Join(config.Print(p.stdout, cmd.Flags(), l), err)
 	}

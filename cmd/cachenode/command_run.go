@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,6 +52,9 @@ signal.`,
 	}
 	s.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if all, _ := cmd.Flags().GetBool(config.HelpAllFlag); all {
+			return cmd.Help()
+		}
 		if _, err := s.read(cmd); err != nil {
 			return err
 		}
@@ -74,6 +78,13 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs.SortFlags = false
 	s.cfg.Flags(fs)
 	fs.String(config.FileFlag, "", "YAML `file` with settings, under the names of these flags")
+	fs.Bool(config.HelpAllFlag, false, "show this help with all flags, those for experts too")
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		all, _ := fs.GetBool(config.HelpAllFlag) // it is a boolean flag
+		flags := config.Usages(cmd.LocalFlags(), all, helpWidth)
+		cmd.SetUsageTemplate(strings.Replace(cmd.Root().UsageTemplate(), localFlags, flags, 1))
+		cmd.Root().HelpFunc()(cmd, args)
+	})
 	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
 	completeWith(cmd, "log-format", config.FormatText, config.FormatJSON)
 	completeWith(cmd, "bootstrap-expect", "0", "1", "3", "5")

@@ -13,6 +13,12 @@ import (
 // helpWidth is where --help breaks its lines, in columns.
 const helpWidth = 100
 
+// localFlags is the part of cobra's template that describes the flags of a command.
+const localFlags = `{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}`
+
 func newRoot(p process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cachenode",

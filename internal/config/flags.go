@@ -1,84 +1,104 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 )
 
+// The groups of settings, in the order of --help.
+const (
+	groupBasic      = "Basic flags"
+	groupSecurity   = "TLS and access"
+	groupLimits     = "Limits"
+	groupElasticity = "Elasticity"
+	groupExpert     = "Expert flags"
+)
+
+// groups is the annotation of a flag with its group.
+const groups = "group"
+
 // Flags adds every setting of c to fs, with c's values as defaults. This is
 // the one list of settings: what is not here can be set nowhere.
 func (c *Config) Flags(fs *pflag.FlagSet) {
+	grouped(fs, groupBasic, c.basicFlags)
+	grouped(fs, groupSecurity, c.securityFlags)
+	grouped(fs, groupLimits, c.limitFlags)
+	grouped(fs, groupElasticity, c.elasticFlags)
+	grouped(fs, groupExpert, c.expertFlags)
+}
+
+// grouped adds flags to fs as one group.
+func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
+	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
+	part.SortFlags = false
+	add(part)
+	part.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{groups: {group}} })
+	fs.AddFlagSet(part)
+}
+
+// Usages describes the flags of fs by groups, for a terminal of so many columns.
+// Flags for experts are there only if all is true.
+func Usages(fs *pflag.FlagSet, all bool, columns int) string {
+	var out strings.Builder
+	titles := []string{groupBasic, groupSecurity, groupLimits, groupElasticity, groupExpert, ""}
+	if !all {
+		titles = slices.DeleteFunc(titles, func(title string) bool { return title == groupExpert })
+	}
+	for _, title := range titles {
+		part := pflag.NewFlagSet(title, pflag.ContinueOnError)
+		part.SortFlags = false
+		fs.VisitAll(func(f *pflag.Flag) {
+			if strings.Join(f.Annotations[groups], "") == title {
+				part.AddFlag(f)
+			}
+		})
+		if part.HasFlags() {
+			fmt.Fprintf(&out, "\n\n%s:\n%s", cmp.Or(title, "Other flags"), strings.TrimRight(part.FlagUsagesWrapped(columns), " \n"))
+		}
+	}
+	return out.String()
+}
+
+// basicFlags are those that an operator sets, or reads, first.
+func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "name", c.Name, "the node's `name`, unique in the cluster (default: the hostname)")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` for identity, raft log and shard map; required")
 	fs.StringVar(&c.Zone, "zone", c.Zone, "failure `domain`; replicas of a shard are kept apart by it")
 	fs.IntVar(&c.Weight, "weight", c.Weight, "`number` from 1 to 100 that says how many shards the node is to have beside others: with 2, twice as many as a node of weight 1")
-
 	fs.StringSliceVar(&c.Etcd.Endpoints, "etcd", c.Etcd.Endpoints, "etcd `endpoints`, comma separated or repeated")
 	fs.StringVar(&c.Etcd.TLS.CA, "etcd-ca", "", "CA `file` that verifies etcd")
 	fs.StringVar(&c.Etcd.TLS.Cert, "etcd-cert", "", "certificate `file` shown to etcd")
 	fs.StringVar(&c.Etcd.TLS.Key, "etcd-key", "", "private key `file` of --etcd-cert")
 	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user` with the role root, where etcd has authentication on")
 	fs.StringVar(&c.Etcd.PasswordFile, "etcd-password-file", "", "`file` with the password of --etcd-user")
-
 	fs.StringVar(&c.Listen.Client, "listen", c.Listen.Client, "`address` for clients")
 	fs.StringVar(&c.Listen.Peer, "peer-listen", c.Listen.Peer, "`address` for other nodes")
 	fs.StringVar(&c.Listen.Raft, "raft-listen", c.Listen.Raft, "`address` for raft")
 	fs.StringVar(&c.Listen.Gossip, "gossip-listen", c.Listen.Gossip, "`address` for gossip, TCP and UDP")
 	fs.StringVar(&c.Listen.HTTP, "http-listen", c.Listen.HTTP, "`address` for the status page, /healthz, /readyz and /metrics")
-	fs.StringVar(&c.StatusPage, "status-page", c.StatusPage, "`what` to show at / of --http-listen: on (the keys that shards begin at only while everybody may read everything), with-keys (always) or off")
 	fs.StringVar(&c.Advertise, "advertise", "", "`host` under which others reach this node (default: the host of each address, else the machine's first private address)")
 	fs.StringVar(&c.AdvertiseClients, "advertise-clients", "", "`host` under which clients reach this node, where it is another one")
-
-	fs.StringSliceVar(&c.JSONHosts, "json-hosts", nil, "`names`, such as *.example.org, that the Host header may have in the JSON API without TLS, beside addresses and localhost; *: any; repeatable (default: any, and none at loopback addresses)")
-
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; without a port, that of --gossip-listen; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
-
 	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys). For a new cluster; later: cachectl settings set")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into; load splits them further; 0: one for each node of --bootstrap-expect")
 	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard. For a new cluster; later: cachectl settings set")
-
-	e := &c.Elastic
-	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches, --split-after")
-	fs.Var(&e.SplitBytes, "split-bytes", "bytes of keys and values in memory at which a shard is split; 0: any")
-	fs.IntVar(&e.SplitEvents, "split-events", e.SplitEvents, "`number` of events per second at which a shard is split; 0: any")
-	fs.IntVar(&e.SplitWatches, "split-watches", e.SplitWatches, "`number` of watches at all nodes at which a shard is split; 0: any")
-	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards beyond which none is split by itself")
-	fs.DurationVar(&e.SplitAfter, "split-after", e.SplitAfter, "how long a shard has too much load before it is split, or so many watches before it has another replica")
-	fs.BoolVar(&e.AutoMerge, "auto-merge", e.AutoMerge, "merge neighbours that have less than a quarter of what one is split at, while there are more than --shards")
-	fs.DurationVar(&e.MergeAfter, "merge-after", e.MergeAfter, "how long neighbours have so little load before they are merged, which must be there for twice as long, or a shard so few watches before a replica goes")
-	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for which it has one replica more; 0: any")
-	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "`number` of replicas that watches may add to --replicas; 0: none")
-	fs.IntVar(&e.MaxMoves, "max-moves", e.MaxMoves, "`number` of replicas that are loaded at a time because shards move; 0: any")
-	fs.IntVar(&e.MaxNodeMoves, "max-node-moves", e.MaxNodeMoves, "`number` of those that one node may give or take; 0: any")
-	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect votes instead; 0: for ever")
-
 	fs.Var(&c.WindowBytes, "window-bytes", "most bytes of recent events that a shard keeps")
 	fs.DurationVar(&c.WindowTime, "window-time", c.WindowTime, "longest time that a shard keeps an event")
-	fs.Var(&c.TombstoneBytes, "tombstone-bytes", "most bytes of deleted keys that a shard remembers, to tell those who were away for longer than the window what has changed")
-	fs.DurationVar(&c.TombstoneTime, "tombstone-time", c.TombstoneTime, "longest time that a shard remembers a deleted key")
-	fs.Var(&c.HistoryBytes, "history-bytes", "most bytes in --data-dir of what shards remember, for when all nodes are restarted; 0: nothing is kept")
-	fs.IntVar(&c.MaxEtcdLists, "max-etcd-lists", c.MaxEtcdLists, "`number` of lists and long catch-ups at etcd at a time, of all nodes together")
-	fs.DurationVar(&c.VerifyInterval, "verify-interval", c.VerifyInterval, "how often the copies of each shard are compared with each other, with 5 % of one CPU at most; a copy that is wrong is loaded anew; 0: never")
-	fs.DurationVar(&c.VerifyEtcdInterval, "verify-etcd-interval", c.VerifyEtcdInterval, "how often a copy of each shard is compared with etcd; 0: never")
-	fs.DurationVar(&c.MaxStaleness, "max-staleness", c.MaxStaleness, "greatest age of the data for reads that name no bound; 0: any")
 	fs.DurationVar(&c.WatchProgressNotifyInterval, "watch-progress-notify-interval", c.WatchProgressNotifyInterval, "how often etcd's quiet watches that asked for it are told their progress")
+	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
+	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
+	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")
+	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
+}
 
-	fs.IntVar(&c.Limits.Connections, "max-connections", c.Limits.Connections, "`number` of connections that clients may have, together")
-	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of those that may come from one address, or one /64 of IPv6; 0: any")
-	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
-	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
-	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
-	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "most bytes that all clients together can make the node hold: keys of watches, lists and replies that wait to be read, catch-ups, JSON; each has a fixed share")
-	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "most bytes that their open watches take beside that, about 5 KiB each; one client has half")
-	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, that watches are brought up to date with at a time; others wait")
-	fs.Var(&c.Limits.ResyncRate, "resync-rate", "most bytes per second of such deltas and states that are made; what many watches share counts once; 0: no bound")
-
-	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "HTTP/2 `server` of the client port: own, or grpc-go, the one of earlier releases")
-
+// securityFlags say who may connect, and do what.
+func (c *Config) securityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")
 	fs.StringVar(&c.ClientTLS.CA, "tls-client-ca", "", "CA `file`; clients must then show a certificate of it")
@@ -92,22 +112,61 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HTTPTLS.Key, "http-tls-key", "", "private key `file` of --http-tls-cert")
 	fs.StringVar(&c.HTTPTLS.CA, "http-tls-client-ca", "", "CA `file`; all but /healthz and /readyz then need a client certificate of it, and with --policy the right operator:read")
 	fs.StringVar(&c.HTTPTLS.CRL, "http-tls-client-crl", "", "`file` with revocation lists of --http-tls-client-ca, as --tls-client-crl")
+	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
+	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")
+	fs.Lookup("insecure").NoOptDefVal = allPorts
+	fs.StringVar(&c.Policy, "policy", "", "`file` that says who may do what, and how much; read again when it changes (default: every client may do what etcd lets it, and administer the nodes)")
+	fs.StringVar(&c.AuditLog, "audit-log", "", "`file` that what administrators do and what clients are refused is appended to (default: the log)")
+	fs.StringVar(&c.StatusPage, "status-page", c.StatusPage, "`what` to show at / of --http-listen: on (the keys that shards begin at only while everybody may read everything), with-keys (always) or off")
+}
+
+// limitFlags bound what clients can cost.
+func (c *Config) limitFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&c.Limits.Connections, "max-connections", c.Limits.Connections, "`number` of connections that clients may have, together")
+	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of those that may come from one address, or one /64 of IPv6; 0: any")
+	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "most bytes that all clients together can make the node hold: keys of watches, lists and replies that wait to be read, catch-ups, JSON; each has a fixed share")
+	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "most bytes that their open watches take beside that, about 5 KiB each; one client has half")
+	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
+	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
+	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "greatest request that is read")
+}
+
+// elasticFlags say when the shard map follows the load.
+func (c *Config) elasticFlags(fs *pflag.FlagSet) {
+	e := &c.Elastic
+	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split shards that have too much load; see --split-bytes, --split-events, --split-watches, --split-after")
+	fs.Var(&e.SplitBytes, "split-bytes", "bytes of keys and values in memory at which a shard is split; 0: any")
+	fs.IntVar(&e.SplitEvents, "split-events", e.SplitEvents, "`number` of events per second at which a shard is split; 0: any")
+	fs.IntVar(&e.SplitWatches, "split-watches", e.SplitWatches, "`number` of watches at all nodes at which a shard is split; 0: any")
+	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards beyond which none is split by itself")
+	fs.BoolVar(&e.AutoMerge, "auto-merge", e.AutoMerge, "merge neighbours that have less than a quarter of what one is split at, while there are more than --shards")
+	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for which it has one replica more; 0: any")
+	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "`number` of replicas that watches may add to --replicas; 0: none")
+	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect votes instead; 0: for ever")
+}
+
+// expertFlags have defaults that should do: they are for measurements and rare cases.
+func (c *Config) expertFlags(fs *pflag.FlagSet) {
+	e := &c.Elastic
+	fs.StringSliceVar(&c.JSONHosts, "json-hosts", nil, "`names`, such as *.example.org, that the Host header may have in the JSON API without TLS, beside addresses and localhost; *: any; repeatable (default: any, and none at loopback addresses)")
+	fs.DurationVar(&e.SplitAfter, "split-after", e.SplitAfter, "how long a shard has too much load before it is split, or so many watches before it has another replica")
+	fs.DurationVar(&e.MergeAfter, "merge-after", e.MergeAfter, "how long neighbours have so little load before they are merged, which must be there for twice as long, or a shard so few watches before a replica goes")
+	fs.IntVar(&e.MaxMoves, "max-moves", e.MaxMoves, "`number` of replicas that are loaded at a time because shards move; 0: any")
+	fs.IntVar(&e.MaxNodeMoves, "max-node-moves", e.MaxNodeMoves, "`number` of those that one node may give or take; 0: any")
+	fs.Var(&c.TombstoneBytes, "tombstone-bytes", "most bytes of deleted keys that a shard remembers, to tell those who were away for longer than the window what has changed")
+	fs.DurationVar(&c.TombstoneTime, "tombstone-time", c.TombstoneTime, "longest time that a shard remembers a deleted key")
+	fs.Var(&c.HistoryBytes, "history-bytes", "most bytes in --data-dir of what shards remember, for when all nodes are restarted; 0: nothing is kept")
+	fs.IntVar(&c.MaxEtcdLists, "max-etcd-lists", c.MaxEtcdLists, "`number` of lists and long catch-ups at etcd at a time, of all nodes together")
+	fs.DurationVar(&c.VerifyInterval, "verify-interval", c.VerifyInterval, "how often the copies of each shard are compared with each other, with 5 % of one CPU at most; a copy that is wrong is loaded anew; 0: never")
+	fs.DurationVar(&c.VerifyEtcdInterval, "verify-etcd-interval", c.VerifyEtcdInterval, "how often a copy of each shard is compared with etcd; 0: never")
+	fs.DurationVar(&c.MaxStaleness, "max-staleness", c.MaxStaleness, "greatest age of the data for reads that name no bound; 0: any")
+	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, that watches are brought up to date with at a time; others wait")
+	fs.Var(&c.Limits.ResyncRate, "resync-rate", "most bytes per second of such deltas and states that are made; what many watches share counts once; 0: no bound")
+	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "HTTP/2 `server` of the client port: own, or grpc-go, the one of earlier releases")
 	fs.StringVar(&c.TLSMinVersion, "tls-min-version", "", "least `version` of TLS at the client and HTTP ports, TLS1.2 or TLS1.3 (default: TLS1.2; between nodes always TLS1.3)")
 	fs.StringVar(&c.TLSMaxVersion, "tls-max-version", "", "greatest `version` of TLS there, TLS1.2 or TLS1.3 (default: the newest)")
 	fs.StringSliceVar(&c.CipherSuites, "cipher-suites", nil, "cipher `suites` of TLS 1.2 there, by the names that etcd uses, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; comma separated or repeated (default: Go's choice)")
-	fs.StringVar(&c.GossipKeyFile, "gossip-key-file", "", "`file` with gossip keys, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
-
-	fs.Var(&c.Insecure, "insecure", "`ports` that other machines may reach unprotected: client, peer (and raft), gossip, http; alone: all of them")
-	fs.Lookup("insecure").NoOptDefVal = allPorts
-
-	fs.StringVar(&c.Policy, "policy", "", "`file` that says who may do what, and how much; read again when it changes (default: every client may do what etcd lets it, and administer the nodes)")
-	fs.StringVar(&c.AuditLog, "audit-log", "", "`file` that what administrators do and what clients are refused is appended to (default: the log)")
-
-	fs.Var((*level)(&c.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
-	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: text or json")
 	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiler at /debug/pprof/ of --http-listen, to callers who may read /metrics there")
-	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, http://host:4317, that metrics and traces are sent to with OTLP over gRPC (default: as OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere; docs/observability.md)")
-	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "longest time from SIGTERM to the exit")
 }
 
 // level is slog.Level as a flag.

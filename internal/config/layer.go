@@ -17,6 +17,9 @@ const EnvPrefix = "CACHENODE_"
 // the file itself.
 const FileFlag = "config"
 
+// HelpAllFlag is the flag that shows the help with all flags. It is no setting.
+const HelpAllFlag = "help-all"
+
 // Env returns the environment variable of a flag: CACHENODE_DATA_DIR for
 // data-dir.
 func Env(flag string) string {
@@ -113,10 +116,10 @@ func plain(err error, value string) error {
 }
 
 // settings are the names of the flags that can be set everywhere, in the order
-// of fs: all but FileFlag and the help flag.
+// of fs: all but FileFlag and the flags for help.
 func settings(fs *pflag.FlagSet) (names []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Name != FileFlag && f.Name != "help" {
+		if f.Name != FileFlag && f.Name != "help" && f.Name != HelpAllFlag {
 			names = append(names, f.Name)
 		}
 	})

@@ -232,6 +232,10 @@ func gatewayGroup() Group {
 func configGroup() Group {
 	return Group{Package: "internal/config", Mutants: []Mutant{
 		{
+			Name: "help-shows-expert-flags", Bug: "--help shows the flags for experts", File: "flags.go",
+			Old: `func(title string) bool { return title == groupExpert }`, New: `func(title string) bool { return false }`, Tests: "TestUsagesShowGroups",
+		},
+		{
 			Name: "founders-without-a-shard", Bug: "founds a cluster with one shard, which one node owns", File: "config.go",
 			Old: `return max(1, c.BootstrapExpect, len(c.Prefixes))`, New: `return max(1, len(c.Prefixes))`, Tests: "TestAClusterBeginsWithAShardForEachFounder",
 		},
