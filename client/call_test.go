@@ -24,8 +24,8 @@ func address(t testing.TB, node grpc.ClientConnInterface) string {
 	return conn.Target()
 }
 
-// Call gives a node AttemptTimeout. If the node does not answer in time, Call avoids it
-// and asks another one, whatever error f returns then.
+// Call gives a node AttemptTimeout. If the node does not answer in time, Call asks another
+// one, whatever error f returns then.
 func TestCallLeavesANodeThatHangs(t *testing.T) {
 	c := connect(t, start(t, clienttest.Config{}), func(c *client.Config) { c.AttemptTimeout = 50 * time.Millisecond })
 	var asked []string
@@ -34,10 +34,10 @@ func TestCallLeavesANodeThatHangs(t *testing.T) {
 			return nil
 		}
 		<-ctx.Done()
-		return status.Error(codes.Canceled, "f ended its stream")
+		return status.Error(codes.InvalidArgument, "what f made of it")
 	})
-	if err != nil || len(asked) != 2 || asked[0] == asked[1] || !c.Boxed(asked[:1]) {
-		t.Errorf("%v, asked %q, the first is avoided: %t", err, asked, c.Boxed(asked[:1]))
+	if err != nil || len(asked) != 2 || asked[0] == asked[1] {
+		t.Errorf("%v, asked %q", err, asked)
 	}
 }
 

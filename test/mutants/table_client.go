@@ -365,7 +365,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
-			Old: `if !m.gone() {`, New: `if m.state != pb.MemberState_MEMBER_STATE_LEFT {`, Tests: "TestConnectionsToFormerNodesAreClosed",
+			Old: `if !m.gone() {`, New: `if m.state != 4 {`, Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
@@ -396,7 +396,7 @@ func clientGroup() Group {
 			Old: "\ta.c.praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
-			Name: "client-call-hang-not-blamed", Bug: "Call does not blame a node that does not answer in time", File: "call.go",
+			Name: "client-call-hang-not-blamed", Bug: "Call ends with the error of a node that does not answer in time", File: "call.go",
 			Old: `if err != nil && errors.Is(context.Cause(ctx), errSlow) {`, New: `if false {`, Tests: "TestCallLeavesANodeThatHangs",
 		},
 		{
@@ -414,7 +414,7 @@ func adminGroup() Group {
 	return Group{Package: "client/admin", Mutants: []Mutant{
 		{
 			Name: "admin-stale-map-raw", Bug: "a change for another version of the map fails with a raw gRPC error", File: "errors.go",
-			Old: `case info.GetReason() == "STALE_MAP":`, New: `case false:`, Tests: "TestRefusedChange",
+			Old: `case info.GetReason() == "STALE_MAP":`, New: `case false:`, Tests: "TestAStaleMapIsARefusal",
 		},
 		{
 			Name: "admin-force-not-offered", Bug: "a refusal does not say that force overrides it", File: "errors.go",
@@ -422,7 +422,7 @@ func adminGroup() Group {
 		},
 		{
 			Name: "admin-node-lost-ends-the-wait", Bug: "the wait for a change ends with the node that it was followed at", File: "placement.go",
-			Old: `case !retry && !errors.Is(err, io.EOF):`, New: `case true:`, Tests: "TestFollowingAChange",
+			Old: `case !retry && !errors.Is(err, io.EOF):`, New: `case true || retry:`, Tests: "TestFollowingAChange",
 		},
 	}}
 }
