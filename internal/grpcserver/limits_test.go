@@ -242,8 +242,8 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 	}
 	for name, flood := range map[string]func(t *testing.T, r *raw){
 		"resets": func(t *testing.T, r *raw) {
-			resets(t, r, 250, 100*time.Millisecond)
-			resets(t, r, 249, time.Millisecond)
+			resets(t, r, 260, 100*time.Millisecond)
+			resets(t, r, 245, time.Millisecond)
 			time.Sleep(time.Second) // of the bubble
 			r.alive()
 			go func() {

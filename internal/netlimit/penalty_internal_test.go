@@ -2,8 +2,11 @@ package netlimit
 
 import (
 	"encoding/binary"
+	"log/slog"
+	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -43,6 +46,48 @@ func TestPenalties(t *testing.T) {
 	if len(p.of) != 0 || p.list.Len() != 0 {
 		t.Errorf("%d addresses are known in the end", len(p.of))
 	}
+}
+
+// from is a connection of an address.
+type from struct{ net.Conn }
+
+func (from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
+
+// The second connection after a flood waits for its time, and no longer once it is closed.
+func TestConnectionsWaitForTheirPenalty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{Max: 10, MaxPending: 10, Logger: slog.New(slog.DiscardHandler)})
+		admit := func() *Conn {
+			here, there := net.Pipe()
+			t.Cleanup(func() { _ = there.Close() })
+			c, ok := l.Admit(from{here})
+			if !ok {
+				t.Fatal("refused")
+			}
+			return c
+		}
+		flooded := admit()
+		Punish(flooded)
+		all := []*Conn{flooded, admit(), admit(), admit()}
+		began, waited := time.Now(), make(chan time.Duration)
+		for _, c := range all[2:] {
+			go func() {
+				_, _ = c.Read(make([]byte, 1)) // until it is closed
+				waited <- time.Since(began)
+			}()
+		}
+		_ = all[3].Close()
+		if d := <-waited; d != 0 {
+			t.Errorf("a closed connection waits %v", d)
+		}
+		_ = all[2].Conn.Close() // the node has not heard of it
+		if d := <-waited; d != penaltyPace {
+			t.Errorf("a connection waits %v, want %v", d, penaltyPace)
+		}
+		for _, c := range all {
+			_ = c.Close()
+		}
+	})
 }
 
 // The addresses with a penalty are bounded: the oldest penalty ends.

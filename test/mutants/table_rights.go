@@ -128,11 +128,11 @@ func netlimitGroup() Group {
 		},
 		{
 			Name: "penalty-outlives-connections", Bug: "a connection that is closed waits for its penalty", File: "netlimit.go",
-			Old: "close(c.penalty.closed)", New: "_ = c.penalty.closed", Tests: "TestClosedConnectionsWaitForNoPenalty",
+			Old: "close(c.penalty.closed)", New: "_ = c.penalty.closed", Tests: "TestConnectionsWaitForTheirPenalty",
 		},
 		{
 			Name: "penalty-at-no-port", Bug: "does not slow down addresses that have flooded the node", File: "netlimit.go",
-			Old: "out.penalty = &wayIn", New: "_ = &wayIn", Tests: "TestClosedConnectionsWaitForNoPenalty|TestFloodsSlowDownTheirAddress",
+			Old: "out.penalty = &wayIn", New: "_ = &wayIn", Tests: "TestConnectionsWaitForTheirPenalty",
 		},
 		{
 			Name: "handshakes-all-at-once", Bug: "lets all handshakes compute at a time", File: "turns.go",
