@@ -82,7 +82,7 @@ func serve(t *testing.T, own bool, watch func(grpc.ServerStream) error) *grpc.Cl
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Serve(l) }) // ends with Stop
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(4<<20), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
 	if err != nil {
 		t.Fatal(err)
 	}
