@@ -7,7 +7,7 @@ import (
 )
 
 // buildAccess reads the policy, if there is one.
-func (n *Node) buildAccess() error {
+func buildAccess(n *Node) error {
 	log := n.cfg.Audit
 	if log == nil {
 		log = n.log

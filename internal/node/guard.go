@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/guard"
 )
 
-func (n *Node) buildGuard() error {
+func buildGuard(n *Node) error {
 	c := guard.Defaults()
 	c.Etcd, c.Peers, c.Logger = n.cfg.Etcd, n.others, n.log
 	var err error

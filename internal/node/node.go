@@ -6,35 +6,28 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/control/drain"
-	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
 	"github.com/shardwatch/shardwatch/internal/control/operator"
-	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/control/roster"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
-	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/guard"
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
 	"github.com/shardwatch/shardwatch/internal/placement"
-	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -94,100 +87,21 @@ func New(cfg Config) (*Node, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{cfg: cfg, self: cfg.Self.Name, log: cfg.Logger.With("node", string(cfg.Self.Name))}
-	if err := n.identify(); err != nil {
+	if err := identify(n); err != nil {
 		return nil, err
 	}
 	n.limits = newLimits(&n.cfg)
 	n.cfg.Listeners = n.limits.listeners(cfg.Listeners)
-	if err := n.buildMembership(); err != nil {
-		return nil, err
+	// Each part is given those that are built before it, and functions that call later
+	// ones once the node runs.
+	for _, build := range []func(n *Node) error{
+		buildMembership, buildCluster, buildLineage, buildDataPath, buildGuard, buildAccess, buildAPIs, buildServer,
+	} {
+		if err := build(n); err != nil {
+			return nil, err
+		}
 	}
-	n.clock = newClock(n)
-	if err := n.buildPlacement(); err != nil {
-		return nil, err
-	}
-	n.roster = roster.New(roster.Config{
-		Self: n.self, Members: n.members.Members, Map: n.placement.Map, SignOfLife: cfg.SignOfLife,
-		Reach: func(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.reachable(node) },
-	})
-	n.peers = newPeers(n.roster.Member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, cfg.PeerClientTLS, cfg.Simulation)
-	n.mapFollower = mapfollow.New(mapfollow.Config{
-		Self: n.self, Placement: n.placement, Members: n.members, Changed: n.changed.Wait, Conn: n.peers.client, Logger: n.log,
-	})
-	n.permits = newPermits(n)
-	n.history = newHistorian(n)
-	if e, ok := cfg.Etcd.(interface{ SetPermits(p etcd.Permits) }); ok {
-		e.SetPermits(n.permits)
-	}
-	lc := lineage.Config{
-		Self: n.self, Etcd: cfg.Etcd, Placement: n.placement, Members: n.members.Members, StatusOf: n.StatusOf, Forget: n.clock.forget,
-		Testify: func(ctx context.Context, now kv.Revision) (int, bool) { return n.suspects.testify(ctx, now) }, Logger: n.log,
-	}
-	if cfg.Simulation == nil {
-		lc.File = filepath.Join(cfg.DataDir, "etcdmark")
-	}
-	n.lineage = lineage.New(lc)
-	if m := n.placement.Map(); m != nil {
-		n.lineage.Enter(m) // before etcd is looked at
-	}
-	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
-	n.budget.BoundWatches(cfg.MaxWatchBytes)
-	var err error
-	if n.delivery, err = delivery.New(delivery.Config{
-		Self: n.self, Trail: n.trail, Cluster: n.placement.ClusterID, Leaving: n.roster.Leaving, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
-	}); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	n.copies = copies.New(copies.Config{
-		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
-		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.roster.Accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
-		Known: func(node shard.NodeID) bool { _, known := n.roster.Member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
-		Contradicted: func(c *copies.Copy, found *kv.ContradictionError) { n.suspects.report(c, found) },
-		Kick:         func() { n.router.Kick() }, Logger: n.log,
-	})
-	n.verifier = verify.New(verify.Config{
-		Self: n.self, Etcd: cfg.Etcd, Interval: cfg.VerifyInterval, EtcdInterval: cfg.VerifyEtcdInterval,
-		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.Serving, Replica: n.copies.Replica,
-		Renew: n.copies.Renew, Renewing: n.copies.Renewing, Conn: n.peers.client, Logger: n.log,
-	})
-	n.suspects = newSuspects(n)
-	n.router = router.New(router.Config{
-		Shards: shards{n.copies, n}, Clock: cfg.Etcd, Self: n.self, MaxStaleness: cfg.MaxStaleness, Budget: n.budget, Logger: n.log,
-	})
-	if err := n.buildGuard(); err != nil {
-		return nil, err
-	}
-	if err := n.buildAccess(); err != nil {
-		return nil, err
-	}
-	n.operator = operator.New(operator.Config{
-		Self: n.self, Placement: n.placement, Members: n.members, Read: n.router.Read,
-		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
-		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.client, FetchMap: n.mapFollower.Fetch,
-	})
-	n.openings = etcdapi.NewOpenings()
-	ac := cfg.EtcdAPI
-	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.Budget, ac.Openings = n.access, n.audit, n.budget, n.openings
-	ac.MaxStaleness, ac.Guard, ac.Learn = cfg.MaxStaleness, n.guard, n.guard.Learn
-	if n.etcdAPI, err = etcdapi.New(ac); err != nil {
-		return nil, err
-	}
-	sc := cfg.Server
-	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n.operator, n.trail, n.verifier
-	sc.Happened = n.delivery.Happened()
-	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
-	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = cfg.ClientTLS, cfg.PeerServerTLS, cfg.PeerSpeaks
-	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
-	if n.server, err = server.New(sc); err != nil {
-		return nil, err
-	}
-	n.drainer = drain.New(drain.Config{
-		Self: n.self, Timeout: cfg.DrainTimeout, Placement: n.placement, Members: n.members, Roster: n.roster, Server: n.server,
-		Changed: n.changed.Wait, Leaving: n.leaves, Left: n.drained.Load, Save: n.history.last, Released: n.copies.Left, Logger: n.log,
-	})
-	n.buildStatusPage()
+	buildStatusPage(n)
 	n.pulse = newPulse(n)
 	if cfg.Meter != nil {
 		if err := n.register(cfg.Meter); err != nil {
@@ -195,62 +109,6 @@ func New(cfg Config) (*Node, error) {
 		}
 	}
 	return n, nil
-}
-
-func (n *Node) identify() error {
-	if s := n.cfg.Simulation; s != nil {
-		n.cfg.Self.UUID = s.Disk.Identity()
-		return nil
-	}
-	id, err := placement.Identity(n.cfg.DataDir)
-	if err != nil {
-		return fmt.Errorf("--data-dir %s: %w", n.cfg.DataDir, err)
-	}
-	n.cfg.Self.UUID = id
-	return nil
-}
-
-func (n *Node) buildMembership() error {
-	c := membership.Defaults()
-	c.Self, c.Join, c.SecretKeys, c.Logger = n.cfg.Self, n.cfg.Join, n.cfg.GossipKeys, n.log
-	c.BindAddr, c.Streams = n.cfg.GossipBind, n.limits.gossip
-	c.AdvertiseAddr = n.cfg.Self.GossipAddress
-	if s := n.cfg.Simulation; s != nil {
-		c.Transport = s.Gossip
-	}
-	if n.cfg.TuneMembership != nil {
-		n.cfg.TuneMembership(&c)
-	}
-	var err error
-	n.members, err = membership.New(c)
-	return err
-}
-
-func (n *Node) buildPlacement() error {
-	c := placement.Defaults()
-	c.Name, c.UUID, c.DataDir = n.self, n.cfg.Self.UUID, n.cfg.DataDir
-	c.BootstrapExpect, c.Join, c.Address = n.cfg.Self.BootstrapExpect, n.cfg.Join, n.cfg.Self.RaftAddress
-	c.Listener, c.ServerTLS, c.ClientTLS = n.cfg.Listeners.Raft, n.cfg.PeerServerTLS, n.cfg.PeerClientTLS
-	c.Spec, c.Logger, c.Failed = n.cfg.Spec, n.log, n.limits.raft.Failed
-	c.Members = n.members.Members
-	cuts := &cutter{etcd: n.cfg.Etcd, clock: n.clock, spec: n.cfg.Spec, now: func() *shard.Map { return n.placement.Map() }}
-	c.FoundingFacts, c.Cuts, c.Forward = cuts.foundingFacts, cuts.cuts, n.forward
-	c.Voting = n.members.SetVoter
-	c.Reports = func(ctx context.Context, nodes []shard.NodeID) []planner.Report {
-		return n.operator.Reports(ctx, nodes)
-	}
-	c.Halve = func(ctx context.Context, r kv.Range) (string, error) { return n.operator.Halve(ctx, r) }
-	c.Balance, c.MaxFills, c.MaxNodeFills = n.cfg.Balance, n.cfg.MaxMoves, n.cfg.MaxNodeMoves
-	c.ReplaceVoterAfter = n.cfg.ReplaceVoterAfter
-	if s := n.cfg.Simulation; s != nil {
-		c.Network, c.Disk = s.Network, s.Disk
-	}
-	if n.cfg.TunePlacement != nil {
-		n.cfg.TunePlacement(&c)
-	}
-	var err error
-	n.placement, err = placement.New(c)
-	return err
 }
 
 // ErrKilled, as the cause that ends Run's context, ends the node without a word

@@ -31,7 +31,7 @@ type observed struct{ *Node }
 func (o observed) Status() *shardwatchv1.StatusResponse { return o.server.Status() }
 
 // buildStatusPage leaves n.page nil when there is none.
-func (n *Node) buildStatusPage() {
+func buildStatusPage(n *Node) {
 	if n.cfg.StatusPage == StatusPageOff || n.cfg.Listeners.HTTP == nil {
 		return
 	}
