@@ -24,6 +24,9 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 	id := f.StreamID
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil { // its streams have ended: no one would end another
+		return nil, c.err
+	}
 	if f.HasPriority() && f.Priority.StreamDep == id {
 		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}

@@ -118,6 +118,10 @@ func grpcserverGroup() Group {
 			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded",
 		},
 		{
+			Name: "grpc-stream-after-the-end", Bug: "opens a stream on a connection that has ended", File: "open.go",
+			Old: `if c.err != nil { // its`, New: `if c.err != nil && f.Truncated { // its`, Tests: "TestNoStreamsOnAConnectionThatHasEnded",
+		},
+		{
 			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
 		},
