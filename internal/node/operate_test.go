@@ -93,9 +93,12 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	o.does(admin.UndrainNodes{Nodes: []string{fresh}})
-	if moved = o.shard(parts[0].ID); moved.Owner() != fresh { // its pin has outlived the drain
-		t.Errorf("undrained: %+v", moved)
-	}
+	eventually(t, "the pin, which has outlived the drain, makes the node the owner", func() error {
+		if moved = o.shard(parts[0].ID); moved.Owner() != fresh {
+			return fmt.Errorf("undrained: %+v", moved)
+		}
+		return nil
+	})
 	eventually(t, "there are three voters and a leader", func() error { // an election may be on
 		if voters, leaders := o.voters(); voters != 3 || leaders != 1 {
 			return fmt.Errorf("%d voters, %d leaders", voters, leaders)
