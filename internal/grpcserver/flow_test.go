@@ -252,11 +252,14 @@ func TestUnreadBytesAreGranted(t *testing.T) {
 	send(7, big)
 	expect("another large one", unread)
 	close(w.read)
+	for held.Load() != 0 { // until the handler has read it; its stream is open
+		r.alive()
+	}
 	r.must(r.WriteData(7, true, nil))
 	if h, _, _ := r.answer(7); h["grpc-status"] != "0" {
 		t.Errorf("%v", h)
 	}
-	expect("it is read", 0)
+	expect("it has ended", 0)
 }
 
 // Padding is given back at once: it fills no stream that is not read.

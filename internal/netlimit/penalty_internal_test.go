@@ -76,6 +76,7 @@ func TestConnectionsWaitForTheirPenalty(t *testing.T) {
 				waited <- time.Since(began)
 			}()
 		}
+		synctest.Wait() // both wait
 		_ = all[3].Close()
 		if d := <-waited; d != 0 {
 			t.Errorf("a closed connection waits %v", d)
