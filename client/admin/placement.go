@@ -200,7 +200,7 @@ const agreeTimeout = 12 * time.Second
 //
 // It fails with a [*RefusedError] when the change makes no sense or needs force,
 // with a [*client.InvalidError] when it names what is not there, and with
-// [client.ErrUnavailable] when nobody could answer; then it may have been made, and
+// [client.ErrUnavailable] when no node could answer; then it may have been made, and
 // ChangeOptions.Repeated tells. ctx is also that of [PlacementRun.Wait]; when it
 // ends, or with [PlacementRun.Close], the run is given up, and not the change.
 func (c *Client) ChangePlacement(ctx context.Context, change PlacementChange, o ChangeOptions) (*PlacementRun, error) {

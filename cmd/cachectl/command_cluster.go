@@ -46,7 +46,7 @@ func newMembersCommand(s *session) *cobra.Command {
 }
 
 func stateOf(m admin.Member) string {
-	if m.Draining && m.State != admin.MemberLeft { // who has left drained before
+	if m.Draining && m.State != admin.MemberLeft { // a node that has left drained before
 		return m.State.String() + ", draining"
 	}
 	return m.State.String()
