@@ -15,7 +15,6 @@ authority() { # name
 }
 
 certificate() { # name authority usages names
-	set -- "$1" "$2" "$3" "${4:-}"
 	openssl req -x509 -CA "$2-ca.crt" -CAkey "$2-ca.key" -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days $days \
 		-subj "/CN=$1" -addext basicConstraints=critical,CA:false -addext "extendedKeyUsage=$3" \
 		${4:+-addext "subjectAltName=$4"} -keyout "$1.key" -out "$1.crt" 2>/dev/null
