@@ -103,13 +103,22 @@ func (h *History) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
 	return floor, h.Batches(r, floor-1, at)
 }
 
-// Batches returns what happened in r after one revision and up to another.
-func (h *History) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
+// between returns all batches after one revision and up to another. Both may be
+// outside the history.
+func (h *History) between(after, upTo kv.Revision) []kv.Batch {
 	h.mu.Lock()
-	all := h.batches[max(after, Start)-Start : max(min(upTo, Start+kv.Revision(len(h.batches))), max(after, Start))-Start]
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	newest := kv.Revision(len(h.batches))
+	begin := min(max(after-Start, 0), newest)
+	end := min(max(upTo-Start, begin), newest)
+	return h.batches[begin:end]
+}
+
+// Batches returns the batches with events of r after one revision and up to another.
+// Both may be outside the history.
+func (h *History) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
 	var out []kv.Batch
-	for _, b := range all {
+	for _, b := range h.between(after, upTo) {
 		part := kv.Batch{Revision: b.Revision, Received: b.Received}
 		for i := range b.Events {
 			if r.ContainsBytes(b.Events[i].KV.Key()) {
