@@ -2,7 +2,9 @@ package server
 
 import (
 	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -15,8 +17,9 @@ import (
 // asks. Requests that come while one is being answered share the next answer,
 // so that a client that asks and does not read costs nothing.
 type progress struct {
-	s    *stream
-	task pump.Task
+	s      *stream
+	task   pump.Task
+	tokens atomic.Bool // the client wants resume tokens
 
 	mu       sync.Mutex
 	timer    *time.Timer   // guarded by mu; the interval
@@ -144,7 +147,31 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	for _, w := range p.s.list() {
 		w.told(reached.revision)
 	}
+	if p.tokens.Load() {
+		p.sendTokens(reached.revision)
+	}
 	return false
+}
+
+// tokensPerMessage bounds a message with tokens, of which each has at most 50 bytes.
+const tokensPerMessage = 1000
+
+// sendTokens sends the positions of the stream's watches: for the pump that is at it.
+func (p *progress) sendTokens(revision kv.Revision) {
+	for watches := range slices.Chunk(p.s.list(), tokensPerMessage) {
+		m := &shardwatchv1.Progress{Revision: int64(revision)}
+		for _, w := range watches {
+			if w.phase == creating || w.phase == over {
+				continue
+			}
+			if at, ok := w.position(); ok {
+				m.WatchIds, m.ResumeTokens = append(m.WatchIds, w.id), append(m.ResumeTokens, w.token(at))
+			}
+		}
+		if len(m.GetWatchIds()) > 0 && !p.s.send(&shardwatchv1.WatchResponse{Detail: &shardwatchv1.WatchResponse_Progress{Progress: m}}) {
+			return
+		}
+	}
 }
 
 // dueAt reports whether an answer is due, and the revision that a request

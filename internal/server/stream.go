@@ -126,6 +126,9 @@ func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
 		if r.Options.AllowWatchIds != nil {
 			s.crowd.on.Store(r.Options.GetAllowWatchIds())
 		}
+		if r.Options.ProgressTokens != nil {
+			s.progress.tokens.Store(r.Options.GetProgressTokens())
+		}
 		return nil
 	}
 	return &kv.InvalidError{Field: "request", Reason: "none is set, or one that this node does not know"}

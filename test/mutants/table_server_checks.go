@@ -9,6 +9,14 @@ func serverChecks() []Mutant {
 			Old: `err == nil && lineage != w.follows.lineage`, New: `false`, Tests: "TestLineageEndsDuringAUnit",
 		},
 		{
+			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not ask for them", File: "progress.go",
+			Old: `if p.tokens.Load() {`, New: `if true {`, Tests: "TestProgressBringsTokens",
+		},
+		{
+			Name: "token-without-position", Bug: "sends a token of a watch that has no position", File: "progress.go",
+			Old: `if at, ok := w.position(); ok {`, New: `if at, _ := w.position(); true {`, Tests: "TestNoTokenBeforeTheState",
+		},
+		{
 			Name: "progress-passes-unit", Bug: "progress passes the client's position while it is sent a unit", File: "sync.go",
 			Old: `w.climb.begun && w.phase == syncing || w.latest.body != nil`, New: `w.latest.body != nil`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},

@@ -363,8 +363,11 @@ type StreamOptions struct {
 	// of once for each. Default false; not set: as it was. Responses that are on
 	// their way when it changes are of the form that was asked for before.
 	AllowWatchIds *bool `protobuf:"varint,2,opt,name=allow_watch_ids,json=allowWatchIds,proto3,oneof" json:"allow_watch_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// After each Progress of the whole stream the server sends others, which name the
+	// watches and have their resume_tokens. Default false; not set: as it was.
+	ProgressTokens *bool `protobuf:"varint,3,opt,name=progress_tokens,json=progressTokens,proto3,oneof" json:"progress_tokens,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StreamOptions) Reset() {
@@ -407,6 +410,13 @@ func (x *StreamOptions) GetProgressInterval() *durationpb.Duration {
 func (x *StreamOptions) GetAllowWatchIds() bool {
 	if x != nil && x.AllowWatchIds != nil {
 		return *x.AllowWatchIds
+	}
+	return false
+}
+
+func (x *StreamOptions) GetProgressTokens() bool {
+	if x != nil && x.ProgressTokens != nil {
+		return *x.ProgressTokens
 	}
 	return false
 }
@@ -978,7 +988,12 @@ type Progress struct {
 	// than a second; 0 otherwise.
 	HeldBackByShard uint64 `protobuf:"varint,3,opt,name=held_back_by_shard,json=heldBackByShard,proto3" json:"held_back_by_shard,omitempty"`
 	// How old what the watches are sent may be; not set while that is not known.
-	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	// With StreamOptions.progress_tokens: for each of watch_ids, in their order, the
+	// position of a client that has applied all that came before this message, see
+	// CreateWatch.resume_token. For a watch in the middle of a unit it is the position
+	// before that unit.
+	ResumeTokens  [][]byte `protobuf:"bytes,5,rep,name=resume_tokens,json=resumeTokens,proto3" json:"resume_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1037,6 +1052,13 @@ func (x *Progress) GetHeldBackByShard() uint64 {
 func (x *Progress) GetAge() *durationpb.Duration {
 	if x != nil {
 		return x.Age
+	}
+	return nil
+}
+
+func (x *Progress) GetResumeTokens() [][]byte {
+	if x != nil {
+		return x.ResumeTokens
 	}
 	return nil
 }
@@ -1705,11 +1727,13 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x06cancel\x18\x02 \x01(\v2\x1a.shardwatch.v1.CancelWatchH\x00R\x06cancel\x12<\n" +
 	"\bprogress\x18\x03 \x01(\v2\x1e.shardwatch.v1.RequestProgressH\x00R\bprogress\x128\n" +
 	"\aoptions\x18\x04 \x01(\v2\x1c.shardwatch.v1.StreamOptionsH\x00R\aoptionsB\t\n" +
-	"\arequest\"\x98\x01\n" +
+	"\arequest\"\xda\x01\n" +
 	"\rStreamOptions\x12F\n" +
 	"\x11progress_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\x12+\n" +
-	"\x0fallow_watch_ids\x18\x02 \x01(\bH\x00R\rallowWatchIds\x88\x01\x01B\x12\n" +
-	"\x10_allow_watch_ids\"\xb9\x03\n" +
+	"\x0fallow_watch_ids\x18\x02 \x01(\bH\x00R\rallowWatchIds\x88\x01\x01\x12,\n" +
+	"\x0fprogress_tokens\x18\x03 \x01(\bH\x01R\x0eprogressTokens\x88\x01\x01B\x12\n" +
+	"\x10_allow_watch_idsB\x12\n" +
+	"\x10_progress_tokens\"\xb9\x03\n" +
 	"\vCreateWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x03R\awatchId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1749,12 +1773,13 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x12+\n" +
 	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x06 \x01(\tR\tclusterId\"\x9d\x01\n" +
+	"cluster_id\x18\x06 \x01(\tR\tclusterId\"\xc2\x01\n" +
 	"\bProgress\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1b\n" +
 	"\twatch_ids\x18\x02 \x03(\x03R\bwatchIds\x12+\n" +
 	"\x12held_back_by_shard\x18\x03 \x01(\x04R\x0fheldBackByShard\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xe1\x01\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12#\n" +
+	"\rresume_tokens\x18\x05 \x03(\fR\fresumeTokens\"\xe1\x01\n" +
 	"\x04Sync\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.shardwatch.v1.SyncKindR\x04kind\x12\x14\n" +
 	"\x05begin\x18\x02 \x01(\bR\x05begin\x12\x10\n" +

@@ -46,12 +46,14 @@ const (
 //
 //	OUT_OF_RANGE         COMPACTED (metadata: requested, floor),
 //	                     FUTURE_REVISION (metadata: requested, current)
-//	INVALID_ARGUMENT     INVALID_REQUEST (metadata: field)
-//	FAILED_PRECONDITION  WRONG_LINEAGE, RANGE_NOT_SERVED
-//	UNAVAILABLE          NOT_HERE (metadata: endpoints, epoch), NOT_READY,
+//	INVALID_ARGUMENT     INVALID_REQUEST (metadata: field, reason)
+//	FAILED_PRECONDITION  WRONG_LINEAGE (metadata: requested, current, foreign),
+//	                     RANGE_NOT_SERVED
+//	UNAVAILABLE          NOT_HERE (metadata: endpoints, shard, epoch), NOT_READY,
 //	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
-//	                     google.rpc.RetryInfo
-//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit); with a google.rpc.RetryInfo
+//	                     google.rpc.RetryInfo, unless any time will do
+//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail); with a
+//	                     google.rpc.RetryInfo, unless any time will do
 //	UNAUTHENTICATED      UNAUTHENTICATED
 //	PERMISSION_DENIED    DENIED
 //
@@ -140,12 +142,14 @@ func (c *cacheServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 //
 //	OUT_OF_RANGE         COMPACTED (metadata: requested, floor),
 //	                     FUTURE_REVISION (metadata: requested, current)
-//	INVALID_ARGUMENT     INVALID_REQUEST (metadata: field)
-//	FAILED_PRECONDITION  WRONG_LINEAGE, RANGE_NOT_SERVED
-//	UNAVAILABLE          NOT_HERE (metadata: endpoints, epoch), NOT_READY,
+//	INVALID_ARGUMENT     INVALID_REQUEST (metadata: field, reason)
+//	FAILED_PRECONDITION  WRONG_LINEAGE (metadata: requested, current, foreign),
+//	                     RANGE_NOT_SERVED
+//	UNAVAILABLE          NOT_HERE (metadata: endpoints, shard, epoch), NOT_READY,
 //	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
-//	                     google.rpc.RetryInfo
-//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit); with a google.rpc.RetryInfo
+//	                     google.rpc.RetryInfo, unless any time will do
+//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail); with a
+//	                     google.rpc.RetryInfo, unless any time will do
 //	UNAUTHENTICATED      UNAUTHENTICATED
 //	PERMISSION_DENIED    DENIED
 //
