@@ -45,7 +45,7 @@ func floors() [][]string {
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
-		{"internal/tally"},
+		{"internal/tally", "internal/data/peerapi"},
 		{"internal/etcdapi"},
 		{"internal/server", "internal/statuspage"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},

@@ -121,6 +121,14 @@ const (
 	Draining        Unavailable = "DRAINING"         // the node goes away
 )
 
+// RetrySoon is how long a caller waits before it tries again, when nothing better is known.
+const RetrySoon = 200 * time.Millisecond
+
+// ShuttingDown is what streams end with when the node goes away.
+func ShuttingDown() error {
+	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
+}
+
 // UnavailableError says that the node cannot answer now: later, or another
 // one, may.
 type UnavailableError struct {

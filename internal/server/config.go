@@ -9,14 +9,12 @@ import (
 	"net"
 	"time"
 
-	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
-	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
-	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/trail"
@@ -25,33 +23,13 @@ import (
 // Node is what the server asks the node. All methods may be called from any
 // goroutine.
 type Node interface {
-	// Map returns the shard map; nil while it is not known.
-	Map() *shard.Map
-	// MapSince returns the shard map, and what it differs in from the version of that
-	// cluster: nil if that is too much, or not known here.
-	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
-	// Changes returns a channel that is closed at the next change of map or
-	// members.
-	Changes() <-chan struct{}
+	peerapi.Node
 	// Members returns what gossip sees, ordered by name.
 	Members() []*shardwatchv1.Member
 	// Status returns the node's own state, but for what the server knows.
 	Status() *shardwatchv1.StatusResponse
 	// StatusOf asks a member for its status.
 	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
-	// Replica returns this node's copy of a shard, or nil.
-	Replica(id shard.ID) *cache.Cache
-	// Arrival returns a channel that is closed when this node may have a shard that
-	// it has not, and that a map is about to give it; nil when there is none such.
-	Arrival(id shard.ID) <-chan struct{}
-	// Direct reports whether the copy's events come from etcd itself, and
-	// returns a channel that is closed when that may have changed.
-	Direct(id shard.ID) (bool, <-chan struct{})
-	// Looked returns what this node has read of etcd last, and false while that is
-	// not known.
-	Looked() (replica.Look, bool)
-	// Propose applies an encoded change of the map, when this node leads.
-	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
 // Guard knows what callers may read where etcd's authentication is on, and
@@ -59,36 +37,18 @@ type Node interface {
 // any goroutine.
 type Guard interface {
 	etcdapi.Guard
+	peerapi.Guard
 	// MayAdminister fails when the caller does not have etcd's root role, while
 	// etcd's authentication is on.
 	MayAdminister(caller string) error
 	// MayLook fails when the caller may not see the shard map, the members and their
 	// status: who is no user of etcd's, while etcd's authentication is on.
 	MayLook(caller string) error
-	// Share is told by another node to whom etcd has given a token, Identify
-	// tells one; "": not known.
-	Share(tokenSHA256 []byte, user string)
-	Identify(tokenSHA256 []byte) (user string)
-	// Rights tells another node what users may read. Reread reads it again at etcd,
-	// since another node has seen a change.
-	Rights() *peerv1.ReadRightsResponse
-	Reread(ctx context.Context)
-}
-
-// Permits are what other nodes need to read much at etcd.
-type Permits interface {
-	// Grant waits until node may; purpose is for logs. release takes the permit
-	// back. It fails only when ctx ends.
-	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
 }
 
 // Verifier compares the copies of shards.
 type Verifier interface {
-	// Digest sums up this node's copy for another one.
-	Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error)
-	// Recheck has this node look at its copy again, soon: another node finds that
-	// it differs, from etcd or from another copy. It does not block.
-	Recheck(id shard.ID, from shard.NodeID, etcd bool)
+	peerapi.Verifier
 	// Verify compares all copies of shards, none: of all, and tells what came of
 	// each. It fails with a *kv.InvalidError when there is no such shard.
 	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
@@ -112,7 +72,7 @@ type Config struct {
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.
-	Permits Permits
+	Permits peerapi.Permits
 	// Verifier compares copies; nil: they cannot be.
 	Verifier Verifier
 	// Lineage begins new lineages for operators; nil: none can be begun.

@@ -81,7 +81,7 @@ func (s *Server) Drain(ctx context.Context) {
 		s.cfg.Etcd.Drain()
 	}
 	streams := s.allStreams()
-	all := s.farewells(streams, s.goodbye())
+	all := s.farewells(streams, kv.ShuttingDown())
 	told, late := s.sayGoodbye(ctx, slices.Clone(all))
 	told += endAll(late)
 	s.cutUnread(ctx, all)

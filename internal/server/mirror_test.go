@@ -257,3 +257,6 @@ func cpu() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// smallWindow keeps the last few revisions.
+func smallWindow(c *cache.Config) { c.WindowBytes = 4 << 10 }

@@ -10,12 +10,14 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Operator changes the shard map for operators.
 type Operator interface {
+	peerapi.Voting
 	// Operate carries out an order. It calls planned once the voters have agreed,
 	// or for a dry run, at once; then progress now and then, until all is done. It
 	// fails with a *mapchange.RefusedError, *kv.InvalidError or
@@ -26,10 +28,6 @@ type Operator interface {
 	// run, carries it out: version is that of the map that the only voter begins with.
 	// It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
 	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
-	// BeginVoting makes this node the only voter, with its map of that version, if it
-	// comes to the same plan as the node that asks. A dry run reports only whether it
-	// does.
-	BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error)
 }
 
 // Bounds of ChangePlacement.
@@ -97,7 +95,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	select {
 	case <-s.srv.stopping:
 		if err != nil {
-			return s.srv.goodbye()
+			return kv.ShuttingDown()
 		}
 	default:
 	}

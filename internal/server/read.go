@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -53,7 +52,7 @@ func (s *cacheService) List(r *shardwatchv1.ListRequest, out grpc.ServerStreamin
 }
 
 func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, out grpc.ServerStream) error {
-	rng, err := rangeOf(r.GetKey(), r.GetRangeEnd())
+	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
 	if err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	}
 	if token := r.GetPageToken(); len(token) > 0 {
 		if here.lineage == 0 {
-			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: "this node knows no shard map yet"}
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node knows no shard map yet"}
 		}
 		if r.GetRevision() != 0 {
 			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
@@ -166,7 +165,7 @@ func (s *cacheService) Get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 }
 
 func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
-	rng, err := rangeOf(r.GetKey(), nil)
+	rng, err := wire.Range(r.GetKey(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +198,3 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 	out.Age = ageMessage(reading.Age())
 	return out, err
 }
-
-// retrySoon is what a client is told to wait when nothing better is known.
-const retrySoon = 200 * time.Millisecond

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -53,18 +52,6 @@ func (s *adminService) recoverVoters(ctx context.Context, r *shardwatchv1.Recove
 
 func errNoRecovery() error {
 	return &kv.UnavailableError{Why: kv.NotReady, Detail: "this node cannot recover the voters"}
-}
-
-// RecoverVoters implements peerv1.PeerServiceServer.
-func (s *peerService) RecoverVoters(ctx context.Context, r *peerv1.RecoverVotersRequest) (*peerv1.RecoverVotersResponse, error) {
-	if s.srv.cfg.Operator == nil {
-		return nil, wire.Status(errNoRecovery())
-	}
-	version, err := s.srv.cfg.Operator.BeginVoting(ctx, r.GetMapVersion(), r.GetDryRun())
-	if err != nil {
-		return nil, wire.Status(err)
-	}
-	return &peerv1.RecoverVotersResponse{MapVersion: version}, nil
 }
 
 func texts(nodes []shard.NodeID) []string {

@@ -22,6 +22,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
@@ -41,12 +42,10 @@ type Server struct {
 	health   *health.Server
 	pumps    pump.Pumps
 	units    *units
-	pairs    pairs
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
 	pace     int           // watches that Drain and SendOn send elsewhere per second
 
-	encodedMap encodedMap // for nodes that follow
 	mapParts   mapParts   // for clients that follow
 	memberFeed memberFeed // for clients that follow
 
@@ -114,13 +113,32 @@ func New(cfg Config) (*Server, error) {
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
 
-	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), s.ownCluster()...)...)
-	peerv1.RegisterPeerServiceServer(s.peers, &peerService{srv: s})
+	peers := s.peerService()
+	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), peers.Options()...)...)
+	peerv1.RegisterPeerServiceServer(s.peers, peers)
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
 	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
 	healthgrpc.RegisterHealthServer(s.peers, s.health)
 	s.SetReady(false)
 	return s, nil
+}
+
+// peerService returns what serves the other nodes of the cluster.
+func (s *Server) peerService() *peerapi.Service {
+	c := peerapi.Config{
+		Node: s.cfg.Node, Permits: s.cfg.Permits, Ending: s.Ending, Trail: s.cfg.Trail, Speaks: s.cfg.PeerSpeaks,
+		Stopping: s.stopping, Self: s.cfg.Self, FragmentBytes: s.cfg.FragmentBytes,
+	}
+	if s.cfg.Guard != nil {
+		c.Guard = s.cfg.Guard
+	}
+	if s.cfg.Verifier != nil {
+		c.Verifier = s.cfg.Verifier
+	}
+	if s.cfg.Operator != nil {
+		c.Voting = s.cfg.Operator
+	}
+	return peerapi.New(c)
 }
 
 // plain returns the credentials of a port without a gateway; nil TLS: none.
@@ -224,11 +242,6 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	err := g.Wait()
 	s.pumps.Wait()
 	return err
-}
-
-// goodbye is what streams end with when the node goes away.
-func (s *Server) goodbye() error {
-	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
 }
 
 // elsewhere is what streams end with when the node stays, without clients.

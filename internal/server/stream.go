@@ -61,7 +61,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 	if !s.srv.enter(st) {
 		cancel()
 		tasks.Close()
-		return wire.Status(s.srv.goodbye())
+		return wire.Status(kv.ShuttingDown())
 	}
 	st.progress.start(st, s.srv.cfg.ProgressInterval)
 	st.crowd.start(st)
@@ -148,7 +148,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	var rng kv.Range // of a key that is too long, nothing is kept
 	wrong := cmp.Or(access.CheckWatchKey("key", r.GetKey()), access.CheckWatchKey("range_end", r.GetRangeEnd()))
 	if wrong == nil {
-		rng, wrong = rangeOf(r.GetKey(), r.GetRangeEnd())
+		rng, wrong = wire.Range(r.GetKey(), r.GetRangeEnd())
 	}
 	s.mu.Lock()
 	if s.watches[id] != nil {
@@ -180,7 +180,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	}
 	select {
 	case <-s.srv.stopping: // after it is on the list: Drain finds it there, or this does
-		w.refuse(s.srv.goodbye())
+		w.refuse(kv.ShuttingDown())
 		return nil
 	default:
 	}
@@ -282,18 +282,6 @@ func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, erro
 		return start{}, out.foreign
 	}
 	return out, nil
-}
-
-// rangeOf returns the range of a request, or a *kv.InvalidError.
-func rangeOf(key, end []byte) (kv.Range, error) {
-	r, err := kv.RangeFromEtcd(key, end)
-	switch {
-	case errors.Is(err, kv.ErrEmptyKey):
-		return r, &kv.InvalidError{Field: "key", Reason: err.Error()}
-	case err != nil:
-		return r, &kv.InvalidError{Field: "range_end", Reason: err.Error()}
-	}
-	return r, nil
 }
 
 // spawn runs f beside the stream, which waits for it when it closes. It reports

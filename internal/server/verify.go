@@ -1,13 +1,11 @@
 package server
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 
-	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
@@ -21,24 +19,6 @@ import (
 const maxVerifies = 4
 
 var errNoVerifier = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node compares no copies"}
-
-// Digest implements peerv1.PeerServiceServer.
-func (s *peerService) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
-	v := s.srv.cfg.Verifier
-	if v == nil {
-		return nil, wire.Status(errNoVerifier)
-	}
-	out, err := v.Digest(ctx, r)
-	return out, wire.Status(err)
-}
-
-// Recheck implements peerv1.PeerServiceServer.
-func (s *peerService) Recheck(_ context.Context, r *peerv1.RecheckRequest) (*peerv1.RecheckResponse, error) {
-	if v := s.srv.cfg.Verifier; v != nil {
-		v.Recheck(shard.ID(r.GetShardId()), shard.NodeID(r.GetNode()), r.GetEtcd())
-	}
-	return &peerv1.RecheckResponse{}, nil
-}
 
 // Verify implements shardwatchv1.AdminServiceServer.
 func (s *adminService) Verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStreamingServer[shardwatchv1.VerifyResponse]) error {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -83,20 +82,6 @@ func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 		}
 	}
 	return e
-}
-
-// CountEnding implements peerv1.PeerServiceServer.
-func (s *peerService) CountEnding(_ context.Context, r *peerv1.CountEndingRequest) (*peerv1.CountEndingResponse, error) {
-	var served []kv.Range
-	for _, one := range r.GetServed() {
-		next, err := kv.RangeFromEtcd(one.GetKey(), one.GetRangeEnd())
-		if err != nil {
-			return nil, wire.Status(&kv.InvalidError{Field: "served", Reason: err.Error()})
-		}
-		served = append(served, next)
-	}
-	e := s.srv.Ending(served)
-	return &peerv1.CountEndingResponse{Native: e.Native, Etcd: e.Etcd}, nil
 }
 
 // allStreams returns the Watch streams of the native API.
@@ -196,7 +181,7 @@ func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 	var within kv.Range
 	if len(r.GetKey()) > 0 || len(r.GetRangeEnd()) > 0 {
 		var err error
-		if within, err = rangeOf(r.GetKey(), r.GetRangeEnd()); err != nil {
+		if within, err = wire.Range(r.GetKey(), r.GetRangeEnd()); err != nil {
 			return err
 		}
 	}

@@ -302,7 +302,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 		case <-policyChanged:
 		case <-rightsChanged:
 		case <-s.srv.left: // who watches needs the map to find where to go
-			return wire.Status(s.srv.goodbye())
+			return wire.Status(kv.ShuttingDown())
 		case <-goOn:
 			return wire.Status(s.srv.elsewhere())
 		case <-out.Context().Done():

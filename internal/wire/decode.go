@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -92,4 +93,16 @@ func DecodeListMessage(b []byte) (ListMessage, error) {
 		}
 	}
 	return m, nil
+}
+
+// Range returns the range of a request, or a *kv.InvalidError.
+func Range(key, end []byte) (kv.Range, error) {
+	r, err := kv.RangeFromEtcd(key, end)
+	switch {
+	case errors.Is(err, kv.ErrEmptyKey):
+		return r, &kv.InvalidError{Field: "key", Reason: err.Error()}
+	case err != nil:
+		return r, &kv.InvalidError{Field: "range_end", Reason: err.Error()}
+	}
+	return r, nil
 }

@@ -66,7 +66,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		mapfollowGroup(), lineageGroup(), verifyGroup(), copiesGroup(),
+		mapfollowGroup(), lineageGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
 	}
 }
 

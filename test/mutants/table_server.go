@@ -15,95 +15,6 @@ func serverGroup() Group {
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
 		},
 		{
-			Name: "follower-not-told-the-age", Bug: "does not say how old the data of a shard is", File: "follow.go",
-			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
-		},
-		{
-			Name: "report-without-events", Bug: "reports progress without the events that it includes", File: "pair.go",
-			Old: `int64(progress-since)`, New: `int64(progress-since+since)`, Tests: "TestOneAnswerForAllShardsOfAPair",
-		},
-		{
-			Name: "report-of-brought-events", Bug: "reports progress that the stream brings with the events", File: "pair.go",
-			Old: `if known {`, New: `if known && false {`, Tests: "TestOneAnswerForAllShardsOfAPair",
-		},
-		{
-			Name: "first-report-left-out", Bug: "does not report how far a shard is that is followed from now on", File: "pair.go",
-			Old: `f.told > 0 && progress == since`, New: `progress == since`, Tests: "TestStreamsComeAndGo|TestPingsBringProgress",
-		},
-		{
-			Name: "report-again", Bug: "reports shards that have not moved", File: "pair.go",
-			Old: `if progress == f.told {`, New: `if false {`, Tests: "TestPingsBringProgress",
-		},
-		{
-			Name: "answer-waits-for-ever", Bug: "a shard that does not come to a revision keeps the others from being reported", File: "pair.go",
-			Old: "\t\t\tp.giveUp()\n", New: ``, Tests: "TestALateShardIsReportedLater",
-		},
-		{
-			Name: "late-shard-left-out", Bug: "does not report a shard that comes to a revision late", File: "pair.go",
-			Old: `p.missing, p.late, p.due = 0, p.missing+p.late, true`, New: `p.missing, p.late, p.due = 0, p.missing+p.late+9, true`, Tests: "TestALateShardIsReportedLater",
-		},
-		{
-			Name: "answer-in-pieces", Bug: "reports each shard that has come to a revision by itself", File: "pair.go",
-			Old: `if *left--; *left == 0 {`, New: `if *left--; true {`, Tests: "TestAStreamThatEndsIsNotWaitedFor",
-		},
-		{
-			Name: "asked-once", Bug: "asks a shard for the first revision only", File: "pair.go",
-			Old: `f.waits, f.late = false, false`, New: `f.late = false`, Tests: "TestOneAnswerForAllShardsOfAPair|TestALateShardIsReportedLater",
-		},
-		{
-			Name: "ended-stream-waited-for", Bug: "the answer waits for a stream that has ended", File: "pair.go",
-			Old: "\t\tp.arrivedLocked(f)\n\t\tforget", New: "\t\tforget", Tests: "TestAStreamThatEndsIsNotWaitedFor",
-		},
-		{
-			Name: "ended-stream-reported", Bug: "reports the progress of streams that have ended", File: "pair.go",
-			Old: `delete(p.follows, name)`, New: `_ = name`, Tests: "TestStreamsComeAndGo",
-		},
-		{
-			Name: "ended-cache-asked", Bug: "asks a cache that has ended again and again", File: "pair.go",
-			Old: `if reached, _ := f.home.Reached(wanted); !reached {`, New: `if f.home.Progress() < wanted {`, Tests: "TestACacheThatHasEndedIsNotAsked",
-		},
-		{
-			Name: "no-session-shared", Bug: "nodes without a session share one", File: "pair.go",
-			Old: `if session == 0 {`, New: `if false {`, Tests: "TestSessionsAreApart",
-		},
-		{
-			Name: "session-of-two-heartbeats", Bug: "two heartbeats share a session", File: "pair.go",
-			Old: `if p.beats {`, New: `if false {`, Tests: "TestSessionsAreApart",
-		},
-		{
-			Name: "held-back-for-good", Bug: "a stream that is idle no more holds its events back", File: "pair.go",
-			Old: `is || f.held`, New: `is`, Tests: "TestPingsNameTheStreamsThatHoldBack",
-		},
-		{
-			Name: "held-back-without-pings", Bug: "events stay held back when the heartbeat has ended", File: "pair.go",
-			Old: "\t\tdefer p.holdBack(nil) // without pings\n", New: ``, Tests: "TestIdleStreamsAreSentLater",
-		},
-		{
-			Name: "held-back-not-sent", Bug: "a ping does not send what was held back", File: "follow.go",
-			Old: `if f.watcher.Defer(limit) {`, New: `if f.watcher.Defer(limit) && back && !back {`, Tests: "TestIdleStreamsAreSentLater",
-		},
-		{
-			Name: "held-back-unbounded", Bug: "holds back events however many bytes they have", File: "follow.go",
-			Old: `max(1, min(heldBackBytes, window/8))`, New: `max(1<<40, min(heldBackBytes, window/8))`, Tests: "TestIdleStreamsAreSentLater",
-		},
-		{
-			Name: "several-unasked", Bug: "sends several revisions in a message to a node that does not understand it", File: "follow.go",
-			Old: `!f.req.GetAcceptSeveral() || size`, New: `size`, Tests: "TestPendingRevisionsAreSentTogether",
-		},
-		{
-			Name: "several-unbounded", Bug: "sends all pending revisions in one message", File: "follow.go",
-			Old: `size+added > f.srv.cfg.FragmentBytes`, New: `false`, Tests: "TestPendingRevisionsAreSentTogether",
-		},
-		{
-			Name: "revision-lost-when-full", Bug: "loses the revision that does not fit in a message", File: "follow.go",
-			Old: `append(f.events[:0], events[began:]...)`, New: `f.events[:0]`, Tests: "TestPendingRevisionsAreSentTogether",
-		},
-		{
-			Name: "parts-of-one-item", Bug: "sends each item alone after the first part", File: "follow.go",
-			Old: `			size = 0
-`, New: ``, Tests: "TestPartsHaveTheirSize",
-		},
-		{
 			Name: "compresses-streams", Bug: "compresses streams for clients that compress requests", File: "uncompressed.go",
 			Old: `if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {`, New: `if err := error(nil); err != nil {`,
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
@@ -135,10 +46,6 @@ func serverGroup() Group {
 		{
 			Name: "foreign-token-renamed", Bug: "issues a token of this cluster for a position of another one", File: "watch.go",
 			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs",
-		},
-		{
-			Name: "node-of-another-cluster-served", Bug: "serves a node of another cluster", File: "peers.go",
-			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed",
 		},
 		{
 			Name: "read-of-any-lineage", Bug: "reads at a revision that was learned in another lineage", File: "read.go",

@@ -1,4 +1,4 @@
-package server
+package peerapi
 
 import (
 	"context"
@@ -19,14 +19,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-type peerService struct {
-	peerv1.UnimplementedPeerServiceServer
-	srv *Server
-}
-
 // Follow implements peerv1.PeerServiceServer.
-func (s *peerService) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
-	f := &follower{srv: s.srv, out: out, req: r, id: shard.ID(r.GetShardId()), wake: make(chan struct{}, 1)}
+func (s *Service) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
+	f := &follower{srv: s, out: out, req: r, id: shard.ID(r.GetShardId()), wake: make(chan struct{}, 1)}
 	var err error
 	if f.home, err = s.home(out.Context(), f.id, r); err != nil {
 		return wire.Status(err)
@@ -42,12 +37,12 @@ const arrivalPatience = time.Second
 
 // replica returns the shard's cache, if need be when it is here; nil when it will
 // not be soon.
-func (s *peerService) replica(ctx context.Context, id shard.ID) *cache.Cache {
+func (s *Service) replica(ctx context.Context, id shard.ID) *cache.Cache {
 	late := time.NewTimer(arrivalPatience)
 	defer late.Stop()
 	for {
-		arrival := s.srv.cfg.Node.Arrival(id) // before Replica: nothing is missed
-		home := s.srv.cfg.Node.Replica(id)
+		arrival := s.cfg.Node.Arrival(id) // before Replica: nothing is missed
+		home := s.cfg.Node.Replica(id)
 		if home != nil || arrival == nil {
 			return home
 		}
@@ -57,16 +52,16 @@ func (s *peerService) replica(ctx context.Context, id shard.ID) *cache.Cache {
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-s.srv.stopping:
+		case <-s.cfg.Stopping:
 			return nil
 		}
 	}
 }
 
 // home returns the cache that the request is about.
-func (s *peerService) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
+func (s *Service) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
 	home := s.replica(ctx, id)
-	m := s.srv.cfg.Node.Map()
+	m := s.cfg.Node.Map()
 	if m == nil || home == nil {
 		e := &kv.NotHereError{Shard: uint64(id)}
 		if m != nil {
@@ -76,13 +71,13 @@ func (s *peerService) home(ctx context.Context, id shard.ID, r *peerv1.FollowReq
 		}
 		return nil, e
 	}
-	rng, err := rangeOf(r.GetKey(), r.GetRangeEnd())
+	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
 	if err != nil {
 		return nil, err
 	}
 	if rng != home.Range() {
 		return nil, &kv.UnavailableError{
-			Why: kv.NotReady, RetryAfter: retrySoon,
+			Why: kv.NotReady, RetryAfter: kv.RetrySoon,
 			Detail: fmt.Sprintf("shard %d is %v here and %v at node %s: one of the two has an old map", id, home.Range(), rng, r.GetNode()),
 		}
 	}
@@ -93,13 +88,13 @@ func (s *peerService) home(ctx context.Context, id shard.ID, r *peerv1.FollowReq
 	case <-home.Ready():
 		return home, nil
 	default:
-		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: retrySoon, Detail: fmt.Sprintf("shard %d is still being loaded", id)}
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: fmt.Sprintf("shard %d is still being loaded", id)}
 	}
 }
 
 // follower is one peer's stream of one shard.
 type follower struct {
-	srv  *Server
+	srv  *Service
 	out  grpc.ServerStream
 	req  *peerv1.FollowRequest
 	id   shard.ID
@@ -124,7 +119,7 @@ func (f *follower) direct() (<-chan struct{}, error) {
 	direct, changed := f.srv.cfg.Node.Direct(f.id)
 	if f.req.GetRequireDirect() && !direct {
 		return nil, &kv.UnavailableError{
-			Why: kv.NotReady, RetryAfter: retrySoon,
+			Why: kv.NotReady, RetryAfter: kv.RetrySoon,
 			Detail: fmt.Sprintf("shard %d does not come from etcd directly here", f.id),
 		}
 	}
@@ -153,11 +148,11 @@ func (f *follower) run(ctx context.Context) error {
 			if changed, err = f.direct(); err != nil {
 				return err
 			}
-		case <-f.srv.stopping:
+		case <-f.srv.cfg.Stopping:
 			if err := f.drain(); err != nil { // it may hold events back
 				return err
 			}
-			return f.srv.goodbye()
+			return kv.ShuttingDown()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -396,8 +391,8 @@ func (f *follower) fault(err error) error {
 }
 
 // Propose implements peerv1.PeerServiceServer.
-func (s *peerService) Propose(ctx context.Context, r *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
-	version, err := s.srv.cfg.Node.Propose(ctx, r.GetCommand())
+func (s *Service) Propose(ctx context.Context, r *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	version, err := s.cfg.Node.Propose(ctx, r.GetCommand())
 	if err != nil {
 		return nil, wire.Status(err)
 	}

@@ -1,4 +1,4 @@
-package server_test
+package peerapi_test
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
-	"github.com/shardwatch/shardwatch/internal/server"
 )
 
 // following returns a cache that follows shard 1 of r as another node would, and
@@ -86,7 +86,7 @@ func smallWindow(c *cache.Config) { c.WindowBytes = 4 << 10 }
 // from before its window, too.
 func TestFollowTakesTombstones(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{cache: smallWindow, server: func(c *server.Config) { c.FragmentBytes = 1024 }})
+	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
 	before := h.Commit(cachetest.Put("a", "1"), cachetest.Put("b", "1"), cachetest.Put("c", "1"))
 	deleted := h.Commit(cachetest.Delete("b"))
 	var last kv.Revision
@@ -111,7 +111,7 @@ func TestFollowTakesTombstones(t *testing.T) {
 // knows what was deleted before, meanwhile and after.
 func TestFollowLeaps(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{cache: smallWindow, server: func(c *server.Config) { c.FragmentBytes = 1024 }})
+	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
 	h.Commit(cachetest.Put("a", "1"), cachetest.Put("b", "1"), cachetest.Put("c", "1"))
 	early := h.Commit(cachetest.Delete("b"))
 	c, cut := following(t, r)
@@ -160,7 +160,7 @@ func TestAFollowerIsToldTheAge(t *testing.T) {
 func TestPendingRevisionsAreSentTogether(t *testing.T) {
 	const limit = 4 << 10
 	h := cachetest.New()
-	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = limit }})
+	r := start(t, h, options{service: func(c *peerapi.Config) { c.FragmentBytes = limit }})
 	var want []kv.Revision
 	for i := range 100 {
 		value := strings.Repeat("v", 100)

@@ -1,4 +1,4 @@
-package server
+package peerapi
 
 import (
 	"google.golang.org/grpc"
@@ -12,8 +12,8 @@ import (
 
 // Permit implements peerv1.PeerServiceServer. The header goes out at once: it
 // tells who waits that somebody is there.
-func (s *peerService) Permit(r *peerv1.PermitRequest, out grpc.ServerStreamingServer[peerv1.PermitResponse]) error {
-	p := s.srv.cfg.Permits
+func (s *Service) Permit(r *peerv1.PermitRequest, out grpc.ServerStreamingServer[peerv1.PermitResponse]) error {
+	p := s.cfg.Permits
 	if p == nil {
 		return wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "this node grants no permits"})
 	}

@@ -1,4 +1,4 @@
-package server
+package peerapi
 
 import (
 	"context"
@@ -270,12 +270,12 @@ func (p *pair) begin() error {
 }
 
 // Beat implements peerv1.PeerServiceServer.
-func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
+func (s *Service) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.BeatResponse]) error {
 	first, err := gs.Recv()
 	if err != nil {
 		return err
 	}
-	p, leave := s.srv.pairs.join(first.GetSession())
+	p, leave := s.pairs.join(first.GetSession())
 	defer leave()
 	if err := p.begin(); err != nil {
 		return wire.Status(err)
@@ -307,7 +307,7 @@ func (s *peerService) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv
 			running = true
 		}
 		if m, pong := p.report(); m != nil {
-			if look, known := s.srv.cfg.Node.Looked(); pong && known {
+			if look, known := s.cfg.Node.Looked(); pong && known {
 				m.Lineage, m.EtcdRevision = look.Lineage, int64(look.Revision)
 				m.EtcdAge = durationpb.New(time.Since(look.At))
 			}

@@ -1,4 +1,4 @@
-package server_test
+package peerapi_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package server
+package peerapi
 
 import (
 	"sync"
@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -32,17 +33,17 @@ func (e *encodedMap) get(m *shard.Map) ([]byte, error) {
 
 // FollowMap implements peerv1.PeerServiceServer. Changes that come while one is on
 // its way are sent as one.
-func (s *peerService) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
+func (s *Service) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
 	cluster, sent := r.GetClusterId(), r.GetKnownVersion()
 	for {
-		changed := s.srv.cfg.Node.Changes()
-		if m, delta := s.srv.cfg.Node.MapSince(cluster, sent); m != nil && (m.Version > sent || m.ClusterID != cluster) {
+		changed := s.cfg.Node.Changes()
+		if m, delta := s.cfg.Node.MapSince(cluster, sent); m != nil && (m.Version > sent || m.ClusterID != cluster) {
 			next := new(peerv1.FollowMapResponse)
 			var err error
 			if delta != nil {
 				next.Delta, err = delta.Encode()
 			} else {
-				next.Map, err = s.srv.encodedMap.get(m)
+				next.Map, err = s.encodedMap.get(m)
 			}
 			if err != nil {
 				return wire.Status(err)
@@ -57,8 +58,8 @@ func (s *peerService) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStrea
 		}
 		select {
 		case <-changed:
-		case <-s.srv.stopping:
-			return wire.Status(s.srv.goodbye())
+		case <-s.cfg.Stopping:
+			return wire.Status(kv.ShuttingDown())
 		case <-out.Context().Done():
 			return out.Context().Err()
 		}

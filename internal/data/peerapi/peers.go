@@ -1,4 +1,4 @@
-package server
+package peerapi
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // epochs, lineages and revisions are each cluster's own. A node of another cluster
 // calls when this one was rebuilt at the address of one that the caller remembers.
 
-// ownCluster returns what every call at the peer port passes.
-func (s *Server) ownCluster() []grpc.ServerOption {
+// Options returns the interceptors that every call at the peer port passes.
+func (s *Service) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
 			err := s.sameCluster(ctx, info.FullMethod)
@@ -34,7 +34,7 @@ func (s *Server) ownCluster() []grpc.ServerOption {
 			if err := s.sameCluster(stream.Context(), info.FullMethod); err != nil {
 				return wire.Status(err)
 			}
-			if s.cfg.PeerSpeaks == nil {
+			if s.cfg.Speaks == nil {
 				return serve(srv, stream)
 			}
 			return serve(srv, &claims{stream, s})
@@ -45,7 +45,7 @@ func (s *Server) ownCluster() []grpc.ServerOption {
 // claims is a stream of a peer, whose requests may name the node that sends them.
 type claims struct {
 	grpc.ServerStream
-	srv *Server
+	srv *Service
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -58,14 +58,14 @@ func (c *claims) RecvMsg(m any) error {
 
 // speaks fails when a request names another node than the one whose certificate the
 // caller has shown.
-func (s *Server) speaks(ctx context.Context, request any) error {
+func (s *Service) speaks(ctx context.Context, request any) error {
 	r, ok := request.(interface{ GetNode() string })
-	if s.cfg.PeerSpeaks == nil || !ok || r.GetNode() == "" {
+	if s.cfg.Speaks == nil || !ok || r.GetNode() == "" {
 		return nil
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			if err := s.cfg.PeerSpeaks(&info.State, r.GetNode()); err != nil {
+			if err := s.cfg.Speaks(&info.State, r.GetNode()); err != nil {
 				return &kv.DeniedError{Detail: fmt.Sprintf("the caller says that it is node %s: %v", r.GetNode(), err)}
 			}
 		}
@@ -75,14 +75,14 @@ func (s *Server) speaks(ctx context.Context, request any) error {
 
 // sameCluster fails when the caller has named another cluster. Maps are exempt:
 // they name their cluster, and a node that has joined the wrong one learns it so.
-func (s *Server) sameCluster(ctx context.Context, method string) error {
+func (s *Service) sameCluster(ctx context.Context, method string) error {
 	m := s.cfg.Node.Map()
 	theirs := wire.NamedCluster(ctx)
 	if m == nil || theirs == "" || theirs == m.ClusterID || method == peerv1.PeerService_FollowMap_FullMethodName {
 		return nil
 	}
 	return &kv.UnavailableError{
-		Why: kv.NotReady, RetryAfter: retrySoon,
+		Why: kv.NotReady, RetryAfter: kv.RetrySoon,
 		Detail: fmt.Sprintf("node %s belongs to cluster %s and the caller to cluster %s: ask another node", s.cfg.Self, m.ClusterID, theirs),
 	}
 }

@@ -1,0 +1,93 @@
+package peerapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// grantor grants permits when it may.
+type grantor struct {
+	asked func(node shard.NodeID, purpose string)
+	may   chan struct{}
+	out   int
+}
+
+func (g *grantor) Grant(ctx context.Context, node shard.NodeID, purpose string) (func(), error) {
+	g.asked(node, purpose)
+	select {
+	case <-g.may:
+		g.out++
+		return func() { g.out-- }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// permitStream is the stream of one permit.
+type permitStream struct {
+	grpc.ServerStream
+	ctx          context.Context //nolint:containedctx // as gRPC has it
+	header, sent int
+	fails        error
+}
+
+func (s *permitStream) Context() context.Context          { return s.ctx }
+func (s *permitStream) SendHeader(metadata.MD) error      { s.header++; return nil }
+func (s *permitStream) Send(*peerv1.PermitResponse) error { s.sent++; return s.fails }
+
+// A node that asks for a permit learns at once that it waits, has the permit for as
+// long as its stream lives, and loses it in whatever way the stream ends.
+func TestPermitIsHeldByItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, x := range []string{"used", "given up while waiting", "gone when granted"} {
+			ctx, end := context.WithCancel(t.Context())
+			stream := &permitStream{ctx: ctx}
+			g := &grantor{may: make(chan struct{}), asked: func(node shard.NodeID, purpose string) {
+				if node != "there" || purpose != "list" || stream.header != 1 {
+					t.Errorf("%s: node %s asks for %q, %d headers before", x, node, purpose, stream.header)
+				}
+			}}
+			s := New(Config{Permits: g})
+			ended := make(chan error, 1)
+			go func() { ended <- s.Permit(&peerv1.PermitRequest{Node: "there", Purpose: "list"}, stream) }()
+			synctest.Wait()
+			if stream.sent != 0 || len(ended) != 0 {
+				t.Errorf("%s: %d answers before it is granted", x, stream.sent)
+			}
+			switch x {
+			case "used":
+				close(g.may)
+				synctest.Wait()
+				if stream.sent != 1 || g.out != 1 || len(ended) != 0 {
+					t.Errorf("granted: %d answers, %d permits, ended %d", stream.sent, g.out, len(ended))
+				}
+				end()
+			case "given up while waiting":
+				end()
+			default:
+				stream.fails = io.EOF
+				close(g.may)
+			}
+			if err := <-ended; (err == nil) != (x == "used") || g.out != 0 {
+				t.Errorf("%s: %d permits are out, error %v", x, g.out, err)
+			}
+			end()
+		}
+	})
+	var u *kv.UnavailableError
+	none := New(Config{})
+	if err := wire.Error(none.Permit(&peerv1.PermitRequest{}, &permitStream{ctx: t.Context()})); !errors.As(err, &u) {
+		t.Errorf("a node that grants none: %v", err)
+	}
+}

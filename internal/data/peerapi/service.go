@@ -1,0 +1,160 @@
+package peerapi
+
+import (
+	"context"
+	"crypto/tls"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/trail"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Node is what the service asks the node. All methods may be called from any goroutine.
+type Node interface {
+	// Map returns the shard map; nil while it is not known.
+	Map() *shard.Map
+	// MapSince returns the shard map, and what it differs in from the version of that
+	// cluster: nil if that is too much, or not known here.
+	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
+	// Changes returns a channel that is closed at the next change of map or
+	// members.
+	Changes() <-chan struct{}
+	// Replica returns this node's copy of a shard, or nil.
+	Replica(id shard.ID) *cache.Cache
+	// Arrival returns a channel that is closed when this node may have a shard that
+	// it has not, and that a map is about to give it; nil when there is none such.
+	Arrival(id shard.ID) <-chan struct{}
+	// Direct reports whether the copy's events come from etcd itself, and
+	// returns a channel that is closed when that may have changed.
+	Direct(id shard.ID) (bool, <-chan struct{})
+	// Looked returns what this node has read of etcd last, and false while that is
+	// not known.
+	Looked() (replica.Look, bool)
+	// Propose applies an encoded change of the map, when this node leads.
+	Propose(ctx context.Context, command []byte) (version uint64, err error)
+}
+
+// Guard shares with other nodes what etcd has said of users; see internal/guard. All
+// methods may be called from any goroutine.
+type Guard interface {
+	// Share is told by another node to whom etcd has given a token, Identify
+	// tells one; "": not known.
+	Share(tokenSHA256 []byte, user string)
+	Identify(tokenSHA256 []byte) (user string)
+	// Rights tells another node what users may read. Reread reads it again at etcd,
+	// since another node has seen a change.
+	Rights() *peerv1.ReadRightsResponse
+	Reread(ctx context.Context)
+}
+
+// Permits are what other nodes need to read much at etcd.
+type Permits interface {
+	// Grant waits until node may; purpose is for logs. release takes the permit
+	// back. It fails only when ctx ends.
+	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
+}
+
+// Verifier compares the copies of shards.
+type Verifier interface {
+	// Digest sums up this node's copy for another one.
+	Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error)
+	// Recheck has this node look at its copy again, soon: another node finds that
+	// it differs, from etcd or from another copy. It does not block.
+	Recheck(id shard.ID, from shard.NodeID, etcd bool)
+}
+
+// Voting begins the voting anew, with one voter.
+type Voting interface {
+	// BeginVoting makes this node the only voter, with its map of that version, if it
+	// comes to the same plan as the node that asks. A dry run reports only whether it
+	// does.
+	BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Node Node
+	// Guard has etcd's users and their rights; nil: etcd's authentication is not followed.
+	Guard Guard
+	// Permits grants permits to other nodes; nil: none.
+	Permits Permits
+	// Verifier compares copies; nil: they cannot be.
+	Verifier Verifier
+	// Voting recovers voters; nil: they cannot be.
+	Voting Voting
+	// Ending counts the watches of clients that would end if only the given ranges were
+	// served, which are in the order of their keys.
+	Ending func(served []kv.Range) mapchange.Ending
+	// Trail is told what is sent; nil: nothing is remembered.
+	Trail *trail.Trail
+	// Speaks fails unless the other side of a connection may speak as a node; nil: it may.
+	Speaks func(state *tls.ConnectionState, node string) error
+	// Stopping is closed when the node drains: nodes that follow shards or the map here
+	// go to another one.
+	Stopping <-chan struct{}
+	Self     shard.NodeID
+	// FragmentBytes is about the size at which a state is cut into several messages.
+	FragmentBytes int
+}
+
+// Service serves the other nodes of the cluster. Create it with New.
+type Service struct {
+	peerv1.UnimplementedPeerServiceServer
+	cfg        Config
+	pairs      pairs
+	encodedMap encodedMap
+}
+
+// New returns a service.
+func New(cfg Config) *Service { return &Service{cfg: cfg} }
+
+// Digest implements peerv1.PeerServiceServer.
+func (s *Service) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
+	v := s.cfg.Verifier
+	if v == nil {
+		return nil, wire.Status(errNoVerifier)
+	}
+	out, err := v.Digest(ctx, r)
+	return out, wire.Status(err)
+}
+
+// Recheck implements peerv1.PeerServiceServer.
+func (s *Service) Recheck(_ context.Context, r *peerv1.RecheckRequest) (*peerv1.RecheckResponse, error) {
+	if v := s.cfg.Verifier; v != nil {
+		v.Recheck(shard.ID(r.GetShardId()), shard.NodeID(r.GetNode()), r.GetEtcd())
+	}
+	return &peerv1.RecheckResponse{}, nil
+}
+
+// RecoverVoters implements peerv1.PeerServiceServer.
+func (s *Service) RecoverVoters(ctx context.Context, r *peerv1.RecoverVotersRequest) (*peerv1.RecoverVotersResponse, error) {
+	if s.cfg.Voting == nil {
+		return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "this node cannot recover the voters"})
+	}
+	version, err := s.cfg.Voting.BeginVoting(ctx, r.GetMapVersion(), r.GetDryRun())
+	if err != nil {
+		return nil, wire.Status(err)
+	}
+	return &peerv1.RecoverVotersResponse{MapVersion: version}, nil
+}
+
+// CountEnding implements peerv1.PeerServiceServer.
+func (s *Service) CountEnding(_ context.Context, r *peerv1.CountEndingRequest) (*peerv1.CountEndingResponse, error) {
+	var served []kv.Range
+	for _, one := range r.GetServed() {
+		next, err := kv.RangeFromEtcd(one.GetKey(), one.GetRangeEnd())
+		if err != nil {
+			return nil, wire.Status(&kv.InvalidError{Field: "served", Reason: err.Error()})
+		}
+		served = append(served, next)
+	}
+	e := s.cfg.Ending(served)
+	return &peerv1.CountEndingResponse{Native: e.Native, Etcd: e.Etcd}, nil
+}
+
+var errNoVerifier = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node compares no copies"}

@@ -1,0 +1,143 @@
+package mutants
+
+func peerapiGroup() Group {
+	return Group{Package: "internal/data/peerapi", Mutants: []Mutant{
+		{
+			Name: "follower-not-told-the-age", Bug: "does not say how old the data of a shard is", File: "follow.go",
+			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
+		},
+		{
+			Name: "report-without-events", Bug: "reports progress without the events that it includes", File: "pair.go",
+			Old: `int64(progress-since)`, New: `int64(progress-since+since)`, Tests: "TestOneAnswerForAllShardsOfAPair",
+		},
+		{
+			Name: "report-of-brought-events", Bug: "reports progress that the stream brings with the events", File: "pair.go",
+			Old: `if known {`, New: `if known && false {`, Tests: "TestOneAnswerForAllShardsOfAPair",
+		},
+		{
+			Name: "first-report-left-out", Bug: "does not report how far a shard is that is followed from now on", File: "pair.go",
+			Old: `f.told > 0 && progress == since`, New: `progress == since`, Tests: "TestStreamsComeAndGo|TestPingsBringProgress",
+		},
+		{
+			Name: "report-again", Bug: "reports shards that have not moved", File: "pair.go",
+			Old: `if progress == f.told {`, New: `if false {`, Tests: "TestPingsBringProgress",
+		},
+		{
+			Name: "answer-waits-for-ever", Bug: "a shard that does not come to a revision keeps the others from being reported", File: "pair.go",
+			Old: "\t\t\tp.giveUp()\n", New: ``, Tests: "TestALateShardIsReportedLater",
+		},
+		{
+			Name: "late-shard-left-out", Bug: "does not report a shard that comes to a revision late", File: "pair.go",
+			Old: `p.missing, p.late, p.due = 0, p.missing+p.late, true`, New: `p.missing, p.late, p.due = 0, p.missing+p.late+9, true`, Tests: "TestALateShardIsReportedLater",
+		},
+		{
+			Name: "answer-in-pieces", Bug: "reports each shard that has come to a revision by itself", File: "pair.go",
+			Old: `if *left--; *left == 0 {`, New: `if *left--; true {`, Tests: "TestAStreamThatEndsIsNotWaitedFor",
+		},
+		{
+			Name: "asked-once", Bug: "asks a shard for the first revision only", File: "pair.go",
+			Old: `f.waits, f.late = false, false`, New: `f.late = false`, Tests: "TestOneAnswerForAllShardsOfAPair|TestALateShardIsReportedLater",
+		},
+		{
+			Name: "ended-stream-waited-for", Bug: "the answer waits for a stream that has ended", File: "pair.go",
+			Old: "\t\tp.arrivedLocked(f)\n\t\tforget", New: "\t\tforget", Tests: "TestAStreamThatEndsIsNotWaitedFor",
+		},
+		{
+			Name: "ended-stream-reported", Bug: "reports the progress of streams that have ended", File: "pair.go",
+			Old: `delete(p.follows, name)`, New: `_ = name`, Tests: "TestStreamsComeAndGo",
+		},
+		{
+			Name: "ended-cache-asked", Bug: "asks a cache that has ended again and again", File: "pair.go",
+			Old: `if reached, _ := f.home.Reached(wanted); !reached {`, New: `if f.home.Progress() < wanted {`, Tests: "TestACacheThatHasEndedIsNotAsked",
+		},
+		{
+			Name: "no-session-shared", Bug: "nodes without a session share one", File: "pair.go",
+			Old: `if session == 0 {`, New: `if false {`, Tests: "TestSessionsAreApart",
+		},
+		{
+			Name: "session-of-two-heartbeats", Bug: "two heartbeats share a session", File: "pair.go",
+			Old: `if p.beats {`, New: `if false {`, Tests: "TestSessionsAreApart",
+		},
+		{
+			Name: "held-back-for-good", Bug: "a stream that is idle no more holds its events back", File: "pair.go",
+			Old: `is || f.held`, New: `is`, Tests: "TestPingsNameTheStreamsThatHoldBack",
+		},
+		{
+			Name: "held-back-without-pings", Bug: "events stay held back when the heartbeat has ended", File: "pair.go",
+			Old: "\t\tdefer p.holdBack(nil) // without pings\n", New: ``, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
+			Name: "held-back-not-sent", Bug: "a ping does not send what was held back", File: "follow.go",
+			Old: `if f.watcher.Defer(limit) {`, New: `if f.watcher.Defer(limit) && back && !back {`, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
+			Name: "held-back-unbounded", Bug: "holds back events however many bytes they have", File: "follow.go",
+			Old: `max(1, min(heldBackBytes, window/8))`, New: `max(1<<40, min(heldBackBytes, window/8))`, Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
+			Name: "several-unasked", Bug: "sends several revisions in a message to a node that does not understand it", File: "follow.go",
+			Old: `!f.req.GetAcceptSeveral() || size`, New: `size`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
+			Name: "several-unbounded", Bug: "sends all pending revisions in one message", File: "follow.go",
+			Old: `size+added > f.srv.cfg.FragmentBytes`, New: `false`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
+			Name: "revision-lost-when-full", Bug: "loses the revision that does not fit in a message", File: "follow.go",
+			Old: `append(f.events[:0], events[began:]...)`, New: `f.events[:0]`, Tests: "TestPendingRevisionsAreSentTogether",
+		},
+		{
+			Name: "parts-of-one-item", Bug: "sends each item alone after the first part", File: "follow.go",
+			Old: `			size = 0
+`, New: ``, Tests: "TestPartsHaveTheirSize",
+		},
+		{
+			Name: "node-of-another-cluster-served", Bug: "serves a node of another cluster", File: "peers.go",
+			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed", Package: "internal/server",
+		},
+		{
+			Name: "permit-without-header", Bug: "does not tell a node that its request for a permit waits", File: "permit.go",
+			Old: "\tif err := out.SendHeader(metadata.MD{}); err != nil {\n\t\treturn err\n\t}", New: `_ = metadata.MD{}`, Tests: "TestPermitIsHeldByItsStream",
+		},
+		{
+			Name: "permit-of-nobody", Bug: "grants permits without a source of them", File: "permit.go",
+			Old: `p == nil`, New: `false`, Tests: "TestPermitIsHeldByItsStream",
+		},
+		{
+			Name: "permit-for-a-moment", Bug: "takes a permit back at once", File: "permit.go",
+			Old: "\t<-out.Context().Done() // the permit is given back\n", New: ``, Tests: "TestPermitIsHeldByItsStream",
+		},
+		{
+			Name: "follower-of-other-lineage", Bug: "serves a follower of another lineage", File: "follow.go",
+			Old: `l != 0 && l != home.Lineage()`, New: `false`, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "follower-of-any-lineage-refused", Bug: "refuses a follower that takes any lineage", File: "follow.go",
+			Old: `l != 0 && l != home.Lineage()`, New: `l != home.Lineage()`, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "follower-of-other-range", Bug: "serves a follower whose shard has another range", File: "follow.go",
+			Old: `rng != home.Range()`, New: `false`, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "not-here-without-epoch", Bug: "does not say which epoch of a shard is not here", File: "follow.go",
+			Old: `e.Epoch = sh.Epoch`, New: `_ = sh.Epoch`, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "begin-without-epoch", Bug: "does not name the epoch of what follows", File: "follow.go",
+			Old: `begin.Epoch = s.Epoch`, New: `_ = s.Epoch`, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "begin-without-lineage", Bug: "does not name the lineage of what follows", File: "follow.go",
+			Old: `begin.Lineage = f.home.Lineage()`, New: ``, Tests: "TestFollowersOfAnotherShardAreRefused",
+		},
+		{
+			Name: "indirect-taken-for-direct", Bug: "serves events of another node as etcd's own", File: "follow.go",
+			Old: `f.req.GetRequireDirect() && !direct`, New: `false && !direct`, Tests: "TestFollowerThatNeedsEtcdDirectly",
+		},
+		{
+			Name: "all-need-direct", Bug: "refuses followers that take events from anywhere", File: "follow.go",
+			Old: `f.req.GetRequireDirect() && !direct`, New: `!direct`, Tests: "TestFollowerThatNeedsEtcdDirectly",
+		},
+	}}
+}
