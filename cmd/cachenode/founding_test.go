@@ -7,10 +7,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/config"
 )
 
-// Nodes with default settings found a cluster of one shard for each of them, those
-// that only join have settings that are valid.
-func TestTheSpecificationHasAShardForEachFounder(t *testing.T) {
-	for expect, want := range map[int]int{0: 1, 1: 1, 3: 3} {
+// Nodes with default settings found a cluster of one shard, as long as each node has a replica
+// of it. Those that only join have settings that are valid.
+func TestTheSpecificationHasTheShardsThatTheFoundersNeed(t *testing.T) {
+	for expect, want := range map[int]int{0: 1, 1: 1, 3: 1, 5: 5} {
 		cfg := config.Defaults()
 		cfg.Name, cfg.Advertise, cfg.BootstrapExpect = "n1", "127.0.0.1", expect
 		nc, err := nodeConfig(cfg, nil, slog.New(slog.DiscardHandler))

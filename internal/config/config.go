@@ -286,14 +286,19 @@ func Defaults() Config {
 	}
 }
 
-// FoundingShards is Shards, and without it one for each node that founds the cluster, so
-// that each owns one: every further shard costs a stream to etcd and one to each replica,
-// and nothing is gained by it before there is load to part. Each prefix needs a shard.
+// FoundingShards is Shards, and without it one, as long as all nodes that found the cluster
+// have a replica of it: a watch over several shards waits for the progress of those that a
+// write does not touch, and cuts divide neither data nor load among nodes that all have
+// everything. With more founding nodes than replicas it is one for each node. Each prefix
+// needs a shard.
 func (c Config) FoundingShards() int {
-	if c.Shards > 0 {
+	switch {
+	case c.Shards > 0:
 		return c.Shards
+	case c.BootstrapExpect <= c.Replicas:
+		return max(1, len(c.Prefixes))
 	}
-	return max(1, c.BootstrapExpect, len(c.Prefixes))
+	return max(c.BootstrapExpect, len(c.Prefixes))
 }
 
 // EtcdTLS reads the certificates for connections to etcd. It returns nil when

@@ -86,7 +86,7 @@ func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `address` of another node; without a port, that of --gossip-listen; a DNS name stands for all its addresses; repeatable")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "`number` of nodes that found the cluster together: 1, 3 or 5; 0 to join one that exists")
 	fs.StringSliceVar(&c.Prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable (default: all keys). For a new cluster; later: cachectl settings set")
-	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into; load splits them further; 0: one for each node of --bootstrap-expect")
+	fs.IntVar(&c.Shards, "shards", c.Shards, "`number` of shards that a new cluster cuts its keys into; load splits them further; 0: 1, or with more nodes of --bootstrap-expect than --replicas one for each node")
 	fs.IntVar(&c.Replicas, "replicas", c.Replicas, "`number` of nodes that have each shard. For a new cluster; later: cachectl settings set")
 	fs.Var(&c.WindowBytes, "window-bytes", "most bytes of recent events that a shard keeps")
 	fs.DurationVar(&c.WindowTime, "window-time", c.WindowTime, "longest time that a shard keeps an event")

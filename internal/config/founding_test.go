@@ -7,21 +7,26 @@ import (
 	"github.com/shardwatch/shardwatch/internal/config"
 )
 
-// Without --shards each node that founds the cluster gets a shard to own, and each
-// prefix has one.
-func TestAClusterBeginsWithAShardForEachFounder(t *testing.T) {
-	for _, c := range []struct{ shards, expect, prefixes, want int }{
-		{0, 3, 0, 3},
-		{0, 5, 0, 5},
-		{0, 1, 0, 1},
-		{0, 0, 0, 1}, // it only joins: others have founded
-		{0, 3, 4, 4},
-		{16, 3, 0, 16},
-		{2, 3, 0, 2},
+// Without --shards a cluster begins with one shard while each node has a replica of it,
+// else with one for each node. Each prefix has one.
+func TestAClusterBeginsWithTheShardsThatItsNodesNeed(t *testing.T) {
+	for _, c := range []struct{ shards, expect, replicas, prefixes, want int }{
+		{0, 3, 3, 0, 1},
+		{0, 5, 5, 0, 1},
+		{0, 5, 3, 0, 5},
+		{0, 3, 2, 0, 3},
+		{0, 3, 1, 0, 3},
+		{0, 1, 3, 0, 1},
+		{0, 0, 3, 0, 1}, // it only joins: others have founded
+		{0, 3, 3, 4, 4},
+		{0, 5, 3, 4, 5},
+		{0, 5, 3, 6, 6},
+		{16, 3, 3, 0, 16},
+		{2, 3, 3, 0, 2},
 	} {
-		t.Run(fmt.Sprintf("--shards %d --bootstrap-expect %d and %d prefixes", c.shards, c.expect, c.prefixes), func(t *testing.T) {
+		t.Run(fmt.Sprintf("--shards %d --bootstrap-expect %d --replicas %d and %d prefixes", c.shards, c.expect, c.replicas, c.prefixes), func(t *testing.T) {
 			cfg := config.Defaults()
-			cfg.BootstrapExpect, cfg.Prefixes = c.expect, make([]string, c.prefixes)
+			cfg.BootstrapExpect, cfg.Replicas, cfg.Prefixes = c.expect, c.replicas, make([]string, c.prefixes)
 			if c.shards > 0 {
 				cfg.Shards = c.shards
 			}

@@ -235,7 +235,7 @@ func (c Config) validateKeys(m *mistakes) {
 	}
 	switch {
 	case c.Shards < 0 || c.Shards > maxShards:
-		m.addf("--shards %d: use 1 to %d, or 0 for one for each node of --bootstrap-expect", c.Shards, maxShards)
+		m.addf("--shards %d: use 1 to %d, or 0 for as few as --bootstrap-expect and --replicas need", c.Shards, maxShards)
 	case c.FoundingShards() < len(c.Prefixes):
 		m.addf("--shards (%d) is below the number of --prefix (%d): each prefix needs a shard", c.Shards, len(c.Prefixes))
 	}

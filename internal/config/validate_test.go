@@ -362,7 +362,7 @@ func TestDevValidateNamesEveryMistakeAtOnce(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"--etcd-port: port 0", "--shards -1: use 1 to 4096, or 0 for one for each node",
+		"--etcd-port: port 0", "--shards -1: use 1 to 4096, or 0 for as few as",
 		"--http-port and --client-port: port 7480 would be used by node-1 HTTP and by node-9 clients",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -254,8 +254,9 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 }
 
-// The run has as many shards as a cluster that is founded with the shipped manifests.
-func TestShardsAreThoseOfTheManifests(t *testing.T) {
+// The run has more shards than a cluster that is founded with the shipped manifests, so that
+// watches merge several, and shards move one by one.
+func TestShardsAreMoreThanThoseOfTheManifests(t *testing.T) {
 	shipped, err := nodetest.ReadShipped(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -272,8 +273,8 @@ func TestShardsAreThoseOfTheManifests(t *testing.T) {
 			t.Errorf("%s decides how many shards there are: compare that with Defaults", setting)
 		}
 	}
-	if got, want := Defaults().Shards, node.FoundingShards(); got != want {
-		t.Errorf("%d shards, the manifests found %d", got, want)
+	if got, least := Defaults().Shards, node.FoundingShards(); got <= least {
+		t.Errorf("%d shards, the manifests found %d", got, least)
 	}
 }
 

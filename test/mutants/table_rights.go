@@ -236,14 +236,16 @@ func configGroup() Group {
 			Old: `func(title string) bool { return title == groupExpert }`, New: `func(title string) bool { return false }`, Tests: "TestUsagesShowGroups",
 		},
 		{
-			Name: "founders-without-a-shard", Bug: "founds a cluster with one shard, which one node owns", File: "config.go",
-			Old: `return max(1, c.BootstrapExpect, len(c.Prefixes))`, New: `return max(1, len(c.Prefixes))`, Tests: "TestAClusterBeginsWithAShardForEachFounder",
+			Name: "founders-without-a-shard", Bug: "founds a cluster of more nodes than replicas with one shard", File: "config.go",
+			Old: `return max(c.BootstrapExpect, len(c.Prefixes))`, New: `return max(1, len(c.Prefixes))`, Tests: "TestAClusterBeginsWithTheShardsThatItsNodesNeed",
+		},
+		{
+			Name: "shards-that-part-nothing", Bug: "founds a cluster with a shard for each node though all have all shards", File: "config.go",
+			Old: `case c.BootstrapExpect <= c.Replicas:`, New: `case c.BootstrapExpect < c.Replicas:`, Tests: "TestAClusterBeginsWithTheShardsThatItsNodesNeed",
 		},
 		{
 			Name: "asked-shards-ignored", Bug: "ignores --shards", File: "config.go",
-			Old: `if c.Shards > 0 {
-		return c.Shards`, New: `if c.Shards < 0 {
-		return c.Shards`, Tests: "TestAClusterBeginsWithAShardForEachFounder",
+			Old: `case c.Shards > 0:`, New: `case c.Shards < 0:`, Tests: "TestAClusterBeginsWithTheShardsThatItsNodesNeed",
 		},
 		{
 			Name: "dev-shards-of-voters", Bug: "a dev cluster begins with shards for its voters alone", File: "dev.go",
