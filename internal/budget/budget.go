@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"sync"
 	"time"
 
@@ -116,7 +115,6 @@ type Waiter struct {
 	client Client
 	use    Use
 	n      int64
-	from   net.Addr
 	got    func()
 	// Guarded by account.mu.
 	entry  *fair.Entry[*Waiter] // nil: it did not have to wait
@@ -251,7 +249,7 @@ func (b *Budget) wakeLocked(u Use, c Client) {
 			p.waiting.Pop()
 			a.behind--
 			p.held += w.n
-			w.entry, w.capped = a.waiting.Push(w.from, w), false
+			w.entry, w.capped = a.waiting.Push(w.client.Name, w), false
 		}
 		a.dropLocked(c, p)
 	}
@@ -310,14 +308,13 @@ func (u Use) advice() string {
 	return "read what was asked for"
 }
 
-// Wait takes n bytes for a client and calls got, now or when they are there. Connections
-// that wait, told apart by their addresses, take turns; all without one are one. A caller
-// whose client has its part waits for that one's bytes alone and delays no other client.
-// got must not block, nor use the Budget. The bytes must be given back, but not when
+// Wait takes n bytes for a client and calls got, now or when they are there. Clients that
+// wait take turns, whatever number of callers each has. A caller whose client has its part
+// waits for that one's bytes alone and delays no other client. got must not block, nor use the Budget. The bytes must be given back, but not when
 // Cancel reports that got is not called. It fails with a *kv.LimitError when too many
 // wait.
-func (b *Budget) Wait(c Client, u Use, from net.Addr, n int64, got func()) (*Waiter, error) {
-	w := &Waiter{b: b, client: c, use: u, n: n, from: from, got: got}
+func (b *Budget) Wait(c Client, u Use, n int64, got func()) (*Waiter, error) {
+	w := &Waiter{b: b, client: c, use: u, n: n, got: got}
 	if b == nil {
 		got()
 		return w, nil
@@ -331,7 +328,7 @@ func (b *Budget) Wait(c Client, u Use, from net.Addr, n int64, got func()) (*Wai
 		if p.waiting.Len() >= maxWaiting/2 || a.behind >= maxWaiting {
 			return nil, b.cappedLocked(u, c)
 		}
-		w.entry, w.capped = p.waiting.Push(from, w), true
+		w.entry, w.capped = p.waiting.Push(c.Name, w), true
 		a.behind++
 		a.capped++
 		a.waited++
@@ -344,7 +341,7 @@ func (b *Budget) Wait(c Client, u Use, from net.Addr, n int64, got func()) (*Wai
 		return nil, b.full(u)
 	default:
 		a.countLocked(c, n)
-		w.entry = a.waiting.Push(from, w)
+		w.entry = a.waiting.Push(c.Name, w)
 		a.waited++
 	}
 	return w, nil
@@ -398,11 +395,11 @@ func (b *Budget) full(u Use) error {
 }
 
 // Reserve takes n bytes for a client, as a reservation that must be released. It waits for them
-// after those who came before. When the deadline of ctx passes, or too many wait, it
+// in the client's turn. When the deadline of ctx passes, or too many wait, it
 // fails with a *kv.LimitError; when ctx is cancelled, with its cause.
 func (b *Budget) Reserve(ctx context.Context, c Client, u Use, n int64) (*Reservation, error) {
 	got := make(chan struct{})
-	w, err := b.Wait(c, u, nil, n, func() { close(got) })
+	w, err := b.Wait(c, u, n, func() { close(got) })
 	if err != nil {
 		return nil, err
 	}

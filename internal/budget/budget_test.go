@@ -3,6 +3,7 @@ package budget_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,28 @@ func TestWaitersAreServedInTurn(t *testing.T) {
 		synctest.Wait()
 		if s := figures(t, b, budget.JSON); s.Held != 0 || s.Waiting != 0 || s.Refused != 0 {
 			t.Errorf("after: %+v", s)
+		}
+	})
+}
+
+// Clients that wait take turns: one with many callers delays another by one of them.
+func TestClientsTakeTurnsAtAUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(1600)
+		first, err := b.Reserve(t.Context(), none, budget.JSON, 300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var served []string
+		for _, name := range []string{"a", "a", "a", "b"} {
+			if _, err := b.Wait(budget.Client{Name: name}, budget.JSON, 100, func() { served = append(served, name) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first.Release()
+		if want := []string{"a", "b", "a"}; !slices.Equal(served, want) {
+			t.Errorf("served %v, want %v", served, want)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -62,6 +63,31 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	for id := range int64(3) {
 		homeless.created(id)
 	}
+}
+
+// A client has one turn, whatever number of connections its watches come by.
+func TestAClientsConnectionsShareItsTurn(t *testing.T) {
+	openings := fair.NewGate(1, etcdapi.MaxOpensWaiting)
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Openings = openings }})
+	r.etcd.allow = make(chan struct{})
+	open := func(from string, waiting int) *watchStream {
+		s := r.watchBy(r.dial(from))
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		eventually(t, "the watch waits for its turn", func() bool {
+			in, out := openings.Figures()
+			return in == 1 && out == waiting
+		})
+		return s
+	}
+	for n := range 4 {
+		open("127.0.0.1", n) // the first is let in
+	}
+	other := open("127.0.0.2", 4)
+	for range 3 { // the first, one of those that wait, and the other client's
+		r.etcd.allow <- struct{}{}
+	}
+	other.created(0)
+	close(r.etcd.allow)
 }
 
 // Answers that a client does not read are bounded for all streams together, and given

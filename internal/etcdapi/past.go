@@ -15,7 +15,7 @@ import (
 
 // past is what watches need of etcd's log, read once for all watches of a range. Its
 // bytes are of the budget, and are reserved before etcd is asked: a watch that waits for
-// them is an entry in a list, and connections take turns.
+// them is an entry in a list, and clients take turns.
 //
 // A watch holds nothing of it: it takes a message's worth at a time, when its client
 // reads. What no watch has taken anything of for a while is dropped, and read again for
@@ -130,7 +130,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	p.rideLocked(x, w)
 	p.running.Add(1)
 	var err error
-	if x.wait, err = p.door.cfg.Budget.Wait(x.holder, budget.CatchUps, w.s.from, int64(x.size), func() { go p.load(x) }); err != nil {
+	if x.wait, err = p.door.cfg.Budget.Wait(x.holder, budget.CatchUps, int64(x.size), func() { go p.load(x) }); err != nil {
 		p.running.Done()
 		x.size = 0
 		p.failLocked(x, err)

@@ -220,7 +220,7 @@ func (s *stream) slot() bool {
 		return true
 	}
 	got := make(chan struct{})
-	wait, err := s.door.cfg.Budget.Wait(s.holder, budget.Replies, s.from, replyBytes, func() { close(got) })
+	wait, err := s.door.cfg.Budget.Wait(s.holder, budget.Replies, replyBytes, func() { close(got) })
 	if err != nil {
 		s.fail(wire.Status(err))
 		return false

@@ -116,12 +116,12 @@ type opening struct {
 	found     bool
 }
 
-// openInTurn opens the watch beside its stream, now or in the turn of its connection,
+// openInTurn opens the watch beside its stream, now or in the turn of its client,
 // and again until its keys have a home: a watch that waits for one holds no place at the
 // gate. let is called once it has had its turn, or its stream is closing.
 func (w *watch) openInTurn(o *opening, let func()) {
 	gate := w.s.door.cfg.Openings
-	again, ok := gate.Enter(w.s.from, func() bool {
+	again, ok := gate.Enter(w.s.holder.Name, func() bool {
 		let()
 		return w.s.spawn(func() {
 			began := time.Now()

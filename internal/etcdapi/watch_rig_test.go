@@ -36,6 +36,7 @@ const first = int64(cachetest.Start) + 1
 // scripted is an Upstream that is a history.
 type scripted struct {
 	script    *cachetest.History
+	allow     chan struct{} // a value for each Verify that may begin; nil: all may
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
 	away      error       // guarded by mu
@@ -44,7 +45,14 @@ type scripted struct {
 
 func (*scripted) Identity() (cluster, term uint64)  { return 7, 3 }
 func (*scripted) Passage() grpc.ClientConnInterface { return nil }
-func (s *scripted) Verify(_ context.Context, revision kv.Revision) (kv.Revision, error) {
+func (s *scripted) Verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+	if s.allow != nil {
+		select {
+		case <-s.allow:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.script.Now()
@@ -93,6 +101,7 @@ type watchRig struct {
 	shards *shard.Map
 	router *router.Router
 	door   *etcdapi.Door
+	addr   string
 	conn   *grpc.ClientConn
 }
 
@@ -162,12 +171,22 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 		}
 		n.Stop()
 	})
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	rig := &watchRig{tb: tb, h: h, etcd: up, node: n, shards: o.shards, router: r, door: door, addr: l.Addr().String()}
+	rig.conn = rig.dial("127.0.0.1")
+	return rig
+}
+
+// dial returns a connection from an address.
+func (r *watchRig) dial(from string) *grpc.ClientConn {
+	r.tb.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := grpc.NewClient("passthrough:///"+r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }))
 	if err != nil {
-		tb.Fatal(err)
+		r.tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = conn.Close() })
-	return &watchRig{tb: tb, h: h, etcd: up, node: n, shards: o.shards, router: r, door: door, conn: conn}
+	r.tb.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // watchStream is a client's Watch stream.
@@ -182,9 +201,15 @@ type watchStream struct {
 // watch opens a stream; md are keys and values of its metadata.
 func (r *watchRig) watch(md ...string) *watchStream {
 	r.tb.Helper()
+	return r.watchBy(r.conn, md...)
+}
+
+// watchBy is watch by a connection.
+func (r *watchRig) watchBy(conn *grpc.ClientConn, md ...string) *watchStream {
+	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), deadline)
 	r.tb.Cleanup(cancel)
-	rpc, err := etcdserverpb.NewWatchClient(r.conn).Watch(ctx)
+	rpc, err := etcdserverpb.NewWatchClient(conn).Watch(ctx)
 	if err != nil {
 		r.tb.Fatal(err)
 	}

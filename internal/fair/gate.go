@@ -1,7 +1,6 @@
 package fair
 
 import (
-	"net"
 	"sync"
 	"time"
 )
@@ -31,7 +30,7 @@ func NewGate(atATime, maxWaiting int) *Gate { return &Gate{atATime: atATime, max
 // it reports whether it has begun what must end with Leave. When too many wait, it is not
 // called: ok is false then, and comeAgain is when those that wait will have had their
 // turn, about.
-func (g *Gate) Enter(client net.Addr, begin func() bool) (comeAgain time.Duration, ok bool) {
+func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

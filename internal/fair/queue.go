@@ -1,14 +1,11 @@
 package fair
 
-import (
-	"net"
-	"slices"
-)
+import "slices"
 
 // Queue is the queue. The zero Queue is empty. One goroutine at a time may use it.
 type Queue[T any] struct {
-	turns  []net.Addr // the clients that have entries, in turn
-	queues map[net.Addr][]*Entry[T]
+	turns  []string // the clients that have entries, in turn
+	queues map[string][]*Entry[T]
 	length int // of all queues
 	gone   int // removed entries that are still in them
 }
@@ -19,11 +16,11 @@ type Entry[T any] struct {
 	queued bool // neither popped nor removed
 }
 
-// Push appends an entry of a client, whose connection's address it is; all whose
-// address is nil count as one client.
-func (q *Queue[T]) Push(client net.Addr, value T) *Entry[T] {
+// Push appends an entry of a client. The name is that of all its connections: one that
+// opens more of them has no more turns.
+func (q *Queue[T]) Push(client string, value T) *Entry[T] {
 	if q.queues == nil {
-		q.queues = make(map[net.Addr][]*Entry[T])
+		q.queues = make(map[string][]*Entry[T])
 	}
 	if len(q.queues[client]) == 0 {
 		q.turns = append(q.turns, client)
@@ -98,7 +95,7 @@ func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	if q.gone++; q.gone < keepGone || q.gone < q.length/2 {
 		return true
 	}
-	q.turns = slices.DeleteFunc(q.turns, func(client net.Addr) bool {
+	q.turns = slices.DeleteFunc(q.turns, func(client string) bool {
 		list := slices.DeleteFunc(q.queues[client], func(e *Entry[T]) bool { return !e.queued })
 		if len(list) == 0 {
 			delete(q.queues, client)

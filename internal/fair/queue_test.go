@@ -3,15 +3,14 @@ package fair_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// client is an address.
-func client(port int) net.Addr { return &net.TCPAddr{Port: port} }
+// client is a name.
+func client(n int) string { return fmt.Sprint("client ", n) }
 
 // A client with many entries delays another one by a single entry.
 func TestClientsTakeTurns(t *testing.T) {
@@ -73,7 +72,7 @@ func TestQueueAgainstAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	type item struct{ client, n int }
 	var q fair.Queue[item]
-	clients := []net.Addr{client(0), client(1), client(2), client(3)}
+	clients := []string{client(0), client(1), client(2), client(3)}
 	model := make([][]item, len(clients))
 	entries := make(map[item]*fair.Entry[item])
 	for n := range 50_000 {

@@ -130,7 +130,7 @@ func (in *Intake) note(c *conn, r *request) error {
 	}
 	for {
 		got := make(chan struct{})
-		wait, err := in.budget.Wait(c.holder, budget.Requests, c.RemoteAddr(), need, func() { close(got) })
+		wait, err := in.budget.Wait(c.holder, budget.Requests, need, func() { close(got) })
 		if err != nil {
 			return err
 		}

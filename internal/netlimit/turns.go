@@ -1,7 +1,6 @@
 package netlimit
 
 import (
-	"net/netip"
 	"runtime"
 	"sync"
 
@@ -45,15 +44,6 @@ const (
 	needsNoTurn // its handshake is over
 )
 
-// source is the net.Addr under which the connections of a network wait.
-type source netip.Prefix
-
-// Network implements net.Addr.
-func (source) Network() string { return "tcp" }
-
-// String implements net.Addr.
-func (s source) String() string { return netip.Prefix(s).String() }
-
 // take waits for a turn.
 func (t *Turns) take(c *Conn) {
 	t.mu.Lock()
@@ -72,7 +62,7 @@ func (t *Turns) take(c *Conn) {
 		queue = &t.begun
 	}
 	ready := make(chan struct{})
-	c.turn.stage, c.turn.entry, c.turn.ready = waitsForTurn, queue.Push(source(NetworkOf(c.RemoteAddr())), c), ready
+	c.turn.stage, c.turn.entry, c.turn.ready = waitsForTurn, queue.Push(SourceOf(c.RemoteAddr()), c), ready
 	t.mu.Unlock()
 	c.limit.waits.Add(1)
 	<-ready

@@ -21,6 +21,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
+// The streams of a client share its turn, by whatever connections they come; other nodes,
+// whose streams hold nothing for a client, have one for each connection.
+func TestStreamsOfAClientShareItsTurn(t *testing.T) {
+	at := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: port} }
+	alice := budget.Client{Name: "alice"}
+	a, b := &stream{holder: alice, from: at(1)}, &stream{holder: alice, from: at(2)}
+	if a.turns() != b.turns() {
+		t.Errorf("turns of %q and %q", a.turns(), b.turns())
+	}
+	m, n := &stream{from: at(1)}, &stream{from: at(2)}
+	if m.turns() == n.turns() || m.turns() == a.turns() {
+		t.Errorf("nodes have the turns of %q and %q", m.turns(), n.turns())
+	}
+	if unknown := (&stream{}).turns(); unknown != "" {
+		t.Errorf("a stream from nowhere has the turn of %q", unknown)
+	}
+}
+
 // While a unit is on its way, progress does not pass the client's position, and a
 // watch without a position in this history holds progress back altogether.
 func TestProgressStaysAtTheClientsPosition(t *testing.T) {
@@ -128,14 +146,14 @@ func TestUnitsThatAreShared(t *testing.T) {
 			begun := &unit{key: key, riders: map[*watch]time.Time{}, state: unitReady, begun: time.Now(), body: router.NewBody(1, 10, nil, nil)}
 			u.shared[key] = begun
 			time.Sleep(x.after)
-			if got := u.board(&watch{}, key, x.least, nil) == begun; got != x.want {
+			if got := u.board(&watch{}, key, x.least, "") == begun; got != x.want {
 				t.Errorf("%s: shared %v, want %v", name, got, x.want)
 			}
 		}
 		u := newUnits(&Config{MaxResyncs: 1})
-		first := u.board(&watch{}, unitKey{}, 7, nil)
-		u.board(&watch{}, unitKey{}, 9, nil)
-		if again := u.board(&watch{}, unitKey{}, 8, nil); again != first || first.least != 9 || u.stats.Waiting != 3 {
+		first := u.board(&watch{}, unitKey{}, 7, "")
+		u.board(&watch{}, unitKey{}, 9, "")
+		if again := u.board(&watch{}, unitKey{}, 8, ""); again != first || first.least != 9 || u.stats.Waiting != 3 {
 			t.Errorf("three wait for the same unit: at least %d, %d waiting", first.least, u.stats.Waiting)
 		}
 	})
@@ -207,7 +225,7 @@ func TestPlaceOfAUnitIsGivenBackOnce(t *testing.T) {
 		riders := []*watch{{}, {}}
 		key := unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}
 		for _, w := range riders {
-			u.board(w, key, 0, nil)
+			u.board(w, key, 0, "")
 		}
 		l := &u.lanes[key.lane()]
 		begun, _ := l.Pop()
@@ -226,8 +244,8 @@ func TestPlaceOfAUnitIsGivenBackOnce(t *testing.T) {
 	u := newUnits(&Config{MaxResyncs: 1})
 	w := &watch{}
 	other := &watch{}
-	waits := u.board(w, unitKey{}, 0, nil)
-	u.board(other, unitKey{}, 0, nil)
+	waits := u.board(w, unitKey{}, 0, "")
+	u.board(other, unitKey{}, 0, "")
 	for range 2 {
 		if u.leave(waits, w, false); u.stats.Waiting != 1 || len(u.waiting) != 1 {
 			t.Errorf("%d watches and %d units wait, want the other watch with its unit", u.stats.Waiting, len(u.waiting))

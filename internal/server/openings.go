@@ -19,7 +19,7 @@ type opening struct {
 // openInTurn opens the watch beside its stream, now or in its turn. It fails with a
 // *kv.LimitError when too many wait.
 func (s *Server) openInTurn(x opening) error {
-	again, ok := s.cfg.Openings.Enter(x.w.s.from, func() bool {
+	again, ok := s.cfg.Openings.Enter(x.w.s.turns(), func() bool {
 		return x.w.s.spawn(func() {
 			began := time.Now()
 			if x.w.ending.Load() != nil { // while it waited

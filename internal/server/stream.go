@@ -43,6 +43,18 @@ type stream struct {
 	crowd    crowd
 }
 
+// turns returns the client that takes turns with others: the one that what the stream holds
+// counts for, or another node.
+func (s *stream) turns() string {
+	switch {
+	case s.holder.Name != "":
+		return s.holder.Name
+	case s.from != nil:
+		return s.from.String()
+	}
+	return ""
+}
+
 // Watch implements shardwatchv1.CacheServiceServer.
 func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
 	caller, err := s.caller(gs.Context())

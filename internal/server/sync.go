@@ -93,7 +93,7 @@ func (w *watch) board(key unitKey) {
 	c.key, c.begun, c.part = key, false, 0
 	w.tally.Leave(max(w.at, c.since), time.Now())
 	w.tally.Wait(key.rung())
-	c.unit = w.s.srv.units.board(w, key, c.least, w.s.from)
+	c.unit = w.s.srv.units.board(w, key, c.least, w.s.turns())
 }
 
 // leave takes the watch off its unit.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -183,7 +182,7 @@ func (u *units) look() {
 // board has w wait for the unit of a key, or share the one that is there. w is
 // woken when it is ready. The unit's revision is least or a later one, unless it
 // has begun and is being read. Every unit must be left.
-func (u *units) board(w *watch, key unitKey, least kv.Revision, conn net.Addr) *unit {
+func (u *units) board(w *watch, key unitKey, least kv.Revision, client string) *unit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
@@ -195,7 +194,7 @@ func (u *units) board(w *watch, key unitKey, least kv.Revision, conn net.Addr) *
 	if x == nil {
 		x = &unit{key: key, riders: make(map[*watch]time.Time)}
 		u.waiting[key] = x
-		x.entry = u.lanes[key.lane()].Push(conn, x)
+		x.entry = u.lanes[key.lane()].Push(client, x)
 		u.look()
 	}
 	x.riders[w], x.least = now, max(x.least, least)

@@ -123,7 +123,7 @@ func TestUnitsGiveTheirBytesBack(t *testing.T) {
 				defer tasks.Close()
 				w := &watch{s: new(stream)}
 				w.task.Init(tasks, nil) // never started
-				x := u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, lineage: 1}, h.Now(), nil)
+				x := u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, lineage: 1}, h.Now(), "")
 				synctest.Wait()
 				end(u, x, w, let, stop)
 				synctest.Wait()
@@ -169,7 +169,7 @@ func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
 			for _, name := range clients {
 				w := &watch{s: &stream{holder: budget.Client{Name: name, Max: budget.HalfOfTotal}}}
 				w.task.Init(tasks, nil) // never started
-				x = u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, rng: kv.Single(key), lineage: 1}, h.Now(), nil)
+				x = u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, rng: kv.Single(key), lineage: 1}, h.Now(), "")
 				time.Sleep(time.Millisecond) // of the bubble: the first has waited longest
 			}
 			for range 4 { // lists of the other node, each a try

@@ -7,6 +7,10 @@ func etcdapiGroup() Group {
 			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart",
 		},
 		{
+			Name: "gate-of-connections", Bug: "each connection of a client has its own turn", File: "watch.go",
+			Old: `gate.Enter(w.s.holder.Name, func`, New: `gate.Enter(w.s.from.String(), func`, Tests: "TestAClientsConnectionsShareItsTurn",
+		},
+		{
 			Name: "split-looked-at", Bug: "looks at all of a transaction that is refused for one operation", File: "pass_txn.go",
 			Old: `for len(b) > 0 && !s.split {`, New: `for len(b) > 0 {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
 		},

@@ -140,7 +140,7 @@ func netlimitGroup() Group {
 		},
 		{
 			Name: "handshakes-without-turns-of-addresses", Bug: "lets one address delay the handshakes of others by all of its own", File: "turns.go",
-			Old: `queue.Push(source(NetworkOf(c.RemoteAddr())), c)`, New: `queue.Push(source{}, c)`, Tests: "TestHandshakesTakeTurns",
+			Old: `queue.Push(SourceOf(c.RemoteAddr()), c)`, New: `queue.Push("", c)`, Tests: "TestHandshakesTakeTurns",
 		},
 		{
 			Name: "handshakes-begun-wait-with-others", Bug: "lets handshakes that have begun wait for those that have not", File: "turns.go",
@@ -429,6 +429,10 @@ func budgetGroup() Group {
 			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= 2*a.most || a.held <= own`, Tests: "TestUsesDoNotStarveEachOther",
 		},
 		{
+			Name: "budget-one-queue", Bug: "clients that wait for a use's bytes take no turns", File: "budget.go",
+			Old: `w.entry = a.waiting.Push(c.Name, w)`, New: `w.entry = a.waiting.Push("", w)`, Tests: "TestClientsTakeTurnsAtAUse",
+		},
+		{
 			Name: "budget-never-alone", Bug: "refuses what is larger than the share to a caller that is alone", File: "budget.go",
 			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= a.most`, Tests: "TestWhatIsLargerThanTheShareIsHadAlone",
 		},
@@ -506,7 +510,7 @@ func fairGroup() Group {
 	return Group{Package: "internal/fair", Mutants: []Mutant{
 		{
 			Name: "turns-not-taken", Bug: "a client with many entries keeps its turn", File: "queue.go",
-			Old: "		q.turns = append(q.turns, client)\n	}\n	return value, ok\n", New: "		q.turns = append([]net.Addr{client}, q.turns...)\n	}\n	return value, ok\n", Tests: "TestClientsTakeTurns",
+			Old: "		q.turns = append(q.turns, client)\n	}\n	return value, ok\n", New: "		q.turns = append([]string{client}, q.turns...)\n	}\n	return value, ok\n", Tests: "TestClientsTakeTurns",
 		},
 		{
 			Name: "removed-entries-kept", Bug: "keeps entries that were removed", File: "queue.go",

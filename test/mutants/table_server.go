@@ -3,6 +3,10 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
+			Old: `	case s.holder.Name != "":`, New: `	case false:`, Tests: "TestStreamsOfAClientShareItsTurn",
+		},
+		{
 			Name: "units-of-nobody", Bug: "one client's units hold all bytes that there are for keys of other nodes", File: "units.go",
 			Old: "router.ReadRequest{Range: key.rng, Holder: holder}", New: "router.ReadRequest{Range: key.rng}", Tests: "TestUnitsOfOneClientLeaveRoomForOthers",
 		},
