@@ -36,8 +36,8 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest"},
-		{"internal/netlimit", "internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
+		{"internal/netlimit", "internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/kube/selector", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/policy"},
@@ -56,7 +56,7 @@ func floors() [][]string {
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"control", "data", "ops"} }
+func groups() []string { return []string{"control", "data", "kube", "ops"} }
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below

@@ -61,6 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(),
 		pumpGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -1,0 +1,116 @@
+package object
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// selectable is a field that a field selector may name.
+type selectable struct {
+	kind, path string
+	numbers    [2]int32 // of the message within the object, and of the field; or of the field alone
+	boolean    bool     // a missing one is "false"
+}
+
+// selectables are the fields that field selectors may name, beside
+// metadata.name and metadata.namespace of all kinds: those of kube-apiserver
+// that are a plain field of the object. A request with another one is for an
+// apiserver to judge.
+func selectables() []selectable {
+	return []selectable{
+		{kind: "Pod", path: "spec.nodeName", numbers: [2]int32{2, 10}},
+		{kind: "Pod", path: "spec.restartPolicy", numbers: [2]int32{2, 3}},
+		{kind: "Pod", path: "spec.schedulerName", numbers: [2]int32{2, 19}},
+		{kind: "Pod", path: "spec.serviceAccountName", numbers: [2]int32{2, 8}},
+		{kind: "Pod", path: "spec.hostNetwork", numbers: [2]int32{2, 11}, boolean: true},
+		{kind: "Pod", path: "status.phase", numbers: [2]int32{3, 1}},
+		{kind: "Pod", path: "status.podIP", numbers: [2]int32{3, 6}},
+		{kind: "Pod", path: "status.nominatedNodeName", numbers: [2]int32{3, 11}},
+		{kind: "Node", path: "spec.unschedulable", numbers: [2]int32{2, 4}, boolean: true},
+		{kind: "Namespace", path: "status.phase", numbers: [2]int32{3, 1}},
+		{kind: "Secret", path: "type", numbers: [2]int32{3, 0}},
+		{kind: "Service", path: "spec.clusterIP", numbers: [2]int32{2, 3}},
+		{kind: "Service", path: "spec.type", numbers: [2]int32{2, 4}},
+	}
+}
+
+// Field says where a selectable field is.
+type Field struct {
+	selectable
+	of func(*Object) []byte // metadata
+}
+
+// FieldOf returns the field that a selector calls path, of the objects of one
+// kind of the core group, and false if selectors on it are for an apiserver.
+func FieldOf(apiVersion, kind, path string) (Field, bool) {
+	switch path {
+	case "metadata.name":
+		return Field{of: func(o *Object) []byte { return o.Name }}, true
+	case "metadata.namespace":
+		return Field{of: func(o *Object) []byte { return o.Namespace }}, true
+	}
+	for _, s := range selectables() {
+		if apiVersion == "v1" && s.kind == kind && s.path == path {
+			return Field{selectable: s}, true
+		}
+	}
+	return Field{}, false
+}
+
+// Value returns the field's value as selectors compare it.
+func (f *Field) Value(o *Object) string {
+	switch {
+	case f.of != nil:
+		return string(f.of(o))
+	case o.Encoding == Protobuf:
+		return f.protobuf(o.body)
+	}
+	return f.json(o.body)
+}
+
+func (f *Field) protobuf(b []byte) string {
+	number := f.numbers[0]
+	if f.numbers[1] != 0 {
+		inner, err := find(b, f.numbers[0])
+		if err != nil {
+			return f.missing()
+		}
+		b, number = inner.value, f.numbers[1]
+	}
+	value := f.missing()
+	for x, err := range fields(b) {
+		switch {
+		case err != nil:
+			return f.missing()
+		case x.number != number:
+		case f.boolean && x.typ == protowire.VarintType:
+			value = strconv.FormatBool(x.unsigned != 0)
+		case !f.boolean && x.typ == protowire.BytesType:
+			value = string(x.value)
+		}
+	}
+	return value
+}
+
+func (f *Field) json(b []byte) string {
+	for name := range strings.SplitSeq(f.path, ".") {
+		b = memberOf(b, name)
+	}
+	if f.boolean && (bytes.Equal(b, []byte("true")) || bytes.Equal(b, []byte("false"))) {
+		return string(b)
+	}
+	if value, ok := text(b); ok && !f.boolean {
+		return string(value)
+	}
+	return f.missing()
+}
+
+func (f *Field) missing() string {
+	if f.boolean {
+		return "false"
+	}
+	return ""
+}

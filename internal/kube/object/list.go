@@ -1,0 +1,186 @@
+package object
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Field numbers of metav1.ListMeta.
+const (
+	listVersion   = 2
+	listContinue  = 3
+	listRemaining = 4
+)
+
+// ListMeta is what a list says about itself.
+type ListMeta struct {
+	APIVersion, Kind string // Kind is that of the list: PodList
+	ResourceVersion  string
+	Continue         string
+	Remaining        int64 // items after this chunk; 0: not known, or none
+}
+
+// WriteList writes a list of items, which are as [Object.Item] returns them.
+func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
+	head := meta.appendHead(nil, enc, items)
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	scratch := make([]byte, 0, 16)
+	for i, item := range items {
+		scratch = scratch[:0]
+		switch {
+		case enc == Protobuf:
+			scratch = protowire.AppendTag(scratch, listItems, protowire.BytesType)
+			scratch = protowire.AppendVarint(scratch, uint64(len(item)))
+		case i > 0:
+			scratch = append(scratch, ',')
+		}
+		if _, err := w.Write(scratch); err != nil {
+			return err
+		}
+		if _, err := w.Write(item); err != nil {
+			return err
+		}
+	}
+	end := "]}"
+	if enc == Protobuf {
+		end = envelopeTail
+	}
+	_, err := io.WriteString(w, end)
+	return err
+}
+
+func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
+	if enc == Protobuf {
+		meta := m.protobuf()
+		size := fieldSize(len(meta))
+		for _, item := range items {
+			size += fieldSize(len(item))
+		}
+		dst = appendEnvelopeHead(dst, m.APIVersion, m.Kind, size)
+		return appendField(dst, objectMeta, meta)
+	}
+	dst = append(dst, `{"kind":`...)
+	dst = appendString(dst, m.Kind)
+	dst = append(dst, `,"apiVersion":`...)
+	dst = appendString(dst, m.APIVersion)
+	dst = append(dst, `,"metadata":{"resourceVersion":`...)
+	dst = appendString(dst, m.ResourceVersion)
+	if m.Continue != "" {
+		dst = append(dst, `,"continue":`...)
+		dst = appendString(dst, m.Continue)
+	}
+	if m.Remaining > 0 {
+		dst = append(dst, `,"remainingItemCount":`...)
+		dst = strconv.AppendInt(dst, m.Remaining, 10)
+	}
+	return append(dst, `},"items":[`...)
+}
+
+func (m *ListMeta) protobuf() []byte {
+	meta := appendField(nil, 1, "") // selfLink, which apiservers send empty
+	meta = appendField(meta, listVersion, m.ResourceVersion)
+	meta = appendField(meta, listContinue, m.Continue)
+	if m.Remaining > 0 {
+		meta = protowire.AppendTag(meta, listRemaining, protowire.VarintType)
+		meta = protowire.AppendVarint(meta, uint64(m.Remaining))
+	}
+	return meta
+}
+
+// ParseList reads a list of an apiserver. The items are as it sent them; see
+// [FromItem].
+func ParseList(enc Encoding, raw []byte) (meta ListMeta, items [][]byte, err error) {
+	if enc == Protobuf {
+		return parseListProtobuf(raw)
+	}
+	return parseListJSON(raw)
+}
+
+func parseListProtobuf(raw []byte) (meta ListMeta, items [][]byte, err error) {
+	apiVersion, kind, body, err := openEnvelope(raw)
+	if err != nil {
+		return meta, nil, err
+	}
+	meta.APIVersion, meta.Kind = string(apiVersion), string(kind)
+	for f, err := range fields(body) {
+		switch {
+		case err != nil:
+			return meta, nil, err
+		case f.typ != protowire.BytesType:
+		case f.number == listItems:
+			items = append(items, f.value)
+		case f.number == objectMeta:
+			if err := meta.read(f.value); err != nil {
+				return meta, nil, err
+			}
+		}
+	}
+	return meta, items, nil
+}
+
+func (m *ListMeta) read(b []byte) error {
+	for f, err := range fields(b) {
+		switch {
+		case err != nil:
+			return err
+		case f.number == listVersion:
+			m.ResourceVersion = string(f.value)
+		case f.number == listContinue:
+			m.Continue = string(f.value)
+		case f.number == listRemaining:
+			m.Remaining = int64(f.unsigned) //nolint:gosec // proto's int64 is two's complement
+		}
+	}
+	return nil
+}
+
+func parseListJSON(raw []byte) (meta ListMeta, items [][]byte, err error) {
+	var metadata, array []byte
+	for m, err := range members(raw) {
+		if err != nil {
+			return meta, nil, err
+		}
+		value, _ := text(m.value)
+		switch string(m.name) {
+		case "apiVersion":
+			meta.APIVersion = string(value)
+		case "kind":
+			meta.Kind = string(value)
+		case "metadata":
+			metadata = m.value
+		case "items":
+			array = m.value
+		}
+	}
+	if metadata == nil || array == nil {
+		return meta, nil, fmt.Errorf("%w: a list without metadata or items", ErrMalformed)
+	}
+	for m, err := range members(metadata) {
+		if err != nil {
+			return meta, nil, err
+		}
+		value, _ := text(m.value)
+		switch string(m.name) {
+		case "resourceVersion":
+			meta.ResourceVersion = string(value)
+		case "continue":
+			meta.Continue = string(value)
+		case "remainingItemCount":
+			if meta.Remaining, err = strconv.ParseInt(string(m.value), 10, 64); err != nil {
+				return meta, nil, fmt.Errorf("%w: remainingItemCount: %w", ErrMalformed, err)
+			}
+		}
+	}
+	for item, err := range elements(array) {
+		if err != nil {
+			return meta, nil, err
+		}
+		items = append(items, item)
+	}
+	return meta, items, nil
+}

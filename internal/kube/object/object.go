@@ -1,0 +1,149 @@
+package object
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+)
+
+// Encoding is a form in which an apiserver sends objects.
+type Encoding uint8
+
+// The encodings.
+const (
+	JSON Encoding = iota
+	Protobuf
+)
+
+// String returns the name that logs and keys use.
+func (e Encoding) String() string {
+	if e == Protobuf {
+		return "protobuf"
+	}
+	return "json"
+}
+
+// MediaType returns the type that HTTP negotiates.
+func (e Encoding) MediaType() string {
+	if e == Protobuf {
+		return "application/vnd.kubernetes.protobuf"
+	}
+	return "application/json"
+}
+
+// WatchType returns the type of a watch's stream.
+func (e Encoding) WatchType() string {
+	if e == Protobuf {
+		return e.MediaType() + ";stream=watch"
+	}
+	return e.MediaType()
+}
+
+// ErrMalformed says that bytes are not what their encoding promises.
+var ErrMalformed = errors.New("malformed Kubernetes object")
+
+// Object is one object as an apiserver encoded it. Its fields are parts of Raw,
+// or copies where JSON has escapes. No caller may change them.
+type Object struct {
+	Encoding Encoding
+	// Raw is all of it: protobuf with the prefix "k8s\0" and the envelope, JSON
+	// without a newline after it.
+	Raw []byte
+
+	APIVersion, Kind                      []byte
+	Name, Namespace, UID, ResourceVersion []byte
+
+	// body is the message inside the envelope (protobuf), or Raw.
+	body []byte
+	// meta is the metadata: an ObjectMeta, or a JSON object.
+	meta []byte
+}
+
+// Parse finds the parts of an object.
+func Parse(enc Encoding, raw []byte) (Object, error) {
+	o := Object{Encoding: enc, Raw: raw}
+	if err := o.parse(); err != nil {
+		return Object{}, err
+	}
+	return o, nil
+}
+
+func (o *Object) parse() error {
+	if o.Encoding == Protobuf {
+		return o.parseProtobuf()
+	}
+	return o.parseJSON()
+}
+
+// Version returns the resourceVersion as a number. Kubernetes promises that the
+// versions of one resource are ordered as decimal numbers.
+func (o *Object) Version() (int64, error) {
+	v, err := strconv.ParseInt(string(o.ResourceVersion), 10, 64)
+	if err != nil || v <= 0 {
+		return 0, fmt.Errorf("%w: resourceVersion %.20q of %s is not a positive number", ErrMalformed, o.ResourceVersion, o.Kind)
+	}
+	return v, nil
+}
+
+// Labels yields the labels, in the order of the encoding.
+func (o *Object) Labels() iter.Seq2[[]byte, []byte] { return o.pairs(metaLabels, "labels") }
+
+// Annotations yields the annotations, in the order of the encoding.
+func (o *Object) Annotations() iter.Seq2[[]byte, []byte] {
+	return o.pairs(metaAnnotations, "annotations")
+}
+
+func (o *Object) pairs(number int32, name string) iter.Seq2[[]byte, []byte] {
+	if o.Encoding == Protobuf {
+		return pairsProtobuf(o.meta, number)
+	}
+	return pairsJSON(o.meta, name)
+}
+
+// WithVersion returns the object's bytes with another resourceVersion. They are
+// those that an apiserver sends for the object at that version.
+func (o *Object) WithVersion(version int64) []byte {
+	digits := strconv.AppendInt(nil, version, 10)
+	if o.Encoding == Protobuf {
+		return o.withVersionProtobuf(digits)
+	}
+	return o.withVersionJSON(digits)
+}
+
+// Partial returns the object as a PartialObjectMetadata of meta.k8s.io/v1.
+func (o *Object) Partial() []byte {
+	const version, kind = "meta.k8s.io/v1", "PartialObjectMetadata"
+	if o.Encoding == Protobuf {
+		return appendEnvelope(nil, version, kind, appendField(nil, objectMeta, o.meta))
+	}
+	out := append([]byte(`{"kind":"`+kind+`","apiVersion":"`+version+`","metadata":`), o.meta...)
+	return append(out, '}')
+}
+
+// Item returns the object as a list has it: without the envelope that names its
+// kind in protobuf.
+func (o *Object) Item() []byte { return o.body }
+
+// FromItem returns an item of a list as an object of its own.
+func FromItem(enc Encoding, apiVersion, kind string, item []byte) ([]byte, error) {
+	if enc == Protobuf {
+		return appendEnvelope(nil, apiVersion, kind, item), nil
+	}
+	o := Object{Encoding: JSON, Raw: item}
+	if err := o.parse(); err != nil {
+		return nil, err
+	}
+	if len(o.Kind) > 0 {
+		return item, nil
+	}
+	at := skipSpace(item, 0) + 1 // after the brace
+	out := append([]byte(nil), `{"kind":`...)
+	out = appendString(out, kind)
+	out = append(out, `,"apiVersion":`...)
+	out = appendString(out, apiVersion)
+	if next := skipSpace(item, at); next < len(item) && item[next] != '}' {
+		out = append(out, ',')
+	}
+	return append(out, item[at:]...), nil
+}

@@ -1,0 +1,194 @@
+package object_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+)
+
+// widget is a custom resource: one that no schema knows. Its strings have
+// brackets, quotes and escapes.
+const widget = `{ "apiVersion":"example.com/v1", "kind":"Widget",
+ "spec":{"metadata":{"resourceVersion":"1"},"text":"}]\"\\","list":[1,{"a":null},[]],"on":true},
+ "metadata":{"labels":{"app":"a\u0062","n":1},"name":"w-1","namespace":"default","annotations":{},"uid":"u","resourceVersion" : "41"}}`
+
+func protobufPod(t testing.TB) []byte {
+	t.Helper()
+	mark := object.NewBookmark(object.Protobuf, "v1", "Pod", 41, true)
+	o, err := object.Parse(object.Protobuf, mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// ObjectMeta with name and namespace, then spec{nodeName} and status{phase}.
+	body := append([]byte("\x0a\x14\x0a\x03p-1\x1a\x07default\x32\x0241\x5a\x00"), "\x12\x08\x52\x06node-a\x1a\x09\x0a\x07Running"...)
+	raw, err := object.FromItem(object.Protobuf, string(o.APIVersion), string(o.Kind), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestACustomResourceIsParsedWithoutItsSchema(t *testing.T) {
+	o, err := object.Parse(object.JSON, []byte(widget))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join([]string{string(o.APIVersion), string(o.Kind), string(o.Namespace), string(o.Name), string(o.UID), string(o.ResourceVersion)}, " "); got != "example.com/v1 Widget default w-1 u 41" {
+		t.Errorf("parsed %s", got)
+	}
+	var labels []string
+	for k, v := range o.Labels() {
+		labels = append(labels, string(k)+"="+string(v))
+	}
+	if !slices.Equal(labels, []string{"app=ab"}) {
+		t.Errorf("labels %q", labels)
+	}
+	want := strings.Replace(widget, `"resourceVersion" : "41"`, `"resourceVersion" : "1234"`, 1)
+	if got := o.WithVersion(1234); string(got) != want {
+		t.Errorf("at version 1234:\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAVersionIsAddedWhereThereIsNone(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{}`:                            `{"metadata":{"resourceVersion":"5"}}`,
+		`{"metadata":{}}`:               `{"metadata":{"resourceVersion":"5"}}`,
+		`{"metadata":{"name":"a"}}`:     `{"metadata":{"resourceVersion":"5","name":"a"}}`,
+		`{"metadata":null,"kind":"K"}`:  `{"metadata":{"resourceVersion":"5"},"kind":"K"}`,
+		`{"kind":"K","metadata": { } }`: `{"kind":"K","metadata": {"resourceVersion":"5"} }`,
+	} {
+		o, err := object.Parse(object.JSON, []byte(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if got := o.WithVersion(5); string(got) != want {
+			t.Errorf("%s: %s, want %s", raw, got, want)
+		}
+	}
+}
+
+func TestMalformedObjectsAreRefused(t *testing.T) {
+	for _, raw := range []string{"", "x", "[]", `"a"`, "{", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":"}`, `{"metadata":[]}`, `{"metadata":{"a":1}`, `{a:1}`, `{"a":[}`} {
+		if o, err := object.Parse(object.JSON, []byte(raw)); !errors.Is(err, object.ErrMalformed) {
+			t.Errorf("%.40q: %+v, %v", raw, o, err)
+		}
+	}
+	pod := protobufPod(t)
+	for n := range len(pod) - 4 { // the last four bytes are two empty fields
+		if o, err := object.Parse(object.Protobuf, pod[:n]); err == nil && len(o.Name) > 0 {
+			t.Errorf("%d of %d bytes: %+v", n, len(pod), o)
+		}
+	}
+	for _, version := range []string{"", "0", "-1", "a", "99999999999999999999"} {
+		o, err := object.Parse(object.JSON, []byte(`{"metadata":{"resourceVersion":"`+version+`"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := o.Version(); err == nil {
+			t.Errorf("version %q is %d", version, v)
+		}
+	}
+}
+
+func TestFieldsOfBothEncodings(t *testing.T) {
+	inJSON := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p-1","namespace":"default"},"spec":{"nodeName":"node-a"},"status":{"phase":"Running"}}`)
+	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: inJSON} {
+		o, err := object.Parse(enc, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]string{
+			"metadata.name": "p-1", "metadata.namespace": "default", "spec.nodeName": "node-a", "status.phase": "Running",
+			"spec.schedulerName": "", "spec.hostNetwork": "false",
+		} {
+			f, ok := object.FieldOf("v1", "Pod", path)
+			if !ok || f.Value(&o) != want {
+				t.Errorf("%v: %s is %q (%v), want %q", enc, path, f.Value(&o), ok, want)
+			}
+		}
+	}
+	for _, c := range [][3]string{{"v1", "Pod", "spec.hostname"}, {"v1", "Node", "spec.nodeName"}, {"example.com/v1", "Pod", "spec.nodeName"}} {
+		if _, ok := object.FieldOf(c[0], c[1], c[2]); ok {
+			t.Errorf("%v is selectable", c)
+		}
+	}
+}
+
+func TestFramesHaveABound(t *testing.T) {
+	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
+		small := object.AppendEvent(nil, enc, object.Added, []byte(`{}`))
+		stream := object.AppendEvent(slices.Clone(small), enc, object.Added, bytes.Repeat([]byte("x"), 100))
+		frames := object.NewFrames(enc, bytes.NewReader(stream), 64)
+		if e, err := frames.Next(); err != nil || e.Type != object.Added {
+			t.Fatalf("%v: %+v, %v", enc, e, err)
+		}
+		if _, err := frames.Next(); !errors.Is(err, object.ErrMalformed) {
+			t.Errorf("%v: a frame over the bound: %v", enc, err)
+		}
+		cut := object.NewFrames(enc, bytes.NewReader(small[:len(small)-2]), 64)
+		if _, err := cut.Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%v: a frame that is cut: %v", enc, err)
+		}
+	}
+}
+
+// FuzzObject: no bytes make the scanners fail otherwise than with ErrMalformed,
+// and what is parsed keeps its parts when its version is replaced.
+func FuzzObject(f *testing.F) {
+	f.Add(false, []byte(widget))
+	f.Add(true, protobufPod(f))
+	f.Add(true, (&object.Status{Code: 410, Cause: "c"}).Encode(object.Protobuf))
+	f.Fuzz(func(t *testing.T, protobuf bool, raw []byte) {
+		enc := object.JSON
+		if protobuf {
+			enc = object.Protobuf
+		}
+		if _, _, err := object.ParseList(enc, raw); err != nil && !errors.Is(err, object.ErrMalformed) {
+			t.Error(err)
+		}
+		_, _ = object.ParseStatus(enc, raw)
+		o, err := object.Parse(enc, raw)
+		if err != nil {
+			if !errors.Is(err, object.ErrMalformed) {
+				t.Error(err)
+			}
+			return
+		}
+		for range o.Labels() {
+		}
+		for _, path := range []string{"metadata.name", "spec.nodeName", "spec.hostNetwork"} {
+			if field, ok := object.FieldOf("v1", "Pod", path); ok {
+				field.Value(&o)
+			}
+		}
+		again, err := object.Parse(enc, o.WithVersion(77))
+		if err != nil {
+			t.Fatalf("%q at another version: %v", raw, err)
+		}
+		if v, err := again.Version(); err != nil || v != 77 || !bytes.Equal(again.Name, o.Name) || !bytes.Equal(again.Namespace, o.Namespace) {
+			t.Errorf("%q became %+v, %v", raw, again, err)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
+		raw := []byte(widget)
+		if enc == object.Protobuf {
+			raw = protobufPod(b)
+		}
+		b.Run("enc="+enc.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := object.Parse(enc, raw); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

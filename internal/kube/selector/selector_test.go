@@ -1,0 +1,75 @@
+package selector_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/selector"
+)
+
+func TestSelectors(t *testing.T) {
+	o, err := object.Parse(object.JSON, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d","labels":{"app":"a","n":"7"}},"spec":{"nodeName":"x"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		labels, fields string
+		want           bool
+	}{
+		{"", "", true},
+		{"app=a", "", true},
+		{"app=b", "", false},
+		{"app!=a", "", false},
+		{"app!=b,other!=b", "", true},
+		{"app in (a, b)", "", true},
+		{"app notin (a)", "", false},
+		{"other notin (a)", "", true},
+		{"other", "", false},
+		{"!other", "", true},
+		{"!app", "", false},
+		{"n>6,n<8", "", true},
+		{"n>7", "", false},
+		{"n<7", "", false},
+		{"app>1", "", false},
+		{"", "spec.nodeName=x", true},
+		{"", "spec.nodeName!=x", false},
+		{"app=a", "spec.nodeName=x,metadata.name=q", false},
+	} {
+		s, err := selector.Parse(c.labels, c.fields)
+		if err != nil {
+			t.Fatalf("%q %q: %v", c.labels, c.fields, err)
+		}
+		if got := s.Matches(&o); got != c.want || s.Everything() != (c.labels+c.fields == "") {
+			t.Errorf("%q %q: %v, want %v", c.labels, c.fields, got, c.want)
+		}
+	}
+}
+
+func TestSelectorsAreForAnApiserver(t *testing.T) {
+	for _, c := range [][2]string{{"app in a", ""}, {"a=b=c", ""}, {"", "name"}, {strings.Repeat("a", selector.MaxBytes+1), ""}} {
+		if _, err := selector.Parse(c[0], c[1]); !errors.Is(err, selector.ErrInvalid) {
+			t.Errorf("%.40q %q: %v", c[0], c[1], err)
+		}
+	}
+	s, err := selector.Parse("", "metadata.name=a,spec.nodeName=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Supports("v1", "Pod") || s.Supports("v1", "Node") {
+		t.Error("spec.nodeName is a field of pods alone")
+	}
+	if v, ok := s.Exact("spec.nodeName"); !ok || v != "x" {
+		t.Errorf("spec.nodeName is %q, %v", v, ok)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("app in (a,b),!c", `metadata.name=a\,b`)
+	f.Fuzz(func(t *testing.T, labels, fields string) {
+		if _, err := selector.Parse(labels, fields); err != nil && !errors.Is(err, selector.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}

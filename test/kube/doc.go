@@ -1,0 +1,6 @@
+// Package kube compares what the tier does with Kubernetes' API with Kubernetes'
+// own libraries, and runs their clients before a kube-apiserver and the tier.
+//
+// It is a module of its own, so that what Kubernetes depends on is no concern of
+// the product. `.ci/run kube` runs it.
+package kube
