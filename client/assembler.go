@@ -97,7 +97,7 @@ func (a *assembler) start(c *pb.Created) error {
 	}
 	if !a.behind && c.GetRevision() > a.position {
 		if a.noSync {
-			return fmt.Errorf("%w: asked to start at revision %d, it starts behind %d", errProtocol, a.position+1, c.GetRevision())
+			return fmt.Errorf("%w: requested to start at revision %d, it starts after %d", errProtocol, a.position+1, c.GetRevision())
 		}
 		a.behind = true
 	}
@@ -125,7 +125,7 @@ func (a *assembler) step(r *response) (Update, bool, error) {
 func (a *assembler) events(r *response) (Update, bool, error) {
 	switch {
 	case a.behind:
-		return Update{}, false, fmt.Errorf("%w: events before the unit they go on from", errProtocol)
+		return Update{}, false, fmt.Errorf("%w: events before the unit that they continue", errProtocol)
 	case a.partial.Kind != 0 && (a.partial.Kind != KindBatch || a.partial.Revision != r.GetRevision()):
 		return Update{}, false, fmt.Errorf("%w: revision %d before %v at revision %d was complete", errProtocol, r.GetRevision(), a.partial.Kind, a.partial.Revision)
 	case r.GetRevision() <= a.position: // seen elsewhere, from the same log
@@ -153,7 +153,7 @@ func (a *assembler) events(r *response) (Update, bool, error) {
 // check refuses a key that was not asked for.
 func (a *assembler) check(key []byte) error {
 	if len(key) == 0 || !a.rng.has(key) {
-		return fmt.Errorf("%w: key %q does not lie in %v", errProtocol, key, a.rng)
+		return fmt.Errorf("%w: key %q is not in %v", errProtocol, key, a.rng)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
 		p.Deleted = append(p.Deleted, key)
 	}
 	if a.maxUnit > 0 && a.size > a.maxUnit {
-		return Update{}, false, fmt.Errorf("%v at revision %d, behind revision %d: %w (%d bytes)", p.Kind, p.Revision, a.position, ErrTooBig, a.maxUnit)
+		return Update{}, false, fmt.Errorf("%v at revision %d, after revision %d: %w (%d bytes)", p.Kind, p.Revision, a.position, ErrTooBig, a.maxUnit)
 	}
 	if !s.GetEnd() {
 		return Update{}, false, nil
@@ -229,7 +229,7 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 	case a.partial.Kind == KindBatch:
 		return fmt.Errorf("%w: %v before revision %d was complete", errProtocol, kind, a.partial.Revision)
 	case kind == 0, a.wantState != isState, a.noSync && !isState, kind == KindConflated && a.conflate == 0:
-		return fmt.Errorf("%w: a unit (%v) that was not asked for", errProtocol, s.GetKind())
+		return fmt.Errorf("%w: a unit (%v) that was not requested", errProtocol, s.GetKind())
 	case s.GetRevision() <= 0:
 		return fmt.Errorf("%w: %v at revision %d", errProtocol, kind, s.GetRevision())
 	case a.there != a.history && kind != KindResync && kind != KindState:

@@ -54,7 +54,7 @@ func (c *Client) follow() {
 		}
 		if failures == len(c.cfg.Endpoints)+2 && !lost {
 			lost = true
-			c.cfg.Logger.Warn("no node answers; trying on", "endpoints", c.cfg.Endpoints, "last_error", brief(err))
+			c.cfg.Logger.Warn("no node answers; retrying", "endpoints", c.cfg.Endpoints, "last_error", brief(err))
 		}
 		opened()
 		tried.add(addr)

@@ -61,7 +61,7 @@ func (r Range) validate() error {
 	case r == Key(""):
 		return fmt.Errorf("%w: key is empty: name a key, or watch the whole key space with the zero Range", ErrInvalid)
 	case r.End != "" && r.End <= r.Start:
-		return fmt.Errorf("%w: range end %q does not lie behind its start %q", ErrInvalid, r.End, r.Start)
+		return fmt.Errorf("%w: range end %q is not after its start %q", ErrInvalid, r.End, r.Start)
 	}
 	return nil
 }

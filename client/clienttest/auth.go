@@ -62,7 +62,7 @@ func (c *Cluster) user(ctx context.Context) (string, error) {
 }
 
 func errNoUser() error {
-	return failure(codes.Unauthenticated, "UNAUTHENTICATED", "the token is not taken", nil)
+	return failure(codes.Unauthenticated, "UNAUTHENTICATED", "the token is invalid", nil)
 }
 
 // permit fails unless the caller has a token and rights.

@@ -170,14 +170,14 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 			start, end, _ := span(parent.GetKey(), parent.GetRangeEnd())
 			keys := c.hist.state(c.hist.revision(), start, end)
 			if len(keys) < 2 {
-				return "", refusal("at", false, "shard %d has too few keys (%d) to tell where its middle is: say where to cut it", parent.GetId(), len(keys))
+				return "", refusal("at", false, "shard %d has too few keys (%d) to find its middle: name the key to split at", parent.GetId(), len(keys))
 			}
 			at = [][]byte{keys[len(keys)/2].GetKey()}
 		}
 		key := parent.GetKey()
 		for n, end := range append(slices.Clone(at), parent.GetRangeEnd()) {
 			if start, last, _ := span(key, parent.GetRangeEnd()); n < len(at) && (string(end) <= start || !contains(start, last, string(end))) {
-				return "", invalid("at", "%q does not lie in shard %d", end, parent.GetId())
+				return "", invalid("at", "%q is outside shard %d", end, parent.GetId())
 			}
 			parts = append(parts, &pb.Shard{Id: next + uint64(n), Key: key, RangeEnd: end, Epoch: 1, Pins: parent.GetPins(), Replicas: parent.GetReplicas()})
 			key = end
@@ -193,7 +193,7 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 			return "", err
 		}
 		if i, j = min(i, j), max(i, j); j != i+1 {
-			return "", invalid("with", "shards %d and %d do not touch", change.Merge.GetShard(), change.Merge.GetWith())
+			return "", invalid("with", "shards %d and %d are not adjacent", change.Merge.GetShard(), change.Merge.GetWith())
 		}
 		a, b := m.GetShards()[i], m.GetShards()[j]
 		m.Shards = slices.Replace(m.GetShards(), i, j+1, &pb.Shard{Id: next, Key: a.GetKey(), RangeEnd: b.GetRangeEnd(), Epoch: 1, Pins: a.GetPins(), Replicas: a.GetReplicas()})
@@ -224,7 +224,7 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 		m.Drained = slices.Compact(m.GetDrained())
 		switch left := len(c.nodes) - len(m.GetDrained()); {
 		case left == 0:
-			return "", refusal("nodes", false, "nobody would be left to have shards")
+			return "", refusal("nodes", false, "no node would be left to hold shards")
 		case left < int(m.GetReplicas()):
 			doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, m.GetReplicas())
 		}
@@ -257,7 +257,7 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 			}
 		}
 	default:
-		return "", invalid("change", "say what is wanted")
+		return "", invalid("change", "name the change")
 	}
 	return doubt, nil
 }

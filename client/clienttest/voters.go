@@ -56,7 +56,7 @@ func (s *adminServer) RecoverVoters(_ context.Context, r *pb.RecoverVotersReques
 	case r.GetDryRun():
 		return out, nil
 	case r.GetNode() != out.GetNode() || r.GetMapVersion() != version:
-		return nil, refusal("node", false, "look at the plan again")
+		return nil, refusal("node", false, "review the plan again")
 	}
 	c.recovered = out.GetNode()
 	m := c.cloneMapLocked()

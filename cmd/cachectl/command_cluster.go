@@ -123,7 +123,7 @@ func (s *session) printStatus(cs admin.ClusterStatus) error {
 				fmt.Sprint(n.Replicas), number(n.Watches), number(n.Connections), timeOf(st.Uptime))
 		} else {
 			t.row(m.Member.Name, stateOf(m.Member), "no answer", "-", "-", "-", "-", "-", "-", "-")
-			notes = append(notes, fmt.Sprintf("%s gives no answer: %s", m.Member.Name, m.Error))
+			notes = append(notes, fmt.Sprintf("%s does not answer: %s", m.Member.Name, m.Error))
 		}
 		nodes = append(nodes, n)
 	}

@@ -60,7 +60,7 @@ The addresses are those of the nodes that are alive, and the files those of
 					return s.connect(cmd, k.write)
 				}
 			}
-			return &usageError{cmd.CommandPath(), fmt.Errorf("nothing is known of %q: there is %s", args[0], strings.Join(kitNames(), ", "))}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("unknown program %q: use %s", args[0], strings.Join(kitNames(), ", "))}
 		},
 	}
 }

@@ -53,7 +53,7 @@ ends.`,
 			case f.interval < 100*time.Millisecond:
 				return &usageError{cmd.CommandPath(), fmt.Errorf("--interval %v: at least 100ms", f.interval)}
 			case !slices.Contains(topSorts(), f.sort):
-				return &usageError{cmd.CommandPath(), fmt.Errorf("--sort %q: there is %s", f.sort, strings.Join(topSorts(), ", "))}
+				return &usageError{cmd.CommandPath(), fmt.Errorf("--sort %q: use %s", f.sort, strings.Join(topSorts(), ", "))}
 			}
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return s.top(ctx, c, f) })
 		},

@@ -116,7 +116,7 @@ func (s *session) trace(ctx context.Context, c *client.Client, revision int64) e
 		return err
 	}
 	for _, a := range silent {
-		if err := lines(s.p.stdout, fmt.Sprintf("%s gives no answer: %v", a.node, a.err)); err != nil {
+		if err := lines(s.p.stdout, fmt.Sprintf("%s does not answer: %v", a.node, a.err)); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func forgotten(revision int64, answers []traceOf) error {
 		newest = max(newest, a.trace.Newest)
 		switch {
 		case a.err != nil:
-			spans = append(spans, fmt.Sprintf("%s gives no answer", a.node))
+			spans = append(spans, fmt.Sprintf("%s does not answer", a.node))
 		case a.trace.Newest == 0:
 			spans = append(spans, a.node+" has seen no write since its start")
 		default:
@@ -170,7 +170,7 @@ func drawTrace(w io.Writer, revision int64, known []traceOf) error {
 	d.root(etcdSource, etcdSource)
 	for _, a := range known {
 		if !d.drawn[a.node] {
-			d.root(a.source(), a.source()+" (does not tell)")
+			d.root(a.source(), a.source()+" (not reported)")
 		}
 	}
 	return d.err

@@ -38,7 +38,7 @@ func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 	}
 	told := false
 	for lines := bufio.NewScanner(errOut); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "cachectl: no node answers; trying on") {
+		if strings.HasPrefix(lines.Text(), "cachectl: no node answers; retrying") {
 			told = true
 			stop()
 		}

@@ -117,7 +117,7 @@ func (f *watchersFlags) filter(cmd *cobra.Command) (out admin.WatcherFilter, err
 	case f.top < 0:
 		return out, fmt.Errorf("--top %d is negative", f.top)
 	case !slices.Contains(watchersSorts(), f.sort):
-		return out, fmt.Errorf("--sort %q: there is %s", f.sort, strings.Join(watchersSorts(), ", "))
+		return out, fmt.Errorf("--sort %q: use %s", f.sort, strings.Join(watchersSorts(), ", "))
 	}
 	return out, nil
 }
@@ -204,7 +204,7 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 		notes = append(notes, fmt.Sprintf("and %d more; --top 0 shows all", more))
 	}
 	for _, a := range silent {
-		notes = append(notes, fmt.Sprintf("%s gives no answer: %v", a.node, a.err))
+		notes = append(notes, fmt.Sprintf("%s does not answer: %v", a.node, a.err))
 	}
 	return lines(s.p.stdout, notes...)
 }

@@ -46,7 +46,7 @@ func (c contexts) missing(name, file string) error {
 	if len(c.Contexts) == 0 {
 		return fmt.Errorf("no context %q: %s has none; cachectl config set %s --endpoints … makes it", name, file, name)
 	}
-	return fmt.Errorf("no context %q in %s: there is %s", name, file, strings.Join(c.names(), ", "))
+	return fmt.Errorf("no context %q in %s: use %s", name, file, strings.Join(c.names(), ", "))
 }
 
 // contextsFile returns the path of the file of contexts; "": this process has none.
@@ -82,7 +82,7 @@ func (s *session) contexts() (c contexts, file string, err error) {
 	for name, settings := range c.Contexts {
 		for flag := range settings {
 			if !slices.Contains(connectionFlags(), flag) {
-				return c, file, fmt.Errorf("contexts in %s: %s: unknown setting %q: there is %s", file, name, flag, strings.Join(connectionFlags(), ", "))
+				return c, file, fmt.Errorf("contexts in %s: %s: unknown setting %q: use %s", file, name, flag, strings.Join(connectionFlags(), ", "))
 			}
 		}
 	}

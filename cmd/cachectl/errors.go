@@ -34,7 +34,7 @@ type nobodyError struct {
 }
 
 func (e *nobodyError) Error() string {
-	return fmt.Sprintf("nobody answers at %s: %v\n%s", strings.Join(e.endpoints, ", "), e.err, e.advice())
+	return fmt.Sprintf("no node answers at %s: %v\n%s", strings.Join(e.endpoints, ", "), e.err, e.advice())
 }
 
 // advice is what to try. What failed in a handshake gRPC tells in words only.
@@ -44,15 +44,15 @@ func (e *nobodyError) advice() string {
 	case strings.Contains(text, "first record does not look like a TLS handshake"):
 		return "The nodes do not speak TLS: leave out --tls, --cacert, --cert and --key."
 	case strings.Contains(text, "tls: certificate required"):
-		return "The nodes want a certificate of the CA in their --tls-client-ca: see --cert and --key."
+		return "The nodes require a certificate of the CA in their --tls-client-ca: see --cert and --key."
 	case strings.Contains(text, "remote error: tls: "):
 		return "The nodes refuse the certificate of --cert; their log says why."
 	case strings.Contains(text, "tls: failed to verify certificate"):
 		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
 	case e.tls && hungUp(text): // a write may fail before the reason is read
-		return "Somebody listens there, and hangs up: if the nodes want a certificate, give --cert and --key."
+		return "The endpoint closes the connection: if the nodes require a certificate, give --cert and --key."
 	case strings.Contains(text, "error reading server preface"):
-		return "Somebody listens there, and hangs up: if the nodes speak TLS, give --cacert (or --tls)."
+		return "The endpoint closes the connection: if the nodes speak TLS, give --cacert (or --tls)."
 	}
 	return "Start a cluster with 'cachenode dev', or name one with --endpoints, CACHECTL_ENDPOINTS or a context (cachectl config)."
 }
@@ -73,7 +73,7 @@ func report(err error) string {
 		return text + fmt.Sprintf("See '%s --help'.\n", usage.command)
 	}
 	if errors.Is(err, client.ErrUnauthenticated) {
-		text += "Say who you are: with --token-file, or --cert and --key; to etcd, with --user and --password-file.\n"
+		text += "Authenticate with --token-file, or --cert and --key; to etcd, with --user and --password-file.\n"
 	}
 	var compacted *client.CompactedError
 	if errors.As(err, &compacted) && compacted.Floor > 0 {

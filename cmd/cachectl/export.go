@@ -116,7 +116,7 @@ func checkExport(r io.Reader) error {
 		_, ok, err = e.next()
 	}
 	if err == nil && e.in.Scan() {
-		err = fmt.Errorf("line %d: there is more behind the end", e.line+1)
+		err = fmt.Errorf("line %d: data after the end", e.line+1)
 	}
 	return err
 }

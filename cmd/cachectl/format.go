@@ -24,7 +24,7 @@ func (s *session) checkOutput(cmd *cobra.Command, _ []string) error {
 			err = fmt.Errorf("--output jsonpath: %w; for example -o jsonpath='$.members[*].name'", err)
 		}
 	} else if !slices.Contains([]string{"table", "json", "yaml", "jsonl", "name"}, s.output) {
-		err = fmt.Errorf("--output %q: there is %s", s.output, outputs)
+		err = fmt.Errorf("--output %q: use %s", s.output, outputs)
 	}
 	if err != nil {
 		return &usageError{cmd.CommandPath(), err}

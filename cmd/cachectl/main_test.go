@@ -170,7 +170,7 @@ func TestExitCodes(t *testing.T) {
 		"two keys":           {[]string{"get", "a", "b"}, exitUsage, `"b"`},
 		"empty key":          {[]string{"watch", ""}, exitUsage, `--prefix ""`},
 		"both ranges":        {[]string{"list", "a", "--prefix", "--range-end", "b"}, exitUsage, "exclude each other"},
-		"range end first":    {[]string{"list", "b", "--range-end", "a"}, exitUsage, "does not lie behind"},
+		"range end first":    {[]string{"list", "b", "--range-end", "a"}, exitUsage, "is not after"},
 		"state and from":     {[]string{"watch", "a", "--state", "--from", "3"}, exitUsage, "exclude each other"},
 		"no unit, conflated": {[]string{"watch", "a", "--conflate", "1s", "--no-sync"}, exitUsage, "--no-sync"},
 		"conflate too short": {[]string{"watch", "a", "--conflate", "1ms"}, exitUsage, "10ms"},
@@ -181,7 +181,7 @@ func TestExitCodes(t *testing.T) {
 		"a foreign page":     {[]string{"list", "a", "--page", "?"}, exitUsage, "--page"},
 		"wait for both":      {[]string{"wait", "a", "--deleted", "--value", ""}, exitUsage, "--deleted excludes"},
 		"wait for the past":  {[]string{"wait", "a", "--revision", "-1"}, exitUsage, "positive"},
-		"no node to wait at": {[]string{"wait", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers"},
+		"no node to wait at": {[]string{"wait", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "no node answers"},
 		"not a lease":        {[]string{"put", "a", "b", "--lease", "70ce8c5e51ac0103"}, exitUsage, "0x before"},
 		"lease zero":         {[]string{"put", "a", "b", "--lease", "0"}, exitUsage, "0x before"},
 		"if negative":        {[]string{"put", "a", "b", "--if-revision", "-1"}, exitUsage, "does not exist"},
@@ -208,7 +208,7 @@ func TestExitCodes(t *testing.T) {
 		"nodes and owner":    {[]string{"move", "3", "--to", "a", "--owner", "b"}, exitUsage, "either --to"},
 		"an empty owner":     {[]string{"move", "3", "--owner", ""}, exitUsage, "--owner is empty"},
 		"nobody there":       {[]string{"members", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "--endpoints"},
-		"nobody to watch at": {[]string{"watch", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "nobody answers at 127.0.0.1:1"},
+		"nobody to watch at": {[]string{"watch", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "no node answers at 127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer

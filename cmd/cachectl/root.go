@@ -105,7 +105,7 @@ where a command takes a KEY, keys of the cluster.`,
 			case "powershell":
 				return cmd.Root().GenPowerShellCompletionWithDesc(out)
 			}
-			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: there is %s", args[0], strings.Join(shells, ", "))}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: use %s", args[0], strings.Join(shells, ", "))}
 		},
 	}
 }

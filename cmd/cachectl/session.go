@@ -157,7 +157,7 @@ func span(key string, prefix bool, rangeEnd string) (client.Range, error) {
 	case prefix:
 		return client.Prefix(key), nil
 	case rangeEnd != "" && rangeEnd <= key:
-		return client.Range{}, fmt.Errorf("--range-end %q does not lie behind %q", rangeEnd, key)
+		return client.Range{}, fmt.Errorf("--range-end %q is not after %q", rangeEnd, key)
 	case rangeEnd != "":
 		return client.Between(key, rangeEnd), nil
 	case key == "":

@@ -119,7 +119,7 @@ func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
 	case q.key == "":
 		err = errors.New("--key is needed; all keys are --key \"\" --prefix")
 	case q.rangeEnd != "" && q.rangeEnd <= q.key:
-		err = fmt.Errorf("--range-end %q does not lie behind --key %q", q.rangeEnd, q.key)
+		err = fmt.Errorf("--range-end %q is not after --key %q", q.rangeEnd, q.key)
 	case q.rangeEnd != "":
 		r = kv.Range{Start: q.key, End: q.rangeEnd}
 	default:

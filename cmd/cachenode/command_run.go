@@ -105,7 +105,7 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 	}
 	s.cfg.Named = slices.Sorted(maps.Keys(l.Source))
 	for _, name := range l.Unknown {
-		cmd.PrintErrf("cachenode: %s sets nothing: there is no such setting\n", name)
+		cmd.PrintErrf("cachenode: %s has no effect: there is no such setting\n", name)
 	}
 	err = errors.Join(err, s.cfg.Validate())
 	if tlsconf.Readable("--policy", s.cfg.Policy) == nil { // else that is among the mistakes

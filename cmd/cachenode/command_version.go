@@ -45,7 +45,7 @@ older ones miss. See docs/upgrade.md.`,
 				Levels levels `json:"levels"`
 			}{info, l})
 		}
-		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: there is text and json", output)}
+		return &usageError{cmd.CommandPath(), fmt.Errorf("--output %q: use text or json", output)}
 	}
 	return cmd
 }

@@ -24,7 +24,7 @@ func demo(ctx context.Context, endpoints []string, log *slog.Logger) error {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if err := demoStep(ctx, c, n); err != nil && ctx.Err() == nil {
-			log.Warn("demo: write failed, trying on", "error", err)
+			log.Warn("demo: write failed, retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():

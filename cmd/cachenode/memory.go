@@ -19,7 +19,7 @@ const memoryShare = 0.9
 func limitMemory(log *slog.Logger, provider memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(provider))
 	if err != nil {
-		log.Debug("there is no limit of memory to learn from the system", "error", err)
+		log.Debug("the system reports no memory limit", "error", err)
 	}
 	if limit == math.MaxInt64 {
 		limit = 0

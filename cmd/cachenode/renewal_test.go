@@ -109,7 +109,7 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	c.eventually("the broken file is seen", func() bool { return cl.Stats().TLSError != nil })
 	restart()
 	write("with those of before")
-	if text := log.String(); !strings.Contains(text, "not reloaded: what was read before stays in use") || !strings.Contains(text, mine.CA+" holds no PEM certificate") {
+	if text := log.String(); !strings.Contains(text, "reload failed: the previous contents stay in use") || !strings.Contains(text, mine.CA+" holds no PEM certificate") {
 		t.Errorf("not told:\n%s", text)
 	}
 	mine.Trust(t, second)
@@ -152,7 +152,7 @@ func TestTokensMayComeAndGo(t *testing.T) {
 		may    bool   // somebody without a certificate connect
 	}{
 		{"tokens: {issuer: https://us, audience: shardwatch, keys: jwks.json}\n" + rules, "msg=reloaded what=policy", true},
-		{"tokens: {}\n", "not reloaded", true},
+		{"tokens: {}\n", "reload failed", true},
 		{rules, "msg=reloaded what=policy", false},
 	} {
 		before := strings.Count(n.log.String(), step.line)

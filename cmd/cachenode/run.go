@@ -93,7 +93,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), telemetryLast)
 		defer stop()
 		if err := tel.Shutdown(last); err != nil {
-			log.Warn("the collector did not take what was left", "error", err)
+			log.Warn("the collector did not accept the last data", "error", err)
 		}
 	}()
 	nc.Meter, nc.Spans = tel.Meter("node"), tel.Spans()

@@ -386,7 +386,7 @@ func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 	if err := admitted(c.nodes[0].client, young, second); err != nil {
 		t.Errorf("after a CA that is none: %v", err)
 	}
-	if log := c.nodes[0].log.String(); !strings.Contains(log, "not reloaded") || !strings.Contains(log, c.client.CA+":1: ") {
+	if log := c.nodes[0].log.String(); !strings.Contains(log, "reload failed") || !strings.Contains(log, c.client.CA+":1: ") {
 		t.Error("the log does not name file and line of what is wrong")
 	}
 	_, metrics := get("https://"+c.nodes[0].http+"/metrics", trusting(young, second))

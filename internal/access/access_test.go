@@ -526,10 +526,10 @@ func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 func TestAuditTellsResultsInPlainWords(t *testing.T) {
 	for want, err := range map[string]error{
 		`code=OK result=done`: nil,
-		`code=FailedPrecondition result="nodes: nobody would be left to have shards"`: wire.Status(&mapchange.RefusedError{Field: "nodes", Reason: "nobody would be left to have shards"}),
-		`code=PermissionDenied result="not you"`:                                      wire.Status(&kv.DeniedError{Detail: "not you"}),
-		`code=Canceled result="context canceled"`:                                     context.Canceled,
-		`code=Internal result="Internal: it broke"`:                                   status.Error(codes.Internal, "it broke"),
+		`code=FailedPrecondition result="nodes: no node would be left to hold shards"`: wire.Status(&mapchange.RefusedError{Field: "nodes", Reason: "no node would be left to hold shards"}),
+		`code=PermissionDenied result="not you"`:                                       wire.Status(&kv.DeniedError{Detail: "not you"}),
+		`code=Canceled result="context canceled"`:                                      context.Canceled,
+		`code=Internal result="Internal: it broke"`:                                    status.Error(codes.Internal, "it broke"),
 	} {
 		var out bytes.Buffer
 		access.NewAudit(slog.New(slog.NewTextHandler(&out, nil))).Admin(t.Context(), "ann", "/Admin/Do", "", err)

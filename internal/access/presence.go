@@ -135,7 +135,7 @@ func (a *Access) Caller(ctx context.Context) (*Caller, error) {
 		p, ok = from.AuthInfo.(*presence)
 	}
 	if !ok || p.a != a {
-		return nil, &kv.UnauthenticatedError{Detail: "the call came in past the client port"}
+		return nil, &kv.UnauthenticatedError{Detail: "the call did not arrive through the client port"}
 	}
 	s, tokens := a.state.Load(), [2]string{}
 	if s.keys != nil {

@@ -84,8 +84,8 @@ func TestACallOfAnotherOrOfNoConnectionIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("of another port", ctx, "past the client port")
-	refused("of no handshake", peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{}}), "past the client port")
+	refused("of another port", ctx, "did not arrive through the client port")
+	refused("of no handshake", peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{}}), "did not arrive through the client port")
 	ctx, gone = r.connect()
 	gone()
 	refused("of a connection that has ended", ctx, "has ended")

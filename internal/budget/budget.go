@@ -55,8 +55,8 @@ func (u Use) String() string {
 // text is the use in errors.
 func (u Use) text() string {
 	return [...]string{
-		"the keys of watches", "lists that wait for clients to read them", "watches that catch up",
-		"replies that wait for clients to read them", "requests and answers in JSON", "requests that are not complete or wait for etcd",
+		"the keys of watches", "lists that clients have not read yet", "watches that catch up",
+		"replies that clients have not read yet", "requests and answers in JSON", "requests that are incomplete or wait for etcd",
 		"keys from other nodes", "open watches",
 	}[u]
 }
@@ -288,7 +288,7 @@ func (b *Budget) cappedLocked(u Use, c Client) error {
 	}
 	return &kv.LimitError{
 		Limit: limit, Max: most, RetryAfter: retryAfter,
-		Detail: fmt.Sprintf("%s of %s have all that one client may have of this node's memory, %d bytes: %s, then come again", u.text(), c.Name, b.partOf(u, c), u.advice()),
+		Detail: fmt.Sprintf("%s of %s use all of one client's share of this node's memory, %d bytes: %s, then retry", u.text(), c.Name, b.partOf(u, c), u.advice()),
 	}
 }
 
@@ -305,7 +305,7 @@ func (u Use) advice() string {
 	if u == Watches || u == WatchKeys {
 		return "end some of them"
 	}
-	return "read what was asked for"
+	return "read the pending responses"
 }
 
 // Wait takes n bytes for a client and calls got, now or when they are there. Clients that
@@ -390,7 +390,7 @@ func (b *Budget) full(u Use) error {
 	limit, most := b.limitOf(u)
 	return &kv.LimitError{
 		Limit: limit, Max: most, RetryAfter: retryAfter,
-		Detail: fmt.Sprintf("%s have all of their share of this node's memory for clients, %d bytes: come again, use another node, or raise the limit", u.text(), b.accounts[u].most),
+		Detail: fmt.Sprintf("%s use all of their share of this node's memory for clients, %d bytes: retry, use another node, or raise the limit", u.text(), b.accounts[u].most),
 	}
 }
 

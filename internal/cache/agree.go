@@ -37,17 +37,17 @@ func (h *History) agree(state *tree, revision kv.Revision) error {
 		case at > upTo: // changed since
 		case e == nil && at < h.Floor:
 		case e == nil:
-			return differs(kv.Claim{Key: key, Below: h.Floor}, "%q is there as of revision %d, and nothing happened to it from %d to %d", key, at, h.Floor, upTo)
+			return differs(kv.Claim{Key: key, Below: h.Floor}, "%q has mod revision %d, but no event from %d to %d", key, at, h.Floor, upTo)
 		case e.Type == kv.Delete || e.KV.ModRevision() != at:
-			return differs(kv.Claim{Key: key, Held: leaves(e)}, "%q is there as of revision %d, and its last change up to %d was the %v at %d", key, at, upTo, e.Type, e.KV.ModRevision())
+			return differs(kv.Claim{Key: key, Held: leaves(e)}, "%q has mod revision %d, but its last change up to %d was the %v at %d", key, at, upTo, e.Type, e.KV.ModRevision())
 		case !bytes.Equal(e.KV.Encoded(), item.Encoded()):
-			return differs(kv.Claim{Key: key, Held: e.KV}, "%q has two contents as of revision %d", key, at)
+			return differs(kv.Claim{Key: key, Held: e.KV}, "%q has two contents at mod revision %d", key, at)
 		}
 		return true
 	})
 	if revision <= h.Progress && len(claims) < maxClaims { // else what is missing may have been deleted since, or was not looked at
 		for key, e := range left {
-			if e.Type == kv.Put && !differs(kv.Claim{Key: key, Held: e.KV}, "%q was put at revision %d, and is not there at %d", key, e.KV.ModRevision(), revision) {
+			if e.Type == kv.Put && !differs(kv.Claim{Key: key, Held: e.KV}, "%q was put at revision %d, but does not exist at %d", key, e.KV.ModRevision(), revision) {
 				break
 			}
 		}

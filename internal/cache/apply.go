@@ -95,7 +95,7 @@ func (c *Cache) complain(now time.Time) {
 		return
 	}
 	c.squeezed, c.complained = squeezed, now
-	c.cfg.Logger.Warn("deletes are forgotten before their time: who was away for longer will be sent the whole state (see --tombstone-bytes)",
+	c.cfg.Logger.Warn("deletes evicted early: clients that were away for longer get the whole state (see --tombstone-bytes)",
 		"range", c.cfg.Range, "delta_floor", floor, "bytes", bytes, "forgotten", squeezed)
 }
 

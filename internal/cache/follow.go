@@ -24,7 +24,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		}
 		var compacted *kv.CompactedError
 		if errors.As(err, &compacted) && c.tree != nil {
-			c.cfg.Logger.Warn("history is gone at the source: fetching what has changed; watchers behind the new floor are told",
+			c.cfg.Logger.Warn("history compacted at the source: fetching the difference; watchers below the new floor fall behind",
 				"range", c.cfg.Range, "requested", compacted.Requested, "floor", compacted.Floor)
 			c.behind = true
 			continue
@@ -69,11 +69,11 @@ func (c *Cache) follow(ctx context.Context) error {
 				return outOfTurn(u)
 			case u.Leap || req.From == 0:
 				if u.Revision < have {
-					return fmt.Errorf("the source has the state of revision %d, older than ours of %d", u.Revision, have)
+					return fmt.Errorf("the source has the state of revision %d, older than this copy's, %d", u.Revision, have)
 				}
 				l = c.newLoading(u)
 			case u.Revision > have:
-				return fmt.Errorf("the source begins behind revision %d, we have everything up to %d only", u.Revision, have)
+				return fmt.Errorf("the source begins after revision %d, this copy is complete only up to %d", u.Revision, have)
 			}
 		case kv.UpdateState, kv.UpdateHistory, kv.UpdateTombstones:
 			if l == nil {

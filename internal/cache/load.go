@@ -95,12 +95,12 @@ func (l *loading) check(item *kv.KeyValue) error {
 	old, ok := l.had.Get(item)
 	switch {
 	case !ok && item.ModRevision() <= l.at:
-		return l.contradicted(item, nil, fmt.Sprintf("%q is there as of revision %d, and was not when everything up to %d was held", item.Key(), item.ModRevision(), l.at))
+		return l.contradicted(item, nil, fmt.Sprintf("%q has mod revision %d, but did not exist when everything up to %d was held", item.Key(), item.ModRevision(), l.at))
 	case !ok:
 	case old.ModRevision() > item.ModRevision():
-		return l.contradicted(item, old, fmt.Sprintf("%q was changed at revision %d, and now is as of %d", item.Key(), old.ModRevision(), item.ModRevision()))
+		return l.contradicted(item, old, fmt.Sprintf("%q was changed at revision %d, but now has mod revision %d", item.Key(), old.ModRevision(), item.ModRevision()))
 	case old.ModRevision() == item.ModRevision() && !bytes.Equal(old.Encoded(), item.Encoded()):
-		return l.contradicted(item, old, fmt.Sprintf("%q has two contents as of revision %d", item.Key(), item.ModRevision()))
+		return l.contradicted(item, old, fmt.Sprintf("%q has two contents at mod revision %d", item.Key(), item.ModRevision()))
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestOpenPortsAreSpelledOut(t *testing.T) {
 		"an address of the machine": {func(c *config.Config) {
 			files(c)
 			c.GossipKeyFile, c.Listen.Gossip = "", "10.0.0.1:7946"
-		}, []string{"--gossip-listen 10.0.0.1:7946 can be reached from other machines and nothing protects it: give --gossip-key-file, listen on 127.0.0.1, or accept it with --insecure=gossip"}, nil},
+		}, []string{"--gossip-listen 10.0.0.1:7946 is reachable from other machines without protection: give --gossip-key-file, listen on 127.0.0.1, or accept it with --insecure=gossip"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := valid(t)

@@ -70,7 +70,7 @@ func (c Config) validateIdentity(m *mistakes) {
 	}
 	switch info, err := os.Stat(c.DataDir); {
 	case c.DataDir == "":
-		m.addf("--data-dir is required: name a directory that outlives the process; it is made when it is not there")
+		m.addf("--data-dir is required: name a directory that outlives the process; it is created if it does not exist")
 	case err == nil && !info.IsDir():
 		m.addf("--data-dir %s is not a directory", c.DataDir)
 	}
@@ -194,7 +194,7 @@ func (c Config) validateEtcd(m *mistakes) {
 		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
 			m.addf("--etcd %q: want a URL (http://host:2379, https://…) or host:port", e)
 		case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-			m.addf("--etcd %q: want nothing behind the port", e)
+			m.addf("--etcd %q: want nothing after the port", e)
 		}
 		if err == nil {
 			schemes[u.Scheme] = true
@@ -221,7 +221,7 @@ func (c Config) validateEtcd(m *mistakes) {
 func (c Config) validateKeys(m *mistakes) {
 	for i, p := range c.Prefixes {
 		if p == "" {
-			m.addf("--prefix \"\" means all keys: leave --prefix out for that")
+			m.addf("--prefix \"\" means all keys: omit --prefix for that")
 			continue
 		}
 		for _, q := range c.Prefixes[:i] {
@@ -351,7 +351,7 @@ func (c Config) validateSecurity(m *mistakes) {
 	}
 	m.add(c.PeerTLS.Validate(peerTLSNames))
 	if p := c.PeerTLS; !p.IsZero() && (p.CA == "" || (p.Cert == "" && p.Key == "")) {
-		m.addf("--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together: nodes prove themselves to each other both ways")
+		m.addf("--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together: nodes authenticate each other")
 	}
 	if len(c.PeerSANs) > 0 && c.PeerTLS.IsZero() {
 		m.addf("--peer-tls-allowed-san is given without --peer-tls-cert, --peer-tls-key and --peer-tls-ca: ports without TLS see no certificates")
@@ -373,7 +373,7 @@ func (c Config) validateSecurity(m *mistakes) {
 	}
 	for _, e := range c.exposures() {
 		if !slices.Contains(c.Insecure, e.port) {
-			m.addf("%s can be reached from other machines and nothing protects it: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
+			m.addf("%s is reachable from other machines without protection: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
 		}
 	}
 }
@@ -424,20 +424,20 @@ func (c Config) Warnings() []string {
 		w = append(w, fmt.Sprintf("--replicas (%d) is above --bootstrap-expect (%d): shards have fewer replicas until more nodes join", c.Replicas, e))
 	}
 	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
-		w = append(w, fmt.Sprintf("--bootstrap-expect is %d and --join names nobody: this node waits until the others join it", c.BootstrapExpect))
+		w = append(w, fmt.Sprintf("--bootstrap-expect is %d and --join names no node: this node waits until the others join it", c.BootstrapExpect))
 	}
 	for _, e := range c.exposures() {
-		w = append(w, fmt.Sprintf("%s is open, by --insecure: whoever reaches it %s", e.listener, e.risk))
+		w = append(w, fmt.Sprintf("%s is open (--insecure): anyone who can reach it %s", e.listener, e.risk))
 	}
 	if c.ClientTLS.Cert != "" && c.ClientTLS.CA == "" {
-		w = append(w, "--tls-cert without --tls-client-ca: clients need no certificate, and may do what etcd's authentication lets them do: everything while that is off")
+		w = append(w, "--tls-cert without --tls-client-ca: clients need no certificate and have the rights that etcd's authentication gives them: all rights while it is off")
 	}
 	if host, _, err := splitAddress(c.Listen.Client); c.Policy == "" && err == nil && !loopback(host) {
-		w = append(w, "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes; say in a policy who may do what")
+		w = append(w, "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes; define their rights in a policy")
 	}
 	for _, e := range c.Etcd.Endpoints {
 		if u, err := url.Parse(e); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
-			w = append(w, fmt.Sprintf("--etcd %s: what is read and written, passwords too, goes in the clear", e))
+			w = append(w, fmt.Sprintf("--etcd %s: keys, values and passwords are sent unencrypted", e))
 		}
 	}
 	return w

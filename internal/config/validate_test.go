@@ -107,7 +107,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			},
 			[]string{
 				`--etcd "ftp://c": want a URL`, `--etcd "d": want a URL`, "--etcd http://u:xxxxx@e:1: no user",
-				`--etcd "http://f:1/x": want nothing behind the port`, "--etcd mixes http:// and https://",
+				`--etcd "http://f:1/x": want nothing after the port`, "--etcd mixes http:// and https://",
 				"--etcd has http:// endpoints, but --etcd-ca",
 				"--etcd-user is given but --etcd-password-file is not",
 			},
@@ -220,8 +220,8 @@ func TestWarnings(t *testing.T) {
 	got := strings.Join(c.Warnings(), "\n")
 	for _, want := range []string{
 		"--replicas (5) is above --bootstrap-expect (3)", "this node waits until the others join it",
-		"--listen :7400 is open, by --insecure", "--peer-listen :7401 is open", "--raft-listen :7402 is open", "--gossip-listen :7946 is open",
-		"--http-listen :7480 is open", "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes", "--etcd http://etcd.example:2379: what is read",
+		"--listen :7400 is open (--insecure)", "--peer-listen :7401 is open", "--raft-listen :7402 is open", "--gossip-listen :7946 is open",
+		"--http-listen :7480 is open", "--policy is not given: while etcd's authentication is off, every client that --listen admits may read and write all keys and administer the nodes", "--etcd http://etcd.example:2379: keys, values",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)

@@ -80,7 +80,7 @@ func (a *asker) receive() (*watchResponse, error) {
 
 // errSend says that a request could not be sent: the receiver learns why
 // (grpc.ClientStream.SendMsg).
-var errSend = errors.New("the stream does not take requests")
+var errSend = errors.New("the stream does not accept requests")
 
 // run asks until ctx ends, or ends it by cancel when etcd is silent. It never asks for
 // progress before the first watch is announced; see assembly.
@@ -163,7 +163,7 @@ func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) 
 			a.demand.since = now // etcd has not come to the first revision: it owes no answer
 			return 0, nil
 		}
-		return 0, fmt.Errorf("%w: nothing came for %v", errSilent, quiet.Round(time.Millisecond))
+		return 0, fmt.Errorf("%w: no response for %v", errSilent, quiet.Round(time.Millisecond))
 	}
 	return min(wait, limit-quiet, a.inquire(quiet)), nil
 }

@@ -78,7 +78,7 @@ func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 		return nil, nil
 	}
 	if !a.announced || (r.watch != a.id && r.watch != anyWatch) {
-		return nil, fmt.Errorf("%w: a response to watch %d, which is not ours", errProtocol, r.watch)
+		return nil, fmt.Errorf("%w: a response to unknown watch %d", errProtocol, r.watch)
 	}
 	if len(r.events) == 0 && !r.fragment && !a.fragments {
 		a.progress(r.revision)
@@ -127,7 +127,7 @@ func (a *assembly) take(r *watchResponse, now time.Time) error {
 		case revision < a.from:
 			continue // we did not ask for it
 		case revision <= a.done || revision < a.open:
-			return fmt.Errorf("%w: an event of revision %d behind those of %d", errProtocol, revision, max(a.done, a.open))
+			return fmt.Errorf("%w: an event of revision %d follows those of %d", errProtocol, revision, max(a.done, a.open))
 		case revision > a.open:
 			a.flush(now)
 			a.open = revision

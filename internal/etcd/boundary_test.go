@@ -11,7 +11,7 @@ import (
 )
 
 // A watch from a revision is given that one, none below, and progress from it
-// on; it has begun at once when etcd has not come to the revision.
+// on; it has begun at once when etcd has not reached the revision.
 func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 	progress := func(at int64) *etcdserverpb.WatchResponse { return response(at, false) }
 	for name, c := range map[string]struct {

@@ -58,7 +58,7 @@ func (c *Client) Check(ctx context.Context) error {
 		return unavailable("check etcd: no endpoint answers", err)
 	}
 	for name, err := range c.away.news(away) {
-		c.cfg.Logger.Warn("an endpoint of etcd does not answer, the others do", "endpoint", name, "error", err)
+		c.cfg.Logger.Warn("one endpoint of etcd does not answer, the others do", "endpoint", name, "error", err)
 	}
 	id, err := judge(answers)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 var ErrUnavailable = errors.New("etcd is unavailable")
 
 // errTooLarge says that a response was larger than we take.
-var errTooLarge = errors.New("the response is larger than we take in one piece")
+var errTooLarge = errors.New("the response exceeds the size limit of a message")
 
 // errToken says that etcd does not take our token any more.
-var errToken = errors.New("etcd wants a new login")
+var errToken = errors.New("etcd requires a new login")
 
 // unavailable returns an error that is ErrUnavailable, a *kv.UnavailableError
 // and cause.
@@ -88,7 +88,7 @@ func (s *situation) lost(err error) {
 	}
 	s.mu.Unlock()
 	if !was {
-		s.log.Warn("etcd is unavailable: what is in memory stays readable, writes fail, and it is tried again", "error", err)
+		s.log.Warn("etcd is unavailable: cached data stays readable, writes fail, retrying", "error", err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 }
 
 // errEnough says that the consumer broke off.
-var errEnough = errors.New("the consumer has had enough")
+var errEnough = errors.New("the consumer stopped the watch")
 
 func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) error {
 	if err := c.follows(req.Lineage); err != nil {
@@ -76,7 +76,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 			err = c.ride(ctx, at, req.Want, &p, emit)
 			var why leaving
 			if errors.As(err, &why) {
-				c.cfg.Logger.Debug("a watch goes on on a stream of its own", "range", req.Range, "next_revision", p.from, "reason", string(why))
+				c.cfg.Logger.Debug("a watch continues on a separate stream", "range", req.Range, "next_revision", p.from, "reason", string(why))
 				continue
 			}
 		}
@@ -93,7 +93,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 		}
 		if errors.Is(err, errTooLarge) && !p.fragment {
 			p.fragment = true
-			c.cfg.Logger.Info("a watch is far behind: fetching what it missed in fragments", "range", req.Range, "next_revision", p.from)
+			c.cfg.Logger.Info("a watch is far behind: fetching the missed events in fragments", "range", req.Range, "next_revision", p.from)
 			continue
 		}
 		return fmt.Errorf("watch %v from %d: %w", req.Range, from, err)

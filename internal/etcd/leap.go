@@ -101,7 +101,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	listed := kv.Revision(k.GetModRevision())
 	if l.head == nil || !bytes.Equal(l.head.Key(), k.GetKey()) {
 		if listed <= l.at {
-			return false, l.contradicted(k, nil, fmt.Sprintf("key %q is of revision %d, and not held at %d", k.GetKey(), listed, l.at))
+			return false, l.contradicted(k, nil, fmt.Sprintf("key %q has mod revision %d, but is not held at %d", k.GetKey(), listed, l.at))
 		}
 		return true, nil
 	}
@@ -111,7 +111,7 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	case listed == held.ModRevision() && k.GetVersion() == held.Version() && kv.Revision(k.GetCreateRevision()) == held.CreateRevision():
 		return false, nil
 	case listed <= l.at:
-		return false, l.contradicted(k, held, fmt.Sprintf("key %q is of revision %d there, version %d, created at %d; at %d it is held as of revision %d, version %d, created at %d",
+		return false, l.contradicted(k, held, fmt.Sprintf("key %q has mod revision %d in etcd, version %d, created at %d; at %d it is held with mod revision %d, version %d, created at %d",
 			k.GetKey(), listed, k.GetVersion(), k.GetCreateRevision(), l.at, held.ModRevision(), held.Version(), held.CreateRevision()))
 	}
 	return true, nil
@@ -122,9 +122,9 @@ func (l *leap) contradicted(k *mvccpb.KeyValue, held *kv.KeyValue, detail string
 	return &kv.ContradictionError{Detail: detail, Claims: []kv.Claim{{Key: string(k.GetKey()), Revision: l.at, Held: held}}}
 }
 
-// ahead says that etcd has not come to the revision that is held.
+// ahead says that etcd has not reached the revision that is held.
 func (l *leap) ahead(revision kv.Revision) error {
-	return &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, and %d is held", revision, l.at), Ahead: true}
+	return &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, but %d is held", revision, l.at), Ahead: true}
 }
 
 // end takes what is held behind the last key of the list.
@@ -206,7 +206,7 @@ func (c *Client) readRuns(ctx context.Context, runs []run, revision kv.Revision)
 	var out []*mvccpb.KeyValue
 	for i, r := range runs {
 		if i >= len(resp.GetResponses()) {
-			return nil, fmt.Errorf("%w: an answer to %d questions of %d", errProtocol, i, len(runs))
+			return nil, fmt.Errorf("%w: %d of %d requests were answered", errProtocol, i, len(runs))
 		}
 		got := resp.GetResponses()[i].GetResponseRange().GetKvs()
 		same := func(a, b *mvccpb.KeyValue) bool {

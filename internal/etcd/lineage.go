@@ -239,7 +239,7 @@ func (c *Client) surveyEach(ctx context.Context) ([]Clock, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, unavailable("look at etcd's history", errors.Join(failed...))
+		return nil, unavailable("check etcd's history", errors.Join(failed...))
 	}
 	return out, nil
 }
@@ -263,7 +263,7 @@ func (c *Client) surveyOne(ctx context.Context, e endpoint) (Clock, error) {
 // conclude notes what a look has found.
 func (c *Client) conclude(before moment, clock Clock, found *kv.HistoryError) (sight, error) {
 	if c.lineage.now().lineage != before.lineage {
-		return sight{}, unavailable("look at etcd's history", errMoved)
+		return sight{}, unavailable("check etcd's history", errMoved)
 	}
 	if found != nil {
 		c.lineage.end(before.lineage, found)
@@ -291,7 +291,7 @@ func (c *Client) disagree(found *kv.HistoryError) {
 	if told {
 		return
 	}
-	c.cfg.Logger.Warn("a member of etcd contradicts the others, which is no restore: see whether it is behind or corrupt",
+	c.cfg.Logger.Warn("a member of etcd contradicts the others, so etcd was not restored: check whether the member lags or is corrupt",
 		"finding", found.Finding(), "term", found.Is.Term, "revision", found.Is.Revision)
 }
 
@@ -305,7 +305,7 @@ func (c *Clock) Mark() kv.Mark {
 // before.
 func (c *Client) survey(ctx context.Context) (Clock, error) {
 	var at peer.Peer
-	clock, err := c.read(ctx, "look at etcd's history", 0, grpc.Peer(&at))
+	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
 	if err != nil {
 		return Clock{}, err
 	}
@@ -357,7 +357,7 @@ func (c *Client) admit(ctx context.Context, lineage uint64) error {
 		return err
 	}
 	if c.lineage.now().lineage != adopted {
-		return unavailable("look at etcd's history", errMoved)
+		return unavailable("check etcd's history", errMoved)
 	}
 	return nil
 }

@@ -92,12 +92,12 @@ const (
 	muxPatience = 300 * time.Millisecond
 )
 
-// leaving is why a watch goes on on a stream of its own.
+// leaving is why a watch continues on a separate stream.
 type leaving string
 
 const (
 	leftFull     leaving = "its consumer is slow"
-	leftStuck    leaving = "it may be what keeps etcd from telling progress"
+	leftStuck    leaving = "it may keep etcd from reporting progress"
 	leftEnded    leaving = "etcd ended it there"
 	leftRefused  leaving = "etcd refused it there"
 	leftLogin    leaving = "the login of the shared stream has expired"
@@ -270,7 +270,7 @@ func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 	p := m.places[r.watch]
 	switch {
 	case r.watch < 1 || r.watch > m.last:
-		return 0, fmt.Errorf("%w: a response to watch %d, which is not ours", errProtocol, r.watch)
+		return 0, fmt.Errorf("%w: a response to unknown watch %d", errProtocol, r.watch)
 	case p == nil:
 		return 0, nil // it left
 	case r.canceled:
@@ -286,7 +286,7 @@ func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 // watch that etcd refuses has no ID.
 func (m *mux) createdLocked(r *watchResponse) error {
 	if len(m.creating) == 0 {
-		return fmt.Errorf("%w: a watch was announced that we did not ask for", errProtocol)
+		return fmt.Errorf("%w: a watch was announced that was not requested", errProtocol)
 	}
 	p := m.creating[0]
 	m.creating = m.creating[1:]

@@ -32,6 +32,6 @@ func (l LocalPermits) Acquire(ctx context.Context, _ string) (release func(), er
 	case l <- struct{}{}:
 		return func() { <-l }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for others that read much at etcd: %w", ctx.Err())
+		return nil, fmt.Errorf("wait for other large reads of etcd: %w", ctx.Err())
 	}
 }

@@ -179,9 +179,9 @@ func (c *Client) ConfirmUser(ctx context.Context, token, user string) error {
 	case refused(err) != nil:
 		return refused(err)
 	case ctx.Err() != nil:
-		return fmt.Errorf("confirm whose token it is: %w", ctx.Err())
+		return fmt.Errorf("confirm the token's user: %w", ctx.Err())
 	}
-	return unavailable("confirm whose token it is", err)
+	return unavailable("confirm the token's user", err)
 }
 
 // refused returns what etcd says of a token that it does not take, or nil when

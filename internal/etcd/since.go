@@ -19,7 +19,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 	case from == 0:
 		return nil, nothing, nil
 	case from > nothing:
-		return nil, 0, &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, and what has happened up to %d is here", revision, from-1), Ahead: true}
+		return nil, 0, &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, but this node is complete up to %d", revision, from-1), Ahead: true}
 	}
 	from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))
 	for left, next := c.cfg.MaxHistoryBytes, from; next <= revision; {
@@ -52,7 +52,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 }
 
 func (c *Client) noHistory(req kv.FollowRequest, revision kv.Revision, why string) {
-	c.cfg.Logger.Info("etcd's history since this node was here is not read: watches from before get what has changed, or the state",
+	c.cfg.Logger.Info("etcd's history since this node stopped is not read: watches from before get a delta or a resync",
 		"range", req.Range, "from", req.HistoryFrom, "to", revision, "reason", why)
 }
 

@@ -15,7 +15,7 @@ import (
 // that: neither its compact revision nor its current one.
 var (
 	errGone   = errors.New("etcd has compacted the revision")
-	errNotYet = errors.New("etcd has not come to the revision")
+	errNotYet = errors.New("etcd has not reached the revision")
 	// errDiffer says that of two members, one had compacted and one had not.
 	errDiffer = errors.New("etcd's members do not agree on what is compacted")
 )
@@ -105,7 +105,7 @@ func (c *Client) compacted(ctx context.Context, gone kv.Revision) error {
 			return fmt.Errorf("learn etcd's compact revision, which is above %d: %w", gone, err)
 		}
 	}
-	return unavailable("find out what etcd has compacted", errDiffer)
+	return unavailable("find etcd's compact revision", errDiffer)
 }
 
 // learnFloor asks etcd for its compact revision, which is above gone: a watch

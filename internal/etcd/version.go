@@ -13,7 +13,7 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("etcd at %s has version %s, and older ones than %s lose events or show keys to those who may not read them: upgrade etcd",
+	return fmt.Sprintf("etcd at %s has version %s; versions before %s lose events or show keys to unauthorized users: upgrade etcd",
 		e.Endpoint, e.Version, strings.Join(Supported(), ", "))
 }
 

@@ -27,7 +27,7 @@ type watch struct {
 
 // errJoined says that the watch has a place on the shared stream, and everything
 // up to its beginning there.
-var errJoined = errors.New("the watch goes on on the shared stream")
+var errJoined = errors.New("the watch continues on the shared stream")
 
 // fragmentPatience is by how much longer a watch in fragments may be silent:
 // etcd takes its time to cut many small events; see position.

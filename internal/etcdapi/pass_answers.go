@@ -56,7 +56,7 @@ func (d *Door) ask(ctx context.Context, name string, request any) (*wire.Encoded
 		}
 	}
 	held.release()
-	return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "the answer grows faster than it is read: ask for less"})
+	return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "the response grows faster than the client reads it: request less"})
 }
 
 // again returns a request such that it can be sent once more.
@@ -90,7 +90,7 @@ func (d *Door) onceWide(ctx context.Context, name string, request any) (*wire.En
 	if _, large := wire.TooLarge(err); large {
 		err = wire.Status(&kv.LimitError{
 			Limit: budget.Flag, Max: share,
-			Detail: "etcd has executed the request, but its answer is larger than all lists together may be: read less with each write",
+			Detail: "etcd has executed the request, but its response exceeds the memory for lists: read less with each write",
 		})
 	}
 	return answer, err

@@ -12,7 +12,7 @@ import (
 // cluster is the Cluster service: clients that keep their endpoints in step
 // with the members (clientv3's Sync) shall stay with the cache.
 func (d *Door) cluster() methods {
-	const why = "a cache node has no part in etcd's membership: call it at etcd"
+	const why = "a cache node is not a member of etcd: send the call to etcd"
 	return methods{
 		"MemberList": answered(d.memberList), "MemberAdd": refused(why), "MemberRemove": refused(why),
 		"MemberUpdate": refused(why), "MemberPromote": refused(why),
@@ -22,7 +22,7 @@ func (d *Door) cluster() methods {
 // memberMaintenance is what of the Maintenance service is about one member of
 // etcd: through here, nobody could say which.
 func memberMaintenance() methods {
-	const why = "it acts on one member of etcd: call it at etcd"
+	const why = "it acts on one member of etcd: send the call to etcd"
 	return methods{
 		"Defragment": refused(why), "Hash": refused(why), "HashKV": refused(why), "Snapshot": refused(why),
 		"MoveLeader": refused(why), "Downgrade": refused(why),

@@ -598,7 +598,7 @@ func TestRefused(t *testing.T) {
 			}
 			refused++
 			err := do("/" + service.ServiceName + "/" + name)
-			if s, _ := status.FromError(err); s.Code() != codes.Unimplemented || !strings.Contains(s.Message(), "call it at etcd") {
+			if s, _ := status.FromError(err); s.Code() != codes.Unimplemented || !strings.Contains(s.Message(), "send the call to etcd") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -52,5 +52,5 @@ func hostOf(hostport string) string {
 }
 
 func unknownHost(host string) string {
-	return fmt.Sprintf("this node is not reached as %q without TLS: use TLS or an address, or name it with --json-hosts (this keeps pages in browsers from reaching the node under a name of theirs)", hostOf(host))
+	return fmt.Sprintf("this node does not accept the host name %q without TLS: use TLS or an address, or name it with --json-hosts (this keeps pages in browsers from reaching the node under a name of theirs)", hostOf(host))
 }

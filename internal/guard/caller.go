@@ -104,7 +104,7 @@ func (g *Guard) identify(ctx context.Context, token string, revision uint64) (st
 		select {
 		case <-q.done:
 		case <-ctx.Done():
-			return "", fmt.Errorf("find out whose token it is: %w", ctx.Err())
+			return "", fmt.Errorf("look up the token's user: %w", ctx.Err())
 		}
 		if q.err != nil && !q.gaveUp {
 			return "", q.err
@@ -166,13 +166,13 @@ func (g *Guard) find(ctx context.Context, token string, id tokenID, h holder, ok
 		g.tokens.drop(id)
 		return "", g.refuse(id, err)
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("find out whose token it is: %w", ctx.Err())
+		return "", fmt.Errorf("look up the token's user: %w", ctx.Err())
 	case trusted:
 		g.heard(false)
 		return h.user, nil
 	}
 	return "", wire.Status(&kv.UnavailableError{
-		Why: kv.EtcdUnavailable, RetryAfter: time.Second, Detail: "etcd does not say whether it takes the token: " + err.Error(),
+		Why: kv.EtcdUnavailable, RetryAfter: time.Second, Detail: "etcd does not confirm that the token is valid: " + err.Error(),
 	})
 }
 
@@ -190,7 +190,7 @@ func (g *Guard) lookup(ctx context.Context, token string, id tokenID) (holder, e
 	case g.lookups <- struct{}{}:
 		defer func() { <-g.lookups }()
 	case <-ctx.Done():
-		return holder{}, fmt.Errorf("find out whose token it is: %w", ctx.Err())
+		return holder{}, fmt.Errorf("look up the token's user: %w", ctx.Err())
 	}
 	g.count.lookups.Add(1)
 	if user := g.askUser(ctx, id); user != "" {

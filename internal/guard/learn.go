@@ -21,7 +21,7 @@ func (g *Guard) Learn(ctx context.Context, user, token string) {
 	}
 	if err := g.cfg.Etcd.ConfirmUser(ctx, token, user); err != nil {
 		if ctx.Err() == nil {
-			g.cfg.Logger.Warn("etcd has given out a token and does not say that it is the user's: another one has to be got", "user", user, "error", err)
+			g.cfg.Logger.Warn("etcd issued a token but does not confirm its user: requesting another one", "user", user, "error", err)
 		}
 		return
 	}

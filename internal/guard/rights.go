@@ -28,7 +28,7 @@ type known struct {
 func errUnknown() error {
 	return wire.Status(&kv.UnavailableError{
 		Why: kv.EtcdUnavailable, RetryAfter: soon,
-		Detail: "etcd has not said yet whether its authentication is on, and so who may read",
+		Detail: "etcd has not reported yet whether its authentication is on",
 	})
 }
 
@@ -169,7 +169,7 @@ func (g *Guard) trouble(ctx context.Context, err error) {
 		return
 	}
 	g.heard(false)
-	g.cfg.Logger.Debug("etcd does not say what its users may read", "error", err)
+	g.cfg.Logger.Debug("etcd does not report its users' rights", "error", err)
 	if before := g.rights.Load(); before.denied != nil && !before.on {
 		g.borrow(ctx)
 	}
@@ -182,7 +182,7 @@ func (g *Guard) set(now *known) {
 	case now.denied == nil && now.on && (before.denied != nil || !before.on):
 		g.cfg.Logger.Info("etcd's authentication is on: reads need a token, and the right to read", "users", now.table.Users(), "auth_revision", now.revision)
 	case now.denied == nil && !now.on && before.on:
-		g.cfg.Logger.Info("etcd's authentication is off: everybody may read everything")
+		g.cfg.Logger.Info("etcd's authentication is off: every client may read all keys")
 	}
 	if before.on || now.on || before.denied != nil {
 		g.changed.Notify()
@@ -194,7 +194,7 @@ func (g *Guard) borrow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.PeerTimeout)
 	defer cancel()
 	if now := g.askRights(ctx); now != nil {
-		g.cfg.Logger.Info("etcd does not answer: what its users may read is known from another node", "authentication", now.on, "auth_revision", now.revision)
+		g.cfg.Logger.Info("etcd does not answer: its users' rights come from another node", "authentication", now.on, "auth_revision", now.revision)
 		g.set(now)
 	}
 }

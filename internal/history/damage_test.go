@@ -379,7 +379,7 @@ func TestFullFileIsWrittenAnew(t *testing.T) {
 			t.Fatalf("shard %d: loaded %+v", id+1, h)
 		}
 	}
-	if told := log.lines("written anew"); len(told) == 0 {
+	if told := log.lines("rewritten from memory"); len(told) == 0 {
 		t.Error("there was always room")
 	}
 	if err := s.Close(); err != nil {

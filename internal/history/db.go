@@ -31,7 +31,7 @@ const damagedSuffix = ".damaged"
 const lockTimeout = time.Second
 
 // errFormat says that the file is of another version.
-var errFormat = errors.New("of a format that this version does not know")
+var errFormat = errors.New("of an unknown format")
 
 func (s *Store) path() string { return filepath.Join(s.cfg.Dir, fileName(format)) }
 

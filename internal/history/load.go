@@ -141,11 +141,11 @@ func (s *Store) dropOthers(o Origin) error {
 func foreign(is, want Origin) error {
 	switch {
 	case is.Cluster != want.Cluster:
-		return fmt.Errorf("it is of cluster %s, and this is %s", is.Cluster, want.Cluster)
+		return fmt.Errorf("it belongs to cluster %s, this is %s", is.Cluster, want.Cluster)
 	case is.Etcd != want.Etcd:
-		return fmt.Errorf("it is of etcd cluster %x, and this is %x", is.Etcd, want.Etcd)
+		return fmt.Errorf("it belongs to etcd cluster %x, this is %x", is.Etcd, want.Etcd)
 	}
-	return fmt.Errorf("it is of lineage %d, and this is %d", is.Lineage, want.Lineage)
+	return fmt.Errorf("it belongs to lineage %d, this is %d", is.Lineage, want.Lineage)
 }
 
 // reads are those of one Load.
@@ -258,7 +258,7 @@ func (s *Store) readLog(b *bbolt.Bucket, l *logs, g *log) *segment {
 	}
 	joined, used := chain(segments)
 	if used < len(segments) {
-		s.discard(fmt.Sprintf("shard %d, what is older than revision %d", l.shard, joined.after+1), errors.New("records behind it are missing"))
+		s.discard(fmt.Sprintf("shard %d, records before revision %d", l.shard, joined.after+1), errors.New("records after it are missing"))
 	}
 	g.written = joined.progress // segments before a gap go when they are the oldest over a bound
 	return &joined

@@ -91,7 +91,7 @@ func TestFullFileAtTheSmallestShare(t *testing.T) {
 	log := newTold()
 	s := New(Config{Dir: t.TempDir(), MaxBytes: 1 << 20, Logger: log.logger()})
 	s.share = leastShare
-	for id := shard.ID(1); len(log.lines("written anew")) == 0; id++ { // those before stay: Keep is not called
+	for id := shard.ID(1); len(log.lines("rewritten from memory")) == 0; id++ { // those before stay: Keep is not called
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(id)}); err != nil || id > 1000 {
 			t.Fatalf("shard %d: %v", id, err)
 		}

@@ -40,7 +40,7 @@ func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error)
 			err = s.take(at.kind, key, body, r, latest)
 		}
 		if err != nil {
-			return s, fmt.Errorf("behind revision %d: %w", s.progress, err)
+			return s, fmt.Errorf("after revision %d: %w", s.progress, err)
 		}
 	}
 	value := b.Get([]byte(extentKey))
@@ -73,7 +73,7 @@ func (s *segment) take(k kind, key, body []byte, r kv.Range, latest map[string]*
 		return fmt.Errorf("%w: the record before revision %d is that of %d, not %d", errDamaged, revision, before, s.progress)
 	}
 	if revision <= s.progress {
-		return fmt.Errorf("%w: revision %d behind %d", errDamaged, revision, s.progress)
+		return fmt.Errorf("%w: revision %d follows %d", errDamaged, revision, s.progress)
 	}
 	outside := func(key []byte) error {
 		if !r.ContainsBytes(key) {

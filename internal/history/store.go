@@ -109,7 +109,7 @@ func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 		if again { // large records beside a small bound
 			s.share *= 2
 		}
-		s.cfg.Logger.Info("the history file is full and is written anew from memory", "file", s.path(), "max_bytes", s.cfg.MaxBytes)
+		s.cfg.Logger.Info("the history file is full and is rewritten from memory", "file", s.path(), "max_bytes", s.cfg.MaxBytes)
 		if err = s.renew(); err == nil {
 			saved, err = s.saveAll(ctx, o, shards)
 		}
@@ -194,7 +194,7 @@ func (s *Store) Keep(shards []Shard) {
 			continue
 		}
 		if err := s.remove(id); err != nil {
-			s.cfg.Logger.Warn("history of a shard that is not here any more is left", "shard", id, "error", err)
+			s.cfg.Logger.Warn("the history of a removed shard stays on disk", "shard", id, "error", err)
 			if errors.Is(err, errDamaged) {
 				s.abandon() // the next Save sets the file aside
 			}
@@ -243,7 +243,7 @@ func (s *Store) tell(err error, failed int) {
 	switch {
 	case now == was:
 	case now != "":
-		s.cfg.Logger.Warn("history is not written: if all nodes restart now, clients that were away get what has changed, or the whole state", "dir", s.cfg.Dir, "error", err)
+		s.cfg.Logger.Warn("history is not written: if all nodes restart now, clients that resume get a delta or the whole state", "dir", s.cfg.Dir, "error", err)
 	default:
 		s.cfg.Logger.Info("history is written again", "dir", s.cfg.Dir)
 	}

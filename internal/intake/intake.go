@@ -279,7 +279,7 @@ func (in *Intake) closeLocked(e *list.Element) {
 	c := r.conn
 	if now := time.Now(); now.Sub(in.told) >= quiet {
 		in.told = now
-		in.logger.Warn("connection closed: too many requests at a time are not sent to their end", "from", c.RemoteAddr().String(), "age", now.Sub(r.since))
+		in.logger.Warn("connection closed: too many incomplete requests at once", "from", c.RemoteAddr().String(), "age", now.Sub(r.since))
 	}
 	in.leaveLocked(c)
 	go func() { _ = c.Close() }() // with TLS it writes

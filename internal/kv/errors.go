@@ -49,7 +49,7 @@ func (e *LineageError) Error() string {
 // ErrOtherHistory says that what comes cannot be the continuation of what is
 // held: a key is there with a lower revision than before, or with another
 // content under the same one. etcd was restored from a backup.
-var ErrOtherHistory = errors.New("this is not the history that was followed so far")
+var ErrOtherHistory = errors.New("the history differs from the one followed so far")
 
 // Claim is what is held of a key at a revision.
 type Claim struct {

@@ -94,7 +94,7 @@ type HistoryError struct {
 const historyRetry = 500 * time.Millisecond
 
 func (e *HistoryError) Error() string {
-	return fmt.Sprintf("etcd has another history than before (%s): what was cached of it is not served any more, and a new lineage begins once the nodes agree on it", e.Finding())
+	return fmt.Sprintf("etcd has a different history (%s): its cached data is no longer served, and a new lineage begins once the nodes agree on it", e.Finding())
 }
 
 // Finding returns the evidence, for people.

@@ -27,7 +27,7 @@ func (m *Membership) announce(ctx context.Context, ml *memberlist.Memberlist) er
 				continue
 			}
 			if err := ml.UpdateNode(announceWait); err != nil {
-				m.log.Debug("new metadata is still on its way", "error", err)
+				m.log.Debug("new metadata has not reached all nodes yet", "error", err)
 			}
 		case answer := <-m.leaves:
 			answer <- m.leave(ml)
@@ -43,7 +43,7 @@ func (m *Membership) leave(ml *memberlist.Memberlist) error {
 	defer poke(m.looks)
 	if quarrel {
 		// The news would carry our name only, and hit the node that has it.
-		return errors.New("leave gossip: not told, because another node has our name")
+		return errors.New("leave gossip: not announced, because another node has this node's name")
 	}
 	if err := ml.Leave(m.cfg.LeaveTimeout); err != nil {
 		return fmt.Errorf("leave gossip: %w", err)

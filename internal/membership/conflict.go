@@ -17,9 +17,9 @@ type NameTakenError struct {
 }
 
 func (e *NameTakenError) Error() string {
-	s := fmt.Sprintf("the name %q is taken by the node at %s, alive for %s since we came; give each node its own --name", e.Name, e.Address, e.For.Round(time.Second))
+	s := fmt.Sprintf("the name %q is taken by the node at %s, alive for %s since this node started; give each node a different --name", e.Name, e.Address, e.For.Round(time.Second))
 	if e.SameID {
-		s += " and its own --data-dir: the other one has our UUID, so its data directory is a copy of ours"
+		s += " and --data-dir: the other node has the same UUID, so its data directory is a copy of this node's"
 	}
 	return s
 }

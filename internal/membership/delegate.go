@@ -19,7 +19,7 @@ type ClusterMismatchError struct {
 }
 
 func (e *ClusterMismatchError) Error() string {
-	return fmt.Sprintf("the node %q at %s belongs to cluster %s, we belong to %s: refused; check --join, and --data-dir if this node was meant for the other cluster", e.Member, e.Address, e.Theirs, e.Ours)
+	return fmt.Sprintf("the node %q at %s belongs to cluster %s, this node to %s: refused; check --join, and --data-dir if this node was meant for the other cluster", e.Member, e.Address, e.Theirs, e.Ours)
 }
 
 // standing is what the others think of our claim to our name.
@@ -51,7 +51,7 @@ func (d *delegate) NodeMeta(int) []byte {
 	b, err := encodeMeta(m.self, host)
 	if err != nil {
 		// Validate and SetClusterID see to it that it fits.
-		m.log.Error("cannot encode our metadata", "error", err)
+		m.log.Error("cannot encode this node's metadata", "error", err)
 		return nil
 	}
 	return b
@@ -75,7 +75,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.onceLocked("meta " + n.Address()) {
-			m.log.Warn("a node is refused: its metadata cannot be read; is it a newer version, or no cache node?", "member", n.Name, "gossip", n.Address(), "error", err)
+			m.log.Warn("node refused: its metadata cannot be read; it runs a newer version or is not a cache node", "member", n.Name, "gossip", n.Address(), "error", err)
 		}
 		return err
 	}
@@ -154,7 +154,7 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 		return
 	}
 	if m.onceLocked("name " + other.Address()) {
-		m.log.Warn("another node has our name; the one that started later will have to go", "gossip", other.Address(), "uuid", peer.UUID, "we_started_later", newcomer(m.self, peer))
+		m.log.Warn("another node has this node's name; the node that started later will exit", "gossip", other.Address(), "uuid", peer.UUID, "we_started_later", newcomer(m.self, peer))
 	}
 	if newcomer(m.self, peer) {
 		m.standing.refused = true
@@ -186,7 +186,7 @@ func (m *Membership) checkClusterLocked(n *memberlist.Node, peer meta, ours stri
 	}
 	err := &ClusterMismatchError{Member: shard.NodeID(n.Name), Address: n.Address(), Ours: ours, Theirs: peer.ClusterID}
 	if m.onceLocked("cluster " + err.Error()) {
-		m.log.Warn("a node of another cluster is refused", "error", err)
+		m.log.Warn("node of another cluster refused", "error", err)
 	}
 	return err
 }

@@ -153,7 +153,7 @@ func (m *Membership) judge(failures map[string]error, failed map[string]failure)
 	m.joinErr = nil
 	switch {
 	case s.refused:
-		m.joinErr = fmt.Errorf("others know the node at %s under our name, and not us yet", s.holder)
+		m.joinErr = fmt.Errorf("other nodes still map this node's name to %s", s.holder)
 	case alone && len(failures) > 0:
 		var errs []error
 		for _, a := range slices.Sorted(maps.Keys(failures)) {
@@ -174,7 +174,7 @@ func (m *Membership) judge(failures map[string]error, failed map[string]failure)
 		patient := now.Sub(f.since) < joinPatience && !errors.Is(err, errKeys)
 		if text := err.Error(); alone && !patient && f.told != text {
 			f.told = text
-			m.log.Warn("cannot join, will keep trying", "join", a, "error", err)
+			m.log.Warn("cannot join, retrying", "join", a, "error", err)
 		} else {
 			m.log.Debug("cannot join", "join", a, "error", err)
 		}
@@ -252,7 +252,7 @@ func liveAddresses(members []shard.Member) map[string]bool {
 	return out
 }
 
-var errKeys = errors.New("the gossip keys differ: that node has other ones, or one of us has none; all nodes need the same")
+var errKeys = errors.New("the gossip keys differ: that node has others, or one of the two has none; all nodes need the same")
 
 // explain makes memberlist's error say what to do. memberlist formats causes
 // away, so the text is all there is.

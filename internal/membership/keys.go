@@ -16,7 +16,7 @@ import (
 func (m *Membership) SetKeys(keys [][]byte) error {
 	switch {
 	case m.keys == nil:
-		return errors.New("gossip is in the clear since the start, and cannot be encrypted while it runs")
+		return errors.New("gossip started unencrypted and cannot be encrypted while it runs")
 	case len(keys) == 0:
 		return errors.New("no gossip key: encryption cannot be switched off while gossip runs")
 	}

@@ -342,7 +342,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	case err := <-answer:
 		return err
 	case <-m.done:
-		return errors.New("leave gossip: stopped before the others were told")
+		return errors.New("leave gossip: stopped before the other nodes were notified")
 	case <-ctx.Done():
 		return fmt.Errorf("leave gossip: %w", ctx.Err())
 	}

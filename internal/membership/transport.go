@@ -133,7 +133,7 @@ type boundedConn struct {
 	left int
 }
 
-var errState = errors.New("more than a node has to say")
+var errState = errors.New("state exceeds the size limit")
 
 // Read implements net.Conn.
 func (c *boundedConn) Read(p []byte) (int, error) {

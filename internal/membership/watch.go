@@ -19,7 +19,7 @@ func (m *Membership) watch(ctx context.Context, obs *observer) error {
 	for {
 		nodes, err := obs.look()
 		if err != nil {
-			m.log.Debug("cannot look at the members", "error", err)
+			m.log.Debug("cannot read the members", "error", err)
 		} else {
 			m.take(nodes)
 		}

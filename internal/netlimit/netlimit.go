@@ -150,15 +150,15 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	case crowded:
 		l.refused.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections from one address: its oldest end", "max", l.cfg.MaxPerAddress, "from", address(oldest))
+		l.tell("too many connections from one address: its oldest are closed", "max", l.cfg.MaxPerAddress, "from", address(oldest))
 	case full:
 		l.refused.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections: the oldest end", "max", l.cfg.Max, "from", address(oldest))
+		l.tell("too many connections: the oldest are closed", "max", l.cfg.Max, "from", address(oldest))
 	default:
 		l.dropped.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections at a time that do not get through their handshake: the oldest end", "max", l.cfg.MaxPending, "from", address(oldest))
+		l.tell("too many connections have not completed their handshake: the oldest are closed", "max", l.cfg.MaxPending, "from", address(oldest))
 	}
 	return out, true
 }

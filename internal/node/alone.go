@@ -26,7 +26,7 @@ type alone struct {
 	pause time.Duration
 }
 
-var errAlone = errors.New("this node is cut off from all other nodes, and what is watched stands still here")
+var errAlone = errors.New("this node is cut off from all other nodes, and its watches receive no new events")
 
 const (
 	// aloneWithin is the time in which clients are sent away, and alonePause the
@@ -59,7 +59,7 @@ func (a *alone) standStill(ctx context.Context, ranges []kv.Range) {
 	ctx, cancel := context.WithTimeout(ctx, aloneWithin)
 	defer cancel()
 	if watches := a.n.server.Abandon(ctx, ranges, errAlone); watches > 0 {
-		a.n.log.Warn("cut off from all other nodes: watches sent elsewhere", "watches", watches, "ranges", len(ranges))
+		a.n.log.Warn("cut off from all other nodes: watches sent to other nodes", "watches", watches, "ranges", len(ranges))
 	}
 }
 

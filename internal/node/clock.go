@@ -151,7 +151,7 @@ func (c *clock) look(ctx context.Context) {
 	var stuck []kv.Range // what is relayed to watches here, and does not arrive
 	for _, h := range c.n.copies.All() {
 		if at := reached[h]; at > revision && h.Cache.Lineage() == lineage {
-			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has come to revision %d, and etcd is at %d", at, revision), Ahead: true})
+			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has reached revision %d, etcd is at %d", at, revision), Ahead: true})
 			continue
 		}
 		behind := h.Cache.Observe(at, revision)

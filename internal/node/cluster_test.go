@@ -542,4 +542,4 @@ func (c *cluster) lists() int64 {
 }
 
 // resets returns how often a node lost its history.
-func (c *cluster) resets() int { return c.log.count("history is gone at the source") }
+func (c *cluster) resets() int { return c.log.count("history compacted at the source") }

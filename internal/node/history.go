@@ -91,7 +91,7 @@ func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[s
 	}
 	out := h.store.Load(origin(m), ranges)
 	if len(out) > 0 {
-		h.n.log.Info("what happened before this start is known from disk", "shards", len(out), "took", time.Since(began).Round(time.Millisecond))
+		h.n.log.Info("history restored from disk", "shards", len(out), "took", time.Since(began).Round(time.Millisecond))
 	}
 	return out
 }

@@ -431,7 +431,7 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 	if s := user.Stats(); s.Lists > 0 || s.Units != (client.Units{}) {
 		t.Errorf("the client listed: %+v", s)
 	}
-	if n := c.log.count("what was kept of the past is wrong"); n > 0 {
+	if n := c.log.count("the saved history is wrong"); n > 0 {
 		t.Errorf("%d nodes have found their history to be wrong", n)
 	}
 }
@@ -460,7 +460,7 @@ func TestHistoryOfAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.startAll()
-	if told := other.log.tail(1 << 20); !strings.Contains(told, "history on disk is not used") || !strings.Contains(told, "it is of cluster") {
+	if told := other.log.tail(1 << 20); !strings.Contains(told, "history on disk is not used") || !strings.Contains(told, "it belongs to cluster") {
 		t.Errorf("nothing was told: %s", told)
 	}
 	other.kept(1)

@@ -358,7 +358,7 @@ func TestRestoreWithoutQuorum(t *testing.T) {
 	c.etcd.Restore(etcdtest.Restore{Snapshot: snapshot})
 	eventually(t, "the last node refuses", func() error {
 		_, err := native(t, last).Get(within(t), &pb.GetRequest{Key: []byte(all[0]), Consistency: pb.Consistency_CONSISTENCY_SERIALIZABLE})
-		if err == nil || !strings.Contains(err.Error(), "etcd has another history") {
+		if err == nil || !strings.Contains(err.Error(), "etcd has a different history") {
 			return fmt.Errorf("got %w", err)
 		}
 		return nil

@@ -310,7 +310,7 @@ func (n *Node) missing() []string {
 	}
 	if m := n.copies.Acted(); m != nil && time.Since(n.started) < owedWait {
 		if owed := n.placement.Owed(m); owed > 0 {
-			return []string{fmt.Sprintf("%d shards that have too few living replicas are to come to this node; it waits for them until %s after its start", owed, owedWait)}
+			return []string{fmt.Sprintf("%d shards with too few live replicas are about to move to this node; it waits for them until %s after its start", owed, owedWait)}
 		}
 	}
 	if trouble := n.guard.Trouble(); trouble != "" {

@@ -51,7 +51,7 @@ func newPeers(member func(shard.NodeID) (shard.Member, bool), cluster func() str
 // gone. It does not wait for it to stand.
 func (p *peers) conn(node shard.NodeID) (*peerConn, error) {
 	if m, ok := p.member(node); ok && (m.State == shard.Dead || m.State == shard.Left) {
-		return nil, away("node %s is gone, gossip says", node)
+		return nil, away("node %s is gone according to gossip", node)
 	}
 	return p.reach(node)
 }

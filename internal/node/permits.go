@@ -70,7 +70,7 @@ func (p *permits) Acquire(ctx context.Context, purpose string) (release func(), 
 			continue
 		case err != nil:
 			p.alone.Add(1)
-			p.n.log.Info("reading much at etcd without a permit of the cluster", "purpose", purpose, "error", err)
+			p.n.log.Info("large read of etcd without a permit of the cluster", "purpose", purpose, "error", err)
 			return back, nil
 		}
 		p.granted.Add(1)
@@ -162,7 +162,7 @@ func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string)
 
 // Grant implements server.Permits.
 func (p *permits) Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error) {
-	p.n.log.Log(ctx, slog.LevelDebug, "a node asks to read much at etcd", "peer", string(node), "purpose", purpose)
+	p.n.log.Log(ctx, slog.LevelDebug, "a node requests a permit for a large read of etcd", "peer", string(node), "purpose", purpose)
 	return p.grants.acquire(ctx, node)
 }
 

@@ -109,22 +109,22 @@ func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 	wrong, right, err := s.ask(ctx, claims)
 	log := s.n.log.With("shard", uint64(x.held.ID), "source", x.source, "finding", x.found.Detail, "lineage", lineage)
 	if err != nil {
-		log.Warn("data contradicts what is held, and etcd does not tell which is wrong", "error", err)
+		log.Warn("received data contradicts the cache, and etcd does not show which is wrong", "error", err)
 		return errors.Is(err, kv.ErrOtherHistory)
 	}
 	log = log.With("keys_confirmed", right, "keys_contradicted", len(wrong))
 	switch judgeSource(len(wrong), x.found.Ahead, x.source) {
 	case otherHistory:
-		log.Error("etcd contradicts what is held: it has another history")
+		log.Error("etcd contradicts the cache: it has a different history")
 		s.n.cfg.Etcd.Suspect(lineage, x.found)
 	case wrongCopy:
 		s.quarantine(ctx, x, wrong)
 	case wrongSource:
-		log.Error("a node has sent data that etcd contradicts: nothing is taken from it for a while")
+		log.Error("a node has sent data that etcd contradicts: its data is not used for a while")
 		x.held.Source.Reject(x.source, rejectFor)
 		s.n.verifier.AskRecheck(ctx, shard.NodeID(x.source), x.held.ID, true)
 	case nothingWrong:
-		log.Warn("etcd contradicted what is held, and confirms it now")
+		log.Warn("etcd contradicted the cache, and confirms it now")
 	}
 	return true
 }
@@ -170,12 +170,12 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 		bad = append(bad, x.held)
 	}
 	for _, h := range bad {
-		s.n.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile",
+		s.n.log.Error("the copy of a shard is wrong here: it is reloaded and serves no requests until then",
 			"shard", uint64(h.ID), "finding", x.found.Detail, "lineage", h.Cache.Lineage())
 		_ = s.n.verifier.Quarantine(ctx, h.ID, h.Cache, nil) // fails with ctx only
 	}
 	if len(bad) == 0 {
-		s.n.log.Error("what was kept of the past is wrong: it is dropped", "shard", uint64(x.held.ID), "finding", x.found.Detail)
+		s.n.log.Error("the saved history is wrong: it is dropped", "shard", uint64(x.held.ID), "finding", x.found.Detail)
 		s.n.history.Drop(x.held.ID)
 	}
 }

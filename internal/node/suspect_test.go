@@ -285,7 +285,7 @@ func TestWrongMarkIsNoRestore(t *testing.T) {
 	for i, mark := range []kv.Mark{{Index: 1 << 40}, {Term: 1 << 40}, {Revision: 1 << 40}} {
 		bad.store.Adopt(1, mark)
 		eventually(t, "the node finds out that it was wrong", func() error {
-			if n := c.log.count("what this node knew of etcd was wrong", "node="+bad.name); n != i+1 {
+			if n := c.log.count("this node's view of etcd was wrong", "node="+bad.name); n != i+1 {
 				return fmt.Errorf("%d times", n)
 			}
 			return nil

@@ -125,7 +125,7 @@ func (c *Config) Validate() error {
 	}
 	check(c.Name != "", "no node name")
 	check(c.UUID != "", "no node UUID")
-	check(c.Members != nil, "no way to see the members")
+	check(c.Members != nil, "no source of members")
 	check(c.Logger != nil, "no logger")
 	switch c.BootstrapExpect {
 	case 0, 1, 3, 5:
@@ -137,7 +137,7 @@ func (c *Config) Validate() error {
 	if c.BootstrapExpect > 0 {
 		check(c.Network != nil || c.Listener != nil, "a voter needs a raft listener")
 		check(c.Address != "", "a voter needs a raft address")
-		check(c.FoundingFacts != nil, "a voter needs a way to see etcd")
+		check(c.FoundingFacts != nil, "a voter needs a check of etcd")
 		if err := c.Spec.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("placement: %w", err))
 		}

@@ -9,7 +9,7 @@ import (
 
 var (
 	// ErrNoLeader says that nobody can change the map at the moment.
-	ErrNoLeader = errors.New("the shard map has no raft leader: see that a majority of the voters runs and reaches each other; until then shards stay where they are and go on")
+	ErrNoLeader = errors.New("the shard map has no raft leader: make sure that a majority of the voters runs and can communicate; until then shards stay where they are and are served")
 	// ErrUnknownOutcome says that a change may or may not have been made.
 	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
 	// ErrForeign says that something belongs to another cluster.

@@ -64,7 +64,7 @@ func (p *Placement) guard(ctx context.Context, r *raft.Raft, log *timedLog) erro
 		}
 		if !told {
 			told = true
-			p.log.Warn("no majority of the voters confirms what this leader writes: see to their disks and to the network between them", "for", p.cfg.BarrierTimeout)
+			p.log.Warn("no majority of the voters confirms this leader's writes: check their disks and the network between them", "for", p.cfg.BarrierTimeout)
 		}
 	}
 	return nil
@@ -96,7 +96,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 		if m == nil {
 			again, err = p.found(ctx, r)
 			if err != nil && ctx.Err() == nil && err.Error() != told {
-				p.log.Warn("cannot found the cluster yet, trying again", "err", err)
+				p.log.Warn("cannot found the cluster yet, retrying", "err", err)
 				told = err.Error()
 			}
 		} else {
@@ -113,7 +113,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 					continue
 				}
 				if ctx.Err() == nil {
-					p.log.Warn("could not move shards, trying again", "err", err)
+					p.log.Warn("could not move shards, retrying", "err", err)
 				}
 			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
 				if err = p.lay(ctx, r, m.Version, merges[0]); err == nil {
@@ -122,7 +122,7 @@ func (p *Placement) placeShards(ctx context.Context, r *raft.Raft) {
 					continue
 				}
 				if ctx.Err() == nil {
-					p.log.Warn("could not merge shards, trying again", "err", err)
+					p.log.Warn("could not merge shards, retrying", "err", err)
 				}
 			} else if !next.IsZero() && (again.IsZero() || next.Before(again)) {
 				again = next
@@ -188,7 +188,7 @@ func (p *Placement) splitShards(ctx context.Context, r *raft.Raft) {
 			err = p.split(ctx, r, m, planner.Splits(m, cuts))
 		}
 		if err != nil && ctx.Err() == nil && !told {
-			p.log.Warn("cannot split shards yet, trying again", "err", err)
+			p.log.Warn("cannot split shards yet, retrying", "err", err)
 		}
 		told = err != nil
 	}

@@ -74,7 +74,7 @@ func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
 		p.stats.setWaiting(t.Waiting(m))
 		var err error
 		if t, err = p.rebalance(ctx, r, m, a, t); err != nil && ctx.Err() == nil {
-			p.log.Warn("could not change shards for their load, trying again", "err", err)
+			p.log.Warn("could not change shards for their load, retrying", "err", err)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 			if op := planner.OperationOf(m, h); op != "" {
 				p.stats.addShards(op, 1)
 			}
-			p.log.Info("load changes where a shard belongs", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
+			p.log.Info("load changes the placement of a shard", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
 		}
 	}
 	for _, c := range a.Splits {

@@ -33,7 +33,7 @@ func decodeMapFile(b []byte) (*shard.Map, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(mapMagic))
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%w: it does not begin like one", ErrMapFile)
+		return nil, fmt.Errorf("%w: it has no map header", ErrMapFile)
 	case len(rest) < 8:
 		return nil, fmt.Errorf("%w: it is cut off", ErrMapFile)
 	case binary.BigEndian.Uint64(rest) != xxhash.Sum64(rest[8:]):
@@ -95,7 +95,7 @@ func (f diskMapFile) save(m *shard.Map) error {
 func (f diskMapFile) refuse() (string, error) {
 	to := f.path + ".refused"
 	if err := durable.Rename(f.path, to); err != nil {
-		return to, fmt.Errorf("put map file aside: %w", err)
+		return to, fmt.Errorf("move the map file aside: %w", err)
 	}
 	return to, nil
 }

@@ -78,7 +78,7 @@ func New(cfg Config) (*Placement, error) {
 		return nil, err
 	case errors.Is(err, ErrMapFile):
 		to, rerr := p.file.refuse()
-		p.log.Error("the map file is put aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
+		p.log.Error("the map file is moved aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
 	case err != nil:
 		return nil, err
 	case m != nil:
@@ -294,7 +294,7 @@ func (p *Placement) keepMapFile(ctx context.Context) {
 		m, changed := p.maps.watch()
 		wrote, err := p.saveMap(m)
 		if err != nil && !told {
-			p.log.Error("could not write the map file, trying again", "err", err)
+			p.log.Error("could not write the map file, retrying", "err", err)
 		}
 		told = err != nil
 		switch {

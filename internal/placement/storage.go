@@ -62,7 +62,7 @@ func (d diskLogs) path(generation uint64) string {
 func (d diskLogs) newest() (generation uint64, err error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("look for raft logs: %w", err)
+		return 0, fmt.Errorf("find raft logs: %w", err)
 	}
 	for _, e := range entries {
 		if g, err := strconv.ParseUint(e.Name(), 10, 64); err == nil && e.IsDir() {

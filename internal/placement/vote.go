@@ -159,7 +159,7 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, generation uint64) error {
 	has, err := raft.HasExistingState(disk.logs, disk.stable, disk.snaps)
 	if err != nil {
-		return fmt.Errorf("look at the raft log: %w", err)
+		return fmt.Errorf("inspect the raft log: %w", err)
 	}
 	if has || generation > 0 {
 		return nil // later generations begin with Recover: the leader adds the other voters
@@ -265,7 +265,7 @@ func (p *Placement) handOn(r *raft.Raft) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*p.cfg.Election))
 	defer cancel()
 	if err := p.await(ctx, r.LeadershipTransfer()); err != nil {
-		p.log.Info("could not hand leadership on; the others will elect", "err", err)
+		p.log.Info("could not transfer leadership; the other voters will elect a leader", "err", err)
 	}
 }
 

@@ -57,7 +57,7 @@ func (p *Placement) keepVoters(ctx context.Context, r *raft.Raft) {
 				continue
 			}
 			if ctx.Err() == nil && r.State() == raft.Leader {
-				p.log.Warn("voters not changed, trying again", "err", err)
+				p.log.Warn("voters not changed, retrying", "err", err)
 			}
 			wait = p.cfg.Heartbeat
 		}

@@ -26,7 +26,7 @@ func TestEdgesOfPatterns(t *testing.T) {
 		}
 	}
 	for _, pattern := range []string{"cn:*.example.com", "uri:*.example.com", "dns:*web.example.com", "dns:a.*.com", "dns:*.a*"} {
-		if _, err := policy.Parse("p", []byte("roles: {r: [{verbs: [read], all: true}]}\nidentities: [{match: ['"+pattern+"'], roles: [r]}]\n")); err == nil || !strings.Contains(err.Error(), `a "*" may stand at the end`) {
+		if _, err := policy.Parse("p", []byte("roles: {r: [{verbs: [read], all: true}]}\nidentities: [{match: ['"+pattern+"'], roles: [r]}]\n")); err == nil || !strings.Contains(err.Error(), `a "*" is allowed at the end`) {
 			t.Errorf("%s: %v", pattern, err)
 		}
 	}
@@ -66,12 +66,12 @@ func TestEdgesOfAPolicy(t *testing.T) {
 		t.Errorf("no limit: %d watches", l.Watches)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"only roles":        {roles, "roles and identities are needed"},
-		"only identities":   {identities, "roles and identities are needed"},
+		"only roles":        {roles, "roles and identities are required"},
+		"only identities":   {identities, "roles and identities are required"},
 		"no number":         {roles + identities + "limits: {watches: many}\n", "limits.watches: want a whole number"},
 		"a list for one":    {roles + identities + "limits: {watches: [1]}\n", "limits.watches: want a whole number"},
 		"no size":           {roles + identities + "limits: {list_bytes: [1]}\n", "limits.list_bytes: want a text that is not empty"},
-		"a range of no key": {"roles: {r: [{verbs: [read], ranges: [{from: b, to: b}]}]}\n" + identities, `to ("b") does not lie behind from ("b")`},
+		"a range of no key": {"roles: {r: [{verbs: [read], ranges: [{from: b, to: b}]}]}\n" + identities, `to ("b") is not after from ("b")`},
 	} {
 		if _, err := policy.Parse("p", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -91,7 +91,7 @@ func TestALongTokenIsNotOurs(t *testing.T) {
 	if _, _, err := p.Tokens.Verify(long, i.keys(), now); err == nil || !strings.Contains(err.Error(), "bytes: at most") {
 		t.Errorf("a token of more than 16 KiB: %v", err)
 	}
-	if _, _, err := p.Tokens.Verify(strings.Repeat("x", 16<<10), i.keys(), now); err == nil || !strings.Contains(err.Error(), "is no JWT") {
+	if _, _, err := p.Tokens.Verify(strings.Repeat("x", 16<<10), i.keys(), now); err == nil || !strings.Contains(err.Error(), "is not a JWT") {
 		t.Errorf("a word of 16 KiB: %v", err)
 	}
 	if !p.Tokens.Ours(i.sign(nil)) {

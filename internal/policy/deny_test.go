@@ -48,7 +48,7 @@ func TestADenyRuleWins(t *testing.T) {
 		{"cn:web", policy.Read, kv.Single("/secrets0"), true, "allows"},
 		{"cn:web", policy.Watch, kv.Range{}, false, `line 8: role no-secrets denies watch of ["/secrets/", "/secrets0")`},
 		{"cn:web", policy.Watch, kv.Range{Start: "/a", End: "/secrets/"}, true, "allows"},
-		{"cn:web", policy.Watch, kv.Range{Start: "/a", End: "/secrets/\x00"}, false, "what any rule denies is denied"},
+		{"cn:web", policy.Watch, kv.Range{Start: "/a", End: "/secrets/\x00"}, false, "a deny overrides every rule that allows"},
 		{"cn:web", policy.Write, kv.Single("/secrets/a"), true, "allows"},
 		{"cn:web", policy.OperatorRead, kv.Range{}, true, "allows operator:read"},
 		{"cn:web", policy.OperatorWrite, kv.Range{}, false, "line 10: role no-secrets denies operator:write"},

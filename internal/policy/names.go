@@ -69,7 +69,7 @@ func parsePattern(text string) (pattern, error) {
 	case !slices.Contains(kinds(), kind+":"):
 		return "", fmt.Errorf("%q: write uri:…, dns:…, cn:…, sub:…, %s or %s", text, authenticated, Anonymous)
 	case rest == "":
-		return "", fmt.Errorf("%q names nobody", text)
+		return "", fmt.Errorf("%q has no name", text)
 	case kind+":" == kindDNS && strings.HasPrefix(rest, "*."):
 		rest = rest[1:]
 		text = strings.ToLower(text)
@@ -79,7 +79,7 @@ func parsePattern(text string) (pattern, error) {
 		rest = strings.TrimSuffix(rest, "*")
 	}
 	if strings.Contains(rest, "*") {
-		return "", errors.New("a \"*\" may stand at the end, or for the first label of a dns: name (dns:*.example.com)")
+		return "", errors.New("a \"*\" is allowed at the end, or as the first label of a dns: name (dns:*.example.com)")
 	}
 	return pattern(text), nil
 }

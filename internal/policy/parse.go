@@ -27,7 +27,7 @@ func Parse(file string, data []byte) (*Policy, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && doc.Content[0].Tag == "!!null" {
-		return nil, fmt.Errorf("%s: is empty: it would let nobody do anything", file)
+		return nil, fmt.Errorf("%s: is empty: it would deny everything", file)
 	} else if err != nil {
 		return nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
@@ -74,7 +74,7 @@ func (r *reader) fields(n *yaml.Node, at string, known ...field) {
 		if i := slices.Index(names, key.Value); i >= 0 {
 			known[i].read(value, field)
 		} else {
-			r.failf(key, at, "unknown field %q: there is %s", key.Value, strings.Join(names, ", "))
+			r.failf(key, at, "unknown field %q: use %s", key.Value, strings.Join(names, ", "))
 		}
 	})
 }
@@ -141,7 +141,7 @@ func (r *reader) policy(n *yaml.Node) {
 		return
 	}
 	if roles == nil || identities == nil {
-		r.failf(n, "", "roles and identities are needed: without them nobody may do anything")
+		r.failf(n, "", "roles and identities are required: without them everything is denied")
 	}
 	if roles != nil {
 		r.mapping(roles, "roles", "names of roles, each with a list of rules", func(key, value *yaml.Node, at string) {
@@ -254,9 +254,9 @@ func (r *reader) span(n *yaml.Node, at string) (out kv.Range) {
 	switch {
 	case n.Kind != yaml.MappingNode:
 	case !from:
-		r.failf(n, at, "from is needed; to is the first key behind the range, and left out there is no end")
+		r.failf(n, at, "from is needed; to is the first key after the range, and without it the range has no end")
 	case out.End != "" && out.End <= out.Start:
-		r.failf(n, at, "to (%q) does not lie behind from (%q)", out.End, out.Start)
+		r.failf(n, at, "to (%q) is not after from (%q)", out.End, out.Start)
 	}
 	return out
 }
@@ -279,7 +279,7 @@ func (r *reader) entry(n *yaml.Node, at string) {
 		field{"roles", func(n *yaml.Node, at string) {
 			r.texts(n, at, func(n *yaml.Node, at, text string) {
 				if _, ok := r.p.roles[text]; !ok {
-					r.failf(n, at, "there is no role %q: there is %s", text, strings.Join(r.p.Roles(), ", "))
+					r.failf(n, at, "unknown role %q: use %s", text, strings.Join(r.p.Roles(), ", "))
 				}
 				e.roles = append(e.roles, text)
 			})

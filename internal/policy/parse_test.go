@@ -24,14 +24,14 @@ func TestMistakesAreNamed(t *testing.T) {
 		"no YAML":       {"roles: [\n", []string{"p.yaml: line 1: did not find expected node content"}},
 		"two documents": {roles + identities + "---\nx: 1\n", []string{"p.yaml: more than one YAML document"}},
 		"a list":        {"- a\n", []string{`p.yaml:1: want lines of the form "name: value" with tokens, limits, roles, identities`}},
-		"nothing given": {"limits: {watches: 1}\n", []string{"p.yaml:1: roles and identities are needed"}},
-		"unknown field": {roles + identities + "role: 1\n", []string{`p.yaml:3: unknown field "role": there is tokens, limits, roles, identities`}},
+		"nothing given": {"limits: {watches: 1}\n", []string{"p.yaml:1: roles and identities are required"}},
+		"unknown field": {roles + identities + "role: 1\n", []string{`p.yaml:3: unknown field "role": use tokens, limits, roles, identities`}},
 		"set twice":     {roles + roles + identities, []string{"p.yaml:2: roles is set again; it was set in line 1"}},
 		"a role without rules": {"roles:\n  r: []\n" + identities, []string{
 			"p.yaml:2: roles.r: want a list with at least one item",
 		}},
 		"an unknown verb": {"roles: {r: [{verbs: [reed], all: true}]}\n" + identities, []string{
-			`p.yaml:1: roles.r[0].verbs[0]: "reed" is no verb: use read, watch, write, operator:read, operator:write`,
+			`p.yaml:1: roles.r[0].verbs[0]: "reed" is not a verb: use read, watch, write, operator:read, operator:write`,
 		}},
 		"no verbs": {"roles: {r: [{all: true}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: verbs is needed, or deny"}},
 		"no keys":  {"roles: {r: [{verbs: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
@@ -49,7 +49,7 @@ func TestMistakesAreNamed(t *testing.T) {
 			"p.yaml:1: roles.r[0].prefixes[0]: want a text that is not empty",
 		}},
 		"a range backwards": {"roles:\n  r:\n    - verbs: [read]\n      ranges: [{from: b, to: a}, {to: c}]\n" + identities, []string{
-			`p.yaml:4: roles.r[0].ranges[0]: to ("a") does not lie behind from ("b")`, "p.yaml:4: roles.r[0].ranges[1]: from is needed",
+			`p.yaml:4: roles.r[0].ranges[0]: to ("a") is not after from ("b")`, "p.yaml:4: roles.r[0].ranges[1]: from is needed",
 		}},
 		"an operator's verb with keys": {"roles: {r: [{verbs: [operator:read], keys: [a]}]}\n" + identities, []string{
 			"p.yaml:1: roles.r[0]: operator:read and operator:write are not about keys: leave roles.r[0].keys out",
@@ -58,12 +58,12 @@ func TestMistakesAreNamed(t *testing.T) {
 			"p.yaml:1: roles.r[0]: operator:read and operator:write are not about keys: give them a rule of their own",
 		}},
 		"an unknown role": {roles + "identities:\n  - match: [anonymous]\n    roles: [q]\n", []string{
-			`p.yaml:4: identities[0].roles[0]: there is no role "q": there is r`,
+			`p.yaml:4: identities[0].roles[0]: unknown role "q": use r`,
 		}},
 		"no match": {roles + "identities:\n  - roles: [r]\n", []string{"p.yaml:3: identities[0]: match is needed"}},
 		"a bad name": {roles + "identities:\n  - match: [bob, 'cn:', 'cn:a*b', 'dns:a.*']\n    roles: [r]\n", []string{
 			`p.yaml:3: identities[0].match[0]: "bob": write uri:…, dns:…, cn:…, sub:…`, `match[1]: "cn:" names nobody`,
-			`match[2]: a "*" may stand at the end`, `match[3]: a "*" may stand at the end`,
+			`match[2]: a "*" is allowed at the end`, `match[3]: a "*" is allowed at the end`,
 		}},
 		"a token's name without tokens": {roles + "identities:\n  - match: ['sub:a']\n    roles: [r]\n", []string{
 			"p.yaml:3: identities[0].match[0]: sub: names come from bearer tokens, and there is no tokens: section",
@@ -73,7 +73,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		}},
 		"bad limits": {roles + identities + "limits:\n  watches: -1\n  list_bytes: 3 fishes\n  watch: 1\n", []string{
 			"p.yaml:4: limits.watches: want a whole number; 0: no limit", `p.yaml:5: limits.list_bytes: "3 fishes" is not a size`,
-			`p.yaml:6: limits: unknown field "watch": there is connections, streams, watches, creates_per_second, list_bytes`,
+			`p.yaml:6: limits: unknown field "watch": use connections, streams, watches, creates_per_second, list_bytes`,
 		}},
 		"an alias": {"roles: {r: &a [{verbs: [read], all: true}], q: *a}\n" + identities, []string{"p.yaml:1: roles.q: want a list"}},
 	} {

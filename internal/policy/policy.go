@@ -224,7 +224,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 	switch {
 	case allowed:
 	case denied:
-		because = append(because, "what any rule denies is denied, whatever others allow")
+		because = append(because, "a deny overrides every rule that allows")
 	default:
 		because = append(because, fmt.Sprintf("no rule of these roles allows %s", v.of(r)))
 	}

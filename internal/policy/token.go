@@ -21,7 +21,7 @@ type Keys struct{ set jose.JSONWebKeySet }
 func ParseKeys(file string, data []byte) (*Keys, error) {
 	k := &Keys{}
 	if err := json.Unmarshal(data, &k.set); err != nil {
-		return nil, fmt.Errorf("%s: is no JSON Web Key Set: %w", file, err)
+		return nil, fmt.Errorf("%s: is not a JSON Web Key Set: %w", file, err)
 	}
 	if len(k.set.Keys) == 0 {
 		return nil, fmt.Errorf("%s: keys: there is none: no token could be verified", file)
@@ -77,11 +77,11 @@ func (t *Tokens) Verify(token string, keys *Keys, now time.Time) (name string, e
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms())
 	if err != nil {
-		return "", time.Time{}, errors.New("the token is no JWT that is signed by an algorithm with a public key")
+		return "", time.Time{}, errors.New("the token is not a JWT signed with a public-key algorithm")
 	}
 	var claims jwt.Claims
 	if err := parsed.Claims(keys.set, &claims); err != nil {
-		return "", time.Time{}, errors.New("the token is not signed by a key of the issuer that is known here")
+		return "", time.Time{}, errors.New("the token is not signed by a known key of the issuer")
 	}
 	err = claims.ValidateWithLeeway(jwt.Expected{Issuer: t.Issuer, AnyAudience: jwt.Audience{t.Audience}, Time: now}, leeway)
 	switch {
@@ -94,7 +94,7 @@ func (t *Tokens) Verify(token string, keys *Keys, now time.Time) (name string, e
 	case err != nil:
 		return "", time.Time{}, errors.New("the token is not valid yet")
 	case claims.Expiry == nil:
-		return "", time.Time{}, errors.New("the token never expires: one with an end is needed")
+		return "", time.Time{}, errors.New("the token never expires: an expiry is required")
 	case claims.Subject == "":
 		return "", time.Time{}, errors.New("the token names no subject")
 	}

@@ -85,11 +85,11 @@ func TestTokens(t *testing.T) {
 		"for nobody":       {us.sign(func(c *jwt.Claims) { c.Audience = nil }), "another audience"},
 		"of others":        {us.sign(func(c *jwt.Claims) { c.Issuer = "https://them" }), "another issuer"},
 		"of nobody":        {us.sign(func(c *jwt.Claims) { c.Subject = "" }), "names no subject"},
-		"another key":      {other.sign(nil), "not signed by a key"},
-		"an unknown key":   {nobody.sign(nil), "not signed by a key"},
-		"cut short":        {good[:len(good)-4], "not signed by a key"},
-		"etcd's":           {"abcdefgh.12", "is no JWT"},
-		"without a signer": {"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL3VzIn0.", "is no JWT"},
+		"another key":      {other.sign(nil), "not signed by a known key"},
+		"an unknown key":   {nobody.sign(nil), "not signed by a known key"},
+		"cut short":        {good[:len(good)-4], "not signed by a known key"},
+		"etcd's":           {"abcdefgh.12", "is not a JWT"},
+		"without a signer": {"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL3VzIn0.", "is not a JWT"},
 		"huge":             {good + strings.Repeat("x", 20_000), "at most"},
 	} {
 		subject, ends, err := tokens.Verify(c.token, us.keys(), now)
@@ -115,11 +115,11 @@ func TestTokens(t *testing.T) {
 
 func TestKeysThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
-		"x":            "jwks.json: is no JSON Web Key Set",
+		"x":            "jwks.json: is not a JSON Web Key Set",
 		`{"keys": []}`: "jwks.json: keys: there is none",
 		`{"keys": [{"kty": "oct", "k": "AAAA", "kid": "1"}]}`: "jwks.json: keys[0]: want a public key",
 		`{"keys": [{"kty": "EC", "crv": "P-256", "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4", "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}`: "jwks.json: keys[0].kid: is needed",
-		`{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1"}]}`: "is no JSON Web Key Set",
+		`{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1"}]}`: "is not a JSON Web Key Set",
 	} {
 		if _, err := policy.ParseKeys("jwks.json", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -37,7 +37,7 @@ func (v Verb) OfKeys() bool { return v < OperatorRead }
 func ParseVerb(name string) (Verb, error) {
 	i := slices.Index(verbNames(), name)
 	if i < 0 {
-		return 0, fmt.Errorf("%q is no verb: use %s", name, strings.Join(verbNames(), ", "))
+		return 0, fmt.Errorf("%q is not a verb: use %s", name, strings.Join(verbNames(), ", "))
 	}
 	return Verb(i), nil //nolint:gosec // one of five
 }

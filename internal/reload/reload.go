@@ -95,7 +95,7 @@ func (w *Watcher) load(p *part) bool {
 	defer p.mu.Unlock()
 	if p.failing = err != nil; p.failing {
 		p.failures++
-		w.log.Error("not reloaded: what was read before stays in use", "what", p.What, "files", p.Files(), "error", err)
+		w.log.Error("reload failed: the previous contents stay in use", "what", p.What, "files", p.Files(), "error", err)
 		return false
 	}
 	p.loaded = time.Now()

@@ -102,7 +102,7 @@ func TestFollowsContents(t *testing.T) {
 		look("b", 2)
 		write(t, o.file, "bad") // tried once, not every second
 		look("b", 3)
-		if n := strings.Count(log.String(), "not reloaded"); n != 1 || !strings.Contains(log.String(), o.file+":1: bad") {
+		if n := strings.Count(log.String(), "reload failed"); n != 1 || !strings.Contains(log.String(), o.file+":1: bad") {
 			t.Errorf("%d lines about it:\n%s", n, log.String())
 		}
 		if err := os.Remove(o.file); err != nil {

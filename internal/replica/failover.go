@@ -86,13 +86,13 @@ const (
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
 
 // errNoFurther says that a node has nothing that the follower lacks.
-var errNoFurther = errors.New("the node has nothing that is missing")
+var errNoFurther = errors.New("the node does not have the missing events")
 
 // errOvertaken leaves etcd, which does not answer this node, for nodes that read it:
 // it has compacted what this node lacks.
-var errOvertaken = errors.New("etcd does not answer, and has compacted what is missing")
+var errOvertaken = errors.New("etcd does not answer, and has compacted the missing events")
 
-var errRejected = errors.New("what the source has is wrong")
+var errRejected = errors.New("the source's data is wrong")
 
 // Current returns the name of the source in use ("" while there is none), and
 // whether it is etcd itself.

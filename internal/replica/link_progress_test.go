@@ -150,7 +150,7 @@ func TestProgressThatOvertakesEvents(t *testing.T) {
 }
 
 // A node says how far it is when a shard is followed, also when that is no further than
-// the follower: so it learns that the node has nothing that is missing.
+// the follower: so it learns that the node does not have the missing events.
 func TestTheFirstProgressIsTaken(t *testing.T) {
 	for _, upTo := range []kv.Revision{7, 10, 11} {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {

@@ -54,11 +54,11 @@ func (w What) Label() string {
 const (
 	StateTaken   What = "took state and window from another node"
 	SourceLost   What = "source lost, changing over"
-	HandedOn     What = "source handed the shard on, changing over"
+	HandedOn     What = "source handed the shard over, changing over"
 	BetterSource What = "a better source is ready, changing over"
 	Followed     What = "changed over to another source"
 	GapFilled    What = "took missing history from another node's window"
-	Leapt        What = "took what has changed from another node"
+	Leapt        What = "took the difference from another node"
 )
 
 // leftWith returns what has happened to a source that was left with err: a node that

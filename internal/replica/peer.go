@@ -244,7 +244,7 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch) ([]kv.Update, error)
 func decodeEvents(m *peerv1.FollowResponse, assembling *kv.Batch) (out []kv.Update, err error) {
 	several := m.GetSeveral() && assembling.Revision == 0 // else it must go on with a fragment's revision
 	if len(m.GetEvents()) == 0 {
-		return nil, fmt.Errorf("%w: a response that is nothing we know", kv.ErrMalformed)
+		return nil, fmt.Errorf("%w: an unknown response", kv.ErrMalformed)
 	}
 	kind := kv.UpdateBatch
 	if m.GetHistory() {
@@ -310,7 +310,7 @@ func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	}
 	switch begin := m.GetBegin(); {
 	case begin == nil:
-		return fmt.Errorf("peer's stream of shard %d: %w: it does not begin", p.Shard, kv.ErrMalformed)
+		return fmt.Errorf("peer's stream of shard %d: %w: the first message is missing", p.Shard, kv.ErrMalformed)
 	case begin.GetAge() == nil || begin.GetAge().AsDuration() > tooOld:
 		return ErrStale
 	}

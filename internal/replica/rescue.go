@@ -57,7 +57,7 @@ func (r *run) rescue(ctx context.Context) outcome {
 			case errors.Is(last.err, ErrSilent):
 				r.f.hung.add(c.Name)
 			}
-			r.f.Logger.Debug("this node does not have what is missing", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", last.err)
+			r.f.Logger.Debug("this node does not have the missing events", "peer", c.Name, "range", r.req.Range, "from", from, "leap", r.req.AllowLeap, "error", last.err)
 		}
 	}
 	if silent && !heard {

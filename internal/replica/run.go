@@ -230,7 +230,7 @@ func (r *run) round(ctx context.Context) bool {
 		}
 		gone.add(c, err)
 		if err != nil {
-			r.f.Logger.Debug("source will not do", "source", c.Name, "range", r.req.Range, "error", err)
+			r.f.Logger.Debug("source rejected", "source", c.Name, "range", r.req.Range, "error", err)
 		}
 		if r.from.Load() == 0 && notReady(err) && time.Since(r.began) < r.patience() {
 			// It lives and is loading: wait for it rather than have every

@@ -231,7 +231,7 @@ func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards [
 		age, known := c.Age() // before the progress that it speaks of
 		oldest, allKnown = max(oldest, age), allKnown && known
 		if bound != AnyAge && (!known || age > bound) {
-			detail := fmt.Sprintf("shard %d: how old the data is is not known yet", shards[i].ID)
+			detail := fmt.Sprintf("shard %d: the age of the data is not known yet", shards[i].ID)
 			if known {
 				detail = fmt.Sprintf("shard %d: the data may be %v old, the read allows %v", shards[i].ID, age.Round(time.Millisecond), bound)
 			}
@@ -416,7 +416,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		if m.Cluster != g.cluster { // its lineages and revisions mean nothing here
 			return begun, &kv.UnavailableError{
 				Why: kv.NotReady, RetryAfter: time.Second,
-				Detail: fmt.Sprintf("node %s answers for cluster %q, this is cluster %q: ask again, the shard map will name other nodes", node, m.Cluster, g.cluster),
+				Detail: fmt.Sprintf("node %s answers for cluster %q, this is cluster %q: retry, the shard map will name other nodes", node, m.Cluster, g.cluster),
 			}
 		}
 		if m.Lineage != g.Lineage {

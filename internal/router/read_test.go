@@ -305,7 +305,7 @@ func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 			return n.r.Read(t.Context(), router.ReadRequest{Range: rng, Serializable: true, MaxStaleness: bound})
 		}
 		_, err := read(inFirst, time.Hour)
-		unavailable(t, "of an age that is not known", err, kv.Stale, "shard 1: how old the data is is not known yet")
+		unavailable(t, "of an age that is not known", err, kv.Stale, "shard 1: the age of the data is not known yet")
 		if g, err := read(inFirst, router.AnyAge); err != nil || g.Revision != n.h.Now() {
 			t.Errorf("of any age: %+v, %v", g, err)
 		} else if _, known := g.Age(); known {
@@ -842,7 +842,7 @@ func TestWhatARouterTells(t *testing.T) {
 		t.Error("a router without a map knows something")
 	}
 	_, err := r.Read(t.Context(), router.ReadRequest{})
-	unavailable(t, "without a map", err, kv.NotReady, "this node knows no shard map yet")
+	unavailable(t, "without a map", err, kv.NotReady, "this node has no shard map yet")
 	_, err = r.Present(t.Context(), kv.Range{})
-	unavailable(t, "without a map", err, kv.NotReady, "this node knows no shard map yet")
+	unavailable(t, "without a map", err, kv.NotReady, "this node has no shard map yet")
 }

@@ -205,7 +205,7 @@ func (r *Router) Now(ctx context.Context) (kv.Revision, error) {
 	if err != nil {
 		return 0, &kv.UnavailableError{
 			Why: kv.EtcdUnavailable, RetryAfter: time.Second,
-			Detail: fmt.Sprintf("etcd's current revision cannot be had: %v", err),
+			Detail: fmt.Sprintf("etcd's current revision is not available: %v", err),
 		}
 	}
 	return revision, nil
@@ -262,7 +262,7 @@ func (r *Router) AwaitMap(ctx context.Context) error {
 func noMap() error {
 	return &kv.UnavailableError{
 		Why: kv.NotReady, RetryAfter: time.Second,
-		Detail: "this node knows no shard map yet: the cluster is being founded, or no member answers (see --join)",
+		Detail: "this node has no shard map yet: the cluster is being founded, or no member answers (see --join)",
 	}
 }
 

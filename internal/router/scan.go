@@ -11,7 +11,7 @@ import (
 )
 
 // errNoCount says that a node does not know how to count.
-var errNoCount = errors.New("a node that was asked runs a version that does not count keys")
+var errNoCount = errors.New("a queried node runs a version that does not count keys")
 
 // Count returns how many keys the range has. Those that are here are not
 // looked at.

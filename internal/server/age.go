@@ -90,7 +90,7 @@ func (w *watch) stale(now time.Time) error {
 	case known:
 		w.freshAt = now.Add(-age)
 	case w.freshAt.IsZero():
-		return &kv.UnavailableError{Why: kv.Stale, RetryAfter: kv.RetrySoon, Detail: fmt.Sprintf("how old the data is is not known yet, the watch allows %v", w.maxStaleness)}
+		return &kv.UnavailableError{Why: kv.Stale, RetryAfter: kv.RetrySoon, Detail: fmt.Sprintf("the age of the data is not known yet, the watch allows %v", w.maxStaleness)}
 	}
 	if age = now.Sub(w.freshAt); age <= w.maxStaleness {
 		return nil

@@ -90,7 +90,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 			case name == s.srv.cfg.Self:
 				out.Members[i].Status = s.srv.Status()
 			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_LEFT, m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_DEAD:
-				out.Members[i].Error = "gossip says that it is gone"
+				out.Members[i].Error = "gossip reports it as gone"
 			default:
 				out.Members[i].Status, err = s.srv.cfg.Node.StatusOf(ctx, name)
 			}

@@ -30,7 +30,7 @@ func conflation(r *shardwatchv1.CreateWatch) (time.Duration, error) {
 	case !d.IsValid() || d.AsDuration() < minConflate || d.AsDuration() > maxConflate:
 		return wrong("must lie between %v and %v", minConflate, maxConflate)
 	case !r.GetAllowSync():
-		return wrong("needs allow_sync: what is sent are units")
+		return wrong("needs allow_sync: the watch is sent units")
 	case r.GetPrevKv():
 		return wrong("excludes prev_kv: between two units a key has had many values")
 	}

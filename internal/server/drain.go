@@ -57,7 +57,7 @@ func (s *Server) cutUnread(ctx context.Context, all []farewell) (cut int) {
 			}
 		}
 		if cut > 0 {
-			s.cfg.Logger.Warn("connections cut: their clients do not read", "connections", cut, "streams", len(all))
+			s.cfg.Logger.Warn("connections closed: their clients do not read", "connections", cut, "streams", len(all))
 		}
 		return cut
 	}
@@ -93,13 +93,13 @@ func (s *Server) Drain(ctx context.Context) {
 			left += st.count()
 		}
 		if left == 0 {
-			s.cfg.Logger.Info("watches sent elsewhere", "watches", told)
+			s.cfg.Logger.Info("watches sent to other nodes", "watches", told)
 			return
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			s.cfg.Logger.Warn("watches cut: their clients did not read in time", "watches", left, "of", told)
+			s.cfg.Logger.Warn("watches closed: their clients did not read in time", "watches", left, "of", told)
 			return
 		}
 	}

@@ -305,11 +305,11 @@ func TestDrainWaitsForClientsThatDoNotRead(t *testing.T) {
 			}
 			r.server.Drain(ctx)
 			told, left := log.take(), r.server.Status().GetWatches()
-			if reads && (left != 0 || !strings.Contains(told, "watches sent elsewhere") || ctx.Err() != nil) {
+			if reads && (left != 0 || !strings.Contains(told, "watches sent to other nodes") || ctx.Err() != nil) {
 				t.Errorf("%d watches are left: %s", left, told)
 			}
 			if !reads {
-				if left != 1 || !strings.Contains(told, "watches cut") || strings.Contains(told, "sent elsewhere") {
+				if left != 1 || !strings.Contains(told, "watches closed") || strings.Contains(told, "sent to other nodes") {
 					t.Errorf("%d watches are left: %s", left, told)
 				}
 				release()

@@ -74,7 +74,7 @@ func native(err error) error {
 	case errors.Is(err, rpctypes.ErrGRPCUserEmpty):
 		return &kv.UnauthenticatedError{Detail: "etcd's authentication is on, and the call has no token: log in with etcdserverpb.Auth.Authenticate, and send the token as metadata \"token\""}
 	case errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
-		return &kv.UnauthenticatedError{Detail: "the token is not taken, or no longer: log in again (" + rpctypes.ErrorDesc(err) + ")"}
+		return &kv.UnauthenticatedError{Detail: "the token is invalid or has expired: log in again (" + rpctypes.ErrorDesc(err) + ")"}
 	case wire.IsDenied(err):
 		return &kv.DeniedError{Detail: rpctypes.ErrorDesc(err)}
 	}

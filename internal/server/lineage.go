@@ -38,9 +38,9 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 	case s.srv.cfg.Lineage == nil:
 		return 0, &kv.UnavailableError{Why: kv.NotReady, Detail: "this node cannot begin a lineage"}
 	case r.GetLineage() == 0:
-		return 0, &kv.InvalidError{Field: "lineage", Reason: "name the lineage that is to end"}
+		return 0, &kv.InvalidError{Field: "lineage", Reason: "name the lineage to end"}
 	case reason == "":
-		return 0, &kv.InvalidError{Field: "reason", Reason: "say why: everybody is brought up to date anew"}
+		return 0, &kv.InvalidError{Field: "reason", Reason: "give a reason: every watch is ended or sent the whole state"}
 	case len(reason) > maxReason || !utf8.ValidString(reason):
 		return 0, &kv.InvalidError{Field: "reason", Reason: fmt.Sprintf("must be text of at most %d bytes", maxReason)}
 	}
@@ -61,9 +61,9 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 	}
 	lineage, err := s.srv.cfg.Lineage.BumpLineage(ctx, r.GetLineage(), reason, accept)
 	if err != nil {
-		log.Warn("an operator asked for a new lineage, in vain", "error", err)
+		log.Warn("new lineage rejected", "error", err)
 		return 0, err
 	}
-	log.Warn("an operator has begun a new lineage", "new_lineage", lineage)
+	log.Warn("new lineage begun by an operator", "new_lineage", lineage)
 	return lineage, nil
 }

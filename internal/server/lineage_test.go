@@ -37,7 +37,7 @@ func TestBumpLineage(t *testing.T) {
 		want string
 	}{
 		{"no lineage", &pb.BumpLineageRequest{Reason: "r"}, "lineage: name the lineage"},
-		{"no reason", &pb.BumpLineageRequest{Lineage: 1}, "reason: say why"},
+		{"no reason", &pb.BumpLineageRequest{Lineage: 1}, "reason: give a reason"},
 		{"a long reason", &pb.BumpLineageRequest{Lineage: 1, Reason: strings.Repeat("r", 1025)}, "at most 1024 bytes"},
 		{"no ID", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "xyz"}, `"xyz" is no ID`},
 		{"the ID of no cluster", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "0"}, `"0" is no ID`},

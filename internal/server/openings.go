@@ -33,7 +33,7 @@ func (s *Server) openInTurn(x opening) error {
 	if !ok {
 		return &kv.LimitError{
 			Limit: "watches that wait to be opened", Max: etcdapi.MaxOpensWaiting, RetryAfter: again,
-			Detail: "too many watches begin at this node at once: come again, or go to another one",
+			Detail: "too many watches are opening at this node: retry, or use another node",
 		}
 	}
 	return nil

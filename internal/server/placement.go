@@ -58,7 +58,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	}
 	if s.srv.orders.Add(1) > maxOrders {
 		s.srv.orders.Add(-1)
-		return &kv.LimitError{Limit: "orders", Max: maxOrders, Detail: fmt.Sprintf("this node follows %d changes of the shard map: wait for some to end, or ask another node", maxOrders)}
+		return &kv.LimitError{Limit: "orders", Max: maxOrders, Detail: fmt.Sprintf("this node follows %d changes of the shard map: wait for some to end, or use another node", maxOrders)}
 	}
 	defer s.srv.orders.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	err = s.srv.cfg.Operator.Operate(ctx, order, func(p *mapchange.Plan) error {
 		agreed = true
 		if !order.DryRun {
-			log.Info("an operator changes the shard map", "map_version", p.Version, "steps", len(p.Steps))
+			log.Info("shard map change begun by an operator", "map_version", p.Version, "steps", len(p.Steps))
 		}
 		for _, part := range wire.PlanMessages(p) {
 			if err := send(&shardwatchv1.ChangePlacementResponse{Part: &shardwatchv1.ChangePlacementResponse_Plan{Plan: part}}); err != nil {
@@ -90,7 +90,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		return send(&shardwatchv1.ChangePlacementResponse{Part: &shardwatchv1.ChangePlacementResponse_Progress{Progress: wire.ProgressMessage(p)}})
 	})
 	if err != nil && !agreed {
-		log.Info("an operator wanted to change the shard map, in vain", "error", err)
+		log.Info("shard map change rejected", "error", err)
 	}
 	select {
 	case <-s.srv.stopping:

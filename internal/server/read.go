@@ -27,7 +27,7 @@ func staleness(req *router.ReadRequest, c shardwatchv1.Consistency, bound *durat
 	switch c {
 	case shardwatchv1.Consistency_CONSISTENCY_UNSPECIFIED, shardwatchv1.Consistency_CONSISTENCY_LINEARIZABLE:
 		if bound != nil {
-			return &kv.InvalidError{Field: "max_staleness", Reason: "means something with CONSISTENCY_SERIALIZABLE only"}
+			return &kv.InvalidError{Field: "max_staleness", Reason: "is valid only with CONSISTENCY_SERIALIZABLE"}
 		}
 	case shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE:
 		req.Serializable = true
@@ -76,7 +76,7 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	}
 	if token := r.GetPageToken(); len(token) > 0 {
 		if here.lineage == 0 {
-			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node knows no shard map yet"}
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node has no shard map yet"}
 		}
 		if r.GetRevision() != 0 {
 			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}

@@ -26,7 +26,7 @@ func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 	case since < 0:
 		return wrong("changed_since", "%d: must not be negative", since)
 	case !local && r.GetRevision() > 0 && since > r.GetRevision():
-		return wrong("changed_since", "%d lies behind revision %d", since, r.GetRevision())
+		return wrong("changed_since", "%d is after revision %d", since, r.GetRevision())
 	case r.GetLimit() != 0:
 		return wrong("limit", "leave it out with changed_since")
 	case len(r.GetPageToken()) > 0:

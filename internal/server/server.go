@@ -246,7 +246,7 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 
 // elsewhere is what streams end with when the node stays, without clients.
 func (s *Server) elsewhere() error {
-	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: go to another one"}
+	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
 }
 
 // tooMany is what a watch over the limit ends with.

@@ -152,7 +152,7 @@ func (w *watch) sync() (again bool) {
 		w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
 		return false
 	case state == unitGone && w.owes():
-		w.finish(ended(&kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "the state is held no more: it was not read for too long"}, nil))
+		w.finish(ended(&kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "the state was released: it was not read for too long"}, nil))
 		return false
 	case state != unitGone && state != unitReady:
 		return false

@@ -398,7 +398,7 @@ func (c *Config) find(ctx context.Context, key unitKey, least kv.Revision, holde
 		if try == loadTries {
 			return nil, &kv.UnavailableError{
 				Why: kv.NotReady, RetryAfter: kv.RetrySoon,
-				Detail: fmt.Sprintf("%d times, the revision to list at was gone before all shards had listed: %v", try, err),
+				Detail: fmt.Sprintf("the list's revision was compacted %d times before all shards had listed: %v", try, err),
 			}
 		}
 	}

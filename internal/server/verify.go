@@ -47,7 +47,7 @@ func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 	}
 	defer s.srv.verifies.Add(-1)
 	if s.srv.verifies.Add(1) > maxVerifies {
-		return &kv.LimitError{Limit: "verifications", Max: maxVerifies, Detail: "so many comparisons go on at this node: wait for one to end, or ask another node", RetryAfter: time.Second}
+		return &kv.LimitError{Limit: "verifications", Max: maxVerifies, Detail: "too many comparisons run at this node: wait for one to end, or use another node", RetryAfter: time.Second}
 	}
 	var ids []shard.ID
 	for _, id := range r.GetShardIds() {

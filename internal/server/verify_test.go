@@ -98,7 +98,7 @@ func TestVerifyIsBounded(t *testing.T) {
 		}
 		going = append(going, s)
 	}
-	if _, err := begin("", false); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "ask another node") {
+	if _, err := begin("", false); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "use another node") {
 		t.Errorf("one too many: %v", err)
 	}
 	close(may)

@@ -348,7 +348,7 @@ func decode(b []byte, v any) error {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: more behind the end", ErrMalformed)
+		return fmt.Errorf("%w: trailing bytes", ErrMalformed)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func memberNews(before, after *observed, say sayer) {
 			case shardwatchv1.MemberState_MEMBER_STATE_SUSPECT:
 				say(Warn, "%s is suspected: it does not answer gossip.", name)
 			case shardwatchv1.MemberState_MEMBER_STATE_DEAD:
-				say(Bad, "%s is dead: it is gone without a word.", name)
+				say(Bad, "%s is dead: it stopped without leaving the cluster.", name)
 			case shardwatchv1.MemberState_MEMBER_STATE_LEFT:
 				say(OK, "%s has left.", name)
 			case shardwatchv1.MemberState_MEMBER_STATE_UNSPECIFIED:
@@ -89,7 +89,7 @@ func mapNews(before, after *shard.Map, say sayer) {
 		if after.Origin != nil {
 			reason = ": " + after.Origin.Reason
 		}
-		say(Bad, "Lineage %d has begun%s. Everything is loaded anew.", after.Lineage, reason)
+		say(Bad, "Lineage %d has begun%s. All shards are reloaded.", after.Lineage, reason)
 	}
 	type change struct{ from, to shard.NodeID }
 	owners := make(map[change]int)
@@ -135,10 +135,10 @@ func mapNews(before, after *shard.Map, say sayer) {
 		say(OK, "%s owns %s of %s.", orNobody(c.to), count(owners[c], "shard"), orNobody(c.from))
 	}
 	for _, n := range slices.Sorted(maps.Keys(gained)) {
-		say(OK, "%s is given %s.", n, copiesOf(gained[n]))
+		say(OK, "%s receives %s.", n, copiesOf(gained[n]))
 	}
 	for _, n := range slices.Sorted(maps.Keys(lost)) {
-		say(OK, "%s is relieved of %s.", n, copiesOf(lost[n]))
+		say(OK, "%s gives up %s.", n, copiesOf(lost[n]))
 	}
 }
 
@@ -232,10 +232,10 @@ func sourceNews(before, after *observed, say sayer) {
 			say(Warn, "%s takes %s over from %s: it reads etcd itself.", name, count(taken[owner], "shard"), owner)
 		}
 		if wrong > 0 {
-			say(Bad, "%s has %s wrong: it is loaded anew, and others serve it.", name, count(wrong, "shard"))
+			say(Bad, "%s has a wrong copy of %s: it is reloaded, and other nodes serve it.", name, count(wrong, "shard"))
 		}
 		if healed > 0 {
-			say(OK, "%s has healed %s.", name, count(healed, "shard"))
+			say(OK, "%s has repaired its copy of %s.", name, count(healed, "shard"))
 		}
 		if back > 0 {
 			say(OK, "%s follows the owners of %s again.", name, count(back, "shard"))

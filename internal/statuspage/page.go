@@ -170,7 +170,7 @@ func (p *Page) ask(ctx context.Context, o *observed) {
 			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_LEFT:
 				why = "it has left"
 			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_DEAD:
-				why = "gossip says that it is dead"
+				why = "gossip reports it as dead"
 			default:
 				var err error
 				if s, err = p.cfg.Cluster.StatusOf(ctx, shard.NodeID(name)); err != nil {
@@ -301,7 +301,7 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request, name string) {
 
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	http.Error(w, "too many look at this page: try another node", http.StatusServiceUnavailable)
+	http.Error(w, "too many readers of this page: use another node", http.StatusServiceUnavailable)
 }
 
 // one sends one view.

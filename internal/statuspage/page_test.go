@@ -316,7 +316,7 @@ func TestNobodyIsAskedWhileNobodyLooks(t *testing.T) {
 	if w.asked != 0 {
 		t.Errorf("%d questions", w.asked)
 	}
-	if len(p.news) != 1 || p.news[0].Text != "b is dead: it is gone without a word." {
+	if len(p.news) != 1 || p.news[0].Text != "b is dead: it stopped without leaving the cluster." {
 		t.Errorf("who comes later is told %v", p.news)
 	}
 }
@@ -397,14 +397,14 @@ func TestStates(t *testing.T) {
 		}, Warn, TakenOver, "a does not answer. 1 shard is read from etcd by a replica in the owner's place. 4 of 6 copies serve."},
 		"a replica is dead":      {func(w *world) { w.kill("c") }, Warn, Thin, "c does not answer. 4 of 6 copies serve."},
 		"all are gone but one":   {func(w *world) { w.kill("a"); w.kill("c") }, Warn, Thin, "a and c do not answer. 2 of 6 copies serve."},
-		"nobody has it":          {func(w *world) { w.kill("a"); w.kill("b"); w.kill("c") }, Bad, Down, "2 shards are served by nobody. etcd does not answer. a, b and c do not answer. 0 of 6 copies serve."},
+		"nobody has it":          {func(w *world) { w.kill("a"); w.kill("b"); w.kill("c") }, Bad, Down, "2 shards are served by no node. etcd does not answer. a, b and c do not answer. 0 of 6 copies serve."},
 		"one has left":           {func(w *world) { w.member("c", func(m *shardwatchv1.Member) { m.State = left }); delete(w.status, "c") }, Warn, Thin, "4 of 6 copies serve."},
-		"etcd is away":           {func(w *world) { w.age(30 * time.Second) }, Bad, Stale, "etcd has not answered for 30s: what is served is that old."},
+		"etcd is away":           {func(w *world) { w.age(30 * time.Second) }, Bad, Stale, "etcd has not answered for 30s: the served data is that old."},
 		"one node is cut off":    {func(w *world) { w.status["c"].Replicas[0].Age = durationpb.New(time.Minute) }, Warn, Thin, "c has shards older than 5s."},
 		"a copy is being loaded": {func(w *world) { w.status["c"].Replicas[0].Ready = false }, Warn, Thin, "5 of 6 copies serve."},
 		"a copy is wrong":        {func(w *world) { w.status["c"].Replicas[0].Ready, w.status["c"].Replicas[0].Quarantined = false, true }, Warn, Thin, "5 of 6 copies serve."},
 		"a node waits":           {func(w *world) { w.status["c"].NotReady = []string{"2 of 2 shards are still being loaded"} }, Warn, Fine, "c: 2 of 2 shards are still being loaded."},
-		"a node refuses":         {func(w *world) { w.status["c"].Refusal = "etcd has another history" }, Bad, Fine, "c: etcd has another history."},
+		"a node refuses":         {func(w *world) { w.status["c"].Refusal = "etcd has a different history" }, Bad, Fine, "c: etcd has a different history."},
 		"there is no map":        {func(w *world) { w.shards = nil }, Bad, "", "There is no shard map yet: the cluster is being founded, or this node reaches no other."},
 		"the map knows more":     {func(w *world) { w.status["c"].Replicas = nil }, Warn, Thin, "4 of 6 copies serve."},
 		"a relay is not a copy": {func(w *world) {
@@ -445,7 +445,7 @@ func TestNews(t *testing.T) {
 	}{
 		"nothing": {func(*world) {}, nil},
 		"a node dies": {func(w *world) { w.kill("b") }, []string{
-			"b is dead: it is gone without a word.", "b does not answer: it cannot be reached.",
+			"b is dead: it stopped without leaving the cluster.", "b does not answer: it cannot be reached.",
 		}},
 		"a node is suspected": {func(w *world) { w.member("b", func(m *shardwatchv1.Member) { m.State = suspect }) }, []string{"b is suspected: it does not answer gossip."}},
 		"another leads": {func(w *world) {
@@ -457,7 +457,7 @@ func TestNews(t *testing.T) {
 		"a replica takes over":   {func(w *world) { w.status["b"].Replicas[0].Source, w.status["b"].Replicas[3].Source = etcd, etcd }, []string{"b takes 2 shards over from a: it reads etcd itself."}},
 		"an owner of two shards": {func(w *world) { w.own(0, "b"); w.own(3, "b") }, []string{"b owns 2 shards of a."}},
 		"a copy moves": {func(w *world) { w.edit(func(m *shard.Map) { m.Shards[0].Replicas = []shard.NodeID{"a", "b", "d"} }) }, []string{
-			"d is given a copy of 1 shard.", "c is relieved of a copy of 1 shard.",
+			"d receives a copy of 1 shard.", "c gives up a copy of 1 shard.",
 		}},
 		"a split": {func(w *world) {
 			w.edit(func(m *shard.Map) {
@@ -473,8 +473,8 @@ func TestNews(t *testing.T) {
 			w.edit(func(m *shard.Map) {
 				m.Lineage, m.Origin = 2, &shard.Origin{Cause: kv.CauseRevision, Reason: "its revision went back"}
 			})
-		}, []string{"Lineage 2 has begun: its revision went back. Everything is loaded anew."}},
-		"a copy is wrong":      {func(w *world) { w.status["b"].Replicas[1].Quarantined = true }, []string{"b has 1 shard wrong: it is loaded anew, and others serve it."}},
+		}, []string{"Lineage 2 has begun: its revision went back. All shards are reloaded."}},
+		"a copy is wrong":      {func(w *world) { w.status["b"].Replicas[1].Quarantined = true }, []string{"b has a wrong copy of 1 shard: it is reloaded, and other nodes serve it."}},
 		"etcd is away for one": {func(w *world) { w.status["b"] = &shardwatchv1.StatusResponse{EtcdAge: durationpb.New(time.Minute)} }, []string{"etcd does not answer b."}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -70,13 +70,13 @@ func (v *View) judge() (Level, string) {
 		}
 	}
 	if n := v.states[Down]; n > 0 {
-		say(Bad, "%s served by nobody.", are(n, "shard"))
+		say(Bad, "%s served by no node.", are(n, "shard"))
 	}
 	switch {
 	case !v.Etcd.Known:
 		say(Bad, "etcd does not answer.")
 	case v.Etcd.Age > stale.Seconds():
-		say(Bad, "etcd has not answered for %s: what is served is that old.", forPeople(v.Etcd.Age))
+		say(Bad, "etcd has not answered for %s: the served data is that old.", forPeople(v.Etcd.Age))
 	case v.states[Stale] > 0:
 		say(Bad, "%s older than %v on all nodes.", are(v.states[Stale], "shard"), stale)
 	case len(behind) > 0:

@@ -100,7 +100,7 @@ func ratioOf(sampler, arg string) (float64, error) {
 func ValidateEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) || strings.Trim(u.Path, "/") != "" || u.User != nil {
-		return errors.New("want http://host:4317, or https:// with TLS, and nothing behind the port")
+		return errors.New("want http://host:4317, or https:// with TLS, and nothing after the port")
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func complain(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		now, was := time.Now().UnixNano(), last.Load()
 		if time.Duration(now-was) >= complainEvery && last.CompareAndSwap(was, now) {
-			log.Warn("the collector does not take metrics or traces: they are dropped (--otlp-endpoint)", "error", err)
+			log.Warn("the collector does not accept metrics or traces: they are dropped (--otlp-endpoint)", "error", err)
 		}
 	}))
 }

@@ -194,7 +194,7 @@ type Peer struct {
 func (m *Material) Peer(self string, allowed SANs) (*Peer, error) {
 	now := m.now.Load()
 	if now.cert == nil || now.ca == nil {
-		return nil, fmt.Errorf("nodes prove themselves to each other both ways: give %s, %s and %s", m.names.Cert, m.names.Key, m.names.CA)
+		return nil, fmt.Errorf("nodes authenticate each other: give %s, %s and %s", m.names.Cert, m.names.Key, m.names.CA)
 	}
 	p := &Peer{m, allowed, self}
 	if err := p.accept(now); err != nil {

@@ -28,7 +28,7 @@ func (s SANs) Validate(flag string) error {
 	for _, want := range s {
 		if strings.Contains(want, "://") {
 			if u, err := url.Parse(strings.Replace(want, place, "node", 1)); err != nil || u.Host == "" || strings.Contains(strings.TrimSuffix(want, "/*"), "*") {
-				errs = append(errs, fmt.Errorf("--%s %q: want a URI such as spiffe://example.org/shardwatch or spiffe://example.org/{node}; a star may stand at its end, behind a slash", flag, want))
+				errs = append(errs, fmt.Errorf("--%s %q: want a URI such as spiffe://example.org/shardwatch or spiffe://example.org/{node}; a star is allowed at its end, after a slash", flag, want))
 			}
 			continue
 		}

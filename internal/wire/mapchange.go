@@ -45,7 +45,7 @@ func Order(m *shardwatchv1.ChangePlacementRequest) (mapchange.Order, error) {
 		}
 		out.Request = settings
 	default:
-		return out, &kv.InvalidError{Field: "change", Reason: "say what is wanted: split, merge, move, drain, undrain, rebalance, finalize or settings"}
+		return out, &kv.InvalidError{Field: "change", Reason: "name the change: split, merge, move, drain, undrain, rebalance, finalize or settings"}
 	}
 	return out, nil
 }

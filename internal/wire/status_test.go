@@ -35,7 +35,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		{&kv.UnavailableError{Why: kv.Draining, Detail: "bye", RetryAfter: time.Second}, codes.Unavailable},
 		{&shard.LeaderError{Leader: "n1"}, codes.Unavailable},
 		{&shard.StaleError{IfVersion: 3, Current: 5}, codes.FailedPrecondition},
-		{&mapchange.RefusedError{Field: "nodes", Reason: "nobody would be left", Force: true}, codes.FailedPrecondition},
+		{&mapchange.RefusedError{Field: "nodes", Reason: "no node would be left", Force: true}, codes.FailedPrecondition},
 		{&kv.LimitError{Limit: "--max-watches-per-stream", Max: 5, Detail: "too many watches", RetryAfter: time.Second}, codes.ResourceExhausted},
 	} {
 		over := wire.Status(fmt.Errorf("shard 3: %w", c.err))

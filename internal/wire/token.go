@@ -88,7 +88,7 @@ func parse(field string, kind byte, b []byte, r kv.Range) (Position, error) {
 	}
 	switch {
 	case len(b) < tokenHead+16+2:
-		return bad("too short: it was cut, or is no token")
+		return bad("too short: it was truncated, or is not a token")
 	case b[0] != tokenVersion:
 		return bad("of a version that this node does not know")
 	case b[1] != kind:

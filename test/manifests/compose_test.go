@@ -97,7 +97,7 @@ func TestComposeSettingsExist(t *testing.T) {
 				environment = append(environment, setting+"="+v)
 			}
 		}
-		if out, err := configOf(t, bin, environment); err != nil || strings.Contains(out, "sets nothing") {
+		if out, err := configOf(t, bin, environment); err != nil || strings.Contains(out, "has no effect") {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}

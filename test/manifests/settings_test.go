@@ -42,7 +42,7 @@ func TestCachenodeTakesTheSettings(t *testing.T) {
 			environment = append(environment, name+"="+value)
 		}
 		out, err := configOf(t, bin, environment)
-		if err != nil || strings.Contains(out, "sets nothing") {
+		if err != nil || strings.Contains(out, "has no effect") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})

@@ -150,7 +150,7 @@ func serverChecks() []Mutant {
 		},
 		{
 			Name: "page-without-map", Bug: "a node without a map calls page tokens foreign", File: "read.go",
-			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node knows no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap",
+			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap",
 		},
 		{
 			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",

@@ -75,7 +75,7 @@ func (d *Drainer) Drain(ctx context.Context) {
 	stop()
 	d.cfg.Save(ctx)
 	if err := d.cfg.Members.Leave(ctx); err != nil {
-		d.cfg.Logger.Warn("could not say goodbye to everybody: they will find out", "error", err)
+		d.cfg.Logger.Warn("leaving the cluster not confirmed by all nodes: they will detect it", "error", err)
 	}
 	d.cfg.Logger.Info("drained", "took", time.Since(began))
 }
@@ -107,7 +107,7 @@ func (d *Drainer) handOver(ctx context.Context) {
 		case <-changed:
 		case <-others:
 		case <-ctx.Done():
-			d.cfg.Logger.Warn("shards were not all handed over in time: their replicas take over by themselves")
+			d.cfg.Logger.Warn("drain timeout: some shards were not handed over, their replicas take over")
 			return
 		}
 	}

@@ -248,12 +248,12 @@ func TestWhatThereIs(t *testing.T) {
 	c := cluster(t)
 	state(c, "c", shard.Left)
 	for field, r := range map[string]mapchange.Request{
-		`there is no node "x"; there are a, b, d`:                      mapchange.Drain{Nodes: []shard.NodeID{"x"}},
-		"there is no shard 5; there are 1, 2, 3, 4":                    mapchange.Split{Shard: c.Map.NextID, At: []string{"/b"}},
-		"there is no shard 0; there are 1, 2, 3, 4":                    mapchange.Split{At: []string{"/b"}},
-		"shards 1 and 3 do not touch: the neighbour of 1 is 2":         mapchange.Merge{Shard: 1, With: 3},
-		"shards 2 and 4 do not touch: the neighbours of 2 are 1 and 3": mapchange.Merge{Shard: 2, With: 4},
-		"shards 4 and 1 do not touch: the neighbour of 4 is 3":         mapchange.Merge{Shard: 4, With: 1},
+		`there is no node "x"; there are a, b, d`:                          mapchange.Drain{Nodes: []shard.NodeID{"x"}},
+		"there is no shard 5; there are 1, 2, 3, 4":                        mapchange.Split{Shard: c.Map.NextID, At: []string{"/b"}},
+		"there is no shard 0; there are 1, 2, 3, 4":                        mapchange.Split{At: []string{"/b"}},
+		"shards 1 and 3 are not adjacent: the neighbour of 1 is 2":         mapchange.Merge{Shard: 1, With: 3},
+		"shards 2 and 4 are not adjacent: the neighbours of 2 are 1 and 3": mapchange.Merge{Shard: 2, With: 4},
+		"shards 4 and 1 are not adjacent: the neighbour of 4 is 3":         mapchange.Merge{Shard: 4, With: 1},
 	} {
 		if _, err := mapchange.NewPlan(c, mapchange.Order{Request: r}); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%v: %v", r, err)

@@ -56,7 +56,7 @@ func (r Split) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 		case key == s.Range.End && key != "":
 			return nil, nil, &kv.InvalidError{Field: "at", Reason: fmt.Sprintf("shard %d ends at %q already", s.ID, key)}
 		case !s.Range.Contains(key):
-			return nil, nil, &kv.InvalidError{Field: "at", Reason: fmt.Sprintf("%q does not lie in shard %d, which has %v", key, s.ID, s.Range)}
+			return nil, nil, &kv.InvalidError{Field: "at", Reason: fmt.Sprintf("%q is outside shard %d, which covers %v", key, s.ID, s.Range)}
 		}
 	}
 	return shard.Split{Shard: s.ID, At: at, Stay: true}, c.rests("shard", &s, nil), nil
@@ -79,7 +79,7 @@ func (r Merge) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 		left, right = right, left
 	}
 	if left.Range.End != right.Range.Start {
-		return nil, nil, &kv.InvalidError{Field: "with", Reason: fmt.Sprintf("shards %d and %d do not touch: %s", a.ID, b.ID, c.neighbours(&a))}
+		return nil, nil, &kv.InvalidError{Field: "with", Reason: fmt.Sprintf("shards %d and %d are not adjacent: %s", a.ID, b.ID, c.neighbours(&a))}
 	}
 	for _, served := range c.Map.Spec.Ranges {
 		if served.Start == right.Range.Start {
@@ -190,9 +190,9 @@ func (c *Cluster) destination(field string, node shard.NodeID, doubts []*Refused
 	case m.Draining || c.Map.IsDrained(node):
 		return nil, refused(field, "%s is drained, and is given no shards: cachectl undrain %s comes first", node, node)
 	case m.State == shard.Dead:
-		return append(doubts, doubt(field, "%s is dead: others stand in for it until it is back", node)), nil
+		return append(doubts, doubt(field, "%s is dead: other nodes replace it until it returns", node)), nil
 	case m.State == shard.Suspect:
-		return append(doubts, doubt(field, "%s did not answer lately", node)), nil
+		return append(doubts, doubt(field, "%s has not answered recently", node)), nil
 	}
 	return doubts, nil
 }
@@ -245,7 +245,7 @@ func (r Drain) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	var doubts []*RefusedError
 	switch {
 	case left == 0:
-		return nil, nil, refused("nodes", "nobody would be left to have shards")
+		return nil, nil, refused("nodes", "no node would be left to hold shards")
 	case left < c.Map.Spec.Replicas:
 		doubts = append(doubts, doubt("nodes", "%s would be left for %d replicas of each shard (--replicas)", count(left, "node"), c.Map.Spec.Replicas))
 	}
@@ -276,7 +276,7 @@ func (r Drain) quorum(c *Cluster) *RefusedError {
 	// A voter that is dead keeps its vote until somebody has it, and votes are
 	// handed over while there is a majority.
 	if most := len(c.Voters)/2 + 1; stay+heirs < most {
-		return doubt("nodes", "%d of %s would be left once %s stopped, and %d are needed to change the shard map (cachectl members tells who votes)",
+		return doubt("nodes", "%d of %s would be left once %s stopped, and %d are needed to change the shard map (cachectl members shows the voters)",
 			stay, count(len(c.Voters), "voter"), are(r.Nodes), most)
 	}
 	return nil

@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 			mapchange.Split{Shard: 1, At: []string{"/a"}},
 			"shard", "there is no shard 1 any more: it was split or merged; there are 5, 6, 2, 3, 4", false,
 		},
-		"a cut outside":      {nil, mapchange.Split{Shard: 2, At: []string{"/z"}}, "at", `"/z" does not lie in shard 2, which has ["/g", "/m")`, false},
+		"a cut outside":      {nil, mapchange.Split{Shard: 2, At: []string{"/z"}}, "at", `"/z" is outside shard 2, which covers ["/g", "/m")`, false},
 		"a cut at the start": {nil, mapchange.Split{Shard: 2, At: []string{"/g"}}, "at", `shard 2 begins at "/g" already`, false},
 		"a cut at the end":   {nil, mapchange.Split{Shard: 2, At: []string{"/m"}}, "at", `shard 2 ends at "/m" already`, false},
 		"an empty cut":       {nil, mapchange.Split{Shard: 1, At: []string{""}}, "at", `shard 1 begins at "" already`, false},
@@ -118,7 +118,7 @@ func TestRefusals(t *testing.T) {
 		},
 
 		"merging with itself":         {nil, mapchange.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
-		"merging what does not touch": {nil, mapchange.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 do not touch: the neighbours of 3 are 2 and 4", false},
+		"merging what does not touch": {nil, mapchange.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 are not adjacent: the neighbours of 3 are 2 and 4", false},
 		"merging over served ranges":  {nil, mapchange.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
 		"merging with nobody":         {nil, mapchange.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
 		"merging what is being loaded": {
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 		"moving to a drained node": {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: cachectl undrain d comes first", false},
 		"owned by a drained node":  {drained, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
 		"moving to a dead node":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Dead) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
-		"moving to a suspect":      {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "did not answer lately", true},
+		"moving to a suspect":      {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "has not answered recently", true},
 		"moving to who has left":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Left) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
 		"to and owner":             {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
 		"all replicas in one zone": {
@@ -170,13 +170,13 @@ func TestRefusals(t *testing.T) {
 
 		"draining nobody":     {nil, mapchange.Drain{}, "nodes", "name the nodes", false},
 		"draining a stranger": {nil, mapchange.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
-		"draining all":        {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "nobody would be left", false},
+		"draining all":        {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "no node would be left", false},
 		"draining the last": {
 			func(t *testing.T, c *mapchange.Cluster) {
 				propose(t, c, shard.Drain{Nodes: []shard.NodeID{"a", "b", "c"}})
 			},
 			mapchange.Drain{Nodes: []shard.NodeID{"d"}},
-			"nodes", "nobody would be left", false,
+			"nodes", "no node would be left", false,
 		},
 		"draining below the replicas":    {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c"}}, "nodes", "1 node would be left for 2 replicas", true},
 		"draining in every way too much": {nil, mapchange.Drain{Nodes: []shard.NodeID{"b", "c", "d"}}, "nodes", "1 node would be left for 2 replicas of each shard (--replicas); and 1 of 3 voters would be left once b, c, d are stopped", true},

@@ -111,7 +111,7 @@ func (c *Cluster) moving(s *shard.Shard) string {
 // rests adds a doubt when the shard is not at rest.
 func (c *Cluster) rests(field string, s *shard.Shard, doubts []*RefusedError) []*RefusedError {
 	if why := c.moving(s); why != "" {
-		return append(doubts, doubt(field, "%s: wait until cachectl shards shows it at rest", why))
+		return append(doubts, doubt(field, "%s: wait until cachectl shards shows no pending change of it", why))
 	}
 	return doubts
 }

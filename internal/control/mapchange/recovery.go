@@ -124,7 +124,7 @@ func (r *Recovery) Confirms(o RecoverOrder) error {
 	if o.Node == r.Node && o.MapVersion == r.MapVersion {
 		return nil
 	}
-	return refused("node", "the order is for node %q with map version %d, and now it would be %s with version %d: look at the plan again", o.Node, o.MapVersion, r.Node, r.MapVersion)
+	return refused("node", "the plan was for node %q with map version %d, but is now for %s with version %d: review the plan again", o.Node, o.MapVersion, r.Node, r.MapVersion)
 }
 
 // String is for logs.

@@ -143,7 +143,7 @@ func (f *Follower) followVoter(ctx context.Context, voter shard.NodeID) error {
 		for {
 			changed, late := f.cfg.Changed(), f.late.Wait()
 			if !slices.ContainsFunc(f.mapVoters(), func(v shard.NodeID) bool { return v == voter }) {
-				cancel(errors.New("the node does not vote any more, or gossip says that it is gone"))
+				cancel(errors.New("the node is no longer a voter, or gossip reports it as gone"))
 			}
 			select {
 			case <-changed:

@@ -85,7 +85,7 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 	for {
 		m, moved := o.cfg.Placement.Watch()
 		if m == nil {
-			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
+			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node has no shard map yet"}
 		}
 		before, made, err := o.madeBefore(ctx, m, order)
 		if err != nil {
@@ -117,7 +117,7 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 		case <-moved:
 		case <-time.After(mapPause):
 		case <-ctx.Done():
-			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the shard map changes all the time: " + err.Error()}
+			return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the shard map keeps changing: " + err.Error()}
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (o *Operator) judge(ctx context.Context, m *shard.Map, order mapchange.Orde
 				return nil, err
 			}
 			if at == "" {
-				return nil, &mapchange.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to tell where its middle is: say where to cut it", s.ID, keys)}
+				return nil, &mapchange.RefusedError{Field: "at", Reason: fmt.Sprintf("shard %d has too few keys (%d) to find its middle: name the key to split at", s.ID, keys)}
 			}
 			r.At = []string{at}
 			order.Request = r

@@ -54,7 +54,7 @@ func (f *Bootstrap) Decide(now time.Time) BootstrapDecision {
 		voters = append(voters, m)
 	}
 	if len(voters) < f.Expect {
-		return BootstrapDecision{Wait: fmt.Sprintf("%d of the %d voters that --bootstrap-expect names are here", len(voters), f.Expect)}
+		return BootstrapDecision{Wait: fmt.Sprintf("%d of the %d voters that --bootstrap-expect names are present", len(voters), f.Expect)}
 	}
 	slices.SortFunc(voters, func(a, b shard.Member) int { return compareNames(a.Name, b.Name) })
 	if why := f.otherHalf(voters); why != "" {
@@ -69,11 +69,11 @@ func (f *Bootstrap) Decide(now time.Time) BootstrapDecision {
 	}
 	for _, v := range voters {
 		if at := v.Since.Add(f.Settle); now.Before(at) {
-			return BootstrapDecision{Wait: "the voters are here; a moment for others to come", Again: at}
+			return BootstrapDecision{Wait: "all voters are present; waiting briefly for more nodes", Again: at}
 		}
 	}
 	if !mine {
-		return BootstrapDecision{Wait: "others bootstrap the cluster: enough nodes come before this one by name"}
+		return BootstrapDecision{Wait: "other nodes bootstrap the cluster: enough nodes precede this one by name"}
 	}
 	return BootstrapDecision{Servers: servers}
 }
@@ -102,7 +102,7 @@ func (f *Bootstrap) otherHalf(voters []shard.Member) string {
 		return fmt.Sprintf("the candidates here, %s to %s, are neither the first %d by number nor a majority of the nodes that --join names: another part of the network may found a cluster. Start the first %d nodes, or name all nodes in --join by name or IP",
 			voters[0].Name, voters[len(voters)-1].Name, f.Expect, f.Expect)
 	case listed && known > 0:
-		return fmt.Sprintf("%d of the %d nodes that --join names are here; a majority is needed, because another part of the network may found a cluster: start more of them", named, len(f.Join))
+		return fmt.Sprintf("%d of the %d nodes that --join names are present; a majority is needed, because another part of the network may found a cluster: start more of them", named, len(f.Join))
 	}
 	return ""
 }

@@ -27,11 +27,11 @@ func TestDecideStart(t *testing.T) {
 		{"two", "b", []shard.Member{a, b}, "2 of the 3 voters"},
 		{"one is suspect", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.State = shard.Suspect })}, "2 of the 3"},
 		{"one never votes", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.BootstrapExpect = 0 })}, "2 of the 3"},
-		{"one came just now", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.Since = now })}, "a moment"},
+		{"one came just now", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.Since = now })}, "waiting briefly"},
 		{"one expects five", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.BootstrapExpect = 5 })}, "--bootstrap-expect is 3 here and 5 on c"},
 		{"a cluster exists", "b", []shard.Member{a, b, edit(c, func(m *shard.Member) { m.ClusterID = "x" })}, "cluster x exists"},
 		{"four, among the first", "c", []shard.Member{d, c, b, a}, ""},
-		{"four, not among the first", "d", []shard.Member{d, c, b, a}, "others bootstrap"},
+		{"four, not among the first", "d", []shard.Member{d, c, b, a}, "other nodes bootstrap"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := (&Bootstrap{Self: NewVoterID(tc.self, "u-"+string(tc.self)), Expect: 3, Settle: time.Second, Members: tc.members}).Decide(now)

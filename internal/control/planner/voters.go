@@ -132,7 +132,7 @@ func (f Voters) Next() (VoterChange, bool) {
 	})
 	switch {
 	case len(f.voters) > f.Expect && len(surplus) > 0:
-		return f.release(surplus[0], "another votes for it"), true
+		return f.release(surplus[0], "another node votes in its place"), true
 	case len(f.voters) < f.Expect && len(missing) > 0:
 		return f.promote(missing[0], "a voter is missing"), true
 	case f.Reports != nil && len(missing) > 0 && len(surplus) > 0:
@@ -158,7 +158,7 @@ func (f *Voters) correct() (VoterChange, bool) {
 		switch {
 		case i < 0:
 		case f.Servers[i].ID != id:
-			return VoterChange{Do: RemoveVoter, ID: f.Servers[i].ID, Why: "it lost its disk and is back as another"}, true
+			return VoterChange{Do: RemoveVoter, ID: f.Servers[i].ID, Why: "it lost its disk and returned with a new identity"}, true
 		case id == f.Self && f.Servers[i].Address != addr:
 			return VoterChange{Do: AddVoter, ID: id, Address: addr, Why: "its address has changed"}, true
 		}
@@ -262,9 +262,9 @@ func (f *Voters) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {
 	if f.class(name) == 0 && !f.calm(next) {
 		return VoterChange{}, false
 	}
-	c := f.promote(next, "it is to vote instead of "+string(name))
+	c := f.promote(next, "it votes in place of "+string(name))
 	if c.Do == AddVoter && (f.lost(name) || !serves(f.states, name)) && v != f.Self {
-		return f.release(v, "it is gone, and another can vote"), true
+		return f.release(v, "it is gone, and another node can vote"), true
 	}
 	return c, true
 }
@@ -281,7 +281,7 @@ func (f *Voters) calm(next shard.NodeID) bool {
 func (f *Voters) learn() (VoterChange, bool) {
 	for _, l := range f.learners {
 		if f.lost(l.Node()) && !serves(f.states, l.Node()) {
-			return VoterChange{Do: RemoveVoter, ID: l, Why: "it is gone for long, and had no vote"}, true
+			return VoterChange{Do: RemoveVoter, ID: l, Why: "it has been gone for long and had no vote"}, true
 		}
 	}
 	for _, m := range f.standing() {

@@ -64,7 +64,7 @@ func TestDecideVoter(t *testing.T) {
 		{name: "and votes", servers: append(slices.Clone(full[:2]), learner(server("d"))), members: []shard.Member{a, b, d, e}, want: "add d/u-d d:1"},
 		{name: "its raft port is dead", servers: learning, members: []shard.Member{a, b, c, d}, lost: "c", want: "demote c/u-c"},
 		{name: "one is drained", servers: learning, members: []shard.Member{a, b, c, d}, drained: "c", want: "add d/u-d d:1"},
-		{name: "another votes for it", servers: four, members: []shard.Member{a, b, c, d}, drained: "c", want: "demote c/u-c"},
+		{name: "another node votes in its place", servers: four, members: []shard.Member{a, b, c, d}, drained: "c", want: "demote c/u-c"},
 		{name: "the leader is drained", servers: four, members: []shard.Member{a, b, c, d}, drained: "a", want: "step_down a/u-a"},
 		{name: "undrained during its replacement: four voters", servers: four, members: []shard.Member{a, b, c, d}, want: "demote d/u-d"},
 		{name: "one that voted before is back", servers: full, members: []shard.Member{a, b, c, d}, want: "learn d/u-d d:1"},

@@ -54,7 +54,7 @@ func (f *predecessors) since(ctx context.Context, req kv.FollowRequest) (batches
 	if req.Lineage != f.lineage {
 		return nil, 0, &kv.LineageError{Requested: req.Lineage, Current: f.lineage}
 	}
-	nothing := &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "what was here before the range has nothing new"}
+	nothing := &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the range's predecessors have nothing new"}
 	if req.From == 0 {
 		return nil, 0, nothing
 	}

@@ -24,7 +24,7 @@ func (s *Set) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.C
 	defer cancel()
 	mine := slices.Contains(sh.Replicas, s.cfg.Self)
 	if mine && !s.caughtUp(ctx, m.Version) {
-		return nil, nil, unavailable(sh.ID, "this node has not come to the newest shard map yet")
+		return nil, nil, unavailable(sh.ID, "this node has not reached the newest shard map yet")
 	}
 	var own *Copy
 	var ownReady, relayReady, relayDone <-chan struct{}
@@ -54,7 +54,7 @@ func (s *Set) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.C
 		return nil, nil, unavailable(sh.ID, "it is being moved")
 	case <-ctx.Done():
 		release()
-		return nil, nil, unavailable(sh.ID, "none of the nodes that have it answers")
+		return nil, nil, unavailable(sh.ID, "no node that has it answers")
 	}
 }
 

@@ -134,7 +134,7 @@ func (l *Keeper) Enter(m *shard.Map) {
 	}
 	was, err := loadMark(l.cfg.File)
 	if err != nil {
-		l.cfg.Logger.Warn("how far etcd had come is not known from before: an etcd that was restored meanwhile may go unnoticed", "error", err)
+		l.cfg.Logger.Warn("etcd's revision at the last stop is unknown: a restore of etcd since then may go unnoticed", "error", err)
 	}
 	mark := kv.Mark{}
 	if o := m.Origin; o != nil {
@@ -143,9 +143,9 @@ func (l *Keeper) Enter(m *shard.Map) {
 		switch {
 		case l.number != 0:
 			l.begun[o.Cause]++
-			l.cfg.Logger.Warn("a new lineage has begun: everything is loaded anew", attrs...)
+			l.cfg.Logger.Warn("a new lineage has begun: all shards are reloaded", attrs...)
 		case was.Lineage != 0 && was.Lineage < m.Lineage:
-			l.cfg.Logger.Warn("a new lineage has begun while this node did not run: everything is loaded anew", attrs...)
+			l.cfg.Logger.Warn("a new lineage began while this node was down: all shards are reloaded", attrs...)
 		default: // this node begins in it
 			l.cfg.Logger.Info("the lineage is not the first one", attrs...)
 		}
@@ -172,9 +172,9 @@ func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan 
 	}
 	l.changed.Notify()
 	if why == nil {
-		l.cfg.Logger.Warn("etcd is the one of before again: going on with it", "lineage", number)
+		l.cfg.Logger.Warn("etcd has its previous history again: serving resumes", "lineage", number)
 	} else {
-		l.cfg.Logger.Error("etcd has another history: nothing of the old one is served any more",
+		l.cfg.Logger.Error("etcd has a different history: the old one is no longer served",
 			"lineage", number, "cause", string(why.Cause), "finding", why.Finding())
 	}
 	return number, why, changed
@@ -205,7 +205,7 @@ func (l *Keeper) WrongCluster() error {
 	if why == nil || why.Cause != kv.CauseCluster || l.known {
 		return nil
 	}
-	return fmt.Errorf("--etcd leads to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir and --join for another cluster; if etcd was moved there, tell the nodes that run: cachectl lineage bump --accept-cluster-id %x",
+	return fmt.Errorf("--etcd points to etcd cluster %x, but this cache cluster serves etcd cluster %x: check --etcd, or use an empty --data-dir and --join for another cluster; if etcd was moved there, run against the running nodes: cachectl lineage bump --accept-cluster-id %x",
 		why.Is.Cluster, why.Was.Cluster, why.Is.Cluster)
 }
 
@@ -281,7 +281,7 @@ func (l *Keeper) agreed(ctx context.Context, cluster uint64) bool {
 	if most(agree.Load(), nodes) {
 		return true
 	}
-	l.wait(fmt.Sprintf("etcd's cluster ID has changed to %x here, and not for most of the %d nodes: reads and watches are refused here", cluster, nodes), errNotAgreed)
+	l.wait(fmt.Sprintf("etcd's cluster ID has changed to %x here, but not for most of the %d nodes: reads and watches are refused here", cluster, nodes), errNotAgreed)
 	return false
 }
 
@@ -309,7 +309,7 @@ func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryEr
 		return true
 	}
 	if deny > 0 && sure {
-		l.cfg.Logger.Error("what this node knew of etcd was wrong, and is dropped: other nodes and the keys that were held contradict it",
+		l.cfg.Logger.Error("this node's view of etcd was wrong and is dropped: other nodes and the cached keys contradict it",
 			"finding", why.Finding(), "nodes", deny)
 		l.cfg.Etcd.Retract(number, why.Is)
 	}
@@ -370,14 +370,14 @@ func (l *Keeper) BumpLineage(ctx context.Context, ended uint64, reason string, a
 		m, moved := l.cfg.Placement.Watch()
 		switch {
 		case m == nil:
-			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
+			return 0, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node has no shard map yet"}
 		case m.Lineage != ended:
 			return 0, &kv.LineageError{Requested: ended, Current: m.Lineage}
 		case accept != 0 && accept != is.Cluster:
 			is = kv.Mark{Cluster: accept} // the nodes will be led there
 		case accept == 0 && is.Cluster != m.EtcdClusterID:
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf(
-				"etcd's cluster ID is %x now, and %x is served: name it (--accept-cluster-id %x) if that is meant", is.Cluster, m.EtcdClusterID, is.Cluster)}
+				"etcd's cluster ID is now %x, but %x is served: pass --accept-cluster-id %x if that is intended", is.Cluster, m.EtcdClusterID, is.Cluster)}
 		}
 		_, was := l.cfg.Etcd.Known()
 		_, err := l.cfg.Placement.Propose(ctx, shard.Command{IfVersion: m.Version, Change: shard.Renew{
@@ -434,7 +434,7 @@ func (l *Keeper) save() {
 // JSON.
 const markMagic = "shardwatch mark 1\n"
 
-var errMarkFile = errors.New("the file is torn, or was changed")
+var errMarkFile = errors.New("the file is truncated or was changed")
 
 // loadMark returns nothing when there is no file.
 func loadMark(path string) (saved, error) {
@@ -447,7 +447,7 @@ func loadMark(path string) (saved, error) {
 		return out, nil
 	}
 	if err != nil {
-		return out, fmt.Errorf("read what was known of etcd: %w", err)
+		return out, fmt.Errorf("read the saved state of etcd: %w", err)
 	}
 	rest, ok := bytes.CutPrefix(b, []byte(markMagic))
 	if !ok || len(rest) < 8 || binary.BigEndian.Uint64(rest) != xxhash.Sum64(rest[8:]) {
@@ -463,11 +463,11 @@ func loadMark(path string) (saved, error) {
 func saveMark(path string, s saved) error {
 	body, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("keep what is known of etcd: %w", err)
+		return fmt.Errorf("save the state of etcd: %w", err)
 	}
 	b := binary.BigEndian.AppendUint64([]byte(markMagic), xxhash.Sum64(body))
 	if err := durable.WriteFile(path, append(b, body...)); err != nil {
-		return fmt.Errorf("keep what is known of etcd: %w", err)
+		return fmt.Errorf("save the state of etcd: %w", err)
 	}
 	return nil
 }

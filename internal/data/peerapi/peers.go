@@ -66,7 +66,7 @@ func (s *Service) speaks(ctx context.Context, request any) error {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			if err := s.cfg.Speaks(&info.State, r.GetNode()); err != nil {
-				return &kv.DeniedError{Detail: fmt.Sprintf("the caller says that it is node %s: %v", r.GetNode(), err)}
+				return &kv.DeniedError{Detail: fmt.Sprintf("the caller claims to be node %s: %v", r.GetNode(), err)}
 			}
 		}
 	}

@@ -278,7 +278,7 @@ func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, dif
 	for _, key := range differ[:min(judged, len(differ))] {
 		is, err := v.etcdSays(ctx, key, out.revision)
 		if err != nil {
-			v.log.Debug("etcd does not say which copy is right", "shard", uint64(sh.ID), "error", err)
+			v.log.Debug("etcd does not show which copy is right", "shard", uint64(sh.ID), "error", err)
 			clear(truth)
 			break
 		}
@@ -344,7 +344,7 @@ func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revisio
 // its word means nothing.
 func (v *Verifier) sameHistory(ctx context.Context) error {
 	if _, err := v.cfg.Etcd.Look(ctx); err != nil {
-		return fmt.Errorf("look whether etcd is the one of before: %w", err)
+		return fmt.Errorf("check that etcd's history is the same: %w", err)
 	}
 	return nil
 }

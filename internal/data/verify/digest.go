@@ -23,7 +23,7 @@ func (v *Verifier) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1
 		return nil, &kv.LineageError{Requested: r.GetLineage(), Current: home.Lineage()}
 	}
 	if key, end := home.Range().Etcd(); string(key) != string(r.GetKey()) || string(end) != string(r.GetRangeEnd()) {
-		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is another range here", id)}
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d has a different range here", id)}
 	}
 	soon, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
@@ -33,7 +33,7 @@ func (v *Verifier) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1
 	state, err := home.At(soon, kv.Revision(r.GetRevision())) // now: it may have to wait for its turn
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is at revision %d, behind %d", id, home.Progress(), r.GetRevision())}
+		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is at revision %d and has not reached %d", id, home.Progress(), r.GetRevision())}
 	case errors.Is(err, cache.ErrNotReady), errors.Is(err, cache.ErrRetired):
 		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d: %v", id, err)}
 	case err != nil:

@@ -290,11 +290,11 @@ func (v *Verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 		args := []any{"shard", uint64(sh.ID), "replica", string(c.node), "revision", int64(out.revision), "lineage", m.Lineage, "keys", len(out.differences)}
 		switch {
 		case c.node == v.cfg.Self && c.wrong:
-			v.log.Error("the copy of a shard is wrong here: it is loaded anew, and serves nobody meanwhile", args...)
+			v.log.Error("the copy of a shard is wrong here: it is reloaded and serves no requests until then", args...)
 		case c.wrong:
-			v.log.Warn("the copy of a shard is wrong at another node, which is told", args...)
+			v.log.Warn("the copy of a shard is wrong at another node, which is notified", args...)
 		default:
-			v.log.Error("copies of a shard differ, and nobody can tell which is right: etcd does not answer, and there is no majority", args...)
+			v.log.Error("copies of a shard differ, and it is unknown which is right: etcd does not answer, and there is no majority", args...)
 		}
 	}
 }
@@ -306,13 +306,13 @@ func (v *Verifier) AskRecheck(ctx context.Context, node shard.NodeID, id shard.I
 		_, err = peerv1.NewPeerServiceClient(conn).Recheck(ctx, &peerv1.RecheckRequest{ShardId: uint64(id), Node: string(v.cfg.Self), Etcd: etcd})
 	}
 	if err != nil {
-		v.log.Warn("a node could not be told that its copy is wrong", "shard", uint64(id), "replica", string(node), "error", wire.Error(err))
+		v.log.Warn("a node could not be notified that its copy is wrong", "shard", uint64(id), "replica", string(node), "error", wire.Error(err))
 	}
 }
 
 // Recheck implements server.Verifier.
 func (v *Verifier) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
-	v.log.Debug("the copy of a shard is said to differ", "shard", uint64(id), "peer", string(from), "etcd", etcd)
+	v.log.Debug("another node reports that the copy of a shard differs", "shard", uint64(id), "peer", string(from), "etcd", etcd)
 	select {
 	case v.hints <- hint{id, etcd}:
 	default: // it is asked for again
@@ -346,7 +346,7 @@ func (v *Verifier) alikeWrong(out *finding) (nodes []string) {
 func (v *Verifier) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error {
 	m := v.cfg.Map()
 	if m == nil {
-		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node knows no shard map yet"}
+		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "this node has no shard map yet"}
 	}
 	var shards []*shard.Shard
 	for i := range m.Shards {
