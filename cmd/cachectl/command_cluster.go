@@ -68,10 +68,10 @@ func newStatusCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how every node is doing",
-		Long: `status asks every node for its own account: what it waits for if it is not ready,
-etcd's revision as it saw it last and how long ago, its replicas, watches and
-connections. The exit code is 4 when the voters have no leader, so that no shard can be
-moved: see cachectl voters.`,
+		Long: `status queries every node and prints its readiness, with the missing conditions; the
+last revision of etcd that it read, and when; its replicas, watches and connections.
+The exit code is 4 when the voters have no leader: no shard can be moved then. See
+cachectl voters.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printStatus)
@@ -155,36 +155,34 @@ func (s *session) printStatus(cs admin.ClusterStatus) error {
 func newShardsCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shards",
-		Short: "Show who serves what, and how far it is",
-		Long: `shards prints a line for every shard. -o json tells it of each replica.
+		Short: "Show the shards, their nodes and their progress",
+		Long: `shards prints a line for every shard; -o json has the figures of each replica.
 
   FROM, TO    its range of keys
   OWNER       the node that watches etcd
-  REPLICAS    the other nodes that have it
-  EPOCH       grows when the nodes that have it change
-  PROGRESS    the revision up to which the owner has everything
-  LAG         how many revisions the replica that is furthest behind is behind etcd
-  WINDOW      how far back a watch may start at the owner, in revisions
+  REPLICAS    the other nodes that have a copy
+  EPOCH       grows whenever the list of its nodes changes
+  PROGRESS    the revision up to which the owner is complete
+  LAG         revisions by which the slowest replica lags etcd
+  WINDOW      revisions in the owner's window: a watch may start there
   SPAN        the age of the oldest event in it; 0 when there is none
-  DELTAS      how far back a watch may start that is then sent what has changed
-  KEYS        keys that the owner holds
-  WATCHERS    watchers on all replicas, among them the nodes that follow one
+  DELTAS      revisions below the newest from which a watch gets a delta
+  KEYS        keys in the owner's copy
+  WATCHERS    watchers on all replicas, including nodes that follow one
 
-and what they take of the owner's memory:
+The owner's memory is divided into:
 
   STATE       keys and values, with the indexes over them
   EVENTS      the window: events with their previous values
-  ROOTS       what the states of older revisions, kept for reads at exactly these,
-              hold beside that
-  DELETES     the deletes that are remembered, for DELTAS
+  ROOTS       additional memory of older states, kept for reads at a past revision
+  DELETES     the deletes that are kept for DELTAS
 
-A value counts for each of them that holds it, though it is there once. Where the
-owner is not ready, one of the others reads etcd, and the figures are those of the
-first that is ready. Of a replica that is being loaded it says how much is there,
-about: "(not ready, 42 %)".
+A value in several of them is counted in each, but is in memory only once. If the owner
+is not ready, the figures are those of the first replica that is. A loading replica has
+its approximate progress: "(not ready, 42 %)".
 
-Below the table: nodes that are drained, shards that were moved by hand (pinned),
-have too few replicas, or are about to be merged.`,
+Below the table: drained nodes, and shards that are pinned by a move, have too few
+replicas, or are about to be merged.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printShards)
@@ -334,11 +332,11 @@ func placementNotes(cs admin.ClusterStatus) (notes []string) {
 		if has > 0 {
 			left = fmt.Sprintf("has %d shards left", has)
 		}
-		notes = append(notes, fmt.Sprintf("%s is drained and %s (cachectl undrain %s lets it have some)", n, left, n))
+		notes = append(notes, fmt.Sprintf("%s is drained and %s (cachectl undrain %s ends that)", n, left, n))
 	}
 	for _, sh := range cs.Map.Shards {
 		if len(sh.Pins) > 0 {
-			notes = append(notes, fmt.Sprintf("shard %d is pinned to %s (cachectl rebalance lets it go)", sh.ID, strings.Join(sh.Pins, ", ")))
+			notes = append(notes, fmt.Sprintf("shard %d is pinned to %s (cachectl rebalance unpins it)", sh.ID, strings.Join(sh.Pins, ", ")))
 		}
 		if sh.Joins {
 			notes = append(notes, fmt.Sprintf("shard %d is about to be merged with a neighbour", sh.ID))

@@ -14,15 +14,15 @@ func newConfigCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "config",
 		SuggestFor: []string{"context", "contexts"},
-		Short:      "Name clusters, and how to connect to them",
-		Long: `config keeps contexts: names for the flags that say how to connect to a cluster. One
-is in use (config use), or --context or CACHECTL_CONTEXT names another one;
---context "" uses none. Flags win over environment variables, and these over the
-context.
+		Short:      "Manage contexts: named connections to clusters",
+		Long: `config manages contexts: a context is a named set of connection flags. config use
+selects the current context; --context or CACHECTL_CONTEXT selects another one for one
+command, and --context "" none. Flags override environment variables, and these
+override the context.
 
-The file is shardwatch/cachectl.yaml in the user's directory for configuration (on
-Linux ~/.config), or the one that CACHECTL_CONFIG names. Only its owner may read it.
-It holds no secrets but the paths of their files.`,
+The file is shardwatch/cachectl.yaml in the user's configuration directory (~/.config
+on Linux), or the file in CACHECTL_CONFIG. Only its owner may read it. It holds no
+secrets, only the paths of their files.`,
 		Example: `  cachectl config set prod --endpoints node-1:7400,node-2:7400 --cacert ca.pem
   cachectl config use prod
   cachectl status
@@ -97,7 +97,7 @@ func newConfigCurrentCommand(s *session) *cobra.Command {
 func newConfigUseCommand(s *session) *cobra.Command {
 	return s.changesContexts(&cobra.Command{
 		Use:   "use NAME",
-		Short: "Make a context the current one",
+		Short: "Select the current context",
 	}, func(_ *cobra.Command, c *contexts, name, file string) error {
 		if c.Contexts[name] == nil {
 			return c.missing(name, file)
@@ -111,7 +111,7 @@ func newConfigDeleteCommand(s *session) *cobra.Command {
 	return s.changesContexts(&cobra.Command{
 		Use:        "delete NAME",
 		SuggestFor: []string{"remove", "rm"},
-		Short:      "Delete a context; without the current one, none is in use",
+		Short:      "Delete a context; after the current one is deleted, none is selected",
 	}, func(_ *cobra.Command, c *contexts, name, file string) error {
 		if c.Contexts[name] == nil {
 			return c.missing(name, file)
@@ -127,10 +127,10 @@ func newConfigSetCommand(s *session) *cobra.Command {
 	return s.changesContexts(&cobra.Command{
 		Use:        "set NAME --endpoints HOST:PORT,... [FLAGS]",
 		SuggestFor: []string{"add", "create"},
-		Short:      "Make a context, or change its flags",
-		Long: `set makes a context of the connection flags on the command line, or changes them in
-one that exists: a flag's default takes it out. The first context becomes the
-current one.`,
+		Short:      "Create a context, or change its flags",
+		Long: `set creates a context from the connection flags on the command line, or changes these
+flags in an existing one: a flag set to its default is removed. The first context
+becomes the current one.`,
 		Example: `  cachectl config set prod --endpoints node-1:7400 --cacert ca.pem --token-file token
   cachectl config set prod --token-file "" --timeout 1m`,
 	}, func(cmd *cobra.Command, c *contexts, name, _ string) error {

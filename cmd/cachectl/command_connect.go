@@ -45,12 +45,11 @@ func kitNames() []string {
 func newConnectCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "connect etcdctl|go|kube-apiserver|curl",
-		Short: "Show how a client of etcd's uses this cluster",
-		Long: `connect prints what to set so that a program that speaks to etcd speaks to this
-cluster: every node serves etcd's own API. Nothing else of the program changes.
-The addresses are those of the nodes that are alive, and the files those of
---cacert, --cert and --key.`,
-		Example: `  eval "$(cachectl connect etcdctl)"        and use etcdctl as ever
+		Short: "Show how an etcd client connects to this cluster",
+		Long: `connect prints the settings with which an etcd client uses this cluster: every node
+serves etcd's API, so the program needs no other change. The addresses are those of the
+live nodes, and the files those of --cacert, --cert and --key.`,
+		Example: `  eval "$(cachectl connect etcdctl)"        then use etcdctl as usual
   cachectl connect kube-apiserver`,
 		Args:      takes("one of " + strings.Join(kitNames(), ", ")),
 		ValidArgs: kitNames(),

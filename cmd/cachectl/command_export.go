@@ -21,10 +21,10 @@ func newExportCommand(s *session) *cobra.Command {
 		Use:        "export KEY",
 		SuggestFor: []string{"dump", "backup"},
 		Short:      "Print keys and values as JSON lines, all at one revision",
-		Long: `export prints the keys of a range, all at one revision, for cachectl import: a line
-of JSON for each key between a first line with the revision and a last one, without
-which the export is not whole. Keys and values that are not text are in base64.
-It is no backup of etcd: revisions and leases are printed, but not imported.`,
+		Long: `export prints the keys of a range, all at one revision, for cachectl import: a first
+line with the revision, a line of JSON for each key, and a last line that marks the
+export as complete. Keys and values that are not text are in base64. An export does not
+replace a backup of etcd: revisions and leases are printed, but not imported.`,
 		Example: `  cachectl export --prefix /demo/ >demo.jsonl
   cachectl export --prefix "" | gzip >all.jsonl.gz`,
 		Args: takes("KEY"),

@@ -52,13 +52,13 @@ func newImportCommand(s *session) *cobra.Command {
 		Use:        "import FILE",
 		SuggestFor: []string{"load", "restore"},
 		Short:      "Write the keys of an export",
-		Long: `import writes the keys that cachectl export has printed; FILE - is standard input. A
-key that has its value already is not written, so an import that ended early continues
-where it was if it is run again. Keys that are not in the export stay.
+		Long: `import writes the keys of a cachectl export; FILE - is standard input. It skips keys
+that already have their value, so a second run continues an import that ended early.
+Keys that are not in the export stay.
 
-Keys are written in transactions of at most --batch keys and 512 KiB. Each depends on
-its keys being as they were read: if something else changes one of them, the import
-ends with exit code 5. The keys have new revisions, and no leases.
+Keys are written in transactions of at most --batch keys and 512 KiB. A transaction
+fails if another client has changed one of its keys since the import read it; the
+import then ends with exit code 5. The keys get new revisions, and no leases.
 
 FILE is checked to its end before anything is written; standard input is not.`,
 		Example: `  cachectl import demo.jsonl --dry-run
@@ -86,8 +86,8 @@ FILE is checked to its end before anything is written; standard input is not.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&i.dryRun, "dry-run", false, "say what would be written, and write nothing")
-	cmd.Flags().IntVar(&i.batch, "batch", importKeys, "write at most so many keys in a transaction; etcd's --max-txn-ops bounds it")
+	cmd.Flags().BoolVar(&i.dryRun, "dry-run", false, "print the changes, and write nothing")
+	cmd.Flags().IntVar(&i.batch, "batch", importKeys, "maximum number of keys in a transaction; etcd's --max-txn-ops bounds it")
 	return cmd
 }
 
@@ -110,14 +110,14 @@ func (i *importer) run(ctx context.Context, in io.Reader) error {
 		err = i.flush(ctx)
 	}
 	if i.leases > 0 {
-		i.s.advise(fmt.Sprintf("keys that had a lease, and have none now: %d", i.leases))
+		i.s.advise(fmt.Sprintf("keys that had a lease and have none after the import: %d", i.leases))
 	}
 	var conflict *client.ConflictError
 	switch {
 	case errors.As(err, &conflict):
 		return &unmetError{fmt.Errorf("import: %w; run it again", err)}
 	case err != nil && i.done.Created+i.done.Changed > 0:
-		return fmt.Errorf("import: %w; run it again: it continues after %d keys", err, i.done.Created+i.done.Changed+i.done.Unchanged)
+		return fmt.Errorf("import: %w; run it again to continue after %d keys", err, i.done.Created+i.done.Changed+i.done.Unchanged)
 	case err != nil:
 		return fmt.Errorf("import: %w", err)
 	}

@@ -16,14 +16,13 @@ import (
 func newLineageCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lineage",
-		Short: "Show which history of etcd is served, and begin a new one",
-		Long: `A lineage is one history of etcd: revisions are comparable within it, and mean
-nothing outside. When etcd is restored from a backup, or replaced, the nodes find
-out within seconds and begin the next lineage by themselves: they load everything
-anew, watches of etcd's API end as compacted, and those of the native API are sent
-the whole state.
+		Short: "Show the lineage that is served, or begin a new one",
+		Long: `A lineage is one history of etcd: revisions can be compared only within it. When etcd
+is restored from a backup, or replaced, the nodes detect it within seconds and begin
+the next lineage automatically: they reload all data, watches of etcd's API end as
+compacted, and native watches get the whole state.
 
-lineage shows the present one, how it came about, and what each node sees of etcd.`,
+lineage shows the current lineage, its origin, and each node's view of etcd.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printLineage)
@@ -82,7 +81,7 @@ func (s *session) printLineage(cs admin.ClusterStatus) error {
 	}
 	about := "the first: etcd was never restored or replaced since the cluster was founded"
 	if out.Cause != "" {
-		about = fmt.Sprintf("%s (%s, found by %s; the one before had come to revision %d)", out.Reason, out.Cause, orDash(out.Node), out.RevisionBefore)
+		about = fmt.Sprintf("%s (%s, detected by %s; the previous lineage had reached revision %d)", out.Reason, out.Cause, orDash(out.Node), out.RevisionBefore)
 		if out.At != nil {
 			about = out.At.UTC().Format(time.RFC3339) + ": " + about
 		}
@@ -106,29 +105,28 @@ func newLineageBumpCommand(s *session) *cobra.Command {
 	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "bump --reason TEXT",
-		Short: "Say that etcd's history is another one from now on",
-		Long: `bump ends the present lineage and begins the next, on all nodes: they drop what
-they have and load everything from etcd, every watch of etcd's API ends as
-compacted (its clients list again), and every native watch is sent the whole
-state. It costs etcd one list of each shard, and clients the whole of what they
-watch.
+		Short: "Begin a new lineage: etcd's history has been replaced",
+		Long: `bump ends the current lineage and begins the next one on all nodes: they drop their
+caches and reload all data from etcd, every watch of etcd's API ends as compacted (its
+clients list again), and every native watch gets the whole state. It costs etcd one
+list per shard, and each client one copy of its watched keys.
 
-The nodes do that by themselves when etcd was restored. Use bump when
-  - keys were changed behind etcd's back, so that its revisions do not tell
-    (etcdctl says one thing, cachectl list another);
-  - etcd was moved to a cluster with another ID: name it with
+The nodes do this automatically after a restore of etcd. Use bump when
+  - keys were changed without a new revision of etcd (etcdctl and cachectl list print
+    different values);
+  - etcd was moved to a cluster with another ID: give that ID with
     --accept-cluster-id, then restart the nodes with the new --etcd;
-  - a node refuses because it alone sees another cluster ID, and it is right
-    (cachectl lineage shows what each sees).
+  - a node refuses requests because it alone sees another cluster ID, and it is right
+    (cachectl lineage shows each node's view).
 It is never needed after a compaction, a change of etcd's members or leader, or
-a restart of anything.`,
+a restart of any process.`,
 		Example: `  cachectl lineage bump --reason "restored shard of 3 May by hand"
   cachectl lineage bump --reason "moved to new machines" --accept-cluster-id 8e9e05c52164694d
   cachectl lineage bump --reason test --dry-run`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return &usageError{cmd.CommandPath(), errors.New("--reason is missing: it is kept, and shown by cachectl lineage")}
+				return &usageError{cmd.CommandPath(), errors.New("--reason is missing: cachectl lineage shows it later")}
 			}
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error {
 				return s.bump(ctx, c, reason, accept, yes, dryRun)
@@ -136,9 +134,9 @@ a restart of anything.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; required")
-	cmd.Flags().StringVar(&accept, "accept-cluster-id", "", "the ID of the etcd cluster that is served from now on, in hex, when it is another one")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would happen, and do nothing")
+	cmd.Flags().StringVar(&accept, "accept-cluster-id", "", "the ID, in hex, of the etcd cluster to serve from now on, if it changes")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the effect, and change nothing")
 	return cmd
 }
 
@@ -157,7 +155,7 @@ func (s *session) bump(ctx context.Context, c *client.Client, reason, accept str
 		}
 	}
 	ended := status.Map.Lineage
-	will := fmt.Sprintf("lineage %d ends, lineage %d begins: %d nodes load %d shards anew, %d watches are ended or sent everything\n",
+	will := fmt.Sprintf("lineage %d ends, lineage %d begins: %d nodes reload %d shards, %d watches end or get the whole state\n",
 		ended, ended+1, nodes, len(status.Map.Shards), watches)
 	switch {
 	case dryRun:

@@ -18,12 +18,12 @@ import (
 
 // goesOn is the end of the help of every command that changes the shard map.
 const goesOn = `
---dry-run prints the plan and changes nothing. Once the voters have agreed, the
-change goes on by itself: the command waits until all is done, and tells on standard
-error what is left. Ctrl-C, and a --timeout that is given, end the waiting and not
-the change (exit code 3); --wait=false does not wait. The same command again waits
-again. Another change of the map meanwhile is no error, unless --if-version is
-given. -o json prints a line for each thing that happens: planned, progress, done.`
+--dry-run prints the plan and changes nothing. After the voters have agreed, the
+change proceeds without the command, which waits for the end and reports the remaining
+steps on standard error. Ctrl-C, or an explicit --timeout, ends the wait but not the
+change (exit code 3); --wait=false does not wait. Repeat the command to wait again.
+A concurrent change of the map is an error only with --if-version. -o json prints a
+line for each step: planned, progress, done.`
 
 // changing are the flags of commands that change the shard map.
 type changing struct {
@@ -47,9 +47,9 @@ func newChanging(s *session, cmd *cobra.Command, spellings map[string]string) *c
 	c := &changing{s: s, spellings: spellings}
 	cmd.Long += "\n" + goesOn
 	cmd.Flags().BoolVar(&c.options.DryRun, "dry-run", false, "print the plan, and change nothing")
-	cmd.Flags().BoolVar(&c.options.Force, "force", false, "do it although it is refused for your own good; the refusal says when that helps")
-	cmd.Flags().Uint64Var(&c.options.IfVersion, "if-version", 0, "refuse unless the shard map has this version; 0: any")
-	cmd.Flags().BoolVar(&c.wait, "wait", true, "wait until all is done")
+	cmd.Flags().BoolVar(&c.options.Force, "force", false, "override a safety check; the refusal says if --force can override it")
+	cmd.Flags().Uint64Var(&c.options.IfVersion, "if-version", 0, "fail unless the shard map has this version; 0: any")
+	cmd.Flags().BoolVar(&c.wait, "wait", true, "wait until the change is complete")
 	return c
 }
 
@@ -57,12 +57,11 @@ func newSplitCommand(s *session) *cobra.Command {
 	var at []string
 	cmd := &cobra.Command{
 		Use:   "split SHARD",
-		Short: "Cut a shard in parts",
-		Long: `split cuts a shard in two, so that both parts have about as many keys, or where
---at says. The parts are new shards with IDs of their own. Nothing is fetched anew:
-they take what the shard has, with its window and its watches, which notice
-nothing. The first part stays where the shard was, the others move to where the
-planner wants them.`,
+		Short: "Split a shard",
+		Long: `split divides a shard into two parts with about the same number of keys, or at the keys
+given with --at. The parts are new shards with new IDs. They inherit the shard's state,
+window and watches: no data is fetched, and clients do not notice. The first part stays
+on the shard's nodes; the planner places the others.`,
 		Example: `  cachectl split 3
   cachectl split 3 --at /pods/m --at /pods/t --dry-run`,
 		Args:              takes("SHARD"),
@@ -83,10 +82,10 @@ planner wants them.`,
 func newMergeCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge SHARD SHARD",
-		Short: "Make one shard of two that touch",
-		Long: `merge makes one shard of two whose ranges touch. When they are not on the same
-nodes, the smaller one is brought to those of the larger one first. The merged
-shard is a new one with an ID of its own, and takes windows and watches of both.`,
+		Short: "Merge two adjacent shards",
+		Long: `merge makes one shard of two with adjacent ranges. If they are on different nodes, the
+smaller one first moves to the nodes of the larger one. The merged shard has a new ID
+and inherits the windows and watches of both.`,
 		Example: `  cachectl merge 3 4
   cachectl merge 3 4 --dry-run`,
 		Args:              takes("SHARD", "SHARD"),
@@ -112,21 +111,21 @@ func newMoveCommand(s *session) *cobra.Command {
 	var owner string
 	cmd := &cobra.Command{
 		Use:   "move SHARD --to NODE[,NODE...] | --owner NODE",
-		Short: "Say which nodes have a shard",
-		Long: `move says which nodes have a shard, the first of them as its owner, the one that
-watches etcd; or with --owner, only who owns it. A node that has not got the shard
-fetches it from one that has, and takes over when it has all of it.
+		Short: "Move a shard to other nodes",
+		Long: `move places a shard on the nodes of --to; the first is its owner, which watches etcd.
+With --owner it changes only the owner. A node without the shard fetches it from a node
+that has it, and takes over when its copy is complete.
 
-The shard is pinned: it stays there until it is moved again, or cachectl
-rebalance. While a pinned node is away, another one stands in for it.`,
+The shard is then pinned: it stays there until the next move or cachectl rebalance.
+While a pinned node is away, another node replaces it.`,
 		Example: `  cachectl move 3 --to node-2,node-4
   cachectl move 3 --owner node-2 --dry-run`,
 		Args:              takes("SHARD"),
 		ValidArgsFunction: completes(s, shardIDs),
 	}
 	c := newChanging(s, cmd, map[string]string{"to": "--to", "owner": "--owner"})
-	cmd.Flags().StringSliceVar(&to, "to", nil, "the `nodes` that have the shard, the owner first")
-	cmd.Flags().StringVar(&owner, "owner", "", "the `node` that owns the shard")
+	cmd.Flags().StringSliceVar(&to, "to", nil, "the shard's new `nodes`, the owner first")
+	cmd.Flags().StringVar(&owner, "owner", "", "the shard's new owner, a `node`")
 	_ = cmd.RegisterFlagCompletionFunc("to", completes(s, nodeNames)) // the flag is there
 	_ = cmd.RegisterFlagCompletionFunc("owner", completes(s, nodeNames))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -147,19 +146,18 @@ rebalance. While a pinned node is away, another one stands in for it.`,
 func newDrainCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE...",
-		Short: "Take all shards from a node",
-		Long: `drain moves all shards from nodes, and gives them none until cachectl undrain,
-over restarts too. A voter hands its vote to a node that may vote and does not,
-when there is one. The watches of its clients go on at other nodes, gently, and a
-client that reaches none of those is served all the same. The node may be stopped
-when the command has ended.
+		Short: "Move all shards off a node",
+		Long: `drain moves all shards off the nodes and keeps shards off them until cachectl undrain,
+also across restarts. A voter hands its vote to another eligible node, if there is one.
+The watches of its clients move to other nodes gradually; a client that reaches no other
+node is still served. The node may be stopped when the command has ended.
 
-A node that is stopped with SIGTERM does without: it hands its shards on by itself,
-and takes them back when it is there again. Drain before longer work, and before a
-node is taken away for good.
+A node stopped with SIGTERM needs no drain: it hands its shards over, and takes them
+back after its restart. Drain a node before longer maintenance, and before it is removed
+for good.
 
-It is refused when nobody would be left; and without --force when fewer nodes
-would be left than a shard has replicas, or too few voters for a majority.`,
+drain is refused if no node would be left; without --force also if fewer nodes would be
+left than a shard has replicas, or too few voters for a majority.`,
 		Example: `  cachectl drain node-3
   cachectl drain node-3 node-4 --dry-run`,
 		Args:              takesSome("NODE"),
@@ -173,9 +171,9 @@ would be left than a shard has replicas, or too few voters for a majority.`,
 func newUndrainCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undrain NODE...",
-		Short: "Let a node that was drained have shards again",
-		Long: `undrain ends what cachectl drain began: the shards that belong on the nodes come back,
-and so do clients. Of a node that is not drained it says so, and waits for nothing.`,
+		Short: "Allow shards on a drained node again",
+		Long: `undrain ends a cachectl drain: the planner places shards on the nodes again, and clients
+return. For a node that is not drained it prints that, and does not wait.`,
 		Example:           `  cachectl undrain node-3`,
 		Args:              takesSome("NODE"),
 		ValidArgsFunction: completes(s, nodeNames),
@@ -188,11 +186,11 @@ and so do clients. Of a node that is not drained it says so, and waits for nothi
 func newRebalanceCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebalance",
-		Short: "Bring all shards where the planner wants them",
-		Long: `rebalance forgets what was moved by hand (the pins that cachectl shards shows), and
-merges that are not made yet. The planner brings every shard where hashing says. It
-does so by itself whenever nodes come and go: with --dry-run, rebalance shows what
-it is about to do. Nodes that are drained stay so.`,
+		Short: "Move all shards to their planned nodes",
+		Long: `rebalance removes the pins of earlier moves (cachectl shards shows them) and pending
+merges. The planner then moves every shard to the nodes that hashing selects. The
+planner also does this whenever nodes join or leave: rebalance --dry-run shows the
+pending moves. Drained nodes stay drained.`,
 		Example: `  cachectl rebalance --dry-run`,
 		Args:    takes(),
 	}
@@ -205,7 +203,7 @@ it is about to do. Nodes that are drained stay so.`,
 func shardArg(cmd *cobra.Command, arg string) (uint64, error) {
 	id, err := strconv.ParseUint(arg, 10, 64)
 	if err != nil || id == 0 {
-		return 0, &usageError{cmd.CommandPath(), fmt.Errorf("%q: want the number of a shard, as cachectl shards shows it", arg)}
+		return 0, &usageError{cmd.CommandPath(), fmt.Errorf("%q: want the number of a shard; cachectl shards lists them", arg)}
 	}
 	return id, nil
 }
@@ -224,7 +222,7 @@ func takesSome(name string) cobra.PositionalArgs {
 type goesOnError struct{ why string }
 
 func (e *goesOnError) Error() string {
-	return e.why + ": the change goes on; cachectl shards shows how far it is, and the same command waits for it"
+	return e.why + ": the change continues; cachectl shards shows its progress, and the same command waits for it"
 }
 
 // spelledError is a refusal in the words of the command line.
@@ -237,7 +235,7 @@ func (e *spelledError) Error() string { return e.text }
 func (e *spelledError) Unwrap() error { return e.err }
 
 // errTimeout is why a change is not waited for any more.
-var errTimeout = errors.New("--timeout is over")
+var errTimeout = errors.New("--timeout has passed")
 
 // run has the change made, and tells how far it is.
 func (c *changing) run(cmd *cobra.Command, change admin.PlacementChange) error {
@@ -335,7 +333,7 @@ func (c *changing) spell(cmd *cobra.Command, err error) error {
 		text = cmp.Or(c.spellings[refused.Field], typed) + ": " + text
 	}
 	if refused.Force {
-		text += "; --force does it all the same"
+		text += "; --force overrides this"
 	}
 	return &spelledError{text, err}
 }
@@ -544,7 +542,7 @@ func (c *changing) printDone(cmd *cobra.Command, run *admin.PlacementRun) error 
 		text = c.done
 	case len(run.Plan.Steps) > 0, c.confirms && len(run.Plan.Warnings) > 0:
 	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // it is not there, or is to have none
-		text = strings.Join(cmd.Flags().Args(), ", ") + ": drained no more"
+		text = strings.Join(cmd.Flags().Args(), ", ") + ": no longer drained"
 	default:
 		text = "nothing to do"
 	}

@@ -19,7 +19,7 @@ func newGetCommand(s *session) *cobra.Command {
 		SuggestFor: []string{"cat", "read"},
 		Short:      "Print a key's value",
 		Long: `get prints the value of a key as it is, and a newline. A key that does not exist
-is a failure: exit code 1. With -o json it prints the revisions, too.`,
+is an error: exit code 1. With -o json it also prints the revisions.`,
 		Example: `  cachectl get /demo/a
   cachectl get /demo/a --rev 42 -o json`,
 		Args: takes("KEY"),
@@ -61,7 +61,7 @@ is a failure: exit code 1. With -o json it prints the revisions, too.`,
 
 func readFlags(cmd *cobra.Command, rev *int64, serializable *bool) {
 	cmd.Flags().Int64Var(rev, "rev", 0, "read at this revision; it must be recent (default: now)")
-	cmd.Flags().BoolVar(serializable, "serializable", false, "take what the node has, if fresh enough; needs no etcd")
+	cmd.Flags().BoolVar(serializable, "serializable", false, "read the node's cache, if fresh enough, without asking etcd")
 }
 
 // readErr says what is wrong with the flags of readFlags.
@@ -115,7 +115,7 @@ func newListCommand(s *session) *cobra.Command {
 			rng, err := span(args[0], f.prefix, f.rangeEnd)
 			page, pageErr := base64.RawURLEncoding.DecodeString(f.page)
 			if pageErr != nil {
-				err = fmt.Errorf("--page: not what an earlier list printed: %w", pageErr)
+				err = fmt.Errorf("--page: not a page token of an earlier list: %w", pageErr)
 			}
 			if err == nil {
 				err = readErr(f.rev, f.serializable)
@@ -147,10 +147,10 @@ func newListCommand(s *session) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.prefix, "prefix", false, "list all keys that begin with KEY")
 	cmd.Flags().StringVar(&f.rangeEnd, "range-end", "", "list the keys from KEY on and below this one")
-	cmd.Flags().Int64Var(&f.limit, "limit", 0, "list at most so many keys (default: all)")
-	cmd.Flags().StringVar(&f.page, "page", "", "go on behind an earlier list that --limit cut, as it said")
-	cmd.Flags().BoolVar(&f.keysOnly, "keys-only", false, "leave the values out")
-	cmd.Flags().BoolVar(&f.valuesOnly, "values-only", false, "print the values as they are, a newline after each")
+	cmd.Flags().Int64Var(&f.limit, "limit", 0, "maximum number of keys to list (default: all)")
+	cmd.Flags().StringVar(&f.page, "page", "", "continue an earlier list that --limit ended, with the token that it printed")
+	cmd.Flags().BoolVar(&f.keysOnly, "keys-only", false, "do not print the values")
+	cmd.Flags().BoolVar(&f.valuesOnly, "values-only", false, "print only the values, unquoted, each followed by a newline")
 	readFlags(cmd, &f.rev, &f.serializable)
 	return cmd
 }
@@ -194,7 +194,7 @@ func (f *listFlags) print(s *session, l *client.Listing) (n int, err error) {
 		return n, err
 	}
 	if next != "" {
-		fmt.Fprintf(s.p.stderr, "cachectl: there are more; go on with --page %s\n", next)
+		fmt.Fprintf(s.p.stderr, "cachectl: there are more keys; continue with --page %s\n", next)
 	}
 	return n, nil
 }

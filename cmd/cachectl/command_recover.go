@@ -18,14 +18,13 @@ func newVotersRecoverCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Make one node the only voter, after a majority of the voters was lost for good",
-		Long: `recover gives the voters a leader again after a majority of them was lost for good:
-their data directories are gone. One reachable node becomes the only voter, with the
-newest shard map that a reachable node has, and gives votes to other nodes that were
-started with --bootstrap-expect. Watches, positions and the lineage stay: clients
-notice nothing.
+		Long: `recover restores a leader after a majority of the voters was lost for good, together
+with their data directories. One reachable node becomes the only voter, with the newest
+shard map among the reachable nodes, and adds other nodes with --bootstrap-expect as
+voters. Watches, positions and the lineage stay valid: clients do not notice.
 
-Lost are changes of the shard map that only the lost voters had. The nodes load what
-the recovered map gives them.
+Changes of the shard map that only the lost voters had are lost. The nodes load the
+shards that the recovered map assigns to them.
 
 It is refused while a majority of the voters is reachable, or a node has a leader. Bring
 lost voters back with their data directories instead if you can. A lost voter that
@@ -34,7 +33,7 @@ voters.
 
 The recovered map needs feature level 5: nodes with older software do not understand it.
 
-Without --yes it shows the plan and asks. The exit code is 1 when nothing was done.`,
+Without --yes it shows the plan and asks for confirmation. The exit code is 1 when nothing was changed.`,
 		Example: `  cachectl voters recover --dry-run
   cachectl voters recover --yes`,
 		Args: takes(),
@@ -44,7 +43,7 @@ Without --yes it shows the plan and asks. The exit code is 1 when nothing was do
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan, and change nothing")
 	return cmd
 }
@@ -70,7 +69,7 @@ func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryR
 		_, err := fmt.Fprint(s.p.stdout, describe(plan))
 		return err //nolint:wrapcheck // standard output is gone
 	case !yes:
-		if _, err := fmt.Fprint(s.p.stderr, describe(plan)+"Go on? [yes/no] "); err != nil {
+		if _, err := fmt.Fprint(s.p.stderr, describe(plan)+"Continue? [yes/no] "); err != nil {
 			return fmt.Errorf("ask: %w", err)
 		}
 		answer, _ := bufio.NewReader(s.p.stdin).ReadString('\n') // nothing is no
@@ -108,7 +107,7 @@ func describe(r admin.VoterRecovery) string {
 		}
 		voters = fmt.Sprintf("%d of %d voters are reachable, %d are needed; lost: %s", len(r.Reachable), len(r.Voters), len(r.Voters)/2+1, strings.Join(gone, ", "))
 	}
-	lost := "changes of it that only lost voters had are lost; none is known"
+	lost := "changes of it that only lost voters had are lost; no such change is known"
 	if r.AnnouncedVersion > r.MapVersion {
 		lost = fmt.Sprintf("later changes of it, up to version %d, are lost", r.AnnouncedVersion)
 	}

@@ -16,11 +16,11 @@ import (
 func newSettingsCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settings",
-		Short: "Show how many replicas there are and which keys are served, and change it",
-		Long: `settings shows the settings that all nodes share: how many nodes have each shard,
-and which keys are served. They are part of the shard map. The flags --replicas and
---prefix of cachenode run say what a cluster begins with; once it is founded, they
-count for nothing: a node that was started with others says so in its log, and here.`,
+		Short: "Show or change the number of replicas and the served keys",
+		Long: `settings shows the settings that all nodes share: the number of replicas of each shard,
+and the served keys. They are part of the shard map. The flags --replicas and --prefix
+of cachenode run apply only to a new cluster. A node that is started with different
+flags later ignores them, and reports that in its log and here.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printSettings)
@@ -36,18 +36,18 @@ func newSettingsSetCommand(s *session) *cobra.Command {
 	var allKeys bool
 	cmd := &cobra.Command{
 		Use:   "set [--replicas N] [--prefix KEY... | --all-keys]",
-		Short: "Change how many replicas there are, or which keys are served",
-		Long: `set changes settings of the running cluster. It shows first what becomes of which
-shards, and about how much memory that takes, and asks.
+		Short: "Change the number of replicas or the served keys",
+		Long: `set changes settings of the running cluster. It first shows the effect on the shards
+and the approximate memory, and asks for confirmation.
 
-More replicas are loaded from the nodes that have the shard, a bounded number at a
-time; fewer are given up when others have loaded it. With more keys, new shards are
-loaded from etcd. With fewer, shards end or are cut where they are. Watches of keys
-that are served before and after go on without a gap and without a resync.
+New replicas are loaded from nodes that have the shard, a bounded number at a time;
+surplus ones are dropped after the remaining ones are complete. With more keys, new
+shards are loaded from etcd. With fewer keys, shards end or are truncated in place.
+Watches of keys that are served before and after continue without a gap or a resync.
 
 Watches of keys that are no longer served end: in the native API as invalid, in
-etcd's API as cancelled with the reason. etcd's API reads such keys from etcd, and
-the native API refuses them.`,
+etcd's API as cancelled with the reason. After that, etcd's API reads these keys from
+etcd, and the native API refuses them.`,
 		Example: `  cachectl settings set --replicas 3
   cachectl settings set --prefix /registry/ --prefix /config/ --dry-run
   cachectl settings set --all-keys --yes`,
@@ -56,9 +56,9 @@ the native API refuses them.`,
 	c := newChanging(s, cmd, map[string]string{"replicas": "--replicas", "served": "--prefix"})
 	c.confirms = true
 	cmd.Flags().IntVar(&replicas, "replicas", 0, "`number` of nodes that have each shard")
-	cmd.Flags().StringArrayVar(&prefixes, "prefix", nil, "serve keys with this `prefix` only; repeatable, and in place of those served now")
+	cmd.Flags().StringArrayVar(&prefixes, "prefix", nil, "serve only keys with this `prefix`; repeatable; replaces the current ones")
 	cmd.Flags().BoolVar(&allKeys, "all-keys", false, "serve all keys")
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation")
 	_ = cmd.RegisterFlagCompletionFunc("replicas", cobra.FixedCompletions([]string{"1", "2", "3", "5"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	_ = cmd.RegisterFlagCompletionFunc("prefix", completes(s, servedPrefixes))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -76,7 +76,7 @@ func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys boo
 	var change admin.ChangeSettings
 	switch {
 	case cmd.Flags().Changed("replicas") && replicas < 1:
-		return change, fmt.Errorf("--replicas %d: a shard needs one at least", replicas)
+		return change, fmt.Errorf("--replicas %d: a shard needs at least one", replicas)
 	case allKeys && len(prefixes) > 0:
 		return change, errors.New("give either --prefix or --all-keys")
 	case replicas == 0 && len(prefixes) == 0 && !allKeys:
@@ -140,7 +140,7 @@ func (s *session) printSettings(cs admin.ClusterStatus) error {
 		out.Served, served = append(out.Served, one), append(served, text)
 	}
 	if len(served) == 0 {
-		return errors.New("the node that answered does not know the settings: it has no shard map, or runs older software")
+		return errors.New("the node has no settings: it has no shard map, or runs older software")
 	}
 	for _, m := range cs.Members {
 		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {
@@ -165,7 +165,7 @@ func overruledNotes(cs admin.ClusterStatus) []string {
 	var notes []string
 	for _, m := range cs.Members {
 		if m.Status != nil && len(m.Status.OverruledFlags) > 0 {
-			notes = append(notes, fmt.Sprintf("%s was started with %s, which is not in force (cachectl settings set changes the cluster's settings)",
+			notes = append(notes, fmt.Sprintf("%s was started with %s, which has no effect (cachectl settings set changes the cluster's settings)",
 				m.Member.Name, strings.Join(m.Status.OverruledFlags, " ")))
 		}
 	}
@@ -173,11 +173,11 @@ func overruledNotes(cs admin.ClusterStatus) []string {
 }
 
 // errNotConfirmed says that the operator did not agree.
-var errNotConfirmed = errors.New("nothing was done: answer yes, or pass --yes")
+var errNotConfirmed = errors.New("nothing was changed: answer yes, or pass --yes")
 
 // confirm asks the operator whether to go on.
 func (s *session) confirm(ctx context.Context, will string) error {
-	if _, err := fmt.Fprint(s.p.stderr, will+"Go on? [yes/no] "); err != nil {
+	if _, err := fmt.Fprint(s.p.stderr, will+"Continue? [yes/no] "); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
 	answers := make(chan string, 1)

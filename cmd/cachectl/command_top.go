@@ -32,17 +32,16 @@ func newTopCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show nodes, shards and watches, live",
-		Long: `top shows the cluster and goes on showing it: the nodes, the shards that lag most
-and the watches that lag most, as many as the terminal has lines for. Ctrl-C ends it.
+		Long: `top shows the nodes, the shards that lag most and the watches that lag most, as many as
+fit the terminal, and refreshes the display until Ctrl-C.
 
   OWNS      shards that the node watches at etcd
-  AGE       how old the data is: of a node, the oldest of its shards
-  LAG       revisions that a shard is behind etcd, or a watch behind its node
-  SPAN      how far back a watch may start
-  BEHIND    for how long a watch has not been sent something that is there
+  AGE       age of the data; for a node, that of its oldest shard
+  LAG       revisions by which a shard lags etcd, or a watch its node
+  SPAN      age of the oldest event in the window
+  BEHIND    age of the oldest event that a watch was not sent yet
 
-Where there is no terminal, with --once, and with -o json it shows one moment and
-ends.`,
+Without a terminal, with --once, and with -o json it prints one snapshot and ends.`,
 		Example: `  cachectl top
   cachectl top --interval 500ms --sort watchers
   cachectl top --once | head -5
@@ -59,8 +58,8 @@ ends.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&f.interval, "interval", 2*time.Second, "how often to look")
-	flags.BoolVar(&f.once, "once", false, "show one moment and end")
+	flags.DurationVar(&f.interval, "interval", 2*time.Second, "refresh interval")
+	flags.BoolVar(&f.once, "once", false, "print one snapshot and end")
 	flags.StringVar(&f.sort, "sort", "lag", "of shards: "+strings.Join(topSorts(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts(), cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
 	return cmd

@@ -21,23 +21,23 @@ import (
 func newTraceCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trace REVISION",
-		Short: "Show the way of a revision from etcd to the last watch",
-		Long: `trace asks every node what it remembers of a revision, and draws its way: which
-node had it from etcd, which nodes had it from that one, and when it was sent to
-watches. Every node remembers the last 4,096 revisions of its shards, with no more
-to set up, and forgets them when it ends.
+		Short: "Trace a revision from etcd to the last watch",
+		Long: `trace collects the trace of a revision from every node and draws its path: which node
+received it from etcd, which nodes received it from that node, and when it was sent to
+watches. Every node keeps the last 4,096 revisions of its shards in memory; no setup is
+needed.
 
-  received  the revision was there in full. The first time is that of the clock of
-            the node which had it first; the others say by how much later they had
-            it, by their own clocks: these compare clocks of several machines
-  applied   it could be read there, and its watches were woken
-  nodes     it was sent to other nodes that follow this one: how many, when to the
-            first and to the last
+  received  the revision had arrived completely. The first time is from the clock of
+            the first node; the others are differences to it by each node's own clock,
+            so they include the clock skew between machines
+  applied   the revision could be read there, and its watches were woken
+  nodes     the revision was sent to nodes that follow this one: how many, and when to
+            the first and to the last
   watches   the same for the watches of clients
 
-All but the first count from the node's own "received" and are exact. A watch that
-reads slowly is sent it late: "last" grows as long as the node remembers. The
-revision of a write is what put and del print, and what etcd answers.`,
+All times but "received" count from the node's own "received" and are exact. "last"
+grows while slow watches are sent the revision. put and del print the revision of a
+write, and etcd returns it.`,
 		Example: `  cachectl trace $(cachectl put /demo/a 1 -o json | jq .revision)
   cachectl trace 4711 -o json`,
 		Args:              takes("REVISION"),
@@ -133,16 +133,16 @@ func forgotten(revision int64, answers []traceOf) error {
 		case a.err != nil:
 			spans = append(spans, fmt.Sprintf("%s does not answer", a.node))
 		case a.trace.Newest == 0:
-			spans = append(spans, a.node+" has seen no write since its start")
+			spans = append(spans, a.node+" has received no write since its start")
 		default:
-			spans = append(spans, fmt.Sprintf("%s remembers %d to %d", a.node, a.trace.Oldest, a.trace.Newest))
+			spans = append(spans, fmt.Sprintf("%s has %d to %d", a.node, a.trace.Oldest, a.trace.Newest))
 		}
 	}
-	why := "it changed nothing that is served here, or is forgotten"
+	why := "it changed no served key, or its trace was dropped"
 	if revision > newest {
-		why = "none has come to it"
+		why = "no node has reached it"
 	}
-	return errors.New("no node remembers revision " + number(revision) + ": " + why + " (" + strings.Join(spans, ", ") + ")")
+	return errors.New("no node has a trace of revision " + number(revision) + ": " + why + " (" + strings.Join(spans, ", ") + ")")
 }
 
 // drawTrace draws a tree: below each node those that had the revision from it.
@@ -210,7 +210,7 @@ func (a *traceOf) source() string {
 			return h.SourceNode
 		}
 	}
-	return "a source that was lost since"
+	return "a source that was lost later"
 }
 
 // below draws those that had the revision from a node.

@@ -16,15 +16,15 @@ func newUpgradeCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Show whether an upgrade is finalized, and finalize it",
-		Long: `A feature level is what a version of the software can write to the shard map. Nodes
-of an older version cannot read a map of a newer level, so the features of a new level
-are held back until an operator finalizes it: until then every node can go back to
-the version before.
+		Long: `A feature level is the set of changes to the shard map that a version of the software
+can write. Nodes of an older version cannot read a map of a newer level, so the features
+of a new level stay disabled until an operator finalizes it. Until then every node can
+return to the previous version.
 
-Upgrade all nodes, make sure that you will not go back, then finalize:
+Upgrade all nodes, make sure that no rollback is needed, then finalize:
 
   cachectl upgrade status      which level is final, and what each node understands
-  cachectl upgrade finalize    use the new level`,
+  cachectl upgrade finalize    enable the new level`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -52,24 +52,23 @@ func newUpgradeFinalizeCommand(s *session) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "finalize",
-		Short: "Use the feature level of the new version, for good",
-		Long: `finalize makes the newest feature level that the nodes understand the cluster's own. Its
-features can be used from then on, and nodes whose software does not understand it
-cannot come back: they end with an error that names the level. There is no way to
-lower the level again.
+		Short: "Enable the feature level of the new version, permanently",
+		Long: `finalize sets the cluster's feature level to the newest one that all nodes understand.
+It enables the features of that level, and nodes with older software can no longer
+join: they end with an error that names the level. The level cannot be lowered again.
 
-It is refused while a member that has not left does not understand the level, also a
-dead one. It asks before it does it, unless --yes is given. Nothing happens when the
-level is final already.
+finalize is refused while a member that has not left does not understand the level,
+even if that member is dead. It asks for confirmation unless --yes is given. It does
+nothing when the level is already final.
 
-Exit codes: 0 done, or nothing to do; 1 refused, or not confirmed; 3 agreed on, and
-shards still move.`,
+Exit codes: 0 done, or nothing to do; 1 refused, or not confirmed; 3 the level is final,
+and shards still move.`,
 		Example: `  cachectl upgrade finalize
   cachectl upgrade finalize --yes -o json`,
 		Args: takes(),
 	}
 	c := newChanging(s, cmd, map[string]string{"level": "upgrade finalize"})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var levels upgradeLevels
 		if err := s.clusterStatus(cmd, func(cs admin.ClusterStatus) error {
@@ -172,7 +171,7 @@ func (u upgradeLevels) gain() (lines []string) {
 			lines = append(lines, fmt.Sprintf("level %d adds: %s", l.Level, l.Adds))
 		}
 	}
-	return append(lines, fmt.Sprintf("once level %d is final, nodes of software that does not understand it cannot come back", u.NewestLevel))
+	return append(lines, fmt.Sprintf("once level %d is final, nodes with older software cannot join any more", u.NewestLevel))
 }
 
 func (u upgradeLevels) print(s *session) error {
@@ -188,10 +187,10 @@ func (u upgradeLevels) print(s *session) error {
 	lines := []string{fmt.Sprintf("feature level %d is final", u.FinalizedLevel)}
 	switch {
 	case u.FinalizedLevel == 0:
-		lines = []string{"the node that answered does not report which feature level is final: its software is from before level 5"}
+		lines = []string{"the node does not report the final feature level: its software is older than level 5"}
 	case u.CanFinalize:
 		lines = append(lines, u.gain()...)
-		lines = append(lines, fmt.Sprintf("all nodes understand level %d, and can go back to the version before until you run cachectl upgrade finalize", u.NewestLevel))
+		lines = append(lines, fmt.Sprintf("all nodes understand level %d, and can return to the previous version until you run cachectl upgrade finalize", u.NewestLevel))
 	case u.pending():
 		lines = append(lines, u.gain()...)
 		lines = append(lines, fmt.Sprintf("before level %d can be final, upgrade %s", u.NewestLevel, strings.Join(u.lacking, ", ")))
@@ -209,7 +208,7 @@ func (u upgradeLevels) print(s *session) error {
 // confirm asks the operator.
 func (u upgradeLevels) confirm(ctx context.Context, s *session) error {
 	text := strings.Join(append([]string{fmt.Sprintf("feature level %d becomes final, level %d is", u.NewestLevel, u.FinalizedLevel)}, u.gain()...), "\n")
-	if _, err := fmt.Fprint(s.p.stderr, text+"\nGo on? [yes/no] "); err != nil {
+	if _, err := fmt.Fprint(s.p.stderr, text+"\nContinue? [yes/no] "); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
 	answer, _ := bufio.NewReader(s.p.stdin).ReadString('\n') // nothing is no

@@ -21,19 +21,19 @@ func newVerifyCommand(s *session) *cobra.Command {
 		Short: "Compare the copies of shards with each other, and with etcd",
 		Long: `verify compares all copies of each shard at one revision, by digests that their
 nodes compute from the bytes in memory, and prints a line for each shard. With
---etcd, one copy of each is compared with etcd, too: that reads all keys of these
-shards from etcd, 16 MiB a second at most, with one of the cluster's permits. Where
-etcd's authentication is on, that is for a --user who may read everything.
+--etcd, it also compares one copy of each shard with etcd: this reads all keys of these
+shards from etcd, at most 16 MiB a second, with one of the cluster's permits. If etcd's
+authentication is on, this needs a --user that may read all keys.
 
-Where copies differ it names the node whose copy is wrong, by etcd's word on the
-first keys that differ (or by that of most copies, when etcd does not answer), and
-these keys, as far as --user may read them. It never prints values. The node that
-is wrong then stops serving that shard, loads it anew from a good copy, and comes
-back by itself; run verify again to see it.
+If copies differ, verify names the node with the wrong copy, and the first differing
+keys that --user may read. It decides by etcd's values of these keys, or by the majority
+of the copies when etcd does not answer. It never prints values. The node with the wrong
+copy stops serving the shard, reloads it from a good copy, and then serves it again; run
+verify again to check.
 
-Nodes do the same in the background: every --verify-interval with each other, every
---verify-etcd-interval with etcd. Each uses 5 % of one CPU at most, so that the
-comparison of many gigabytes takes its time; --timeout bounds only the connection.
+Nodes do the same in the background: with each other every --verify-interval, with etcd
+every --verify-etcd-interval. Each node uses at most 5 % of one CPU, so the comparison
+of many gigabytes is slow; --timeout bounds only the connection.
 
 Exit code 1: something differs, or a copy could not be compared.`,
 		Example: `  cachectl verify
@@ -51,7 +51,7 @@ Exit code 1: something differs, or a copy could not be compared.`,
 		},
 	}
 	cmd.Flags().UintSliceVar(&ids, "shard", nil, "compare this shard only; repeatable")
-	cmd.Flags().BoolVar(&r.Etcd, "etcd", false, "compare with etcd, too")
+	cmd.Flags().BoolVar(&r.Etcd, "etcd", false, "also compare with etcd")
 	return cmd
 }
 
@@ -147,7 +147,7 @@ func (s *session) printVerified(v admin.VerifiedShard, etcd bool) error {
 		case c.Error != "":
 			lines = append(lines, fmt.Sprintf("the copy at %s was not compared: %s", c.Node, c.Error))
 		case c.Wrong:
-			lines = append(lines, fmt.Sprintf("the copy at %s is wrong: it is loaded anew", c.Node))
+			lines = append(lines, fmt.Sprintf("the copy at %s is wrong: it is reloaded", c.Node))
 		}
 		if c.Error == "" {
 			keys, size = max(keys, c.Keys), max(size, c.Bytes)

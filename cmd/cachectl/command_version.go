@@ -33,8 +33,8 @@ func newVersionCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of cachectl and of the nodes",
-		Long: `version prints the version of cachectl and those of the nodes that are alive. If none
-answers it says so on standard error and succeeds.`,
+		Long: `version prints the versions of cachectl and of the live nodes. If no node answers, it
+prints a warning on standard error and succeeds.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := versionJSON{Version: version.String()}
@@ -52,7 +52,7 @@ answers it says so on standard error and succeeds.`,
 			return lines(s.p.stdout, out.lines()...)
 		},
 	}
-	cmd.Flags().BoolVar(&own, "client", false, "print the version of cachectl alone, and ask no node")
+	cmd.Flags().BoolVar(&own, "client", false, "print only the version of cachectl, without asking a node")
 	return cmd
 }
 

@@ -13,18 +13,18 @@ import (
 func newVotersCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "voters",
-		Short: "Show the nodes that agree on the shard map, and how many may be lost",
-		Long: `voters shows the nodes that vote on the shard map, the one that leads them, and the
-nodes that may take a vote over.
+		Short: "Show the voters of the shard map, and how many may be lost",
+		Long: `voters shows the nodes that vote on the shard map, their leader, and the nodes that are
+eligible to vote.
 
 A change of the shard map needs a leader and a majority of the voters. Without them
-the nodes serve every shard as it is, but no shard is split or moved: not by hand, not
-for its load, and not from a node that dies. The exit code is 4 then.
+the nodes serve every shard as it is, but no shard is split or moved: not on request, not
+because of load, and not off a dead node. The exit code is then 4.
 
-  VOTE     voter, or no: the node may take over the vote of a voter that leaves
+  VOTE     voter, or no: the node may replace a voter that leaves
   ROLE     leader or follower
-  LOG      the newest entry of the node's raft log; a voter far behind the leader does
-           not follow it, and is replaced after --replace-voter-after`,
+  LOG      the newest entry of the node's raft log; a voter that stays far behind the
+           leader is replaced after --replace-voter-after`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, s.printVoters)
@@ -103,7 +103,7 @@ func (s *session) printVoters(cs admin.ClusterStatus) error {
 	}
 	notes := []string{spareNote(q)}
 	if g := cs.Map.Generation; g != 0 {
-		notes = append(notes, fmt.Sprintf("the voters were recovered, with map version %d: raft logs from before count for nothing", g))
+		notes = append(notes, fmt.Sprintf("the voters were recovered, with map version %d: older raft logs are ignored", g))
 	}
 	return s.printNotes(notes)
 }
@@ -169,7 +169,7 @@ func noLeader(cs admin.ClusterStatus) error {
 			}
 		}
 		if has > 0 {
-			e.stuck = append(e.stuck, fmt.Sprintf("%s is %s and keeps %d shards in the map, %d as their owner: their other replicas serve them, with one copy less", m.Member.Name, m.Member.State, has, owned))
+			e.stuck = append(e.stuck, fmt.Sprintf("%s is %s and still has %d shards in the map, %d as their owner: their other replicas serve them, with one copy less", m.Member.Name, m.Member.State, has, owned))
 		}
 	}
 	return e

@@ -22,11 +22,11 @@ func newWaitCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KEY",
 		Short: "Wait until a key exists, has a value, has changed or is deleted",
-		Long: `wait ends when the key exists, or as its flags say, and prints the revision of the
-key's last change; with -o json the key, too. It reads the key and watches it: it
-does not poll, and goes on at another node when its node dies.
+		Long: `wait ends when the key exists, or when the condition of its flags holds, and prints the
+revision of the key's last change; -o json also prints the key. It reads the key and
+then watches it instead of polling, and continues at another node if its node dies.
 
-Exit codes: 0 the key is as it should be, 5 it was not within --timeout, 1 the wait
+Exit codes: 0 the condition holds, 5 it did not hold within --timeout, 1 the wait
 failed, for example because no node answers.`,
 		Example: `  cachectl wait /demo/ready --timeout 1m                 until it exists
   cachectl wait /demo/phase --value running --timeout 1m
@@ -51,7 +51,7 @@ failed, for example because no node answers.`,
 	}
 	cmd.Flags().BoolVar(&f.deleted, "deleted", false, "wait until the key does not exist")
 	cmd.Flags().StringVar(&f.value, "value", "", "wait until the key has this value")
-	cmd.Flags().Int64Var(&f.revision, "revision", 0, "wait until the key's last change is of this revision or a later one")
+	cmd.Flags().Int64Var(&f.revision, "revision", 0, "wait until the key's last change has this revision or a later one")
 	return cmd
 }
 
@@ -82,7 +82,7 @@ func (f *waitFlags) run(ctx context.Context, s *session, c *client.Client, rng c
 		case w.Stats().LastError != nil:
 			return fmt.Errorf("wait for %s: %w: %w", show([]byte(rng.Start)), client.ErrUnavailable, w.Stats().LastError)
 		default:
-			return &unmetError{fmt.Errorf("%s is not as it should be within %v", show([]byte(rng.Start)), s.timeout)}
+			return &unmetError{fmt.Errorf("%s: the condition did not hold within %v", show([]byte(rng.Start)), s.timeout)}
 		}
 		for _, kv := range versions(u) {
 			if f.met(kv) {

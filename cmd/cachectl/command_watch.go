@@ -29,43 +29,43 @@ func newWatchCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "watch KEY [-- CMD [ARG...]]",
 		SuggestFor: []string{"follow", "tail"},
-		Short:      "Follow a key or range",
-		Long: `watch prints a line for every change, in order, each once: PUT or DELETE, the
-revision, the key, the value. It ends with Ctrl-C. When its node dies it goes on
-at another one, from where it was, and says so on standard error.
+		Short:      "Watch a key or range",
+		Long: `watch prints a line for every change, in order and exactly once: PUT or DELETE, the
+revision, the key, the value. Ctrl-C ends it. If its node dies, it resumes on another
+node after its last revision, and reports that on standard error.
 
-Units stand between a line BEGIN and a line END and are printed whole or not at
-all. With --state, the first is the state: a line STATE for each key, with the
-revision of its last change. When changes are no longer to be had one by one, a
-delta follows: PUT for each key that has changed since, DELETE for each that does
-not exist any more, with the delta's revision; when no node knows what has
-changed, when etcd was restored, or when another cluster answers, a resync: STATE for all that is there, and what is
-not among it is gone. With --no-sync the watch ends there instead, with status 1.
-With --conflate, all changes come in units, the newest value of each key.
+Units are enclosed by a line BEGIN and a line END and are printed completely or not at
+all. With --state, the first unit is the state: a line STATE for each key, with the
+revision of its last change. If the individual changes are no longer available, a delta
+follows: PUT for each changed key and DELETE for each deleted key, with the delta's
+revision. If no node can compute the delta, if etcd was restored, or if another cluster
+answers, a resync follows: STATE for each key that exists; all other keys are gone.
+With --no-sync the watch ends instead, with status 1. With --conflate, all changes come
+in units, with the newest value of each key.
 
-With --resume-file the watch continues after the last update that was printed whole by
-a watch with that file; without a position in it, as the other flags say. It is saved
-atomically after each update, while others wait at most ten times in a second: after a
-crash some lines may be printed again, none is lost.
+With --resume-file the watch continues after the last update that an earlier watch with
+that file printed completely. If the file has no position, the other flags apply. The
+file is saved atomically after each update, or ten times a second if updates queue:
+after a crash some lines may be printed again, but none is lost.
 
-With -- CMD nothing is printed. CMD runs once for each update (all changes of a
-revision, or a unit), one at a time, without a shell. On standard input it has the
-lines that -o json prints, and in the environment
+With -- CMD watch prints nothing. CMD runs once for each update (all changes of a
+revision, or a unit), one at a time, without a shell. It reads the lines of -o json on
+standard input, and has these environment variables:
   WATCH_REVISION  the revision
   WATCH_TYPE      PUT or DELETE of one key, BATCH of several, or STATE, DELTA, RESYNC,
                   CONFLATED
   WATCH_KEY       the key, if it is one PUT or DELETE
 The position is saved after each success. If CMD fails, the watch ends with status 1,
-and with --resume-file CMD has that update again next time. While CMD runs, updates
-wait: in cachectl up to 4 MiB, then at the nodes, which send a delta in place of events
-that they no longer have. Ctrl-C and SIGTERM end the watch: a CMD that runs has SIGTERM
-and --timeout to end.`,
+and with --resume-file the next run of CMD gets that update again. While CMD runs,
+updates queue: up to 4 MiB in cachectl, then at the nodes, which send a delta in place
+of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM and has
+--timeout to end.`,
 		Example: `  cachectl watch /demo/a                     one key
   cachectl watch --prefix /demo/             all keys below /demo/
-  cachectl watch --prefix "" -o json         everything, an object per line
-  cachectl watch --prefix /demo/ --state     what is there, then what changes
+  cachectl watch --prefix "" -o json         all keys, an object per line
+  cachectl watch --prefix /demo/ --state     the current state, then changes
   cachectl watch --prefix /demo/ --from 42   every change since revision 42
-  cachectl watch --prefix /demo/ --conflate 1s  what has changed, once a second
+  cachectl watch --prefix /demo/ --conflate 1s  the changed keys, once a second
   cachectl watch --prefix /demo/ --state --resume-file demo.pos -- ./apply.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n > 0 {
@@ -104,14 +104,14 @@ and --timeout to end.`,
 	}
 	cmd.Flags().BoolVar(&f.prefix, "prefix", false, "watch all keys that begin with KEY")
 	cmd.Flags().StringVar(&f.rangeEnd, "range-end", "", "watch the keys from KEY on and below this one")
-	cmd.Flags().Int64Var(&f.from, "from", 0, "the first revision to print; it may lie in the future (default: now)")
-	cmd.Flags().BoolVar(&f.state, "state", false, "print what is there first")
-	cmd.Flags().BoolVar(&f.prev, "prev", false, "print the value before each change, too")
-	cmd.Flags().Int64Var(&f.count, "count", 0, "end after so many lines, BEGIN and END not counted (default: never)")
-	cmd.Flags().BoolVar(&f.noSync, "no-sync", false, "print every change or end: take no unit in place of changes that are gone")
-	cmd.Flags().DurationVar(&f.conflate, "conflate", 0, "print at most one unit in so much time, with the newest value of each key")
+	cmd.Flags().Int64Var(&f.from, "from", 0, "the first revision to print; it may be in the future (default: now)")
+	cmd.Flags().BoolVar(&f.state, "state", false, "print the current state first")
+	cmd.Flags().BoolVar(&f.prev, "prev", false, "also print the value before each change")
+	cmd.Flags().Int64Var(&f.count, "count", 0, "end after this number of lines, without BEGIN and END (default: never)")
+	cmd.Flags().BoolVar(&f.noSync, "no-sync", false, "print every change or end: accept no unit in place of evicted changes")
+	cmd.Flags().DurationVar(&f.conflate, "conflate", 0, "print at most one unit per interval, with the newest value of each key")
 	cmd.Flags().StringVar(&f.resume, "resume-file", "", "continue after the position in this file, and save it there after each update")
-	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "look for another node when the data is older than this (default: any age will do)")
+	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "switch to another node when the data is older than this (default: any age)")
 	return cmd
 }
 
@@ -164,7 +164,7 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 func (f *watchFlags) options(s *session) []client.WatchOption {
 	opts := []client.WatchOption{client.OnResume(func(r client.Resume) {
 		if r.From != r.To {
-			fmt.Fprintf(s.p.stderr, "cachectl: moved from %s to %s behind revision %d: %v\n", r.From, r.To, r.Revision, r.Reason)
+			fmt.Fprintf(s.p.stderr, "cachectl: moved from %s to %s after revision %d: %v\n", r.From, r.To, r.Revision, r.Reason)
 		}
 	})}
 	if f.prev {
@@ -298,7 +298,7 @@ func (f *watchFlags) text(l line) string {
 	case changes(*u):
 		text += fmt.Sprintf("%v from %d: %d changed, %d deleted", u.Kind, u.From, len(u.KVs), len(u.Deleted))
 	case u.Kind == client.KindResync:
-		text += fmt.Sprintf("resync of lineage %d in cluster %s: %d keys, any other is gone", u.Lineage, u.Cluster, len(u.KVs))
+		text += fmt.Sprintf("resync of lineage %d in cluster %s: %d keys, all others are gone", u.Lineage, u.Cluster, len(u.KVs))
 	default:
 		text += fmt.Sprintf("%v: %d keys", u.Kind, len(u.KVs))
 	}

@@ -55,24 +55,23 @@ func newWatchersCommand(s *session) *cobra.Command {
 	var f watchersFlags
 	cmd := &cobra.Command{
 		Use:   "watchers",
-		Short: "Show who watches what, and how far they are",
-		Long: `watchers asks every node for the watches that it serves, of the native API and of
-etcd's, and prints a line for each, those that lag most first:
+		Short: "Show the open watches, their clients and their lag",
+		Long: `watchers lists the watches of every node, of the native API and of etcd's API, one per
+line, those that lag most first:
 
-  CLIENT, USER, ID  who has it: address, etcd's user, and the watch's ID there
-  KEYS              what it watches: a key, prefix* or [from, to)
-  LAG, BEHIND       how many revisions it was not sent yet, and for how long some
-                    have waited; a client that reads slowly lags, and is not cut
-  RUNG              how it is served: from the window, by a delta (what has changed
-                    since it fell behind), by a resync (everything), conflated, or
-                    from etcd's log
-  SENT, RATE        bytes in all, and per second lately
-  DELTAS, RESYNCS   how often it fell behind the window, and was helped up
+  CLIENT, USER, ID  the client's address, its etcd user, and the watch's ID there
+  KEYS              the watched keys: a key, prefix* or [from, to)
+  LAG, BEHIND       the number of revisions it was not sent yet, and the age of the
+                    oldest; a client that reads slowly lags, and is not cut off
+  RUNG              the serve mode: window, delta (the changes since it fell behind),
+                    resync (the whole state), conflated, or etcd's log
+  SENT, RATE        bytes in total, and per second recently
+  DELTAS, RESYNCS   how often it fell behind the window and got a delta or a resync
 
-Where etcd's authentication is on, it shows the watches of what --user may read.`,
-		Example: `  cachectl watchers                               who lags?
+If etcd's authentication is on, it shows only watches of keys that --user may read.`,
+		Example: `  cachectl watchers                               the watches that lag most
   cachectl watchers --min-lag 1000 --sort behind
-  cachectl watchers --prefix /pods/ --top 0       all who watch something there
+  cachectl watchers --prefix /pods/ --top 0       all watches of keys there
   cachectl watchers --sort rate --node node-2 -o json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,12 +86,12 @@ Where etcd's authentication is on, it shows the watches of what --user may read.
 	}
 	flags := cmd.Flags()
 	// Not --key: that is the file of a private key.
-	flags.StringVar(&f.key, "watching", "", "only watches that this key concerns")
-	flags.StringVar(&f.prefix, "prefix", "", "only watches of something that begins so")
-	flags.Int64Var(&f.minLag, "min-lag", 0, "only watches that lag by so many revisions")
+	flags.StringVar(&f.key, "watching", "", "only watches of this key")
+	flags.StringVar(&f.prefix, "prefix", "", "only watches of keys with this prefix")
+	flags.Int64Var(&f.minLag, "min-lag", 0, "only watches that lag by at least this number of revisions")
 	flags.StringVar(&f.sort, "sort", "lag", strings.Join(watchersSorts(), ", "))
-	flags.StringVar(&f.node, "node", "", "ask this node only, by its name")
-	flags.IntVar(&f.top, "top", 50, "print so many; 0: all")
+	flags.StringVar(&f.node, "node", "", "only the watches of the node with this name")
+	flags.IntVar(&f.top, "top", 50, "number of watches to print; 0: all")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(watchersSorts(), cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
 	return cmd

@@ -26,7 +26,7 @@ func newPutCommand(s *session) *cobra.Command {
 		Long: `put writes a key to etcd and prints the revision of the change. VALUE - is read
 from standard input, to its end.
 
-With --if-revision it writes only if the key's last change is of that revision, or
+With --if-revision it writes only if the key's last change has that revision, or
 with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 		Example: `  cachectl put /demo/a hello
   cachectl put /demo/config - < config.json
@@ -39,7 +39,7 @@ with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 			case args[0] == "":
 				err = errors.New("KEY is empty")
 			case f.ifRevision < 0:
-				err = fmt.Errorf("--if-revision %d: revisions are positive, 0 stands for a key that does not exist", f.ifRevision)
+				err = fmt.Errorf("--if-revision %d: revisions are positive, 0 means a key that does not exist", f.ifRevision)
 			}
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
@@ -57,8 +57,8 @@ with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 			return s.put(cmd, conditions, op)
 		},
 	}
-	cmd.Flags().Int64Var(&f.ifRevision, "if-revision", 0, "write only if the key's last change is of this revision; 0: only if it does not exist")
-	cmd.Flags().StringVar(&f.lease, "lease", "", "attach the key to this lease of etcd's; in hexadecimal with 0x before it")
+	cmd.Flags().Int64Var(&f.ifRevision, "if-revision", 0, "write only if the key's last change has this revision; 0: only if the key does not exist")
+	cmd.Flags().StringVar(&f.lease, "lease", "", "attach the key to this lease of etcd; in hexadecimal, prefixed with 0x")
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (f *putFlags) leaseID() (int64, error) {
 	}
 	id, err := strconv.ParseInt(f.lease, 0, 64)
 	if err != nil || id <= 0 {
-		return 0, fmt.Errorf("--lease %q is not the number of a lease: write 0x before that which etcdctl prints", f.lease)
+		return 0, fmt.Errorf("--lease %q is not the ID of a lease: prefix the ID that etcdctl prints with 0x", f.lease)
 	}
 	return id, nil
 }

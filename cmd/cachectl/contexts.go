@@ -44,7 +44,7 @@ func (c contexts) names() []string { return slices.Sorted(maps.Keys(c.Contexts))
 // missing is the error of a name that no context has.
 func (c contexts) missing(name, file string) error {
 	if len(c.Contexts) == 0 {
-		return fmt.Errorf("no context %q: %s has none; cachectl config set %s --endpoints … makes it", name, file, name)
+		return fmt.Errorf("no context %q: %s has none; cachectl config set %s --endpoints … creates it", name, file, name)
 	}
 	return fmt.Errorf("no context %q in %s: use %s", name, file, strings.Join(c.names(), ", "))
 }

@@ -58,7 +58,7 @@ func readExport(r io.Reader) (*exportReader, error) {
 		return nil, err
 	}
 	if head.Export != exportVersion {
-		return nil, fmt.Errorf("line 1 is not the head of an export of version %d: it needs \"export\":%d, as cachectl export writes it", exportVersion, exportVersion)
+		return nil, fmt.Errorf("line 1 is not the header of an export of version %d: it needs \"export\":%d, as cachectl export writes it", exportVersion, exportVersion)
 	}
 	e.rng = client.Between(string(bytesOrText(head.Start, head.StartBase64)), string(bytesOrText(head.End, head.EndBase64)))
 	return e, nil
@@ -75,7 +75,7 @@ func (e *exportReader) next() (kv client.KeyValue, ok bool, err error) {
 	}
 	if l.Exported != nil {
 		if *l.Exported != e.keys {
-			return kv, false, fmt.Errorf("line %d: %d keys were exported, and %d are here", e.line, *l.Exported, e.keys)
+			return kv, false, fmt.Errorf("line %d: %d keys were exported, but the file has %d", e.line, *l.Exported, e.keys)
 		}
 		return kv, false, nil
 	}
@@ -85,7 +85,7 @@ func (e *exportReader) next() (kv client.KeyValue, ok bool, err error) {
 	case len(kv.Key) == 0 || l.Value == nil && l.ValueBase64 == nil:
 		return kv, false, fmt.Errorf("line %d: no key, or no value", e.line)
 	case key <= e.last:
-		return kv, false, fmt.Errorf("line %d: %s is not in the order of keys", e.line, show(kv.Key))
+		return kv, false, fmt.Errorf("line %d: %s is out of order", e.line, show(kv.Key))
 	case !e.rng.Contains(key):
 		return kv, false, fmt.Errorf("line %d: %s is not in the range of the export, %v", e.line, show(kv.Key), e.rng)
 	}
@@ -101,7 +101,7 @@ func (e *exportReader) decode(v any) error {
 		if err := e.in.Err(); err != nil {
 			return fmt.Errorf("line %d: %w", e.line, err)
 		}
-		return fmt.Errorf("line %d is missing: the export was cut", e.line)
+		return fmt.Errorf("line %d is missing: the export is truncated", e.line)
 	}
 	if err := json.NewDecoder(bytes.NewReader(e.in.Bytes())).Decode(v); err != nil {
 		return fmt.Errorf("line %d: %w", e.line, err)

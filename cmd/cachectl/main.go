@@ -2,7 +2,7 @@
 // and shows what the cluster is made of. It asks the cluster by the public client
 // alone.
 //
-// Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command
+// Exit codes: 0 success, 1 failure (or the key does not exist), 2 the command
 // line is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters
 // have no leader, so that the shard map cannot change, 5 a condition did not hold: that
 // of put --if-revision, or of wait within its timeout.

@@ -182,12 +182,12 @@ func TestExitCodes(t *testing.T) {
 		"wait for both":      {[]string{"wait", "a", "--deleted", "--value", ""}, exitUsage, "--deleted excludes"},
 		"wait for the past":  {[]string{"wait", "a", "--revision", "-1"}, exitUsage, "positive"},
 		"no node to wait at": {[]string{"wait", "a", "--endpoints", "127.0.0.1:1", "--timeout", "200ms"}, exitFailed, "no node answers"},
-		"not a lease":        {[]string{"put", "a", "b", "--lease", "70ce8c5e51ac0103"}, exitUsage, "0x before"},
-		"lease zero":         {[]string{"put", "a", "b", "--lease", "0"}, exitUsage, "0x before"},
+		"not a lease":        {[]string{"put", "a", "b", "--lease", "70ce8c5e51ac0103"}, exitUsage, "with 0x"},
+		"lease zero":         {[]string{"put", "a", "b", "--lease", "0"}, exitUsage, "with 0x"},
 		"if negative":        {[]string{"put", "a", "b", "--if-revision", "-1"}, exitUsage, "does not exist"},
 		"empty key to put":   {[]string{"put", "", "b"}, exitUsage, "KEY is empty"},
 		"rev of a count":     {[]string{"count", "a", "--rev", "-1"}, exitUsage, "positive"},
-		"bad output":         {[]string{"members", "-o", "xml"}, exitUsage, "there is table, json, yaml"},
+		"bad output":         {[]string{"members", "-o", "xml"}, exitUsage, "use table, json, yaml"},
 		"empty batch":        {[]string{"import", "-", "--batch", "0"}, exitUsage, "at least 1"},
 		"nothing to import":  {[]string{"import", "/none"}, exitFailed, "no such file"},
 		"bad path":           {[]string{"members", "-o", "jsonpath=members"}, exitUsage, "for example -o jsonpath="},
@@ -259,7 +259,7 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	}()
 	p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: told}
 	code := execute(ctx, p, []string{"drain", "n1", "--endpoints", strings.Join(c.Endpoints(), ",")})
-	if text := told.String(); code != exitGoesOn || !strings.HasPrefix(text, "1 shard left, loading: 1 at n3 50 %\n") || !strings.Contains(text, "cachectl: interrupted: the change goes on; ") {
+	if text := told.String(); code != exitGoesOn || !strings.HasPrefix(text, "1 shard left, loading: 1 at n3 50 %\n") || !strings.Contains(text, "cachectl: interrupted: the change continues; ") {
 		t.Errorf("exit code %d: %s", code, text)
 	}
 }

@@ -50,11 +50,11 @@ func openResume(path string, rng client.Range) (*resumeFile, error) {
 	d.DisallowUnknownFields()
 	switch err := d.Decode(&in); {
 	case err != nil:
-		return nil, fmt.Errorf("--resume-file %s: not what watch writes (%w); delete it to begin anew", path, err)
+		return nil, fmt.Errorf("--resume-file %s: not a file of watch (%w); delete it to start over", path, err)
 	case in.Revision <= 0 || in.ClusterID == "" || in.Lineage == 0:
-		return nil, fmt.Errorf("--resume-file %s: it has no position; delete it to begin anew", path)
+		return nil, fmt.Errorf("--resume-file %s: it has no position; delete it to start over", path)
 	case in.Range != r.rng:
-		return nil, fmt.Errorf("--resume-file %s: its position is of %s, the watch of %s: give each range a file of its own", path, in.Range, r.rng)
+		return nil, fmt.Errorf("--resume-file %s: its position is of %s, the watch of %s: use one file per range", path, in.Range, r.rng)
 	}
 	r.disk = client.Position{Cluster: in.ClusterID, Lineage: in.Lineage, Revision: in.Revision}
 	r.at = r.disk
@@ -67,7 +67,7 @@ func (r *resumeFile) belongs(cluster string) error {
 		return nil
 	}
 	return fmt.Errorf("--resume-file %s: its position is of cluster %s, the nodes are of cluster %s: "+
-		"name other nodes with --endpoints, or delete the file to begin anew", r.path, r.disk.Cluster, cluster)
+		"name other nodes with --endpoints, or delete the file to start over", r.path, r.disk.Cluster, cluster)
 }
 
 // passed says that an update was dealt with. It saves the position, unless that may wait:

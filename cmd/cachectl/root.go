@@ -12,20 +12,20 @@ func newRoot(p process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cachectl",
 		Short: "Watch and read keys through a Shardwatch cluster",
-		Long: `cachectl watches, reads and writes keys through a Shardwatch cluster, and shows
-what the cluster is made of. Any node will do as an endpoint: the others are
-learned from it, and a watch goes on at another node when its node dies.
+		Long: `cachectl watches, reads and writes keys through a Shardwatch cluster, and shows the
+state of the cluster. Any node can be the endpoint: cachectl learns the other nodes
+from it, and a watch resumes on another node if its node dies.
 
-Exit codes: 0 done, 1 it failed (or the key does not exist), 2 the command line
-is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters have
-no leader, 5 a condition did not hold (put --if-revision, wait).`,
-		Example: `  cachectl watch --prefix /demo/            follow what happens
+Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command line,
+3 a change of the shard map was accepted and continues, 4 the voters have no leader,
+5 a condition did not hold (put --if-revision, wait).`,
+		Example: `  cachectl watch --prefix /demo/            print changes as they happen
   cachectl put /demo/a hello                write (passed through to etcd)
   cachectl list --prefix /demo/ --keys-only
-  cachectl shards                           who serves what, and how far it is
-  cachectl watchers                         who watches what, and who lags
-  cachectl drain node-3                     take all shards from a node
-  cachectl trace 4711                       where a revision spent its time
+  cachectl shards                           shards, their nodes and their progress
+  cachectl watchers                         open watches and their lag
+  cachectl drain node-3                     move all shards off a node
+  cachectl trace 4711                       the delivery times of a revision
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -76,7 +76,7 @@ func takes(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return &usageError{cmd.CommandPath(), fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))}
 		}
-		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: give %s only (quote what holds spaces)", args[len(names)], strings.Join(names, " and "))}
+		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: give %s only (quote arguments with spaces)", args[len(names)], strings.Join(names, " and "))}
 	}
 }
 
@@ -85,8 +85,8 @@ func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a completion script for a shell",
-		Long: `completion prints a script that completes commands, flags, contexts, shards, nodes and,
-where a command takes a KEY, keys of the cluster.`,
+		Long: `completion prints a script that completes commands, flags, contexts, shards and nodes,
+and the cluster's keys for commands that take a KEY.`,
 		Example: `  source <(cachectl completion bash)
   cachectl completion zsh > "${fpath[1]}/_cachectl"
   cachectl completion fish > ~/.config/fish/completions/cachectl.fish

@@ -42,17 +42,17 @@ type session struct {
 
 func newSession(p process, flags *pflag.FlagSet) *session {
 	s := &session{p: p}
-	flags.StringSliceVar(&s.endpoints, "endpoints", []string{defaultEndpoint}, "host:port of any nodes")
+	flags.StringSliceVar(&s.endpoints, "endpoints", []string{defaultEndpoint}, "host:port of one or more nodes")
 	flags.StringVarP(&s.output, "output", "o", "table", outputs)
-	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a watch that has begun goes on")
+	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a started watch continues")
 	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
-	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes, read again when it changes; implies --tls")
-	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate, read again with --key when it changes; implies --tls")
+	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes, reloaded when it changes; implies --tls")
+	flags.StringVar(&s.cert, "cert", "", "PEM file with the client's certificate, reloaded with --key when it changes; implies --tls")
 	flags.StringVar(&s.key, "key", "", "PEM file with the certificate's private key")
-	flags.StringVar(&s.user, "user", "", "etcd's user, where its authentication is on")
-	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user, read with each login")
-	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), where the nodes have a policy that takes tokens; read again as it is renewed")
-	flags.StringVar(&s.context, "context", "", "context of cachectl config to use, in place of the current one")
+	flags.StringVar(&s.user, "user", "", "etcd user, if etcd's authentication is on")
+	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user, read at each login")
+	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), if the nodes' policy accepts tokens; reloaded when it is renewed")
+	flags.StringVar(&s.context, "context", "", "context of cachectl config to use instead of the current one")
 	for _, name := range append(connectionFlags(), "context") {
 		flags.Lookup(name).Usage += " (" + variable(name) + ")"
 	}

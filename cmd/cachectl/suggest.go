@@ -69,7 +69,7 @@ func didYouMean(before string, near []string) string {
 func isPrefix(ctx context.Context, c *client.Client, command, key string) string {
 	for _, err := range c.List(ctx, client.Prefix(key), client.KeysOnly(), client.Limit(1)).All() {
 		if err == nil {
-			return fmt.Sprintf("there are keys that begin with it: cachectl %s --prefix %s", command, show([]byte(key)))
+			return fmt.Sprintf("keys with this prefix exist: cachectl %s --prefix %s", command, show([]byte(key)))
 		}
 	}
 	return ""

@@ -14,18 +14,17 @@ func newConfigCommand(p process) *cobra.Command {
 		Use:   "config",
 		Short: "Show the configuration that 'run' would use",
 		Long: `Show the configuration that 'cachenode run' would use with the same flags,
-environment and file: as YAML that --config reads, each setting that is not the
-default with its source. Passwords and keys are in files of their own and are
-not shown.
+environment and file, as YAML for --config. Each setting that is not the default
+has its source. Passwords and keys are in separate files and are not shown.
 
 ` + settingsHelp + `
 
 Exit codes: 0 the configuration is good, 2 it is not: the mistakes are on
 standard error.`,
-		Example: `  # Check a file before it is rolled out
+		Example: `  # Check a file before its rollout
   cachenode config --config node.yaml
 
-  # Begin a file
+  # Create a file
   cachenode config --data-dir /var/lib/shardwatch --bootstrap-expect 3 --insecure > node.yaml`,
 		Args: noArgs,
 	}

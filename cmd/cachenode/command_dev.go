@@ -17,16 +17,16 @@ func newDevCommand(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a whole cluster with its own etcd on this machine",
-		Long: `Run cache nodes and an etcd of their own in one process, on 127.0.0.1 only: for
-trying things out and for developing against. Nothing is secured.
+		Long: `Run cache nodes and a private etcd in one process, on 127.0.0.1 only, for trials and
+development. The ports have no TLS and no authentication.
 
-With --data-dir the data stays for the next start; without, it is gone at the
-end. Ctrl-C stops the cluster.`,
+With --data-dir the data is kept for the next start; without it, the data is removed at
+the end. Ctrl-C stops the cluster.`,
 		Example: `  # Three nodes, with something to watch
   cachenode dev --demo
   cachectl watch --prefix /demo/
 
-  # Beside an etcd that has port 2379
+  # Next to an etcd that uses port 2379
   cachenode dev --etcd-port 12379`,
 		Args: noArgs,
 	}

@@ -13,7 +13,7 @@ import (
 func newDevCommand(process) *cobra.Command {
 	return &cobra.Command{
 		Use:                "dev",
-		Short:              "Not in this build: it has no etcd of its own",
+		Short:              "Not in this build, which has no embedded etcd",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {

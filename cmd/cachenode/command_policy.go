@@ -16,10 +16,10 @@ import (
 func newPolicyCommand(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Check a policy, and ask it questions",
-		Long: `Check the file of --policy before a node reads it, and ask who may do what.
+		Short: "Check a policy, and query it",
+		Long: `Check the file of --policy before a node reads it, and query the rights it grants.
 
-A policy gives roles to identities, and roles let verbs be used on keys. What no
+A policy gives roles to identities; a role allows verbs on keys. Everything that no
 rule allows is denied. docs/security.md describes the file.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -63,12 +63,11 @@ func newPolicyExplainCommand(p process) *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
 		Use:   "explain FILE",
-		Short: "Say whether somebody may do something, and why",
-		Long: `Say whether a policy lets an identity use a verb on keys, and because of which
-lines.
+		Short: "Show whether an identity may use a verb, and why",
+		Long: `Show whether a policy allows an identity to use a verb on keys, and which lines decide.
 
-An identity is what a client proves: uri:…, dns:… and cn:… of its certificate,
-all of them, or sub:… of its token; without --identity, it is anonymous.
+A client's identity is proven by its certificate (all of uri:…, dns:… and cn:…) or its
+token (sub:…); without --identity, the client is anonymous.
 
 Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
 		Example: `  cachenode policy explain policy.yaml --identity cn:web --verb watch --key /pods/ --prefix
@@ -90,9 +89,9 @@ Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
 	fs.SortFlags = false
 	fs.StringArrayVar(&q.identities, "identity", nil, "`name` of the client, such as cn:web; repeatable")
 	fs.StringVar(&q.verb, "verb", "", "`verb`: read, watch, write, operator:read or operator:write; required")
-	fs.StringVar(&q.key, "key", "", "`key` that it is about")
+	fs.StringVar(&q.key, "key", "", "the `key` to check")
 	fs.BoolVar(&q.prefix, "prefix", false, "all keys that begin with --key")
-	fs.StringVar(&q.rangeEnd, "range-end", "", "all keys from --key up to and without this `key`")
+	fs.StringVar(&q.rangeEnd, "range-end", "", "all keys from --key up to this `key`, exclusive")
 	completeWith(cmd, "verb", "read", "watch", "write", "operator:read", "operator:write")
 	return cmd
 }
@@ -101,7 +100,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return &usageError{cmd.CommandPath(), fmt.Errorf("%d arguments: name the policy's file, and no more", len(args))}
+	return &usageError{cmd.CommandPath(), fmt.Errorf("%d arguments: give only the policy's file", len(args))}
 }
 
 func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
@@ -110,14 +109,14 @@ func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
 	}
 	switch {
 	case !v.OfKeys() && (q.key != "" || q.prefix || q.rangeEnd != ""):
-		err = fmt.Errorf("--verb %s is not about keys: leave --key, --prefix and --range-end out", v)
+		err = fmt.Errorf("--verb %s does not apply to keys: omit --key, --prefix and --range-end", v)
 	case !v.OfKeys():
 	case q.prefix && q.rangeEnd != "":
 		err = errors.New("--prefix and --range-end exclude each other")
 	case q.prefix:
 		r = kv.Prefix(q.key)
 	case q.key == "":
-		err = errors.New("--key is needed; all keys are --key \"\" --prefix")
+		err = errors.New("--key is required; all keys are --key \"\" --prefix")
 	case q.rangeEnd != "" && q.rangeEnd <= q.key:
 		err = fmt.Errorf("--range-end %q is not after --key %q", q.rangeEnd, q.key)
 	case q.rangeEnd != "":

@@ -18,35 +18,35 @@ const settingsHelp = `Every flag can also be set in the environment, as CACHENOD
 in capitals (CACHENODE_DATA_DIR for --data-dir, lists comma separated), and in a
 YAML file named by --config, under the flag's name. A flag wins over the
 environment, the environment over the file, the file over the default.
-'cachenode config' shows what comes out, and from where.`
+'cachenode config' shows the result and the source of each setting.`
 
 func newRunCommand(p process) *cobra.Command {
 	s := newSettings(p)
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run one cache node",
-		Long: `Run one cache node until it is told to stop.
+		Long: `Run one cache node until it receives a signal.
 
-SIGTERM or SIGINT drains the node: it hands its shards to others, tells its
-watchers where to go on and leaves the cluster, within --drain-timeout. A second
-signal exits at once.
+SIGTERM or SIGINT drains the node: it hands its shards to other nodes, sends its
+watches to them and leaves the cluster, within --drain-timeout. A second signal exits
+at once.
 
-A port that other machines reach needs TLS, and gossip a key, unless --insecure
-says so. The files of certificates, keys and the policy are read again when they
-change, and with SIGHUP: docs/security.md tells how to make and to replace them.
+A port that other machines can reach needs TLS, and gossip a key, unless --insecure
+exempts it. The node reloads certificates, keys and the policy when their files change,
+and on SIGHUP. docs/security.md describes how to create and replace them.
 
 ` + settingsHelp + `
 
 Exit codes: 0 drained, 1 failed, 2 wrong flags or configuration, 130 the second
 signal.`,
-		Example: `  # A cluster of one, for a trial: everybody may come
+		Example: `  # A cluster of one node, for a trial, without access control
   cachenode run --data-dir /tmp/shardwatch --bootstrap-expect 1 --insecure
 
-  # One of three founders, with its certificates and keys named in a file; the
-  # other two are started alike
+  # One of three founders, with its certificates and keys named in a file; start
+  # the other two in the same way
   cachenode run --config /etc/shardwatch/node.yaml --bootstrap-expect 3 --join cachenode.internal
 
-  # One more node for a cluster that exists
+  # One more node for an existing cluster
   cachenode run --config /etc/shardwatch/node.yaml --join node-1:7946`,
 		Args: noArgs,
 	}
@@ -78,7 +78,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs.SortFlags = false
 	s.cfg.Flags(fs)
 	fs.String(config.FileFlag, "", "YAML `file` with settings, under the names of these flags")
-	fs.Bool(config.HelpAllFlag, false, "show this help with all flags, those for experts too")
+	fs.Bool(config.HelpAllFlag, false, "show this help with all flags, including expert flags")
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		all, _ := fs.GetBool(config.HelpAllFlag) // it is a boolean flag
 		flags := config.Usages(cmd.LocalFlags(), all, helpWidth)

@@ -22,11 +22,11 @@ func newVersionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version, and how it was built",
-		Long: `Show the version, the commit that was built, and the newest feature level of
-shard maps and of raft's commands that this version writes and understands: nodes
-of different versions go on together as long as nothing is written that the
-older ones miss. See docs/upgrade.md.`,
+		Short: "Show the version and build information",
+		Long: `Show the version, the commit of the build, and the newest feature level of shard maps
+and raft commands that this version writes and understands. Nodes of different versions
+work together until a feature is written that the older ones do not understand. See
+docs/upgrade.md.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")

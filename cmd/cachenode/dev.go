@@ -103,7 +103,7 @@ func answersOK(ctx context.Context, url string) bool {
 // banner says where everything is, and what to try.
 func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time.Duration) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes before one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)
+	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes in front of one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)
 	fmt.Fprintf(&b, "  etcd      %s\n", strings.TrimPrefix(cfg.EtcdEndpoint(), "http://"))
 	for i, e := range endpoints {
 		fmt.Fprintf(&b, "  node-%-4d %s   %s\n", i+1, e, strings.TrimSuffix(probes[i], "readyz"))
@@ -118,7 +118,7 @@ func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time
 		what = "watch --prefix /demo/"
 		b.WriteString("A small workload runs under /demo/.\n")
 	}
-	fmt.Fprintf(&b, "Try, in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
+	fmt.Fprintf(&b, "Try in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
 	_, _ = io.WriteString(out, b.String()) // nobody is left to tell
 }
 

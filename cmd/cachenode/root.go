@@ -23,10 +23,10 @@ func newRoot(p process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cachenode",
 		Short: "A cache node between etcd and many watchers",
-		Long: `cachenode keeps a replicated cache of etcd, and serves any number of watches and
-lists from memory. etcd sees each key range watched once.
+		Long: `cachenode keeps a replicated cache of etcd and serves any number of watches and lists
+from memory. etcd serves only one watch per key range.
 
-Start with a cluster that needs nothing else:
+Start with a self-contained cluster:
 
   cachenode dev --demo`,
 		SilenceErrors: true,
@@ -61,5 +61,5 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: everything is set by flags", args[0])}
+	return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: all settings are flags", args[0])}
 }

@@ -11,13 +11,13 @@ import (
 func Register(m metric.Meter, a *Access, audit *Audit) error {
 	in := telemetry.NewInstruments(m)
 	written := in.Counter("shardwatch.audit.records", "{record}", "Records written to the audit log.")
-	suppressed := in.Counter("shardwatch.audit.suppressed", "{record}", "Refusals that were not written to the audit log, because there were too many.")
+	suppressed := in.Counter("shardwatch.audit.suppressed", "{record}", "Refusals left out of the audit log because there were too many.")
 	var (
 		denials    = in.Counter("shardwatch.policy.denials", "{call}", "Calls and watches that the policy refused or ended, by verb.")
-		unknown    = in.Counter("shardwatch.policy.unauthenticated", "{call}", "Calls whose bearer token was not taken.")
-		limited    = in.Counter("shardwatch.policy.limited", "{call}", "Calls and watches that were refused because an identity had reached a limit, by limit.")
-		identities = in.Gauge("shardwatch.policy.identities", "{identity}", "Identities whose use is counted.")
-		shared     = in.Gauge("shardwatch.policy.shared", "{connection}", "Connections of identities that share one account, because there are too many.")
+		unknown    = in.Counter("shardwatch.policy.unauthenticated", "{call}", "Calls whose bearer token was rejected.")
+		limited    = in.Counter("shardwatch.policy.limited", "{call}", "Calls and watches refused because an identity had reached a limit, by limit.")
+		identities = in.Gauge("shardwatch.policy.identities", "{identity}", "Identities whose usage is tracked.")
+		shared     = in.Gauge("shardwatch.policy.shared", "{connection}", "Connections whose identities share one set of limits because there are too many identities.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		w, dropped := audit.Figures()

@@ -11,14 +11,14 @@ import (
 func (b *Budget) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
-		held    = in.Gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: watches and their keys, catch-ups, requests that have arrived in part, keys from other nodes, and lists, replies and JSON that wait to be read.")
-		share   = in.Gauge("shardwatch.budget.share", "By", "Most bytes that each use may hold: its share of --max-client-bytes, and for watches --max-watch-bytes.")
-		waiting = in.Gauge("shardwatch.budget.waiting", "{caller}", "Callers that wait for bytes of a use.")
+		held    = in.Gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: watches and their keys, catch-ups, incomplete requests, keys from other nodes, and lists, replies and JSON that clients have not read yet.")
+		share   = in.Gauge("shardwatch.budget.share", "By", "Maximum bytes of each use: its share of --max-client-bytes, and for watches --max-watch-bytes.")
+		waiting = in.Gauge("shardwatch.budget.waiting", "{caller}", "Callers waiting for bytes of a use.")
 		waits   = in.Counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")
 		refused = in.Counter("shardwatch.budget.refusals", "{caller}", "Callers that were refused bytes of a use, with RESOURCE_EXHAUSTED.")
-		clients = in.Gauge("shardwatch.budget.clients", "{client}", "Clients that hold or wait for bytes of a use: identities of the policy, or else certificates' names or addresses.")
-		largest = in.Gauge("shardwatch.budget.largest", "By", "Most bytes of a use that one client holds.")
-		capped  = in.Counter("shardwatch.budget.capped", "{caller}", "Callers that had to wait or were refused because their client had its part of a use.")
+		clients = in.Gauge("shardwatch.budget.clients", "{client}", "Clients that hold or wait for bytes of a use, counted by identity of the policy, certificate name or address.")
+		largest = in.Gauge("shardwatch.budget.largest", "By", "Bytes of a use held by the client that holds most.")
+		capped  = in.Counter("shardwatch.budget.capped", "{caller}", "Callers that had to wait or were refused because their client had used its share of a use.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		for _, s := range b.Status() {

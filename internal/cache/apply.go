@@ -88,7 +88,7 @@ func (c *Cache) advance(revision kv.Revision) {
 // complainEvery is how often it is said that deletes are forgotten early.
 const complainEvery = time.Hour
 
-// complain says so when deletes are forgotten before their time.
+// complain says so when deletes are evicted early.
 func (c *Cache) complain(now time.Time) {
 	_, bytes, floor, squeezed := c.changes.status()
 	if squeezed == c.squeezed || now.Sub(c.complained) < complainEvery && c.squeezed > 0 {

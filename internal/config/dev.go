@@ -56,13 +56,13 @@ func DevDefaults() Dev {
 func (d *Dev) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Nodes, "nodes", d.Nodes, "`number` of cache nodes")
 	fs.BoolVar(&d.Demo, "demo", d.Demo, "keep a small workload running under /demo/")
-	fs.StringVar(&d.DataDir, "data-dir", d.DataDir, "`directory` that keeps the data (default: a temporary one, removed at the end)")
+	fs.StringVar(&d.DataDir, "data-dir", d.DataDir, "`directory` for the data (default: a temporary one, removed at the end)")
 	fs.IntVar(&d.EtcdPort, "etcd-port", d.EtcdPort, "etcd's client `port`")
 	fs.IntVar(&d.ClientPort, "client-port", d.ClientPort, fmt.Sprintf("the first node's client `port`; the next three are its peer, raft and gossip ports; each further node's are %d higher", devStride))
 	fs.IntVar(&d.HTTPPort, "http-port", d.HTTPPort, fmt.Sprintf("the first node's HTTP `port`; each further node's is %d higher", devStride))
 	fs.IntVar(&d.Shards, "shards", d.Shards, "`number` of shards; 0: one for each node")
 	fs.IntVar(&d.Replicas, "replicas", d.Replicas, "`number` of nodes that have each shard; fewer when there are fewer nodes")
-	fs.Var((*level)(&d.LogLevel), "log-level", "least `level` that is logged: debug, info, warn or error")
+	fs.Var((*level)(&d.LogLevel), "log-level", "lowest `level` to log: debug, info, warn or error")
 }
 
 // Port is one port that a dev cluster listens on.

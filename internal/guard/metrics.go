@@ -11,14 +11,14 @@ func (g *Guard) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter := in.Gauge, in.Counter
 	var (
-		auth          = gauge("shardwatch.auth.on", "{bool}", "1 while etcd's authentication is on. Absent while that is not known.")
+		auth          = gauge("shardwatch.auth.on", "{bool}", "1 while etcd's authentication is on. Absent while unknown.")
 		authRevision  = gauge("shardwatch.auth.revision", "{revision}", "Revision of etcd's users and roles that reads are checked against.")
 		users         = gauge("shardwatch.auth.users", "{user}", "etcd's users.")
-		tokens        = gauge("shardwatch.auth.tokens", "{token}", "Tokens whose user is known here.")
-		lookups       = counter("shardwatch.auth.lookups", "{token}", "Tokens that were new here, and looked up.")
-		confirmations = counter("shardwatch.auth.confirmations", "{question}", "Times that etcd said it takes a token.")
-		refusals      = counter("shardwatch.auth.refusals", "{call}", "Calls whose token was not taken.")
-		denials       = counter("shardwatch.auth.denials", "{read}", "Reads and watches that were denied, or ended, because the user has no right to them.")
+		tokens        = gauge("shardwatch.auth.tokens", "{token}", "Tokens whose user this node knows.")
+		lookups       = counter("shardwatch.auth.lookups", "{token}", "New tokens that this node looked up.")
+		confirmations = counter("shardwatch.auth.confirmations", "{question}", "Times that etcd confirmed a token.")
+		refusals      = counter("shardwatch.auth.refusals", "{call}", "Calls whose token was rejected.")
+		denials       = counter("shardwatch.auth.denials", "{read}", "Reads and watches denied or ended because the user lacks the right.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		s := g.Status()

@@ -11,11 +11,11 @@ func (s *Store) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter := in.Gauge, in.Counter
 	var (
-		kept      = gauge("shardwatch.history.size", "By", "Bytes on disk of what is known of the past.")
-		written   = counter("shardwatch.history.written", "By", "Bytes of it that were written.")
-		unwritten = counter("shardwatch.history.failures", "{shard}", "Times that a shard's part of it could not be written.")
-		failing   = gauge("shardwatch.history.failing", "{bool}", "1 while it cannot be written, as the log tells why.")
-		discarded = counter("shardwatch.history.discarded", "{file}", "Parts of it that were not used at the start, as the log tells why: files, shards, ends of segments.")
+		kept      = gauge("shardwatch.history.size", "By", "Bytes of history on disk.")
+		written   = counter("shardwatch.history.written", "By", "Bytes of history written.")
+		unwritten = counter("shardwatch.history.failures", "{shard}", "Failed writes of a shard's history.")
+		failing   = gauge("shardwatch.history.failing", "{bool}", "1 while history cannot be written; the log has the reason.")
+		discarded = counter("shardwatch.history.discarded", "{file}", "Parts of the history that were not used at the start: files, shards, ends of segments; the log has the reason.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		h := s.Status()

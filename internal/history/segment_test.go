@@ -116,7 +116,7 @@ func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 		"the last is missing":     {remove(15), "[10 12] 12", "the last record is that of revision 12, not 15"},
 		"one more than was noted": {put(16, batch(15, 16, 16, "/k")), "[10 12 15 16] 20", ""},
 		"more than was noted":     {put(22, batch(15, 22, 22, "/k")), "[10 12 15 22] 22", ""},
-		"a record from before":    {put(9, batch(9, 9, 9, "/k")), "[] 9", "revision 9 behind 9"},
+		"a record from before":    {put(9, batch(9, 9, 9, "/k")), "[] 9", "revision 9 follows 9"},
 		"of another revision":     {put(15, batch(12, 14, 14, "/k")), "[10 12] 12", "revision 14 at 15"},
 		"an event of another":     {put(15, batch(12, 15, 14, "/k")), "[10 12] 12", "event of revision 15"},
 		"of another range":        {put(15, batch(12, 15, 15, "/zz")), "[10 12] 12", `"/zz" is not in`},

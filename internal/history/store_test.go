@@ -355,9 +355,9 @@ func inKeyOrder(h *cache.History) *cache.History {
 // What is of another cluster, etcd or lineage is not used, said so and removed.
 func TestAnotherOrigin(t *testing.T) {
 	for want, o := range map[string]Origin{
-		"it is of cluster c, and this is d":      {Cluster: "d", Etcd: 7, Lineage: 3},
-		"it is of etcd cluster 7, and this is 8": {Cluster: "c", Etcd: 8, Lineage: 3},
-		"it is of lineage 3, and this is 4":      {Cluster: "c", Etcd: 7, Lineage: 4},
+		"it belongs to cluster c, this is d":      {Cluster: "d", Etcd: 7, Lineage: 3},
+		"it belongs to etcd cluster 7, this is 8": {Cluster: "c", Etcd: 8, Lineage: 3},
+		"it belongs to lineage 3, this is 4":      {Cluster: "c", Etcd: 7, Lineage: 4},
 	} {
 		w := newWorld(t, nil)
 		dir := t.TempDir()

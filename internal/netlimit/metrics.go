@@ -11,13 +11,13 @@ import (
 // Register has the figures of ports observed at each scrape.
 func Register(m metric.Meter, limits ...*Limit) error {
 	open, err1 := m.Int64ObservableGauge("shardwatch.net.connections", metric.WithUnit("{connection}"),
-		metric.WithDescription("Open connections of a port that have got through their handshake."))
+		metric.WithDescription("Open connections of a port that have completed their handshake."))
 	pending, err2 := m.Int64ObservableGauge("shardwatch.net.pending", metric.WithUnit("{connection}"),
 		metric.WithDescription("Open connections of a port that are in their handshake."))
 	refused, err3 := m.Int64ObservableCounter("shardwatch.net.refused", metric.WithUnit("{connection}"),
-		metric.WithDescription("Connections that a port did not take: too many, too long in their handshake while others came, or with a handshake that failed."))
+		metric.WithDescription("Connections refused or closed at a port: too many, too long in their handshake while others waited, or a failed handshake."))
 	waits, err4 := m.Int64ObservableCounter("shardwatch.net.handshake.waits", metric.WithUnit("{wait}"),
-		metric.WithDescription("Times that a TLS handshake at a port had to wait for its turn: handshakes of all clients have half of the cores."))
+		metric.WithDescription("TLS handshakes at a port that had to queue: handshakes of all clients use half of the cores."))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}

@@ -238,9 +238,9 @@ func (c *clock) Last() (kv.Revision, time.Time, uint64) {
 // register registers the metrics of how old etcd's revision is here.
 func (c *clock) register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
-	age := in.Seconds("shardwatch.etcd.age", "Time since etcd has last told this node its revision. Absent until it has.")
-	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision as read last.")
-	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while etcd does not tell this node its revision.")
+	age := in.Seconds("shardwatch.etcd.age", "Time since this node last read etcd's revision. Absent before the first read.")
+	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision at the last read.")
+	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while this node cannot read etcd's revision.")
 	return in.Observe(func(o metric.Observer) {
 		last, at, _ := c.Last()
 		o.ObserveInt64(revision, int64(last))

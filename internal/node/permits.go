@@ -244,12 +244,12 @@ func (p *permits) register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter, total := in.Gauge, in.Counter, in.TotalSeconds
 	var (
-		permits      = gauge("shardwatch.etcd.permits", "{permit}", "Permits to list or to catch up far at etcd that this node has given out. One node of the cluster gives them.")
-		permitsAsked = gauge("shardwatch.etcd.permits_asked", "{permit}", "Permits that are waited for at this node.")
+		permits      = gauge("shardwatch.etcd.permits", "{permit}", "Permits for lists and long catch-ups at etcd that this node has granted. One node of the cluster grants them.")
+		permitsAsked = gauge("shardwatch.etcd.permits_asked", "{permit}", "Requests for permits waiting at this node.")
 		permitWaits  = gauge("shardwatch.etcd.permit_waits", "{permit}", "Lists, leaps and long catch-ups of this node that wait for a permit.")
-		permitWait   = total("shardwatch.etcd.permit_wait", "Time that those have waited so far, together.")
-		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits that this node was given.")
-		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node went on without a permit of the cluster, because it reached nobody who gives them.")
+		permitWait   = total("shardwatch.etcd.permit_wait", "Total time that those have waited so far.")
+		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits granted to this node.")
+		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node continued without a permit of the cluster because it reached no node that grants them.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		out, asked := p.grants.count()

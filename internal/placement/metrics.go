@@ -11,8 +11,8 @@ import (
 // Register registers the metrics of the changes of the shard map.
 func (p *Placement) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
-	changes := in.Counter("shardwatch.placement.changes", "{shard}", "Shards that this node has changed as the leader, by what was done: moved, split (until there are as many as the founding asked for) or merged; and for their load: split, to be merged, more or fewer replicas, or left because they have too few keys to be split.")
-	waiting := in.Gauge("shardwatch.placement.waiting", "{shard}", "Shards whose load asks for a split, a merge or another number of replicas that has not come yet: the load has to last, or a bound forbids it. 0 on nodes that do not lead.")
+	changes := in.Counter("shardwatch.placement.changes", "{shard}", "Shards that this node has changed as the leader, by action: moved, split (until there are as many as the founding asked for) or merged; and for their load: split, to be merged, more or fewer replicas, or left because they have too few keys to be split.")
+	waiting := in.Gauge("shardwatch.placement.waiting", "{shard}", "Shards whose load calls for a split, a merge or another number of replicas that is still pending: the load has to last, or a bound forbids it. 0 on nodes that do not lead.")
 	return in.Observe(func(o metric.Observer) {
 		f := p.Stats()
 		for _, op := range planner.Operations() {

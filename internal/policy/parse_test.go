@@ -40,7 +40,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		}},
 		"deny without keys": {"roles: {r: [{deny: [read]}]}\n" + identities, []string{"p.yaml:1: roles.r[0]: keys are needed"}},
 		"deny of an unknown verb": {"roles: {r: [{deny: [reed], all: true}]}\n" + identities, []string{
-			`p.yaml:1: roles.r[0].deny[0]: "reed" is no verb`,
+			`p.yaml:1: roles.r[0].deny[0]: "reed" is not a verb`,
 		}},
 		"all is false": {"roles: {r: [{verbs: [read], all: false}]}\n" + identities, []string{
 			"p.yaml:1: roles.r[0].all: want true, or leave it out",
@@ -62,7 +62,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		}},
 		"no match": {roles + "identities:\n  - roles: [r]\n", []string{"p.yaml:3: identities[0]: match is needed"}},
 		"a bad name": {roles + "identities:\n  - match: [bob, 'cn:', 'cn:a*b', 'dns:a.*']\n    roles: [r]\n", []string{
-			`p.yaml:3: identities[0].match[0]: "bob": write uri:…, dns:…, cn:…, sub:…`, `match[1]: "cn:" names nobody`,
+			`p.yaml:3: identities[0].match[0]: "bob": write uri:…, dns:…, cn:…, sub:…`, `match[1]: "cn:" has no name`,
 			`match[2]: a "*" is allowed at the end`, `match[3]: a "*" is allowed at the end`,
 		}},
 		"a token's name without tokens": {roles + "identities:\n  - match: ['sub:a']\n    roles: [r]\n", []string{

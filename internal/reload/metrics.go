@@ -11,15 +11,15 @@ import (
 // Register has the state of all parts observed at each scrape.
 func (w *Watcher) Register(m metric.Meter) error {
 	failures, err1 := m.Int64ObservableCounter("shardwatch.config.reload_failures", metric.WithUnit("{reload}"),
-		metric.WithDescription("Times that changed files could not be used, as the log tells why."))
+		metric.WithDescription("Changed files that could not be used; the log has the reason."))
 	failing, err2 := m.Int64ObservableGauge("shardwatch.config.reload_failing", metric.WithUnit("{part}"),
-		metric.WithDescription("1 while what is in the files is not what is in use."))
+		metric.WithDescription("1 while the contents of the files are not in use."))
 	loaded, err3 := m.Float64ObservableGauge("shardwatch.config.last_reload_timestamp", metric.WithUnit("s"),
-		metric.WithDescription("When the files were read with success last, in seconds since 1970."))
+		metric.WithDescription("Time of the last successful read of the files, in seconds since 1970."))
 	expires, err4 := m.Float64ObservableGauge("shardwatch.tls.certificate_expiry_timestamp", metric.WithUnit("s"),
-		metric.WithDescription("When the certificate in use expires, in seconds since 1970."))
+		metric.WithDescription("Expiry of the certificate in use, in seconds since 1970."))
 	lifetime, err5 := m.Float64ObservableGauge("shardwatch.tls.certificate_lifetime", metric.WithUnit("s"),
-		metric.WithDescription("For how long the certificate in use is good in all, from its first moment to its last: how much of it is left tells whether it is late to renew it."))
+		metric.WithDescription("Total lifetime of the certificate in use: compare it with the time left to see whether renewal is late."))
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}

@@ -26,20 +26,20 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		watches     = gauge("shardwatch.server.watches", "{watch}", "Open watches of clients.")
 		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
 
-		rungs = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by how they are served: from the window, by a delta, by a resync, conflated, or from etcd's log.")
-		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions that a watch was not sent yet, though they are here: no more for half of the watches, for 99 % and for all.")
-		units = counter("shardwatch.server.units", "{unit}", "Units that watches were sent: what has changed (delta, conflated) or all there is (state, resync).")
+		rungs = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
+		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
+		units = counter("shardwatch.server.units", "{unit}", "Units sent to watches: changes (delta, conflated) or the whole state (state, resync).")
 		keys  = counter("shardwatch.server.unit_keys", "{key}", "Keys sent in units.")
 		bytes = counter("shardwatch.server.unit_sent", "By", "Bytes sent in units.")
-		made  = counter("shardwatch.server.unit_made", "By", "Bytes of units that were made; what watches share counts once.")
-		begun = counter("shardwatch.server.units_begun", "{unit}", "Units that have begun; what watches share counts once.")
-		queue = gauge("shardwatch.server.units_waiting", "{watch}", "Watches that wait for a unit to begin.")
-		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches of both APIs that are being opened with the help of etcd or other nodes.")
-		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that wait for that.")
+		made  = counter("shardwatch.server.unit_made", "By", "Bytes of units that were built; units shared by watches count once.")
+		begun = counter("shardwatch.server.units_begun", "{unit}", "Units begun; units shared by watches count once.")
+		queue = gauge("shardwatch.server.units_waiting", "{watch}", "Watches waiting for a unit to begin.")
+		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches of both APIs that are opening and need etcd or other nodes.")
+		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that are queued before that.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
-		behind = seconds("shardwatch.server.watch_behind", "For how long revisions have been here that a watch was not sent yet: no longer for half of the watches, for 99 % and for all.")
-		waited = total("shardwatch.server.units_waited", "Time that watches have waited for a unit to begin, together.")
+		behind = seconds("shardwatch.server.watch_behind", "Age of the oldest revision at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
+		waited = total("shardwatch.server.units_waited", "Total time that watches have waited for a unit to begin.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		connected, open := s.load()
@@ -81,7 +81,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 // registerCalls registers how the calls of clients have ended.
 func (s *Server) registerCalls(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
-	ended := in.Counter("shardwatch.server.calls", "{call}", "Calls of clients that have ended, by service, method and gRPC status code: what was refused, and why. A stream counts at its end.")
+	ended := in.Counter("shardwatch.server.calls", "{call}", "Ended calls of clients by service, method and gRPC status code. A stream counts at its end.")
 	return in.Observe(func(o metric.Observer) {
 		s.Calls(func(method, code string, times int64) {
 			service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")

@@ -93,7 +93,7 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "shardwatch_build_info",
-		Help: "Always 1; the labels say which program, version and node this is.",
+		Help: "Always 1; the labels name the program, version and node.",
 		ConstLabels: prometheus.Labels{
 			"service": cfg.ServiceName, "version": cfg.Version, "node": cfg.Node, "goversion": runtime.Version(),
 		},

@@ -13,8 +13,8 @@ func (l *Keeper) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
 		serving  = in.Gauge("shardwatch.node.lineage", "{lineage}", "History of etcd that this node serves: one more after each restore.")
-		refusing = in.Gauge("shardwatch.node.refusing", "{bool}", "1 while nothing is served because etcd has another history, and the next lineage has not begun.")
-		begun    = in.Counter("shardwatch.node.lineages", "{lineage}", "Lineages that have begun while this node runs, by what gave the end of the one before away.")
+		refusing = in.Gauge("shardwatch.node.refusing", "{bool}", "1 while the node refuses reads and watches because etcd has a different history and the next lineage has not begun.")
+		begun    = in.Counter("shardwatch.node.lineages", "{lineage}", "Lineages begun since this node started, by the evidence that ended the previous one.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		number, causes := l.count()

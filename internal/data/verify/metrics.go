@@ -12,14 +12,14 @@ import (
 func (v *Verifier) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
-		rounds      = in.Counter("shardwatch.verify.rounds", "{shard}", "Times that this node has compared the copies of a shard.")
-		differences = in.Counter("shardwatch.verify.differences", "{copy}", "Copies that it found to differ, on whichever node.")
-		differing   = in.Gauge("shardwatch.verify.differing", "{copy}", "Of the copies that it compares, those that differed when that was done last, on whichever node: they are loaded anew within seconds, or nobody can tell which of them is right.")
-		quarantines = in.Counter("shardwatch.verify.quarantines", "{copy}", "Copies of this node that were wrong, and were loaded anew.")
-		quarantined = in.Gauge("shardwatch.verify.quarantined", "{copy}", "Copies of this node that are being loaded anew because they were wrong.")
-		bytes       = in.Counter("shardwatch.verify.summed", "By", "Bytes of this node's copies that were summed up, for itself and for others.")
-		busy        = in.TotalSeconds("shardwatch.verify.busy", "Time of a CPU that summing up took.")
-		age         = in.Seconds("shardwatch.verify.age", "Time since the copy of this node that was looked at longest ago was found to be equal, of those that it compares. Absent while there is none.")
+		rounds      = in.Counter("shardwatch.verify.rounds", "{shard}", "Comparisons of the copies of a shard by this node.")
+		differences = in.Counter("shardwatch.verify.differences", "{copy}", "Differing copies that this node found, on any node.")
+		differing   = in.Gauge("shardwatch.verify.differing", "{copy}", "Copies, on any node, that differed in this node's last comparison: they are reloaded within seconds, or it is unknown which of them is right.")
+		quarantines = in.Counter("shardwatch.verify.quarantines", "{copy}", "Wrong copies of this node that were reloaded.")
+		quarantined = in.Gauge("shardwatch.verify.quarantined", "{copy}", "Wrong copies of this node that are being reloaded.")
+		bytes       = in.Counter("shardwatch.verify.summed", "By", "Bytes of this node's copies that were digested, for its own comparisons and those of other nodes.")
+		busy        = in.TotalSeconds("shardwatch.verify.busy", "CPU time spent on digests.")
+		age         = in.Seconds("shardwatch.verify.age", "Longest time since one of the copies that this node compares was last found equal. Absent while there is none.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		o.ObserveInt64(rounds, v.rounds.Load())

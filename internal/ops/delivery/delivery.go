@@ -67,11 +67,11 @@ func New(cfg Config) (*Recorder, error) {
 		h, errs[i] = m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help))
 		return h
 	}
-	s.applied = histogram(0, "shardwatch.delivery.applied", "Time from when a revision was here in full until it could be read here.")
-	s.sent = histogram(1, "shardwatch.delivery.sent", "Time from when a revision was here in full until it was sent to the last watch, or node, that was sent it within a few seconds.")
-	s.changed = histogram(2, "shardwatch.shard.change_over", "Time that a shard here was without a source, from the loss of one until another one was followed.")
+	s.applied = histogram(0, "shardwatch.delivery.applied", "Time from the complete arrival of a revision at this node until it could be read here.")
+	s.sent = histogram(1, "shardwatch.delivery.sent", "Time from the complete arrival of a revision at this node until it was sent to the last watch, or node, among those that got it within a few seconds.")
+	s.changed = histogram(2, "shardwatch.shard.change_over", "Time that a shard of this node had no source, from the loss of one to the first data of the next.")
 	sources := telemetry.NewInstruments(m)
-	told := sources.Counter("shardwatch.shard.sources", "{change}", "What has become of the sources of shards here, by what: lost, changed over, state or history taken from another node.")
+	told := sources.Counter("shardwatch.shard.sources", "{change}", "Changes of the sources of this node's shards, by kind: lost, changed over, state or history taken from another node.")
 	return s, errors.Join(append(errs[:], sources.Observe(func(o metric.Observer) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
