@@ -126,7 +126,7 @@ const RetrySoon = 200 * time.Millisecond
 
 // ShuttingDown is what streams end with when the node goes away.
 func ShuttingDown() error {
-	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: go to another one"}
+	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: use another one"}
 }
 
 // UnavailableError says that the node cannot answer now: later, or another
