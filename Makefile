@@ -44,6 +44,10 @@ scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARG
 chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
 	go run ./test/chaos/cmd/chaos $(ARGS)
 
+.PHONY: conformance
+conformance: ## Test a client of the native API against scripted nodes (ARGS="-- COMMAND", ARGS=--list)
+	go run ./test/conformance/cmd/conformance $(ARGS)
+
 .PHONY: hostile
 hostile: ## Attack a real node in every way there is, beside a quiet crowd (ARGS="--help" shows how)
 	go run ./test/hostile/cmd/hostile $(ARGS)
