@@ -248,7 +248,7 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 }
 
 // sort puts the keys of a unit in order. A key that comes twice is an error:
-// nobody could tell which one holds.
+// it would be unknown which one holds.
 func (u *Update) sort() error {
 	byKey := func(a, b KeyValue) int { return bytes.Compare(a.Key, b.Key) }
 	if u.Kind == KindDelta || u.Kind == KindConflated {

@@ -244,7 +244,7 @@ func (c *Client) drop(n *node) {
 	_ = n.conn.Close()
 }
 
-// forget drops connections that nobody watches through and that lead to
+// forget drops connections without watches that lead to
 // nodes the cluster no longer has.
 func (c *Client) forget(t *topology) {
 	known := map[string]bool{}

@@ -46,7 +46,7 @@ type Config struct {
 	// DialOptions are added to those of the client.
 	DialOptions []grpc.DialOption
 	// Logger hears when the cluster is lost and found again, and when TLSFiles
-	// are read again or cannot be used; nil: nobody.
+	// are reloaded or cannot be used; nil: no log.
 	Logger *slog.Logger
 	// Silence is how long a node may say nothing before its watches move to
 	// another one. Time in which this process does not run does not count. Nodes

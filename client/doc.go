@@ -71,6 +71,6 @@
 //
 // All types may be used from several goroutines. A watcher costs no goroutine
 // of its own; a stream costs three. A consumer that does not keep up holds up
-// nobody: once its buffer is full its watch leaves the stream, and resumes from
+// no other watch: once its buffer is full its watch leaves the stream, and resumes from
 // its position when the buffer is empty again.
 package client

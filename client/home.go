@@ -142,7 +142,7 @@ func (w *Watcher) home(t *topology) string {
 }
 
 // moveTo has the watch resume at a node. It does not while the watch is in the
-// middle of a unit, or was moved in vain a moment ago.
+// middle of a unit, or a recent move failed.
 func (w *Watcher) moveTo(addr string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

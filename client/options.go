@@ -214,9 +214,9 @@ func AtPosition(p Position) ReadOption {
 
 // ChangedSince lists the keys that have changed after a position, and
 // [Listing.Deleted] those that were deleted. When the history is another one by
-// now the list fails with [ErrLineage]. It fails with [*CompactedError] when nobody knows any more what
-// was deleted; its floor less one is the oldest revision that will do. It excludes
-// [Limit], [Page] and [KeysOnly].
+// now the list fails with [ErrLineage]. It fails with [*CompactedError] when the nodes no
+// longer keep the deletes since then; its floor less one is the oldest possible revision.
+// It excludes [Limit], [Page] and [KeysOnly].
 func ChangedSince(p Position) ListOption {
 	return listOption(func(o *readOptions) { o.changes, o.since, o.history = true, p.Revision, p.history() })
 }

@@ -9,11 +9,11 @@ const (
 	penaltyBase = time.Second
 	penaltyMax  = 10 * time.Second
 	// drainPenalty is how long a node that said it goes away is left alone,
-	// if nobody heard from it again.
+	// if it was never heard from again.
 	drainPenalty = 5 * time.Second
 )
 
-// penalty is a node's time in the penalty box: it is asked only when nobody
+// penalty is a node's time in the penalty box: it is asked only when no node
 // else is left.
 type penalty struct {
 	failures int

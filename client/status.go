@@ -26,7 +26,7 @@ type verdict struct {
 	retry bool
 	// refused: the node did not take the token of the call, and did nothing.
 	refused bool
-	// penalise: the node itself is in trouble, for everybody.
+	// penalise: the node itself is in trouble, for all clients.
 	penalise bool
 	// hints are addresses the node named, best first.
 	hints []string

@@ -19,7 +19,7 @@ type tree struct {
 	size        int
 }
 
-// hasher gives the priorities. Its seed is the mirror's own: nobody can choose
+// hasher gives the priorities. Its seed is private to the mirror: no client can choose
 // keys that make the tree deep.
 type hasher struct{ seed maphash.Seed }
 

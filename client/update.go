@@ -101,7 +101,7 @@ type Units struct {
 	// Deltas tell what changed: their keys are those that did, changed and
 	// deleted.
 	Deltas, DeltaKeys int64
-	// Resyncs tell everything again: nobody knew what had changed.
+	// Resyncs send the whole state: no node knew the difference.
 	Resyncs, ResyncKeys int64
 	// Conflated units were asked for by [WithConflation].
 	Conflated, ConflatedKeys int64

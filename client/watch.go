@@ -225,7 +225,7 @@ type WatcherStats struct {
 	// for, or the consumer does not keep up.
 	Attached bool
 	// LastError is why the last attempt at a node failed, or why the last node no
-	// longer serves the watch; nil while one does. The watch tries on.
+	// longer serves the watch; nil while one does. The watch keeps retrying.
 	LastError error
 	// Resumes counts the times it went on after its first start.
 	Resumes int

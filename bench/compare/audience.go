@@ -312,7 +312,7 @@ func (a *audience) read(ctx context.Context) error {
 		g.Go(func() error {
 			err := a.readStream(ctx, s)
 			if err != nil {
-				a.close() // nobody waits for what cannot come
+				a.close() // do not wait for events that cannot arrive
 			}
 			return err
 		})
@@ -444,7 +444,7 @@ func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond fl
 				}
 				at := r.Header.GetRevision() - a.after - 1
 				if at < 0 || at >= int64(a.events) {
-					return fmt.Errorf("a write of somebody else came between: revision %d", r.Header.GetRevision())
+					return fmt.Errorf("another client's write came in between: revision %d", r.Header.GetRevision())
 				}
 				a.acked[at].Store(int64(time.Since(a.began)))
 				for newest := a.newest.Load(); r.Header.GetRevision() > newest && !a.newest.CompareAndSwap(newest, r.Header.GetRevision()); {

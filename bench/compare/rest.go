@@ -20,7 +20,7 @@ func restLoads() []load {
 	}
 }
 
-// unwatchedWrites are writes that nobody watches but the nodes.
+// unwatchedWrites are writes that only the nodes watch.
 func unwatchedWrites(ctx context.Context, t *trial) error {
 	const perSecond = 1_000
 	n := max(1, int(t.deliver.Seconds()*perSecond))
@@ -36,7 +36,7 @@ func unwatchedWrites(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// idle measures processes of which nobody wants anything.
+// idle measures idle processes.
 func idle(ctx context.Context, t *trial) error {
 	if err := pause(ctx, t.rest); err != nil {
 		return err

@@ -113,7 +113,7 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 	return s, s.answers(ctx)
 }
 
-// answers waits until everybody that clients connect to has answered once.
+// answers waits until every server that clients connect to has answered once.
 func (s *side) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -189,7 +189,7 @@ func (t *trial) revision(ctx context.Context) (int64, error) {
 	return r.Header.GetRevision(), nil
 }
 
-// unwatched writes events that nobody watches, and returns what that cost and how
+// unwatched writes events that no client watches, and returns what that cost and how
 // long the puts took.
 func (t *trial) unwatched(ctx context.Context, sh shape, events int, perSecond float64) (used, *histogram, error) {
 	after, err := t.revision(ctx)
@@ -232,7 +232,7 @@ func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		if puts, err = t.write(gctx, a, perSecond); err != nil {
-			a.close() // nobody waits for what cannot come
+			a.close() // do not wait for events that cannot arrive
 		}
 		return err
 	})

@@ -119,7 +119,7 @@ func (c ChangeSettings) put(r *pb.ChangePlacementRequest) {
 type ChangeOptions struct {
 	// RequestID names the request, in 128 bytes at most: it is carried out once
 	// however often it is sent. Empty: the client makes one. Repeated says that it
-	// was sent before, by whoever, and that nobody knows how it ended.
+	// was sent before, by any client, and that its result is unknown.
 	RequestID string
 	Repeated  bool
 	// IfVersion is the version that the shard map must have; 0: any.

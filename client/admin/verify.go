@@ -72,7 +72,7 @@ func (c *VerifiedCopy) Err() error {
 // KeyDifference is a key that a copy has otherwise than it should.
 type KeyDifference struct {
 	Key []byte
-	// Node has the copy; empty: nobody can tell which copy is wrong.
+	// Node has the copy; empty: it is unknown which copy is wrong.
 	Node string
 	// ModRevision is the revision of the key's last change in that copy; 0: it is
 	// not there.

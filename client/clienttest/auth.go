@@ -38,7 +38,7 @@ func (c *Cluster) Deny(user string) {
 	c.denied[user] = true
 }
 
-// Logins returns how often somebody has logged in.
+// Logins returns the number of logins.
 func (c *Cluster) Logins() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

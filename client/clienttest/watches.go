@@ -430,7 +430,7 @@ func (w *watchStream) deliverTo(x *watch, visible, floor int64) error {
 		return w.state(x, pb.SyncKind_SYNC_KIND_RESYNC, visible)
 	case x.conflate > 0:
 		if wait := x.conflate - time.Since(x.unitAt); wait > 0 {
-			w.later = time.After(wait) // somebody's turn: the others' is looked at then, too
+			w.later = time.After(wait) // one watch is due: the others are checked at the same time
 			return nil
 		}
 		x.unitAt = time.Now()

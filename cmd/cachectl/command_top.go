@@ -173,7 +173,7 @@ func (s *session) top(ctx context.Context, c *client.Client, f topFlags) error {
 	if _, err := fmt.Fprint(screen, enterScreen); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	defer func() { _, _ = fmt.Fprint(screen, leaveScreen) }() // nobody is left to tell
+	defer func() { _, _ = fmt.Fprint(screen, leaveScreen) }() // no reader is left for an error
 	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
 	for before := m; ; {
@@ -194,7 +194,7 @@ func (s *session) top(ctx context.Context, c *client.Client, f topFlags) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
-			// What was seen last stays, with its time: somebody will answer again.
+			// The last view stays, with its time, until a node answers again.
 		case err != nil:
 			return err
 		default:

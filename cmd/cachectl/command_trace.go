@@ -64,7 +64,7 @@ func (s *session) completeRevision(cmd *cobra.Command, args []string, _ string) 
 		if err == nil {
 			out = append(out, number(status.EtcdRevision))
 		}
-		return err //nolint:wrapcheck // nobody reads it
+		return err //nolint:wrapcheck // it is not printed
 	})
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

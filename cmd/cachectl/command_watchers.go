@@ -128,7 +128,7 @@ func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) (names
 		for _, m := range members {
 			names = append(names, m.Name)
 		}
-		return err //nolint:wrapcheck // nobody reads it
+		return err //nolint:wrapcheck // it is not printed
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

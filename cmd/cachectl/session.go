@@ -37,7 +37,7 @@ type session struct {
 	context  string
 	resolved bool // resolve has run
 
-	logger *slog.Logger // of the client; nil: nobody wants to know
+	logger *slog.Logger // of the client; nil: no log
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {

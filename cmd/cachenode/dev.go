@@ -119,7 +119,7 @@ func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time
 		b.WriteString("A small workload runs under /demo/.\n")
 	}
 	fmt.Fprintf(&b, "Try in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
-	_, _ = io.WriteString(out, b.String()) // nobody is left to tell
+	_, _ = io.WriteString(out, b.String()) // no reader is left for an error
 }
 
 // quicker makes a cluster on one machine settle sooner than one over a network

@@ -50,7 +50,7 @@ func execute(ctx context.Context, p process, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	_, _ = io.WriteString(p.stderr, report(err)) // nobody is left to tell
+	_, _ = io.WriteString(p.stderr, report(err)) // no reader is left for an error
 	var usage *usageError
 	if errors.As(err, &usage) {
 		return exitUsage

@@ -60,7 +60,7 @@ func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
 		}
 	}
 	if m.http != nil {
-		// Some paths are for everybody: see telemetry.Serve.
+		// Some paths need no certificate: see telemetry.Serve.
 		some := func() tls.ClientAuthType { return tls.VerifyClientCertIfGiven }
 		if nc.HTTPTLS, err = m.http.Server(p, some, "h2", "http/1.1"); err != nil {
 			return err

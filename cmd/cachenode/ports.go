@@ -14,7 +14,7 @@ import (
 )
 
 // portsFree names every port that cannot be listened on now, with the flag that
-// moves it. Somebody may take one right afterwards: this is for the message,
+// moves it. Another process may take one right afterwards: this is for the message,
 // not for safety.
 func portsFree(ctx context.Context, ports []config.Port) error {
 	var (

@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// File is the policy's.
 	File string
-	// Audit is told what is refused; nil: nobody is.
+	// Audit records refusals; nil: no audit.
 	Audit *Audit
 	// MaxIdentities bounds the identities whose use is counted apart. Those that
 	// come when all are connected share one account.

@@ -40,9 +40,9 @@ func NewAudit(log *slog.Logger) *Audit {
 	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
 }
 
-// Admin writes down what an administrator has asked for, and how it ended: with
-// the code that the caller was told, and the reason. Where nobody knows who it is,
-// as without a policy, it is who the certificate names.
+// Admin records the request of an administrator and its result: the code of the
+// response, and the reason. If the caller has no identity, as without a policy, the
+// record has the name in its certificate.
 func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
 	if a == nil {
 		return

@@ -89,7 +89,7 @@ func (c *Caller) denied(ctx context.Context, v policy.Verb, what string) error {
 	return err
 }
 
-// comeAgain is when to come again to a limit that is not a rate.
+// comeAgain is the retry delay at a limit that is not a rate.
 const comeAgain = time.Second
 
 // exceeded is the error of a limit.
@@ -118,7 +118,7 @@ func (c *Caller) take(l limit, n int64) error {
 func (c *Caller) Bounded() bool { return c != nil && c.most(requestBytes) > 0 }
 
 // Fits fails with a *kv.InvalidError when a message of a request, of so many bytes, is
-// larger than the caller may send. To come again with it would not help.
+// larger than the caller may send. A retry would not help.
 func (c *Caller) Fits(bytes int) error {
 	if c == nil {
 		return nil
@@ -171,7 +171,7 @@ func (c *Caller) Create() error {
 }
 
 // WaitCreate waits until one more watch may be created, for clients who cannot
-// be told to come again. It fails when ctx ends.
+// be told to retry. It fails when ctx ends.
 func (c *Caller) WaitCreate(ctx context.Context) error {
 	if c == nil {
 		return nil

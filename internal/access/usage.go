@@ -106,10 +106,10 @@ func (l *ledger) leave(u *usage) {
 	u.conns--
 }
 
-// maxLooks bounds the search for somebody to forget.
+// maxLooks bounds the search for an identity to forget.
 const maxLooks = 64
 
-// dropLocked forgets somebody who has left, and reports whether it found one.
+// dropLocked forgets an identity that has left, and reports whether it found one.
 func (l *ledger) dropLocked() bool {
 	looks := 0
 	for name, u := range l.known {

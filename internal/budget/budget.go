@@ -67,7 +67,7 @@ func (u Use) sixteenths() int64 { return [...]int64{3, 4, 2, 1, 3, 2, 1, 0}[u] }
 // maxWaiting bounds the callers that wait for bytes, of each use.
 const maxWaiting = 10_000
 
-// retryAfter is when to come again after a refusal.
+// retryAfter is the retry delay after a refusal.
 const retryAfter = time.Second
 
 // Client is whom bytes are held for, as nodes tell clients apart: an identity, or else an

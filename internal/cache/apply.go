@@ -154,7 +154,7 @@ func (c *Cache) callWoken() {
 	}
 }
 
-// settle says that everybody concerned by v has been woken, and wakes those
+// settle reports that every watcher concerned by v has been woken, and wakes those
 // who wait for its progress.
 func (c *Cache) settle(v *view) {
 	c.settled.Store(v)

@@ -47,7 +47,7 @@ type Config struct {
 	// not block; may be nil.
 	OtherHistory func(*kv.ContradictionError)
 	// Applied is told of every batch that can be read from now on. It must not
-	// block; nil: nobody is told.
+	// block; nil: not called.
 	Applied func(*kv.Batch)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
 	WindowBytes int64

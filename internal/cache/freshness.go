@@ -8,7 +8,7 @@ import (
 )
 
 // freshness knows how old the data may be. A node that is cut from etcd looks
-// healthy to everybody; only this tells. See Age.
+// healthy to every observer; only this shows it. See Age.
 type freshness struct {
 	mu      sync.Mutex
 	known   bool          // guarded by mu

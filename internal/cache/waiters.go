@@ -43,7 +43,7 @@ func (h *waiters) Pop() any {
 
 // wakeAt registers waker, for owner when that is not nil; see Watcher.WakeAt.
 // An owner waits once for each revision, and for nothing once it is closed:
-// so the waiters are bounded though nobody may ever reach their revision.
+// so the waiters are bounded even if their revision is never reached.
 func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waiter {
 	return c.wait(&waiter{revision: revision, waker: waker, place: -1, owner: owner})
 }
@@ -126,7 +126,7 @@ func (c *Cache) forgetLocked(w *waiter) {
 // demandEvery is the least time between two reminders of the source.
 const demandEvery = 100 * time.Millisecond
 
-// demandAgain reminds the source of the nearest revision that somebody waits
+// demandAgain reminds the source of the nearest revision that a caller waits
 // for: a source that was lost takes the wishes it has heard with it.
 func (c *Cache) demandAgain() {
 	c.mu.Lock()

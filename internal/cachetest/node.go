@@ -136,7 +136,7 @@ func (n *Node) Gate(id shard.ID) *Gate {
 	return &Gate{}
 }
 
-// Idle fails when somebody still has a watcher or a relay.
+// Idle fails when a watcher or a relay is left.
 func (n *Node) Idle() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

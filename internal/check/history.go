@@ -24,7 +24,7 @@ type History struct {
 	// Version 0.
 	keys map[string][]Item // guarded by mu
 	// The revisions that touch a range, for every range of more than one key
-	// that somebody asked about.
+	// that a checker asked about.
 	touch map[kv.Range][]kv.Revision // guarded by mu
 	// Every key that is in keys.
 	names  []string // guarded by mu

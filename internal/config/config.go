@@ -220,7 +220,7 @@ const (
 func ClientServers() []string { return []string{ServerOwn, ServerGRPCGo} }
 
 // StatusPages returns what --status-page takes: the page with the keys that shards
-// begin at while everybody may read everything, always with them, or none.
+// begin at while all clients may read all keys, always with them, or none.
 func StatusPages() []string { return []string{"on", "with-keys", "off"} }
 
 // The TLS flags, for errors of package tlsconf.

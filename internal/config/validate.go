@@ -146,7 +146,7 @@ func (c Config) validateAddresses(m *mistakes) {
 	}
 }
 
-// splitAddress takes host:port apart. Port 0 is refused: nobody could be told
+// splitAddress takes host:port apart. Port 0 is refused: no node could be told
 // where to find us before we listen.
 func splitAddress(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)

@@ -48,7 +48,7 @@ func (e *AddrInUseError) Error() string {
 }
 
 // startLimit is how long etcd may take to elect itself: its own disk and
-// nobody else are involved.
+// no other process are involved.
 const startLimit = time.Minute
 
 // Run runs etcd until ctx ends, then cuts whoever is connected and returns nil.
@@ -103,7 +103,7 @@ func start(cfg Config, serving chan<- *grpc.Server) (*embed.Etcd, error) {
 	c.UnsafeNoFsync = cfg.NoSync
 	c.WatchProgressNotifyInterval = cfg.ProgressInterval
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(cfg.Logger))
-	c.TickMs, c.ElectionMs = 20, 200 // a lone member is elected by itself, and waits for nobody
+	c.TickMs, c.ElectionMs = 20, 200 // a lone member elects itself, and waits for no other
 	if cfg.AuthToken != "" {
 		c.AuthToken = cfg.AuthToken
 	}

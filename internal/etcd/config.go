@@ -56,12 +56,12 @@ type Config struct {
 	// up to 1,000 revisions in one. What is larger is fetched in fragments.
 	MaxResponseBytes int
 
-	// ProgressEvery is how often etcd is asked for progress while somebody
+	// ProgressEvery is how often etcd is asked for progress while a caller
 	// waits: it drops the question without a word while a watch is behind.
 	// ProgressCoalesce is the shortest time between two questions, ProgressIdle
 	// the longest: an idle watch must not fall behind compaction.
 	ProgressEvery, ProgressCoalesce, ProgressIdle time.Duration
-	// SilenceLimit is how long a watch may bring nothing at all while somebody
+	// SilenceLimit is how long a watch may bring nothing at all while a caller
 	// waits for progress; then Follow ends with an error.
 	SilenceLimit time.Duration
 

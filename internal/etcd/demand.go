@@ -17,13 +17,13 @@ import (
 type demand struct {
 	coalesce, every, idle time.Duration
 
-	want  kv.Revision   // the highest revision somebody waits for
+	want  kv.Revision   // the highest revision that a caller waits for
 	since time.Time     // since when it is waited for
 	asked time.Time     // the last question
 	pause time.Duration // from it to the next
 }
 
-// add notes that somebody waits for revision.
+// add notes that a caller waits for revision.
 func (d *demand) add(revision, progress kv.Revision, now time.Time) {
 	if revision <= d.want {
 		return
@@ -34,10 +34,10 @@ func (d *demand) add(revision, progress kv.Revision, now time.Time) {
 	d.want, d.pause = revision, d.coalesce
 }
 
-// unmet reports whether somebody still waits.
+// unmet reports whether a caller still waits.
 func (d *demand) unmet(progress kv.Revision) bool { return d.want > progress }
 
-// due returns when to ask next. Watches that nobody waits for ask at the same
+// due returns when to ask next. Watches without waiting callers ask at the same
 // moments, those that are multiples of idle: to wake a process that sleeps costs
 // more than what it then does.
 func (d *demand) due(progress kv.Revision) time.Time {

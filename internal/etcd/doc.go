@@ -1,4 +1,4 @@
-// Package etcd is the door to etcd: nobody else in the house speaks to it.
+// Package etcd is the only package that talks to etcd.
 //
 // Read [Client.Follow] first: it is the cache's source on a replica that
 // watches etcd itself. Beside it stand the clock ([Client.Revision]), lists of

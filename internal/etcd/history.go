@@ -84,7 +84,7 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 	}
 }
 
-// readWaiting answers those who wait. Somebody else may have done so by now.
+// readWaiting answers the waiting callers. Another goroutine may have done so by now.
 func (c *Client) readWaiting(ctx context.Context) error {
 	if c.pastReads.none() {
 		return nil

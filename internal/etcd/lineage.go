@@ -64,7 +64,7 @@ func (h *lineage) err() error {
 }
 
 // end notes that the history of a lineage is not etcd's any more. The first
-// reason stays. While nobody has named a lineage, nobody holds anything of it:
+// reason stays. Before a lineage is named, no part holds any data of it:
 // the history that etcd has now will do.
 func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
 	h.mu.Lock()
@@ -378,7 +378,7 @@ func (c *Client) doubt(ctx context.Context, deed string, found *kv.HistoryError)
 		return err
 	}
 	if c.lineage.now().mark.Judge(found.Is) == nil {
-		return nil // nobody follows a history yet
+		return nil // no history is followed yet
 	}
 	c.disagree(found)
 	if found.Cause == kv.CauseRevision {

@@ -22,7 +22,7 @@ var errListCompacted = errors.New("etcd was compacted beyond the revision of the
 
 // list reads the state of r at one revision, in pages ordered by key. The
 // pages are kept until all are in: when etcd is compacted under them, the list
-// starts again, and nobody has seen the first half of another revision.
+// starts again, and no reader has seen the first half of another revision.
 func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, revision kv.Revision, err error) {
 	c.count.lists.Add(1)
 	release, err := c.permits.Acquire(ctx, fmt.Sprintf("list %v", r))

@@ -15,7 +15,7 @@ import (
 )
 
 // Passage leads to etcd for what is passed through. Answers and errors are
-// etcd's own. Nothing is tried twice, because nobody could tell whether the
+// etcd's own. Nothing is tried twice, because it would be unknown whether the
 // first attempt was applied; while no endpoint is there, calls fail at once.
 //
 // A call carries the token of the incoming call of its context, never ours. A call

@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
-// nobody is a token that etcd never gives out.
+// This is a token that etcd never issues.
 const nobody = "shardwatch-asks-whether-authentication-is-on"
 
 // Account reports whether we log in at etcd.
@@ -164,7 +164,7 @@ func (c *Client) Confirm(ctx context.Context, token string) error {
 }
 
 // ConfirmUser asks etcd, under the token, whether it is that of user: etcd
-// shows a user to nobody but itself, and to those with the root role. It is a
+// shows a user only to that user, and to users with the root role. It is a
 // raft proposal of etcd's. The errors are as Confirm's.
 func (c *Client) ConfirmUser(ctx context.Context, token, user string) error {
 	err := c.as(ctx, token, func(ctx context.Context) error {

@@ -45,7 +45,7 @@ type Upstream interface {
 // methods may be called from any goroutine. Errors are etcd's own.
 type Guard interface {
 	// Caller returns who makes the incoming call of ctx. Without
-	// authentication at etcd, everybody is nobody and may read everything.
+	// authentication at etcd, callers have no name and may read everything.
 	Caller(ctx context.Context) (string, error)
 	// MayRead fails when the caller may not read all of the range.
 	MayRead(caller string, r kv.Range) error
@@ -70,7 +70,7 @@ type Config struct {
 	Etcd   Upstream
 	Guard  Guard // nil: no authentication
 	// Access decides beside etcd what clients may do; nil: everything. Audit is
-	// told what is refused; nil: nobody is.
+	// told of refusals; nil: not called.
 	Access *access.Access
 	Audit  *access.Audit
 	// Openings lets in the watches of both APIs that are being opened; nil: a gate

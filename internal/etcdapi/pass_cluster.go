@@ -20,7 +20,7 @@ func (d *Door) cluster() methods {
 }
 
 // memberMaintenance is what of the Maintenance service is about one member of
-// etcd: through here, nobody could say which.
+// etcd: through a node it would be unknown which.
 func memberMaintenance() methods {
 	const why = "it acts on one member of etcd: send the call to etcd"
 	return methods{

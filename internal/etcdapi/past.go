@@ -255,7 +255,7 @@ func (p *past) load(x *part) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if gone || x.state == partGone { // nobody rides any more
+	if gone || x.state == partGone { // no watch needs it any more
 		p.door.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 		return
 	}

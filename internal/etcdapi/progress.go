@@ -28,7 +28,7 @@ type progress struct {
 	task pump.Task
 
 	mu      sync.Mutex
-	quiet   *time.Timer // guarded by mu; the interval of notifications; nil while nobody wants them
+	quiet   *time.Timer // guarded by mu; the interval of notifications; nil while no watch wants them
 	age     *time.Timer // guarded by mu; the next look at the data's age; nil: none
 	poll    *time.Timer // guarded by mu; the next look while a request waits
 	stopped bool        // guarded by mu
@@ -122,7 +122,7 @@ func (p *progress) askLocked() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.wanted = now; err != nil {
-			p.answeredLocked() // as etcd: nobody can tell, nothing is said
+			p.answeredLocked() // as etcd: unknown, so nothing is sent
 			return
 		}
 		p.task.Wake()
@@ -217,7 +217,7 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 }
 
 // wait looks again soon. Until then nothing above target is sent, but for a
-// while after that was in vain.
+// while after that failed.
 func (p *progress) wait(watches []*watch, target kv.Revision) {
 	switch now := time.Now(); {
 	case p.hold > 0 && now.Sub(p.since) > maxHold:

@@ -23,7 +23,7 @@ import (
 // Where a list is cut depends on the keys around the cut alone, so that lists
 // of other ranges and of other revisions are cut at the same keys.
 //
-// Nobody owns a chunk: it goes when the last answer that holds it has been sent
+// A chunk has no owner: it is freed when the last answer that holds it has been sent
 // or dropped. The garbage collector notices either; gRPC does not give back the
 // buffers of streams whose connection breaks.
 type chunks struct {

@@ -132,7 +132,7 @@ func (w *watch) openInTurn(o *opening, let func()) {
 			}
 		})
 	})
-	if !ok { // etcd's API has no word for "come again": the stream waits
+	if !ok { // etcd's API has no retry delay: the stream waits
 		time.AfterFunc(again, func() { w.openInTurn(o, let) })
 	}
 }

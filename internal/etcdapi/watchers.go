@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/tally"
 )
 
-// Watchers returns the watches that are open. It is in nobody's way, and may
+// Watchers returns the open watches. It blocks no other caller, and may
 // tell of some that have just ended.
 func (d *Door) Watchers() iter.Seq[tally.Watcher] {
 	return func(yield func(tally.Watcher) bool) {

@@ -31,7 +31,7 @@ type ProcessConfig struct {
 	Cluster, Name string
 	// Args are further arguments.
 	Args []string
-	// Log receives what it prints; nil: nobody.
+	// Log receives its output; nil: discarded.
 	Log io.Writer
 }
 
@@ -105,7 +105,7 @@ func StartProcess(t TB) *Process {
 	return p
 }
 
-// freeAddrs returns loopback addresses that nobody listens on at the moment.
+// freeAddrs returns loopback addresses that are free at the moment.
 func freeAddrs(ctx context.Context, n int) ([]string, error) {
 	var out []string
 	for range n {

@@ -94,7 +94,7 @@ func (s *Server) Restore(r Restore, options ...Option) {
 	s.Restart(options...)
 }
 
-// The member as devetcd runs it: a lone one, whose peer port nobody needs.
+// The member as devetcd runs it: a lone one, whose peer port is not used.
 const (
 	devName = "dev"
 	devPeer = "http://127.0.0.1:0"

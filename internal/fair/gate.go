@@ -16,7 +16,7 @@ type Gate struct {
 	usually time.Duration      // guarded by mu; what one takes, of late
 }
 
-// Bounds of when to come again.
+// Bounds of the retry delay.
 const (
 	minComeAgain = time.Second
 	maxComeAgain = 30 * time.Second

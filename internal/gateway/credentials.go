@@ -188,7 +188,7 @@ func (s *sniffed) sniff() (bool, error) {
 	return true, nil
 }
 
-// hand returns the connection for somebody else, without gRPC's deadline. gRPC
+// hand returns the connection for another user, without gRPC's deadline. gRPC
 // takes it off once it has heard of that; by then, it may be the other's.
 func (s *sniffed) hand() net.Conn {
 	s.handed.Store(true)

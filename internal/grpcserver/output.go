@@ -88,7 +88,7 @@ func (c *conn) flushLocked() bool {
 	return true
 }
 
-// leaveIfOverLocked ends a connection that has said goodbye, once all is written.
+// leaveIfOverLocked ends a connection after its GOAWAY, once all is written.
 func (c *conn) leaveIfOverLocked() {
 	if c.bye.over && !c.writing && !c.stalled && len(c.out) == 0 {
 		c.failLocked(errIdle)

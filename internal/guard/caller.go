@@ -180,7 +180,7 @@ func (g *Guard) find(ctx context.Context, token string, id tokenID, h holder, ok
 // taken yet.
 const unknownPatience = 5 * time.Second
 
-// lookup finds out whose a token is that nobody here has seen before. What it
+// lookup finds the user of a token that is new to this node. What it
 // returns, etcd still has to confirm.
 func (g *Guard) lookup(ctx context.Context, token string, id tokenID) (holder, error) {
 	if len(token) > maxToken {
@@ -201,7 +201,7 @@ func (g *Guard) lookup(ctx context.Context, token string, id tokenID) (holder, e
 	if user, ok := claim(token); ok {
 		return holder{user: user, claimed: true}, nil
 	}
-	// etcd may know the token, but nobody tells us whose it is. Its holder logs
+	// etcd may know the token, but its user stays unknown here. Its holder logs
 	// in again, as etcd's clients do after this error.
 	return holder{}, rpctypes.ErrGRPCInvalidAuthToken
 }

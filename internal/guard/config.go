@@ -60,7 +60,7 @@ type Config struct {
 	// is asked to log in again.
 	MaxTokens int
 	// MaxLookups bounds the tokens that are being looked up at a time: those
-	// that nobody here has seen before.
+	// that are new to this node.
 	MaxLookups int
 }
 

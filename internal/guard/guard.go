@@ -16,7 +16,7 @@ import (
 )
 
 // Guard answers who asks and what they may read. Create it with New; it knows
-// nothing, and lets nobody read, until Run has heard of etcd.
+// nothing, and denies all reads, until Run has heard of etcd.
 type Guard struct {
 	cfg Config
 
@@ -26,7 +26,7 @@ type Guard struct {
 
 	tokens  *memory[holder]
 	refused *memory[refusal]
-	lookups chan struct{} // a place for each token that nobody has seen before
+	lookups chan struct{} // a place for each new token
 
 	mu        sync.Mutex
 	looks     uint64               // begun so far; guarded by mu
@@ -130,7 +130,7 @@ func (g *Guard) MayLook(caller string) error {
 	return nil
 }
 
-// Trouble says for people why nobody may read; "": that is not so.
+// Trouble says for people why all reads are denied; "": they are not.
 func (g *Guard) Trouble() string {
 	if denied := g.rights.Load().denied; denied != nil {
 		return rpctypes.ErrorDesc(denied)
@@ -211,6 +211,6 @@ func (g *Guard) heard(answers bool) {
 	}
 }
 
-// awayFor is how long nobody is held up for an etcd that did not answer. It is
+// awayFor is how long calls do not wait for an etcd that did not answer. It is
 // asked again meanwhile, by the poll.
 const awayFor = 5 * time.Second

@@ -13,7 +13,7 @@ import (
 // when it returns, the token is known here, and at the other nodes as far as
 // they answer in time.
 //
-// What the caller knows is what the login said. So that nobody can have us read
+// The caller knows only the login's answer. So that no client can have us read
 // it otherwise than etcd does, etcd is asked whose the token is.
 func (g *Guard) Learn(ctx context.Context, user, token string) {
 	if user == "" || token == "" || len(token) > maxToken {

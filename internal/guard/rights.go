@@ -14,7 +14,7 @@ import (
 
 // known is what is known of etcd's authentication. It is never changed.
 type known struct {
-	denied error // set: nobody may read, and why
+	denied error // set: all reads are denied, and why
 	on     bool
 	// With on: the revision of users and roles, what they are, and what follows
 	// from it.
@@ -24,7 +24,7 @@ type known struct {
 	at       time.Time // when that was read
 }
 
-// errUnknown is what everybody gets before etcd has said anything.
+// errUnknown is the answer to every caller before etcd has answered.
 func errUnknown() error {
 	return wire.Status(&kv.UnavailableError{
 		Why: kv.EtcdUnavailable, RetryAfter: soon,
@@ -148,7 +148,7 @@ func (g *Guard) read(ctx context.Context, revision uint64) {
 	}
 }
 
-// deny lets nobody read any more: we know that there are rights, and not which.
+// deny denies all reads: there are rights, but they are not known.
 // Until the revision is another one, it is not tried again.
 func (g *Guard) deny(revision uint64, err error) {
 	g.heard(true)
@@ -175,7 +175,7 @@ func (g *Guard) trouble(ctx context.Context, err error) {
 	}
 }
 
-// set replaces what is known and tells everybody.
+// set replaces the known rights and wakes all waiters.
 func (g *Guard) set(now *known) {
 	before := g.rights.Swap(now)
 	switch {

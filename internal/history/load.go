@@ -80,7 +80,7 @@ func (s *Store) look() error {
 					err = decodeHeader(body, l)
 				}
 				if err != nil {
-					l.salt, l.origin = 0, Origin{} // nobody's: it is dropped
+					l.salt, l.origin = 0, Origin{} // no origin: it is dropped
 				} else {
 					lookAt(b, l, &l.window)
 					lookAt(b, l, &l.deletes)

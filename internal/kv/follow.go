@@ -12,7 +12,7 @@ type FollowRequest struct {
 	From Revision
 	// Lineage is the history From belongs to.
 	Lineage uint64
-	// Want carries revisions whose progress somebody waits for: the source
+	// Want carries revisions whose progress a caller waits for: the source
 	// sees to it that an UpdateProgress of at least the highest of them comes
 	// soon, even when the range is quiet. May be nil.
 	Want <-chan Revision
@@ -92,7 +92,7 @@ type Update struct {
 type Tombstone struct {
 	Key string
 	// Revision is that of the delete, or a later one at which the key was found
-	// missing. Nobody who is at it or behind it holds the key from before.
+	// missing. No watcher at or after it holds the previous key.
 	Revision Revision
 }
 

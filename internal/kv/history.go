@@ -69,7 +69,7 @@ const (
 	CauseTerm     Cause = "term"     // raft's term went back
 	CauseIndex    Cause = "index"    // the index of raft's log went back
 	CauseContent  Cause = "content"  // keys are not what they were at their revisions
-	CauseOperator Cause = "operator" // somebody said so
+	CauseOperator Cause = "operator" // an operator began it
 )
 
 // Causes returns all causes.

@@ -93,7 +93,7 @@ func appendInt(b []byte, field protowire.Number, v int64) []byte {
 var ErrMalformed = errors.New("malformed key/value encoding")
 
 // DecodeKeyValue reads the wire form of an mvccpb.KeyValue. The result keeps
-// b, when it is encoded as NewKeyValue does; nobody may change it afterwards.
+// b, when it is encoded as NewKeyValue does; it must not change afterwards.
 // Unknown fields are dropped.
 func DecodeKeyValue(b []byte) (*KeyValue, error) {
 	if len(b) > math.MaxInt32 {

@@ -22,7 +22,7 @@ var ErrEmptyKey = errors.New("key is empty: name a key, or use \"\\x00\" for the
 
 // RangeFromEtcd returns the range that etcd means by key and rangeEnd: one
 // key when rangeEnd is empty, everything from key on when it is "\x00". It
-// fails with [ErrEmptyKey], and when rangeEnd does not lie behind key.
+// fails with [ErrEmptyKey], and when rangeEnd is not after key.
 func RangeFromEtcd(key, rangeEnd []byte) (Range, error) {
 	switch {
 	case len(key) == 0:

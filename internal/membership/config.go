@@ -62,7 +62,7 @@ type Config struct {
 	SuspicionMult int
 	// GossipInterval is the time between two rounds of news.
 	GossipInterval time.Duration
-	// PushPullInterval is the time between two full exchanges with somebody.
+	// PushPullInterval is the time between two full exchanges with a member.
 	PushPullInterval time.Duration
 	// StreamTimeout bounds a TCP exchange, from dialling to the last byte.
 	StreamTimeout time.Duration

@@ -27,7 +27,7 @@ type standing struct {
 	// In the current round of joining: how many lists had us under our
 	// address, under that of an older node, and how many had anybody else.
 	accepted, elsewhere, company int
-	// refused: in the last round that said anything, nobody accepted us.
+	// refused: in the last round with an answer, no member accepted this node.
 	refused bool
 	// holder is who has our name instead.
 	holder string

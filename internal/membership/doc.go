@@ -1,6 +1,6 @@
 // Package membership knows which nodes there are: who is alive, suspect, dead
 // or has left, and what each says about itself. It is the only importer of
-// hashicorp/memberlist; everybody else sees [shard.Member] values.
+// hashicorp/memberlist; other packages see [shard.Member] values.
 //
 // Read [Membership] first. Signal and data are apart: [Membership.Changes]
 // gives a signal that something is different, [Membership.Members] the data,

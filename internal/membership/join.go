@@ -128,7 +128,7 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 
 // failure is what is known of an address that cannot be joined.
 type failure struct {
-	since time.Time // when it was first tried in vain
+	since time.Time // of the first failed attempt
 	told  string    // what was warned of last; "": nothing yet
 }
 

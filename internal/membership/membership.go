@@ -270,7 +270,7 @@ func (m *Membership) JoinError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.standing.refused && !m.aloneLocked() {
-		return nil // somebody joined us since
+		return nil // a node has joined since
 	}
 	return m.joinErr
 }

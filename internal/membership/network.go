@@ -199,7 +199,7 @@ func (s *memorySocket) WriteToAddress(b []byte, addr memberlist.Address) (time.T
 func (s *memorySocket) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
 // DialTimeout opens a stream. Across a cut it fails after timeout, where
-// nobody listens at once.
+// no process listens at once.
 func (s *memorySocket) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	s.net.mu.Lock()
 	to := s.net.nodes[addr]
@@ -250,7 +250,7 @@ func (s *memorySocket) IngestStream(conn net.Conn) error {
 	}
 }
 
-// Shutdown frees the address and closes the streams nobody took.
+// Shutdown frees the address and closes the streams that were not taken.
 func (s *memorySocket) Shutdown() error {
 	s.once.Do(func() {
 		s.net.mu.Lock()

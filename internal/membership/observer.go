@@ -74,7 +74,7 @@ func isObserver(nodes []*memberlist.Node) bool {
 // pipeTransport dials one memberlist, whatever the address, and hears nothing.
 type pipeTransport struct{ subject Transport }
 
-// FinalAdvertiseAddr returns an address nobody uses.
+// FinalAdvertiseAddr returns an unused address.
 func (*pipeTransport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return net.IPv4(127, 0, 0, 1).To4(), 1, nil
 }

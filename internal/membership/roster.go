@@ -37,7 +37,7 @@ func (r *roster) observe(now time.Time, seen []shard.Member) (changed bool, out 
 		present[m.Name] = true
 		before, known := r.members[m.Name]
 		if !known && gone(m) && m.UUID == "" {
-			continue // a rumour of somebody dead we never met
+			continue // gossip about a dead node that was never seen here
 		}
 		m.Since = before.Since
 		if !known || m.State != before.State || m.UUID != before.UUID {

@@ -21,7 +21,7 @@ import (
 // in memory; it is an interface only so that others can hold one.
 type Transport interface {
 	memberlist.NodeAwareTransport
-	// IngestStream hands over a stream as if somebody had dialled us. It
+	// IngestStream hands over a stream as if a node had dialled this one. It
 	// blocks until the stream is taken.
 	IngestStream(conn net.Conn) error
 }
@@ -37,7 +37,7 @@ type socketTransport struct {
 	streams chan net.Conn
 
 	once           sync.Once
-	stopping, done chan struct{} // closed when nobody takes streams, and when none comes
+	stopping, done chan struct{} // closed when streams are no longer taken, and when none comes
 	admitting      sync.WaitGroup
 }
 

@@ -3,7 +3,7 @@
 // Read [Limit] first. A connection is pending until whoever serves it takes its
 // deadline off, which is what a server does when a connection has got through
 // its handshake, and settled from then on. The two are bounded apart: half-open
-// connections take nobody's place, and when there are too many of them, the
+// connections take no place of others, and when there are too many of them, the
 // oldest ends. An honest client is through in milliseconds; who floods the port
 // pushes out his own.
 //

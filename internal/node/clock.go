@@ -216,7 +216,7 @@ func (c *clock) Trouble() error {
 }
 
 // forget forgets what was read in another lineage, and has it read anew: until
-// then nobody knows how old anything is.
+// then the age of the data is unknown.
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

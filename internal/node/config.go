@@ -112,7 +112,7 @@ type Config struct {
 	// refuse data.
 	MaxStaleness time.Duration
 	// MaxEtcdLists is how many lists, leaps and long catch-ups there are at etcd
-	// at a time, in the whole cluster; a node that reaches nobody who grants
+	// at a time, in the whole cluster; a node that reaches no node that grants
 	// them has as many of its own.
 	MaxEtcdLists int
 	// PermitTimeout is how long the node that grants may say nothing at all. It

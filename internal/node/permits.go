@@ -34,7 +34,7 @@ type permits struct {
 
 	waiting atomic.Int64
 	granted atomic.Int64
-	alone   atomic.Int64 // times that nobody who grants could be reached
+	alone   atomic.Int64 // times that no granting node could be reached
 	waited  atomic.Int64 // nanoseconds
 }
 

@@ -14,7 +14,7 @@ type StatusPage string
 
 // The status pages.
 const (
-	// StatusPageOn is the page, with the keys that shards begin at while everybody
+	// StatusPageOn is the page, with the start keys of shards while every client
 	// may read everything.
 	StatusPageOn StatusPage = "on"
 	// StatusPageKeys is the page, always with the keys that shards begin at.
@@ -41,7 +41,7 @@ func buildStatusPage(n *Node) {
 	})
 }
 
-// open reports whether everybody who reaches the client port may read everything.
+// open reports whether every client that reaches the client port may read everything.
 func (n *Node) open() bool {
 	certified := n.cfg.ClientTLS != nil && n.cfg.ClientTLS.ClientAuth >= tls.RequireAnyClientCert
 	return !certified && n.access == nil && n.guard.MayRead("", kv.Range{}) == nil

@@ -14,7 +14,7 @@ const clusterSpace = "6f1d3c4e-6a0e-5d52-9f3b-0a4a4de1c0b7"
 
 // clusterIDOf returns the ID of the cluster that begins with these voters. It
 // follows from their identities, so that each knows it from the start and can
-// show it: from then on nobody else bootstraps.
+// show it: from then on no other node bootstraps.
 func clusterIDOf(servers []planner.Server) string {
 	var b strings.Builder
 	for _, s := range servers {

@@ -40,7 +40,7 @@ type Config struct {
 	ClientTLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
 
 	// Failed is told of connections to the raft port that fail in their handshake;
-	// nil: nobody is.
+	// nil: not called.
 	Failed func(from net.Addr, err error)
 
 	// Network and Disk stand for the network and the data directory in
@@ -93,7 +93,7 @@ type Config struct {
 	SplitCheck time.Duration
 	// BarrierEvery is how often the leader commits a barrier, and
 	// BarrierTimeout how long a write of its log may take before the node gives
-	// up: a leader whose disk hangs keeps everybody from having another leader.
+	// up: a leader whose disk hangs prevents the election of another leader.
 	BarrierEvery, BarrierTimeout time.Duration
 	// ProposeTimeout bounds Propose when its context does not.
 	ProposeTimeout time.Duration

@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// ErrNoLeader says that nobody can change the map at the moment.
+	// ErrNoLeader says that the map cannot be changed at the moment.
 	ErrNoLeader = errors.New("the shard map has no raft leader: make sure that a majority of the voters runs and can communicate; until then shards stay where they are and are served")
 	// ErrUnknownOutcome says that a change may or may not have been made.
 	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")

@@ -12,7 +12,7 @@ import (
 // those who mend raft: the changes an operator asks about are logged here by
 // ourselves.
 type raftLogger struct {
-	hclog.Logger // for what nobody calls
+	hclog.Logger // for methods that are not called
 	log          *slog.Logger
 }
 

@@ -75,7 +75,7 @@ func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
 }
 
 // ApplyEncoded makes a change that another node forwarded, when this node
-// leads; else it fails with a NotLeaderError. The same command may come again.
+// leads; else it fails with a NotLeaderError. The same command may be repeated.
 func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, error) {
 	c, err := shard.DecodeCommand(command)
 	if err != nil {

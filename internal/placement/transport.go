@@ -113,7 +113,7 @@ func prefaceOf(generation uint64) []byte {
 var errOtherGeneration = errors.New("the other voter has a raft log of another generation")
 
 // Accept takes the next connection. A TLS handshake happens with its first
-// read, so that nobody can stop others by not making one. Until something was
+// read, so that no peer can block others by not completing one. Until something was
 // read it has a deadline: raft itself waits for ever.
 func (s *stream) Accept() (net.Conn, error) {
 	var c net.Conn

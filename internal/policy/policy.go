@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
-// Policy is a policy that was read. The zero Policy lets nobody do anything.
+// Policy is a parsed policy. The zero Policy denies everything.
 type Policy struct {
 	// Tokens says which bearer tokens are taken; nil: none.
 	Tokens *Tokens

@@ -58,7 +58,7 @@ func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
 }
 
 // Run looks at the files until ctx ends; then it returns nil. First it loads
-// everything again: nobody has seen what has changed since that was loaded. With
+// everything again: changes since the load were not seen. With
 // each signal it does so, too, changed or not. signals may be nil.
 func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 	for _, p := range w.parts {

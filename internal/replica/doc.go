@@ -19,7 +19,7 @@
 // A [Link] is the way to a node: one heartbeat for all shards that are followed there.
 // It also brings their progress, which may overtake their events: see joint.
 //
-// Nobody is asked before changing over: two sources bring the same events, so
+// Changing over needs no agreement: two sources bring the same events, so
 // a change that was not needed is harmless, and the number of watches at etcd
 // stays below shards × replicas.
 package replica

@@ -42,7 +42,7 @@ type Failover struct {
 	// Avoid are nodes that a cache which has nothing takes nothing of: theirs is
 	// wrong. Once it has loaded, it follows them like others.
 	Avoid []string
-	// Noticed is told of changes of the source; nil: nobody is. It must not
+	// Noticed is called on changes of the source; nil: not called. It must not
 	// block.
 	Noticed func(Notice)
 	Logger  *slog.Logger
@@ -65,7 +65,7 @@ type Failover struct {
 
 // Pauses of a Failover.
 const (
-	shortPause = 20 * time.Millisecond // after a round in which nobody would do
+	shortPause = 20 * time.Millisecond // after a round without a usable source
 	longPause  = time.Second           // the longest such
 	// patience is how long a cache that has nothing waits for a peer that
 	// answers but is not ready itself, before it asks etcd for the whole state.

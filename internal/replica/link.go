@@ -16,7 +16,7 @@ import (
 )
 
 // While shards are followed over a link it is pinged every Heartbeat; a node that
-// answers nothing for Silence counts as lost. Short, because everybody who watches
+// answers nothing for Silence counts as lost. Short, because every client that watches
 // here waits for it, and because a mistake costs nothing but a watch at etcd for a
 // while.
 const (
@@ -57,7 +57,7 @@ type Link struct {
 }
 
 // NewLink returns the link over conn, which leads to the node's peer port. looked
-// is told, dated by our own clock, what the node has read of etcd; nil: nobody is.
+// is called with the node's last read of etcd, dated by the local clock; nil: not called.
 // It must not block.
 func NewLink(conn grpc.ClientConnInterface, looked func(Look)) *Link {
 	if looked == nil {

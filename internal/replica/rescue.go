@@ -79,7 +79,7 @@ func answered(err error) bool {
 type verdict struct {
 	compacted *kv.CompactedError
 	direct    bool // etcd itself says so
-	open      bool // somebody did not answer, and may have it
+	open      bool // a node did not answer, and may have it
 }
 
 func (v *verdict) add(c Candidate, err error) {
@@ -93,7 +93,7 @@ func (v *verdict) add(c Candidate, err error) {
 	}
 }
 
-// err returns what is known to be gone: when etcd says so, or everybody does.
+// err returns what is known to be compacted: by etcd's answer, or by that of all nodes.
 // One node that is away may have it, and etcd surely when it does not answer.
 func (v *verdict) err() *kv.CompactedError {
 	if v.open && !v.direct {

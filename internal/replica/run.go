@@ -24,7 +24,7 @@ type run struct {
 
 	mu     sync.Mutex
 	wanted kv.Revision // guarded by mu; the highest that the consumer wished for
-	asked  *stream     // guarded by mu; who is told the consumer's wishes; nil: nobody
+	asked  *stream     // guarded by mu; the stream that gets the consumer's demands; nil: none
 	// stuck is the first missing revision as of when a source was left as stale; 0: none
 	// was. Until it is there, a node is followed only if it has it at once.
 	stuck int64

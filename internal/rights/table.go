@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Table answers who may read what. The zero Table lets nobody read anything.
+// Table answers which user may read which keys. The zero Table denies everything.
 type Table struct {
 	users map[string]*set
 }

@@ -18,7 +18,7 @@ type fetches struct {
 	places map[shard.ID]*fetchesOfShard // guarded by mu
 }
 
-// fetchKey is what is fetched: at a revision, it is the same for everybody.
+// fetchKey identifies a fetch: at a revision, its result is the same for all callers.
 type fetchKey struct {
 	shard    shard.ID
 	lineage  uint64

@@ -373,7 +373,7 @@ func callAll(list []func()) {
 }
 
 // HoldingBack returns for how long merged windows have been waiting for a cache to come
-// to a revision that others have brought; caches that hold nobody back are not in it.
+// to a revision that others have brought; caches that hold back no watch are not in it.
 func (r *Router) HoldingBack() map[*cache.Cache]time.Duration {
 	out := make(map[*cache.Cache]time.Duration)
 	for _, m := range r.allMerged() {

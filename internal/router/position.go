@@ -13,7 +13,7 @@ import (
 func (w *Watch) Position() (cache.Position, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state.Load() != settled { // delivered is nobody's then
+	if w.state.Load() != settled { // delivered has no owner then
 		return cache.Position{Revision: w.delivered, Newest: max(w.delivered, w.r.Newest()), Since: w.since}, !w.closed
 	}
 	p, ok := w.place.position()

@@ -151,7 +151,7 @@ func (r *Router) searching() bool {
 }
 
 // settle gives every homeless watch a try. Those whose shards are here have it
-// before it returns; those that must wait for a relay are in nobody's way.
+// before it returns; those that must wait for a relay block no other.
 func (r *Router) settle(ctx context.Context, waiting *errgroup.Group) {
 	r.mu.Lock()
 	looking := r.homeless

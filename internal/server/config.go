@@ -58,12 +58,12 @@ type Verifier interface {
 type Config struct {
 	Node   Node
 	Router *router.Router
-	// Etcd serves etcd's API to clients; nil: nobody does.
+	// Etcd serves etcd's API to clients; nil: it is not served.
 	Etcd *etcdapi.Door
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
 	Guard Guard
 	// Access decides what clients may do; nil: everything. Audit is told what is
-	// refused, and what administrators do; nil: nobody is.
+	// refused, and what administrators do; nil: no audit.
 	Access *access.Access
 	Audit  *access.Audit
 	// Openings lets in the watches of both APIs that are being opened; nil: a gate
@@ -82,7 +82,7 @@ type Config struct {
 	// Trail is told what is sent, and asked for it; nil: nothing is remembered.
 	Trail *trail.Trail
 	// Happened is told what an operator may want to see of watches. It must not
-	// block; nil: nobody is told.
+	// block; nil: not called.
 	Happened func(Happening)
 	Self     shard.NodeID
 	Logger   *slog.Logger
@@ -93,7 +93,7 @@ type Config struct {
 	// speak as a node; nil: it may.
 	PeerSpeaks func(state *tls.ConnectionState, node string) error
 	// ClientFailed and PeerFailed are told of connections that fail in their
-	// handshake; nil: nobody is.
+	// handshake; nil: not called.
 	ClientFailed, PeerFailed func(from net.Addr, err error)
 
 	// JSONHosts are the names under which clients of the JSON API without TLS reach the

@@ -75,7 +75,7 @@ func (l *latest) sentNow(interval time.Duration) {
 }
 
 // conflate sends the latest value of each key that has changed, once per
-// interval. It reports whether to come again at once.
+// interval. It reports whether to run again at once.
 func (w *watch) conflate(own *pump.Scratch) (again bool) {
 	l := &w.latest
 	if l.body != nil {

@@ -62,7 +62,7 @@ func (s *Server) look(ctx context.Context, caller *access.Caller) (user string, 
 	return user, err
 }
 
-// open reports whether everybody may read r: etcd's authentication is off.
+// open reports whether every client may read r: etcd's authentication is off.
 func open(g Guard, r kv.Range) bool { return g == nil || g.MayRead("", r) == nil }
 
 // native returns an error of the guard's, which are etcd's, as our own API has

@@ -360,7 +360,7 @@ func (s *stream) close() {
 	s.mu.Unlock()
 	s.progress.stop()
 	s.tasks.Close()
-	s.opening.Wait() // behind both: nobody opens anything any more
+	s.opening.Wait() // after both: nothing opens any more
 	for _, w := range s.list() {
 		w.release()
 	}
@@ -368,7 +368,7 @@ func (s *stream) close() {
 	for _, w := range s.watches {
 		access.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)
 	}
-	clear(s.watches) // nobody need wait for them
+	clear(s.watches) // no caller waits for them
 	s.mu.Unlock()
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // The resume ladder. A watch that the window does not reach, at its beginning or
-// because it was slow, boards a unit: what has changed since, or when nobody
+// because it was slow, joins a unit: what has changed since, or when no node
 // knows that any more, all there is. Then it lands: it goes on with the window
 // behind the unit. When the window has moved on meanwhile, it falls again, but
 // from a later position, and so on a smaller unit.
@@ -137,7 +137,7 @@ func (w *watch) stateReady() (bool, error) {
 }
 
 // sync sends the next chunk of the unit, if it is ready: the connection's others
-// have their turn between two. It reports whether to come again at once.
+// have their turn between two. It reports whether to run again at once.
 func (w *watch) sync() (again bool) {
 	c, units := &w.climb, w.s.srv.units
 	body, state, err := units.ready(c.unit)
@@ -145,7 +145,7 @@ func (w *watch) sync() (again bool) {
 		err = &kv.LineageError{Requested: w.follows.lineage, Current: lineage}
 	}
 	switch {
-	case errors.As(err, new(*kv.CompactedError)): // nobody knows what was deleted
+	case errors.As(err, new(*kv.CompactedError)): // the deletes are not known
 		w.reboard(unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC})
 		return true
 	case err != nil:

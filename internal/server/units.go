@@ -216,7 +216,7 @@ func (u *units) leave(x *unit, w *watch, through bool) {
 	if through && x.placed && u.cfg.Happened != nil {
 		u.cfg.Happened(Happening{What: x.key.rung().String(), Began: x.begun, From: x.key.since, Revision: x.body.Revision})
 	}
-	if through || len(x.riders) == 0 { // it has been made once, or nobody makes it
+	if through || len(x.riders) == 0 { // it has been made once, or is not being made
 		u.freeLocked(x)
 	}
 	if len(x.riders) == 0 && (x.err != nil || !u.sharesLocked(x, time.Now())) {
@@ -346,7 +346,7 @@ func (u *units) dropLocked(x *unit) {
 }
 
 // sweep takes places back from units that have stalled, and drops those that
-// nobody has gone on with.
+// no watch has continued with.
 func (u *units) sweep(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -39,7 +39,7 @@ func clientOf(ctx context.Context) net.Addr {
 	return nil
 }
 
-// watchers returns the watches of clients that are open. It is in nobody's way,
+// watchers returns the open watches of clients. It blocks no other caller,
 // and may tell of some that have just ended.
 func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher] {
 	return func(yield func(shardwatchv1.WatcherAPI, tally.Watcher) bool) {

@@ -247,7 +247,7 @@ func cut(r kv.Range, at []string) ([]kv.Range, error) {
 	parts := make([]kv.Range, 0, len(at)+1)
 	for _, c := range at {
 		if c <= r.Start || !r.Contains(c) {
-			return nil, fmt.Errorf("%w: cut %q does not lie inside %v", ErrInvalid, c, r)
+			return nil, fmt.Errorf("%w: cut %q is outside %v", ErrInvalid, c, r)
 		}
 		parts = append(parts, kv.Range{Start: r.Start, End: c})
 		r.Start = c

@@ -231,7 +231,7 @@ func TestErrorsOfChanges(t *testing.T) {
 	}
 	m := three(t)
 	_, err := shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Split{Shard: 2, At: []string{"z"}}})
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("cut %q does not lie inside", "z")) {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("cut %q is outside", "z")) {
 		t.Errorf("a cut elsewhere: %v", err)
 	}
 }

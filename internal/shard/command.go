@@ -37,7 +37,7 @@ type Found struct {
 	// Cuts are where the served ranges are cut, in order, each inside a range
 	// and not at its start.
 	Cuts []string
-	// Replicas are those of the shards, in key order; or empty: nobody has
+	// Replicas are those of the shards, in key order; or empty: no node has
 	// any shard yet.
 	Replicas [][]NodeID
 	// Finalized is the feature level that all founders have; 0 when it is below
@@ -99,7 +99,7 @@ type ShardHome struct {
 }
 
 // Drain says of nodes that they shall have no shards, or with Undo, that they may
-// have some again. It is fine when that is said already, and of nodes that nobody
+// have some again. Repeating it is allowed, also for nodes that no member
 // has seen.
 type Drain struct {
 	// Nodes are at least one, in any order.

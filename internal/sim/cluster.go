@@ -303,7 +303,7 @@ func (t Traffic) Since(before Traffic) Traffic {
 // All returns the bytes of all kinds.
 func (t Traffic) All() int64 { return t.Gossip + t.Peers + t.Clients }
 
-// Put writes a key to etcd, as somebody else's client would: at once.
+// Put writes a key to etcd, as an external client would: at once.
 func (c *Cluster) Put(key, value string) kv.Revision {
 	c.t.Helper()
 	return c.Txn(memetcd.OpPut(key, value))

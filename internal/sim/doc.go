@@ -34,7 +34,7 @@
 //     need PermitWithoutStream where no stream is open.
 //   - A connection without calls goes idle after 30 minutes, which is one Sleep
 //     here: grpc.WithIdleTimeout(0) prevents it.
-//   - Reconnecting waits with jitter from a generator nobody can seed, up to
+//   - Reconnecting waits with jitter from a generator that cannot be seeded, up to
 //     120 s, and an attempt at a silent host takes 20 s. For a test that does the
 //     same twice, give grpc.WithConnectParams a Jitter of 0, a MaxDelay and a
 //     MinConnectTimeout.

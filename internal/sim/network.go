@@ -11,13 +11,13 @@ import (
 )
 
 // Network is an in-memory network of named hosts. Addresses are "host:port";
-// a host exists as soon as somebody uses its name. Connections keep order and
+// a host exists as soon as its name is used. Connections keep order and
 // lose nothing, as TCP does; what a test can do to them is what happens to TCP:
 //
 //   - A cut link is silent: bytes, closes and connection requests on it wait
-//     until it is healed, and nobody is told. A dial waits for its context.
+//     until it is healed, without an error. A dial waits for its context.
 //   - A broken connection ends with ECONNRESET on both sides.
-//   - A silenced host is cut from everybody: its power is gone, or it is stopped.
+//   - A silenced host is cut off from all others: its power is gone, or it is stopped.
 //   - A killed host is a process that died: its listeners are gone, its
 //     connections are reset, and who dials it is refused at once.
 //
@@ -53,7 +53,7 @@ func NewNetwork() *Network {
 	}
 }
 
-// Listen opens addr, "host:port". It fails with EADDRINUSE when somebody
+// Listen opens addr, "host:port". It fails with EADDRINUSE when a host
 // listens there, and with ENETDOWN on a killed host.
 func (n *Network) Listen(addr string) (net.Listener, error) {
 	host, err := hostOf(addr)
@@ -74,7 +74,7 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 }
 
 // Dial connects the host from to addr. It is refused with ECONNREFUSED when
-// the host can be reached and nobody listens there; while the host cannot be
+// the host can be reached and does not listen there; while the host cannot be
 // reached, it waits for ctx. It does not wait for the other side's Accept.
 func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error) {
 	to, err := hostOf(addr)
@@ -183,7 +183,7 @@ func (n *Network) Break(a, b string) {
 	})
 }
 
-// Silence cuts host from everybody, until Revive, HealAll or Kill.
+// Silence cuts host off from all others, until Revive, HealAll or Kill.
 func (n *Network) Silence(host string) {
 	n.change(func() { n.silent[host] = true })
 }
@@ -209,7 +209,7 @@ func (n *Network) Kill(host string) {
 }
 
 // Revive undoes Kill and Silence. What a killed host had is gone; it listens
-// again when somebody calls Listen.
+// again when a caller calls Listen.
 func (n *Network) Revive(host string) {
 	n.change(func() {
 		delete(n.killed, host)
@@ -315,7 +315,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// closeLocked resets what nobody has accepted, as a kernel does.
+// closeLocked resets connections that were not accepted, as a kernel does.
 func (l *listener) closeLocked() {
 	if l.closed {
 		return

@@ -5,7 +5,7 @@
 //
 //	Cluster.Changes ─▶ Run ─▶ observe ─▶ view ─▶ encoded once ─▶ every browser
 //	  (map, members)    │                  └▶ news (what differs from the last)
-//	  nodes' own status ┘ asked for while somebody looks, and only then
+//	  nodes' own status ┘ asked for only while the page is open
 //
 // It follows the same signal as WatchShardMap, and reads nothing of etcd. What it
 // costs does not depend on how many look: all are sent the same bytes, each at

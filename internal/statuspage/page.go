@@ -38,8 +38,8 @@ type Cluster interface {
 type Config struct {
 	Cluster Cluster
 	Self    shard.NodeID
-	// ShowKeys reports whether everybody who reaches the port may see at which
-	// keys shards begin; nil: nobody.
+	// ShowKeys reports whether every client that reaches the port may see at which
+	// keys shards begin; nil: none may.
 	ShowKeys func() bool
 	Logger   *slog.Logger
 }
@@ -48,7 +48,7 @@ type Config struct {
 const (
 	// MaxViewers is how many browsers may look at a time; more get 503.
 	MaxViewers = 64
-	// every is how often the nodes are asked while somebody looks, soonest how soon
+	// every is how often the nodes are asked while the page is open, soonest how soon
 	// again when something has changed.
 	every   = time.Second
 	soonest = 200 * time.Millisecond
@@ -70,7 +70,7 @@ type Page struct {
 	cfg   Config
 	files map[string]file
 
-	come chan struct{} // capacity 1: somebody looks who may be the first
+	come chan struct{} // capacity 1: a reader has come that may be the first
 
 	mu      sync.Mutex
 	viewers int           // guarded by mu
@@ -96,7 +96,7 @@ func (p *Page) Run(ctx context.Context) error {
 	for {
 		changed := p.cfg.Cluster.Changes() // before the values: nothing is missed
 		pause := p.observe(ctx)
-		var next <-chan time.Time // nobody looks: nothing to do until something changes
+		var next <-chan time.Time // no reader: nothing to do until something changes
 		if pause > 0 {
 			next = time.After(pause)
 		}
@@ -115,8 +115,8 @@ func (p *Page) Run(ctx context.Context) error {
 	}
 }
 
-// observe notes what has happened and, when somebody looks, makes the view. It
-// returns the time until that is to be done again; 0: nobody looks.
+// observe records events and, while the page is open, makes the view. It
+// returns the time until that is to be done again; 0: the page is not open.
 func (p *Page) observe(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	looking := p.viewers > 0
@@ -190,7 +190,7 @@ func (p *Page) ask(ctx context.Context, o *observed) {
 			return nil
 		})
 	}
-	_ = g.Wait() // who gives no answer is in silent
+	_ = g.Wait() // nodes that do not answer are in silent
 }
 
 func (p *Page) publish(b []byte) {

@@ -46,7 +46,7 @@ const (
 	// Stale: etcd, or the source, has said nothing for a while. It serves.
 	Stale State = "stale"
 	// Quarantined, of a copy: it was found to differ from the others, serves
-	// nobody, and is loaded anew.
+	// no client, and is reloaded.
 	Quarantined State = "quarantined"
 	// Away, of a copy: its node does not answer, or does not have it.
 	Away State = "away"
@@ -191,7 +191,7 @@ type observed struct {
 	shards  *shard.Map // nil while it is not known
 	members []*shardwatchv1.Member
 	// status has the answers, silent why others gave none. Both are nil when
-	// nobody was asked: then there is no view of it.
+	// no node was asked: then there is no view of it.
 	status map[string]*shardwatchv1.StatusResponse
 	silent map[string]string
 }

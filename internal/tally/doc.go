@@ -2,6 +2,6 @@
 // it is, how it is served, and what it has cost. Read [Watch] first.
 //
 // The pump that serves a watch writes its account; anybody reads it, at any
-// time, and is in nobody's way. What is counted is what is sent; all else is
-// worked out when somebody asks.
+// time, and blocks no other goroutine. What is counted is what is sent; all else is
+// computed on request.
 package tally

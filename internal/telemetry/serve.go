@@ -47,7 +47,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Con
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// What a client does wrong on this port is nobody's news.
+		// Mistakes of clients on this port are not logged.
 		ErrorLog:    log.New(io.Discard, "", 0),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	// none is when they do not. Getenv reads those; nil: there are none.
 	Endpoint string
 	Getenv   func(string) string
-	// Logger is told when the collector takes nothing; nil: nobody is. One process
+	// Logger is told when the collector accepts nothing; nil: no log. One process
 	// has one.
 	Logger *slog.Logger
 	// Pprof serves the profiler under /debug/pprof/. It shows memory and

@@ -93,7 +93,7 @@ func (m *Material) Reload() error {
 	return nil
 }
 
-// inTime refuses a certificate that nobody would take.
+// inTime refuses a certificate that no peer would accept.
 func inTime(leaf *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(leaf.NotAfter):

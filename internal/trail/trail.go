@@ -227,7 +227,7 @@ func (t *Turn) begin(revision kv.Revision, watches int) {
 	}
 	s := t.trail.slot(revision)
 	if s.revision.Load() != int64(revision) {
-		return // an old one: somebody catches up
+		return // an old one: a watch catches up
 	}
 	if t.n == turnMarks {
 		t.Flush()

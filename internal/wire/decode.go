@@ -24,7 +24,7 @@ type ListMessage struct {
 }
 
 // DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b;
-// nobody may change it afterwards.
+// it must not change afterwards.
 func DecodeListMessage(b []byte) (ListMessage, error) {
 	m := ListMessage{Count: -1, Age: -1}
 	for at := 0; at < len(b); {

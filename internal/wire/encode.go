@@ -313,7 +313,7 @@ func ListDeleted(revision kv.Revision, of kv.History, keys []string) *Encoded {
 }
 
 // ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
-// 0 when nobody has asked for it, age when it is not known.
+// 0 when it was not requested, age when it is not known.
 func ListEnd(revision kv.Revision, of kv.History, nextPage []byte, count int64, age time.Duration) *Encoded {
 	var m message
 	m.listed(revision, of)

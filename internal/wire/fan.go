@@ -35,7 +35,7 @@ const (
 type Shared struct {
 	key    fanKey
 	events []*kv.Event
-	rest   mem.BufferSlice // of bytes that are nobody's to give back
+	rest   mem.BufferSlice // of bytes that are not to be given back
 	size   int
 }
 
@@ -68,7 +68,7 @@ type fanKey struct {
 }
 
 // Recipient is who gets a Fan's message, as the message names it. The zero
-// Recipient is nobody.
+// Recipient is none.
 type Recipient struct{ id mem.Buffer }
 
 // Bytes returns the recipient as a message names it. They must not be changed.

@@ -82,8 +82,8 @@ func (a *answers) add(r answer, err error) {
 	a.refused[r.api][err.Error()]++
 }
 
-// mute leaves answers out until it is undone: nobody can say what they should
-// be while etcd has another history and not everybody knows.
+// mute leaves answers out until it is undone: it is unknown what they should
+// be while etcd has another history and not every node knows.
 func (a *answers) mute(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -119,7 +119,7 @@ func (n *Node) Start() error { return n.proc.start() }
 // Kill ends the node with SIGKILL and returns once it is gone.
 func (n *Node) Kill() error { return n.proc.kill() }
 
-// Pause stops the node with SIGSTOP: its sockets stay open, nobody answers.
+// Pause stops the node with SIGSTOP: its sockets stay open, but it does not answer.
 func (n *Node) Pause() error { return n.proc.signal(syscall.SIGSTOP) }
 
 // Continue wakes a paused node.
@@ -250,7 +250,7 @@ func (c *Cluster) leader(ctx context.Context) (*Node, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("find raft's leader: nobody knows one: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("find raft's leader: no node knows one: %w", errors.Join(errs...))
 }
 
 func (n *Node) members(ctx context.Context) ([]*pb.Member, error) {

@@ -62,9 +62,9 @@ type Config struct {
 	clients string
 	// Dir is where programs, data and logs go; it must exist.
 	Dir string
-	// Say is told what happens; nil: nobody.
+	// Say is called with each event; nil: not called.
 	Say func(format string, args ...any)
-	// Done is given each cycle as it ends; nil: nobody. Its error ends the run.
+	// Done is called with each cycle as it ends; nil: not called. Its error ends the run.
 	Done func(Cycle) error
 }
 

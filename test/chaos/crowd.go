@@ -21,7 +21,7 @@ type crowd struct {
 	groups   []group
 	program  string
 	remotes  []*remotes     // those of groups that are processes
-	mirrors  *client.Client // of the native API; nil: nobody speaks it
+	mirrors  *client.Client // of the native API; nil: it is not used
 	watchers []*watcher
 	truth    *truth
 	gate     *gate // slow watchers wait at it
@@ -150,7 +150,7 @@ func (c *crowd) reach(ctx context.Context, rev int64, within time.Duration) erro
 
 // finish judges every watcher up to rev, with all that it has seen. The truth
 // gets the time to hear of that: a lease may run out, and a write come late,
-// after everybody has stopped.
+// after all have stopped.
 func (c *crowd) finish(ctx context.Context, rev int64, within time.Duration) {
 	rest := c.watchers
 	_ = poll(ctx, within, "etcd's own watch", func() error {

@@ -125,7 +125,7 @@ func (w *etcdWatch) cutOff() bool {
 
 var errCutOff = errors.New("its stream broke while etcd was restored")
 
-// canceled notes that the node ended the watch, which nobody had asked for.
+// canceled notes that the node ended the watch, which was not requested.
 // Only what etcd itself has compacted may be gone: then the watch begins again
 // with the state, as clients of etcd's API have to.
 func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {

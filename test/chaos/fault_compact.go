@@ -61,7 +61,7 @@ func (s *Scene) compactBehind(ctx context.Context, nodes ...*Node) (heal, error)
 	}
 	at := last + int64(s.Turn%3) - 1
 	s.Say("%d nodes are cut at revision %d", len(nodes), last)
-	// Nobody's watch of ours may be behind what is compacted.
+	// No watch of the test may be behind the compact revision.
 	if err := pause(ctx, 4*time.Second); err != nil {
 		return mend, err
 	}

@@ -23,7 +23,7 @@ func etcdFaults() []Fault {
 			},
 		}
 	}
-	cut := leader("etcd-leader-cut", "etcd's leader is cut from everybody for 6 s", cutMember)
+	cut := leader("etcd-leader-cut", "etcd's leader is cut off from all others for 6 s", cutMember)
 	cut.Needs.Network = true
 	away := func(name string, d time.Duration) Fault {
 		return Fault{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// losses are networks that lose packets at random, of all nodes, from and to
-// everybody.
+// losses are networks that lose packets at random, of all nodes, in both
+// directions.
 func losses() []Fault {
 	loss := func(percent int) Fault {
 		return Fault{

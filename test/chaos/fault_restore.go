@@ -33,7 +33,7 @@ func restores() []Fault {
 }
 
 // restore takes a snapshot, lets etcd go on for a while, and takes it back.
-// Nobody writes while not everybody has noticed: what is told then is wrong.
+// No writes until every node has noticed: events sent before that are wrong.
 func (s *Scene) restore(ctx context.Context, r etcdtest.Restore, overtake bool) (heal, error) {
 	s.last = nil
 	m := s.etcd.members[0]

@@ -22,7 +22,7 @@ type joiners struct {
 	truth *truth
 	keys  keyspace
 	all   []*joiner
-	gate  *gate // closed: nobody joins
+	gate  *gate // closed: no node joins
 }
 
 // joiner is one of them, with a client of its own.
@@ -93,7 +93,7 @@ func (js *joiners) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle waits until nobody is joining, and lets nobody join until the gate is
+// settle waits until no node is joining, and lets none join until the gate is
 // opened. Who does not get there has been lost: it is a violation.
 func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	js.gate.close()
@@ -101,7 +101,7 @@ func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	_ = poll(ctx, within, "late joiners", func() error {
 		for _, j := range js.all {
 			if j.busy.Load() {
-				return errors.New("somebody has not caught up")
+				return errors.New("a joiner has not caught up")
 			}
 		}
 		return nil

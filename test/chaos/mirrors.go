@@ -41,7 +41,7 @@ func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror 
 }
 
 // judge waits until the mirror has rev and compares it with etcd's state: at
-// the revision it is at, because leases run out even when nobody writes.
+// the revision it is at, because leases run out even without writes.
 func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -65,7 +65,7 @@ func (n *natives) run(ctx context.Context) {
 func (n *natives) close() error { return n.client.Close() }
 
 // watch watches until ctx ends. A client that is told that what it missed is
-// gone has to begin with the state, which is what nobody should have to do.
+// gone has to begin with the state, which no watch should have to do.
 func (n *natives) watch(ctx context.Context, w nativeWatch) {
 	for relist := false; ; relist = true {
 		err := n.follow(ctx, w, relist)

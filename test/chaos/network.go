@@ -143,7 +143,7 @@ func remove(ctx context.Context, chosen func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// freePrefix returns the first three parts of addresses that nobody has here,
+// freePrefix returns the first three parts of addresses that are unused here,
 // of those set aside for tests of networks (RFC 2544).
 func freePrefix() (string, error) {
 	taken, err := net.InterfaceAddrs()

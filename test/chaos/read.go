@@ -143,7 +143,7 @@ func (r *reader) read(ctx context.Context, stop <-chan struct{}, p pace, keys ke
 	defer g.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	g.Go(func() {
-		defer cancel() // nobody waits for an answer that is not needed any more
+		defer cancel() // an answer that is no longer needed is not waited for
 		select {
 		case <-stop:
 		case <-ctx.Done():

@@ -105,7 +105,7 @@ func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
 		here := cfg
 		here.Members, here.Dir = s.members, filepath.Join(cfg.Dir, fmt.Sprintf("site-%d", i+1))
 		here.Seed += uint64(i) << 32
-		if err := os.Mkdir(here.Dir, 0o700); err != nil { // not one with somebody's data
+		if err := os.Mkdir(here.Dir, 0o700); err != nil { // not one with existing data
 			return fmt.Errorf("make room for a site: %w", err)
 		}
 		r := &run{

@@ -192,7 +192,7 @@ type conversation struct {
 	byID    map[int64]*etcdWatch
 	leaving map[int64]bool      // cancelled by us, and not answered yet
 	back    map[*etcdWatch]bool // were cancelled by us
-	whole   *etcdWatch          // whose response is not whole yet; nil: nobody's
+	whole   *etcdWatch          // whose response is not complete yet; nil: none
 	parts   []*mvccpb.Event     // what came of it
 }
 

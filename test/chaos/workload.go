@@ -16,7 +16,7 @@ import (
 
 // writers is how many goroutines share the rate of what goes to etcd
 // directly, and passers of what goes through the nodes: those wait for nodes
-// that are not there, and nobody waits for them.
+// that are not there, and no client waits for them.
 const (
 	writers = 8
 	passers = 6
@@ -42,7 +42,7 @@ type workload struct {
 	failed atomic.Int64 // writes without an answer
 	acked  ackLog
 
-	gate    *gate // closed: nobody writes
+	gate    *gate // closed: no writes
 	writing atomic.Int64
 
 	compacting  sync.Mutex
@@ -101,7 +101,7 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	return g.Wait()
 }
 
-// hold lets nobody write until the gate is opened, and waits until nobody does.
+// hold stops all writes until the gate is opened, and waits until none is under way.
 func (w *workload) hold(ctx context.Context) error {
 	w.gate.close()
 	if err := pause(ctx, 50*time.Millisecond); err != nil { // who has passed it is writing now
@@ -307,7 +307,7 @@ func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	if at <= w.truth.compacted.Load() {
 		return w.truth.compacted.Load(), nil
 	}
-	w.truth.compacted.Store(at) // first: somebody may notice before we hear that it is done
+	w.truth.compacted.Store(at) // first: a client may notice before this one hears that it is done
 	w.compactions++
 	c, failed := w.kv()
 	if _, err := c.Compact(ctx, at); err != nil {

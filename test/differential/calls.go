@@ -65,7 +65,7 @@ func (r *run) checkIdentity(q question, node int, a answer) {
 }
 
 // read asks the etcd behind the tier directly and through a node, and
-// compares. Nobody writes meanwhile.
+// compares. There are no writes meanwhile.
 func (r *run) read(q question) {
 	q.who = r.someone()
 	r.report.Asked[q.method]++
@@ -102,7 +102,7 @@ func (r *run) older(q question, got answer) bool {
 	if !ok || !req.GetSerializable() || req.GetRevision() > 0 || h == nil || h.GetRevision() >= r.revision {
 		return false
 	}
-	// Nobody can tell what was there before the compact revision.
+	// The state before the compact revision is unknown.
 	return h.GetRevision() < r.compacted || r.asOf(q, got) == ""
 }
 

@@ -106,7 +106,7 @@ func hideIn(m protoreflect.Message, hide mask) {
 }
 
 // joined returns the chunks of a RangeStream as one response: how many there
-// are and how large is nobody's promise. Only the last has what belongs to all.
+// are and how large is not guaranteed. Only the last has what belongs to all.
 func joined(a answer) (answer, string) {
 	if len(a.messages) == 0 {
 		return a, ""
@@ -121,7 +121,7 @@ func joined(a answer) (answer, string) {
 		proto.Merge(all, chunk)
 	}
 	if a.end != nil {
-		return answer{end: a.end}, "" // how much came before is nobody's promise either
+		return answer{end: a.end}, "" // how much came before is not guaranteed either
 	}
 	return answer{messages: []proto.Message{all}}, ""
 }

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.tier != nil {
 		shared.tier.Stop()
-		_ = os.RemoveAll(shared.dir) // nobody is left to tell
+		_ = os.RemoveAll(shared.dir) // no reader is left for an error
 	}
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -12,15 +12,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// person is somebody who asks, where authentication is on. Tokens are of the
+// person is a caller, where authentication is on. Tokens are of the
 // plain etcd and of the other one, which are good through the tier, too.
 type person struct {
 	name          string
 	plain, behind string
 }
 
-// Besides root, who is the first, and these, there are somebody without a token
-// and somebody with a wrong one.
+// Besides root, who is the first, and these, there are a caller without a token
+// and one with a wrong one.
 const users = 4
 
 func (r *run) withAuth() bool { return r.Root != "" }
@@ -46,7 +46,7 @@ func (r *run) nameOf(who int) string {
 // userEmpty is how a call without a token ends.
 const userEmpty = `InvalidArgument: "etcdserver: user name is empty"`
 
-// nameless reports whether somebody has no token, and needs one.
+// nameless reports whether the caller has no token, and needs one.
 func (r *run) nameless(who int) bool { return r.withAuth() && who == users+1 }
 
 // as returns the context of a call over a connection by one of people.
@@ -120,7 +120,7 @@ func (r *run) meetPeople() {
 	r.rightsSettle()
 }
 
-// rightsStep changes what somebody may do.
+// rightsStep changes the rights of a user.
 func (r *run) rightsStep() {
 	if !r.withAuth() {
 		return
@@ -163,7 +163,7 @@ func (r *run) revokeSome(role string) {
 	}
 }
 
-// rightsSettle waits until every node knows what everybody may read. It takes
+// rightsSettle waits until every node knows all users' rights. It takes
 // a node some seconds.
 func (r *run) rightsSettle() {
 	var probes []*pb.RangeRequest
@@ -249,7 +249,7 @@ func (r *run) forgetRevoked(p *pair) {
 	t.revoked = nil
 }
 
-// mayWatch reports whether etcd lets somebody read what is watched.
+// mayWatch reports whether etcd lets the caller read what is watched.
 func (r *run) mayWatch(who int, t *told) bool {
 	if who == 0 || !r.withAuth() {
 		return true

@@ -15,7 +15,7 @@ import (
 type request struct {
 	*pb.WatchRequest
 	// low and high are what the revision was, at least and at most, when the
-	// sides received it: they are equal when nobody wrote.
+	// sides received it: they are equal when there were no writes.
 	low, high int64
 	// compacted was the compact revision then.
 	compacted int64
@@ -128,7 +128,7 @@ func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	r.controls = append(r.controls, resp)
 	index := nthCreate(r.requests[:sent], len(r.all))
 	if index < 0 {
-		r.complain(nil, "created, but nobody asked: %s", oneLine(resp))
+		r.complain(nil, "created, but not requested: %s", oneLine(resp))
 		return
 	}
 	if resp.GetCanceled() {

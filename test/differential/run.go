@@ -14,7 +14,7 @@ import (
 // Sides are whom to ask.
 type Sides struct {
 	// Plain is an etcd with nothing before it, Direct the one behind the tier.
-	// Both are empty, and nobody else writes to them.
+	// Both are empty, and no other client writes to them.
 	Plain, Direct *grpc.ClientConn
 	// Through are the nodes of the tier.
 	Through []*grpc.ClientConn
@@ -248,5 +248,5 @@ func (r *run) differ(format string, args ...any) {
 
 func (r *run) tolerate(k Known) { r.report.Tolerated[k.Name]++ }
 
-// NewSeed returns a seed that nobody had before.
+// NewSeed returns a new seed.
 func NewSeed() uint64 { return rand.Uint64N(1 << 40) }

@@ -142,8 +142,8 @@ func (r *run) otherStep() {
 	)
 }
 
-// lockStep uses etcd's lock and election services: nobody else is there, so
-// that nobody has to wait.
+// lockStep uses etcd's lock and election services: there is no other client, so
+// that none has to wait.
 func (r *run) lockStep() {
 	const lease = 99
 	name := []byte(pick(r, "/a/lock", "/c/lock", "x", "y"))

@@ -141,7 +141,7 @@ func (t *truth) reach(ctx context.Context, revision int64) error {
 	}
 }
 
-// since returns the batches at and after a revision. Nobody changes them.
+// since returns the batches at and after a revision. They do not change.
 func (t *truth) since(revision int64) []batch {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -153,7 +153,7 @@ func (r *run) sendProgress(p *pair) bool {
 	return true
 }
 
-// strayProgress asks for progress while somebody writes or watches are being
+// strayProgress asks for progress while a client writes or watches are being
 // created: which of the two answers, and when, is a matter of luck.
 func (r *run) strayProgress(p *pair) {
 	if r.sendProgress(p) {

@@ -126,7 +126,7 @@ func (n *network) name(name string, addresses []string) {
 	n.names[name] = addresses
 }
 
-// freePrefix returns the first three parts of addresses that nobody has here, of
+// freePrefix returns the first three parts of addresses that are unused here, of
 // those set aside for tests of networks (RFC 2544).
 func freePrefix(t *testing.T) string {
 	t.Helper()

@@ -91,7 +91,7 @@ func (d *Drainer) handOverVote(ctx context.Context) {
 }
 
 // handOver waits until the map names this node nowhere, and others read etcd in its
-// place; there must be somebody to take over.
+// place; there must be a node to take over.
 func (d *Drainer) handOver(ctx context.Context) {
 	for {
 		others := d.cfg.Changed() // before the members: nothing is missed

@@ -273,7 +273,7 @@ func (r Drain) quorum(c *Cluster) *RefusedError {
 			heirs++
 		}
 	}
-	// A voter that is dead keeps its vote until somebody has it, and votes are
+	// A voter that is dead keeps its vote until another node has it, and votes are
 	// handed over while there is a majority.
 	if most := len(c.Voters)/2 + 1; stay+heirs < most {
 		return doubt("nodes", "%d of %s would be left once %s stopped, and %d are needed to change the shard map (cachectl members shows the voters)",

@@ -139,7 +139,7 @@ func later(a, b string) string {
 }
 
 // measure tells what has to be copied, and what is freed: a part of a shard counts as
-// its share of the keys, evenly. Nobody knows how much new keys are.
+// its share of the keys, evenly. The size of new keys is not known.
 func (s *Step) measure(c *Cluster) {
 	for i := range s.To {
 		for _, n := range s.To[i].Replicas {

@@ -11,7 +11,7 @@ import (
 type Order struct {
 	Request Request
 	// ID names the order: it is done once however often it comes. Repeated says
-	// that it came before, and that nobody knows how it ended.
+	// that it came before, and that its result is unknown.
 	ID       string
 	Repeated bool
 	// IfVersion is the version that the map must have; 0: any.

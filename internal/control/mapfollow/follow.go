@@ -83,7 +83,7 @@ func (f *Follower) tooOld(from shard.NodeID, err error) error {
 	return fmt.Errorf("the upgrade of the cluster was finalized, and this node's software is older (start it with the version of %s): %w", from, err)
 }
 
-// member returns what gossip says of a node.
+// member returns gossip's view of a node.
 func (f *Follower) member(name shard.NodeID) (shard.Member, bool) {
 	for _, m := range f.cfg.Members.Members() {
 		if m.Name == name {

@@ -197,7 +197,7 @@ func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int,
 	return at, keys, nil
 }
 
-// voters returns who votes; nil when nobody who knows answers. Who does not vote
+// voters returns the voters; nil when no node that knows them answers. Who does not vote
 // does not know.
 func (o *Operator) voters(ctx context.Context) []shard.NodeID {
 	if voters := o.cfg.Placement.Voters(); len(voters) > 0 {
@@ -273,7 +273,7 @@ func (o *Operator) ending(ctx context.Context, nodes []shard.NodeID, s mapchange
 			return nil
 		})
 	}
-	_ = g.Wait() // a node that gives no answer is missing
+	_ = g.Wait() // a node that does not answer is missing
 	return out
 }
 
@@ -294,7 +294,7 @@ func (o *Operator) ask(ctx context.Context, nodes []shard.NodeID, told func(shar
 			return nil
 		})
 	}
-	_ = g.Wait() // who gives no answer is missing
+	_ = g.Wait() // nodes that do not answer are missing
 }
 
 // followPlan calls progress when something has changed, until all is done.

@@ -10,7 +10,7 @@ import (
 )
 
 // Plan returns the moves that bring the map nearer to where its shards belong
-// on these members; none when they are there, or when nobody is left.
+// on these members; none when they are there, or when no member is left.
 //
 // Rendezvous hashing says which nodes a shard belongs on: as many as the shard's
 // home or else the specification asks for, those with the highest scores, a node of
@@ -146,7 +146,7 @@ func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 			p.drain[n.Name] = true
 		}
 	}
-	if len(p.drain) == len(members) { // only draining ones are left: better than nobody
+	if len(p.drain) == len(members) { // only draining ones are left: better than no node
 		clear(p.drain)
 	}
 	for _, slot := range p.slots {

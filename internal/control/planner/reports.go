@@ -118,7 +118,7 @@ func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
 }
 
 // heard reports whether the node has told anything lately. One that gossips, and
-// cannot be asked, may serve nobody. Before anybody was asked all are taken to have.
+// cannot be asked, may serve no client. Before any node was asked all are taken to have.
 func (r *Reports) heard(n shard.NodeID) bool {
 	if r == nil {
 		return true

@@ -206,7 +206,7 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // Decide returns the moves to make now:
 //   - those from nodes that left or drain, at once;
 //   - those from nodes that are dead (or not seen) for DeadGrace, once per
-//     MoveInterval and shard, unless nobody that lives has the shard;
+//     MoveInterval and shard, unless no live node has the shard;
 //   - those that only add what a shard lacks of living replicas, when the newcomer is
 //     there for Settle;
 //   - all others, to newcomers and back home, when the newcomer is there for
@@ -225,7 +225,7 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
 // to one node at most MaxNodeFills times: those first that have the fewest live
 // replicas. A move that has to wait for that takes away at once what is taken from
-// nodes that left, drain or are dead. Where nobody has a shard, nothing waits.
+// nodes that left, drain or are dead. If no node has a shard, nothing waits.
 func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.Time) Decision {
 	var d Decision
 	wait := func(until time.Time) bool {
@@ -409,7 +409,7 @@ func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h History, now time.T
 func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History, now time.Time) time.Time {
 	rested := r.restedAt(s.ID, s.Replicas, h, now)
 	if !slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return serves(states, n) }) {
-		return time.Time{} // nobody has it: now
+		return time.Time{} // no node has it: now
 	}
 	out := removed(s.Replicas, mv.Replicas)
 	if takesLastWarm(s, out, states, h.reports) {
@@ -519,7 +519,7 @@ func serves(states map[shard.NodeID]shard.Member, n shard.NodeID) bool {
 	return states[n].State == shard.Alive || states[n].State == shard.Suspect
 }
 
-// gone reports whether the node said goodbye.
+// gone reports whether the node has left.
 func gone(states map[shard.NodeID]shard.Member, n shard.NodeID) bool {
 	return states[n].State == shard.Left
 }

@@ -1,5 +1,5 @@
 // Package roster has the nodes of the cluster as gossip and the shard map show them
-// together: gossip says which are alive, the map which an operator has drained.
+// together: gossip knows which are alive, the map which an operator has drained.
 //
 // Read [Roster] first. All its methods may be called from any goroutine.
 package roster
@@ -47,7 +47,7 @@ func (r *Roster) All() []shard.Member {
 	return members
 }
 
-// Member returns what gossip says of a node.
+// Member returns gossip's view of a node.
 func (r *Roster) Member(name shard.NodeID) (shard.Member, bool) {
 	for _, m := range r.cfg.Members() {
 		if m.Name == name {

@@ -221,7 +221,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range relays {
 		if s.relays[h.ID] == nil {
 			s.relays[h.ID] = h
-		} else { // somebody was in a hurry
+		} else { // a caller could not wait
 			h.stop()
 		}
 	}
@@ -500,7 +500,7 @@ func (s *Set) Loading() (loading, all int, begun bool) {
 	return loading, len(s.replicas), s.version > 0
 }
 
-// sweep stops relays that nobody uses.
+// sweep stops unused relays.
 func (s *Set) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

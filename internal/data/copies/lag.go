@@ -21,7 +21,7 @@ const LookEvery = 500 * time.Millisecond
 // healthy to those who follow them. Two looks of the clock in a row tell.
 const StuckAfter = 2*LookEvery - LookEvery/10
 
-// standstill is how long nobody may have looked for what was seen last to count
+// standstill is how long ago the last look may be for its result to count
 // still: a node that stood still has not read what its source has sent meanwhile.
 const standstill = 4 * LookEvery
 

@@ -17,9 +17,9 @@ const (
 	lingerLook = 30 * time.Millisecond
 )
 
-// leave ends a cache that the map has no more for this node. One that reads etcd
-// itself serves those who follow it until the new owners read etcd: else all that
-// nobody reads for a moment would reach nobody.
+// leave ends a cache that the map no longer assigns to this node. One that reads etcd
+// itself serves its followers until the new owners read etcd: otherwise the shard would
+// have no source for a moment.
 func (s *Set) leave(ctx context.Context, h *Copy) {
 	if _, direct := h.Source.Current(); direct {
 		s.linger(ctx, h)

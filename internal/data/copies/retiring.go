@@ -11,7 +11,7 @@ import (
 // state first.
 type retiring struct {
 	held []*Copy
-	live []kv.Range // those that somebody watches
+	live []kv.Range // watched ones
 }
 
 func (e *retiring) add(h *Copy) {
@@ -31,5 +31,5 @@ func (e *retiring) caches(lineage uint64) []*cache.Cache {
 	return out
 }
 
-// watched reports whether somebody watches a part of r.
+// watched reports whether a client watches a part of r.
 func (e *retiring) watched(r kv.Range) bool { return slices.ContainsFunc(e.live, r.Overlaps) }

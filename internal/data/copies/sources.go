@@ -37,7 +37,7 @@ func (s *Set) chain(id shard.ID) []replica.Candidate {
 
 // warmSilence is for how long a node that sends its state may say nothing.
 // Longer than one that is followed: it has much to send, to a node that starts
-// and that nobody waits for, and the other way is a list at etcd.
+// and that no caller waits for, and the other way is a list at etcd.
 const warmSilence = 2 * time.Second
 
 // warm returns the nodes that may have the shard already, and before them what was

@@ -11,7 +11,7 @@ import (
 )
 
 // Permit implements peerv1.PeerServiceServer. The header goes out at once: it
-// tells who waits that somebody is there.
+// tells waiting callers that the granting node is alive.
 func (s *Service) Permit(r *peerv1.PermitRequest, out grpc.ServerStreamingServer[peerv1.PermitResponse]) error {
 	p := s.cfg.Permits
 	if p == nil {

@@ -38,7 +38,7 @@ type copied struct {
 // keyDifference is a key that a copy has otherwise.
 type keyDifference struct {
 	key  string
-	node shard.NodeID // "": nobody knows which is wrong
+	node shard.NodeID // "": it is unknown which is wrong
 	mod  kv.Revision
 }
 

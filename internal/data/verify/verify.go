@@ -26,7 +26,7 @@ import (
 // For each shard the first of its nodes that lives asks the others. A node judges
 // only itself: one that is told that it differs compares anew, asks etcd for the
 // keys that differ, and when etcd says otherwise it stops serving that shard until
-// it has it from elsewhere. So nobody can take another node out of service.
+// it has it from another node. So no node can take another one out of service.
 type Verifier struct {
 	cfg Config
 	log *slog.Logger

@@ -133,7 +133,7 @@ func (s *Server) Start() error {
 	r := &run{grpc: srv, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		_ = srv.Serve(lis) // ends with Stop, or with the listener: then nobody can dial
+		_ = srv.Serve(lis) // ends with Stop, or with the listener: then it cannot be dialled
 	}()
 	s.running = r
 	return nil

@@ -1,0 +1,115 @@
+package shardwatch_test
+
+import (
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// instead has the words and patterns that docs, comments, logs, errors and help no longer
+// use, each with the words that replace it. Upper and lower case are alike.
+var instead = map[string]string{
+	`(nobody|somebody|everybody)`:        "the actor's name: client, node, caller, operator",
+	`in vain`:                            `"fails" or "rejected"`,
+	`by and by`:                          `"gradually"`,
+	`the way out`:                        `"the remedy"`,
+	`has it that`:                        `"reports"`,
+	`gossip says`:                        `"gossip reports"`,
+	`gives? no answer`:                   `"does not answer"`,
+	`(trying|tries|try|tried) on`:        `"retrying"`,
+	`will keep trying`:                   `"retrying"`,
+	`come again`:                         `"retry"`,
+	`say who you are`:                    `"authenticate"`,
+	`hangs? up`:                          `"closes the connection"`,
+	`for your own good`:                  `"as a safety check"`,
+	`not taken, or no longer`:            `"invalid or expired"`,
+	`watching it run`:                    `"observability"`,
+	`what is (promised|promise)`:         `"guarantees"`,
+	`does not lie (in|behind|inside|at)`: `"is outside", "is not after"`,
+	`say goodbye|said goodbye`:           `"leave"`,
+}
+
+// TestWords keeps these words from coming back.
+func TestWords(t *testing.T) {
+	words := slices.Sorted(maps.Keys(instead))
+	banned := regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)\b`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || path == "test/mutants" || path == "bin"):
+			return fs.SkipDir // mutants quote code
+		case d.IsDir() || path == "CHANGELOG.md" || !readable(path):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err //nolint:wrapcheck // it names the file
+		}
+		for line, prose := range proseOf(path, text) {
+			if word := banned.FindString(prose); word != "" {
+				t.Errorf("%s:%d: %q: write %s", path, line, word, betterFor(word))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func betterFor(word string) string {
+	for pattern, better := range instead {
+		if regexp.MustCompile(`(?i)^(` + pattern + `)$`).MatchString(word) {
+			return better
+		}
+	}
+	return "something else"
+}
+
+// readable reports whether a file has text for readers: tests and generated code have none.
+func readable(path string) bool {
+	switch filepath.Ext(path) {
+	case ".go":
+		return !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".pb.go")
+	case ".md", ".yaml", ".html":
+		return true
+	}
+	return false
+}
+
+// proseOf returns the text of a file by lines; of Go, its comments and its strings of
+// several words.
+func proseOf(path string, text []byte) map[int]string {
+	out := map[int]string{}
+	add := func(line int, prose string) {
+		for part := range strings.Lines(prose) {
+			out[line] += " " + part
+			line++
+		}
+	}
+	if filepath.Ext(path) != ".go" {
+		add(1, string(text))
+		return out
+	}
+	files := token.NewFileSet()
+	file := files.AddFile(path, -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	for {
+		at, kind, literal := s.Scan()
+		switch {
+		case kind == token.EOF:
+			return out
+		case kind == token.COMMENT, kind == token.STRING && strings.Contains(literal, " "):
+			add(files.Position(at).Line, literal)
+		}
+	}
+}
