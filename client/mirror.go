@@ -35,6 +35,7 @@ type View struct {
 	root     *tree
 	revision int64
 	history
+	resyncs int64 // how often the state was replaced, after the first time
 }
 
 // Mirror starts a mirror of a range. Close it, or end ctx, when done.
@@ -67,6 +68,25 @@ func (m *Mirror) Close() error {
 // Ready is closed once the mirror holds the state for the first time. It is also
 // closed when the mirror ends before that; [Mirror.Err] says why.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
+
+// Sync waits until the mirror holds the state for the first time. Otherwise it returns
+// the reason: why the mirror has ended, or the cause of ctx and, as far as it is known,
+// why no node serves the mirror's watch.
+func (m *Mirror) Sync(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		if !m.View().held() {
+			return fmt.Errorf("mirror %v: ended before it held the state: %w", m.rng, m.Err())
+		}
+		return nil
+	case <-ctx.Done():
+		err := context.Cause(ctx)
+		if last := m.Stats().LastError; last != nil {
+			err = fmt.Errorf("%w; last error: %w", err, last)
+		}
+		return fmt.Errorf("mirror %v: has no state yet: %w", m.rng, err)
+	}
+}
 
 // Done is closed once the mirror has ended; [Mirror.Err] says why.
 func (m *Mirror) Done() <-chan struct{} { return m.done }
@@ -199,20 +219,26 @@ type Change struct {
 	// before. What happened in between is merged: a key that came and went
 	// does not appear, and when a key was deleted is not known.
 	Events []Event
+	// Initial: it is the first change, and Events has a put for each key of View.
+	Initial bool
+	// Resync: since the last change the whole state was sent again ([KindResync]).
+	// Events has all the same only the keys that differ; the history may be another
+	// one ([View.Position]).
+	Resync bool
 }
 
 // Changes yields the whole content once the mirror holds the state, even if the
 // range is empty. After that it yields the difference to the last change, as fast
 // as the consumer takes it: a slow consumer gets fewer, bigger changes, and the
-// newest value of each key. At last it yields the error that ended ctx or the
-// mirror.
+// newest value of each key. A resync is yielded even if no key differs. At last it
+// yields the error that ended ctx or the mirror.
 func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var last View
 		for {
 			v, changed := m.now()
 			c := changeBetween(last, v)
-			if first := v.held() && !last.held(); (first || len(c.Events) > 0) && !yield(c, nil) {
+			if (c.Initial || c.Resync || len(c.Events) > 0) && !yield(c, nil) {
 				return
 			}
 			last = v
@@ -235,7 +261,7 @@ func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 }
 
 func changeBetween(a, b View) Change {
-	c := Change{View: b}
+	c := Change{View: b, Initial: b.held() && !a.held(), Resync: a.held() && b.resyncs > a.resyncs}
 	diff(a.root, b.root, func(before, after *KeyValue) {
 		e := Event{Prev: before}
 		if after != nil {
@@ -302,6 +328,9 @@ func (h hasher) apply(v View, u *Update) View {
 			v.root = v.root.remove(key)
 		}
 	case KindState, KindResync:
+		if v.held() {
+			v.resyncs++
+		}
 		v.root = h.replace(v.root, u.KVs)
 	case KindProgress:
 	}

@@ -79,6 +79,43 @@ type Update struct {
 // Position returns where the watcher stands after the update.
 func (u *Update) Position() Position { return Position{u.Cluster, u.Lineage, u.Revision} }
 
+// Apply brings a copy of the range up to date, whatever the kind of the update. For a
+// state and a resync it calls reset first: no key that the copy has so far is known to
+// exist. Then it calls put for each key that was created or changed, and remove for each
+// key that was deleted, events in etcd's order. A key to remove need not be in the copy.
+// Apply returns the first error of a function, and calls none after it: the copy is then
+// brought up to date in part, and applying the same update again completes it.
+func (u *Update) Apply(put func(kv KeyValue) error, remove func(key []byte) error, reset func() error) error {
+	if u.Kind == KindState || u.Kind == KindResync {
+		if err := reset(); err != nil {
+			return err
+		}
+	}
+	for i := range u.Events {
+		e := &u.Events[i]
+		var err error
+		if e.Type == EventDelete {
+			err = remove(e.KV.Key)
+		} else {
+			err = put(e.KV)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range u.KVs {
+		if err := put(u.KVs[i]); err != nil {
+			return err
+		}
+	}
+	for _, key := range u.Deleted {
+		if err := remove(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // size returns the bytes the update holds.
 func (u *Update) size() int {
 	n := overhead

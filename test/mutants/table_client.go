@@ -3,6 +3,22 @@ package mutants
 func clientGroup() Group {
 	return Group{Package: "client", Mutants: []Mutant{
 		{
+			Name: "apply-keeps-old-keys", Bug: "a copy keeps keys that a resync does not have", File: "update.go",
+			Old: `if u.Kind == KindState || u.Kind == KindResync {
+		if`, New: `if u.Kind == KindState {
+		if`, Tests: "TestApplyEveryKind",
+		},
+		{
+			Name: "change-hides-resync", Bug: "a resync that changes no key is not reported", File: "mirror.go",
+			Old: `if (c.Initial || c.Resync || len`, New: `if (c.Initial || len`, Tests: "TestChangesNameTheFirstAndResyncs",
+		},
+		{
+			Name: "sync-of-an-ended-mirror", Bug: "a mirror that ended without a state is ready", File: "mirror.go",
+			Old: `if !m.View().held() {
+			return fmt`, New: `if m.View().held() && m.Err() == nil {
+			return fmt`, Tests: "TestSyncSaysWhyAMirrorIsNotReady",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},
