@@ -64,9 +64,9 @@ func groups() []string { return []string{"control", "data", "kube", "ops"} }
 func beside() map[string][]string {
 	return map[string][]string{
 		"api/...": {"api/..."},
-		// The public client shares with the servers the API, and how files of
-		// certificates are read, and read again.
-		"client":            {"api/...", "client/internal/...", "internal/reload", "internal/tlsconf"},
+		// The public client shares with the servers the API, how files of certificates
+		// are read, and read again, and how a file is replaced so that a crash keeps it.
+		"client":            {"api/...", "client/internal/...", "internal/durable", "internal/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
 		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd"},
@@ -374,7 +374,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
 		"the client in a server":     {in("internal/server", "client"), "internal/server imports client: that stands outside the floors"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
-		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/reload, internal/tlsconf only"},
+		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/durable, internal/reload, internal/tlsconf only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
 		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd"},

@@ -19,6 +19,19 @@ func clientGroup() Group {
 			return fmt`, Tests: "TestSyncSaysWhyAMirrorIsNotReady",
 		},
 		{
+			Name: "follow-skips-a-failed-update", Bug: "an update that was not applied is not passed again", File: "worker.go",
+			Old: `return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)`, New: `s.at = u.Position()
+				return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)`, Tests: "TestFollowPassesAFailedUpdateAgain",
+		},
+		{
+			Name: "follow-saves-each-progress", Bug: "the position of a quiet range is saved with every progress", File: "worker.go",
+			Old: `wait = saveIdle`, New: `wait = 0`, Tests: "TestPositionsAreSavedInTime",
+		},
+		{
+			Name: "position-file-of-any-range", Bug: "a position file is taken for another range", File: "positionfile.go",
+			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestPositionFileOfAnother",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/shardwatch/shardwatch/internal/durable"
+)
+
+// PositionFile keeps the position of one range in a file, as cachectl watch
+// --resume-file does. A file that does not exist has no position. A position is saved
+// atomically: after a crash of the machine the file has the new one or the one before.
+// Load fails if the file is of another range or no such file.
+func PositionFile(path string) PositionStore { return positionFile(path) }
+
+type positionFile string
+
+// positionJSON is the content of a position file.
+type positionJSON struct {
+	Range    string `json:"range"`
+	Revision int64  `json:"revision"`
+	Cluster  string `json:"cluster_id"`
+	Lineage  uint64 `json:"lineage"`
+}
+
+// Load implements [PositionStore].
+func (f positionFile) Load(_ context.Context, r Range) (Position, error) {
+	text, err := os.ReadFile(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Position{}, nil
+	}
+	if err != nil {
+		return Position{}, err //nolint:wrapcheck // it names the deed and the file
+	}
+	var in positionJSON
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(&in); {
+	case err != nil:
+		return Position{}, fmt.Errorf("%s: not a position file (%w); delete it to begin anew", string(f), err)
+	case in.Revision <= 0 || in.Cluster == "" || in.Lineage == 0:
+		return Position{}, fmt.Errorf("%s: it has no position; delete it to begin anew", string(f))
+	case in.Range != r.String():
+		return Position{}, fmt.Errorf("%s: its position is of %s, the watch of %v: give each range a file of its own", string(f), in.Range, r)
+	}
+	return Position{Cluster: in.Cluster, Lineage: in.Lineage, Revision: in.Revision}, nil
+}
+
+// Save implements [PositionStore].
+func (f positionFile) Save(_ context.Context, r Range, p Position) error {
+	text, err := json.Marshal(positionJSON{r.String(), p.Revision, p.Cluster, p.Lineage})
+	if err == nil {
+		err = durable.WriteFile(string(f), append(text, '\n'))
+	}
+	return err //nolint:wrapcheck // it names the deed and the file
+}
