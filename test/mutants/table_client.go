@@ -32,6 +32,20 @@ func clientGroup() Group {
 			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestPositionFileOfAnother",
 		},
 		{
+			Name: "typed-shows-bad-values", Bug: "a value that cannot be decoded takes the place of the last good one", File: "typed.go",
+			Old: `case err == nil:
+			all`, New: `case err == nil || m.values[key] != nil:
+			all`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
+		},
+		{
+			Name: "typed-keeps-deleted-values", Bug: "the value of a deleted key stays", File: "typed.go",
+			Old: `delete(m.values, r.key)`, New: `m.values[r.key] = r.before`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
+		},
+		{
+			Name: "index-keeps-old-terms", Bug: "an index finds keys by terms that they had", File: "typed.go",
+			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},

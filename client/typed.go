@@ -1,0 +1,340 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Decoder makes a T of a key's value. It may be called from any goroutine, and must not
+// change the bytes.
+type Decoder[T any] func(value []byte) (T, error)
+
+// JSON is a [Decoder] of JSON.
+func JSON[T any](value []byte) (T, error) { return Unmarshal[T](json.Unmarshal)(value) }
+
+// Proto is a [Decoder] of a protobuf message; T is the pointer type that is generated.
+func Proto[T proto.Message](value []byte) (T, error) {
+	var none T
+	m := none.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(value, m); err != nil {
+		return none, err //nolint:wrapcheck // the hook has the key
+	}
+	return m.(T), nil //nolint:forcetypeassert // it is of none's type
+}
+
+// Unmarshal returns a [Decoder] that calls a function such as those of YAML and TOML
+// libraries: client.Unmarshal[Route](yaml.Unmarshal).
+func Unmarshal[T any](unmarshal func(data []byte, into any) error) Decoder[T] {
+	return func(value []byte) (T, error) {
+		var v T
+		err := unmarshal(value, &v)
+		return v, err
+	}
+}
+
+// MirrorConfig says what a [TypedMirror] makes of its range. The zero value decodes JSON.
+type MirrorConfig[T any] struct {
+	// Decode makes a T of a value; nil: [JSON].
+	Decode Decoder[T]
+	// OnChange is called for each key that was created, changed or deleted, in key order,
+	// once the mirror shows all changes of that step. There is no value before (nil) if the
+	// key is new, and none after it if the key is deleted. The first calls are for the state; Sync returns
+	// after them. One call runs at a time. Meanwhile the mirror stays as it is, and further
+	// changes are merged: before is always what the last call for the key had as after. It
+	// must not call Close.
+	OnChange func(key string, before, after *T)
+	// OnInvalid is called with each value that Decode has refused, before OnChange. The
+	// mirror keeps the last good value of the key, if there is one, until the key has a
+	// value that is good, or is deleted. It must not call Close.
+	OnInvalid func(kv KeyValue, err error)
+	// Indexes are functions by name. Each returns the terms by which [TypedMirror.By] finds
+	// a value. They must not call methods of the mirror.
+	Indexes map[string]func(key string, value T) []string
+}
+
+// TypedMirror is a [Mirror] whose values are decoded. Readers see all changes of a
+// revision at once. What it returns is shared: do not change it.
+type TypedMirror[T any] struct {
+	raw     *Mirror
+	cfg     MirrorConfig[T]
+	indexes map[string]*index
+	done    chan struct{} // closed when run has returned
+	ready   chan struct{} // closed once OnChange has returned for the state
+
+	mu      sync.RWMutex
+	view    View          // what has been decoded; guarded by mu
+	values  map[string]*T // the last good ones; guarded by mu
+	changed chan struct{} // closed and replaced whenever view is; guarded by mu
+}
+
+// MirrorOf starts a mirror of a range whose values are decoded:
+//
+//	routes := client.MirrorOf(ctx, c, client.Prefix("/routes/"), client.MirrorConfig[Route]{})
+//	if err := routes.Sync(ctx); err != nil { ... }
+//	route, ok := routes.Get("/routes/a")
+//
+// Close it, or end ctx, when done.
+func MirrorOf[T any](ctx context.Context, c *Client, r Range, cfg MirrorConfig[T], opts ...MirrorOption) *TypedMirror[T] {
+	if cfg.Decode == nil {
+		cfg.Decode = JSON[T]
+	}
+	m := &TypedMirror[T]{
+		raw: c.Mirror(ctx, r, opts...), cfg: cfg, indexes: map[string]*index{},
+		done: make(chan struct{}), ready: make(chan struct{}), values: map[string]*T{}, changed: make(chan struct{}),
+	}
+	for name := range cfg.Indexes {
+		m.indexes[name] = newIndex()
+	}
+	if !c.spawn(m.run) {
+		close(m.done)
+	}
+	return m
+}
+
+// Close ends the mirror; what it holds can still be read. It returns when nothing of the
+// mirror runs any more, always nil, and may be called twice.
+func (m *TypedMirror[T]) Close() error {
+	_ = m.raw.Close()
+	<-m.done
+	return nil
+}
+
+// Raw returns the mirror of the values as they are in etcd: for statistics, mod revisions,
+// and values that cannot be decoded. It may be ahead.
+func (m *TypedMirror[T]) Raw() *Mirror { return m.raw }
+
+// Done is closed once the mirror has ended; the Err of [TypedMirror.Raw] says why.
+func (m *TypedMirror[T]) Done() <-chan struct{} { return m.done }
+
+// Sync waits until the mirror holds the state and OnChange has returned for each key of
+// it. Otherwise it returns the reason, as [Mirror.Sync] does.
+func (m *TypedMirror[T]) Sync(ctx context.Context) error {
+	if err := m.raw.Sync(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-m.ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("mirror %v: OnChange has not returned: %w", m.raw.rng, context.Cause(ctx))
+	}
+}
+
+// Get returns the value of a key, and whether there is one.
+func (m *TypedMirror[T]) Get(key string) (T, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if v := m.values[key]; v != nil {
+		return *v, true
+	}
+	var none T
+	return none, false
+}
+
+// All yields all values in key order, all at one revision.
+func (m *TypedMirror[T]) All() iter.Seq2[string, T] { return m.Range(Range{}) }
+
+// Range yields the values of a range in key order, all at one revision.
+func (m *TypedMirror[T]) Range(r Range) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		m.mu.RLock()
+		var keys []string
+		var values []*T
+		m.view.root.walk(r, func(kv *KeyValue) bool {
+			if v := m.values[string(kv.Key)]; v != nil {
+				keys, values = append(keys, string(kv.Key)), append(values, v)
+			}
+			return true
+		})
+		m.mu.RUnlock()
+		yieldAll(keys, values, yield)
+	}
+}
+
+// By yields the values that an index finds by a term, in key order, all at one revision.
+// Nothing is found by an index that [MirrorConfig] does not name.
+func (m *TypedMirror[T]) By(name, term string) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		m.mu.RLock()
+		var keys []string
+		if x := m.indexes[name]; x != nil {
+			keys = x.find(term)
+		}
+		values := make([]*T, len(keys))
+		for i, key := range keys {
+			values[i] = m.values[key]
+		}
+		m.mu.RUnlock()
+		yieldAll(keys, values, yield)
+	}
+}
+
+func yieldAll[T any](keys []string, values []*T, yield func(string, T) bool) {
+	for i, key := range keys {
+		if !yield(key, *values[i]) {
+			return
+		}
+	}
+}
+
+// Len returns the number of keys that have a value.
+func (m *TypedMirror[T]) Len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.values)
+}
+
+// Position returns how far the values have been decoded; the zero one before the state.
+func (m *TypedMirror[T]) Position() Position {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.view.Position()
+}
+
+// WaitFor waits until the mirror shows everything up to a position, as [Mirror.WaitFor]
+// does.
+func (m *TypedMirror[T]) WaitFor(ctx context.Context, p Position) error {
+	for {
+		if err := m.raw.WaitFor(ctx, p); err != nil {
+			return err
+		}
+		m.mu.RLock()
+		at, changed := m.view.Position(), m.changed
+		m.mu.RUnlock()
+		if p.history().fits(at.history()) && at.Revision >= p.Revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-m.done:
+			return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.raw.rng, p, at, errors.Join(m.raw.Err(), ErrClosed))
+		case <-ctx.Done():
+			return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.raw.rng, p, at, context.Cause(ctx))
+		}
+	}
+}
+
+// run decodes what the mirror gets until that has ended.
+func (m *TypedMirror[T]) run() {
+	defer close(m.done)
+	var last View
+	for {
+		v, changed := m.raw.now()
+		if v != last {
+			m.step(last, v)
+			last = v
+			continue
+		}
+		select {
+		case <-changed:
+		case <-m.raw.done:
+			if m.raw.View() == last {
+				return
+			}
+		}
+	}
+}
+
+// revised is a key with the values that the mirror shows before and after a step; nil:
+// none.
+type revised[T any] struct {
+	key           string
+	before, after *T
+}
+
+// step shows a view in place of the last one, and reports what differs.
+func (m *TypedMirror[T]) step(last, v View) {
+	var all []revised[T]
+	diff(last.root, v.root, func(before, after *KeyValue) {
+		if after == nil {
+			if key := string(before.Key); m.values[key] != nil { // read without mu: no other goroutine writes
+				all = append(all, revised[T]{key: key, before: m.values[key]})
+			}
+			return
+		}
+		value, err := m.cfg.Decode(after.Value)
+		switch key := string(after.Key); {
+		case err == nil:
+			all = append(all, revised[T]{key, m.values[key], &value})
+		case m.cfg.OnInvalid != nil:
+			m.cfg.OnInvalid(*after, err)
+		}
+	})
+	m.show(v, all)
+	if m.cfg.OnChange != nil {
+		for _, r := range all {
+			m.cfg.OnChange(r.key, r.before, r.after)
+		}
+	}
+	if v.held() && !last.held() {
+		close(m.ready)
+	}
+}
+
+// show replaces what readers see.
+func (m *TypedMirror[T]) show(v View, all []revised[T]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range all {
+		if r.after == nil {
+			delete(m.values, r.key)
+		} else {
+			m.values[r.key] = r.after
+		}
+	}
+	for name, x := range m.indexes {
+		for _, r := range all {
+			var terms []string
+			if r.after != nil {
+				terms = m.cfg.Indexes[name](r.key, *r.after)
+			}
+			x.set(r.key, terms)
+		}
+	}
+	m.view = v
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// index finds keys by terms.
+type index struct {
+	terms map[string][]string            // by key
+	keys  map[string]map[string]struct{} // by term
+}
+
+func newIndex() *index {
+	return &index{terms: map[string][]string{}, keys: map[string]map[string]struct{}{}}
+}
+
+// set replaces the terms of a key.
+func (x *index) set(key string, terms []string) {
+	for _, term := range x.terms[key] {
+		if delete(x.keys[term], key); len(x.keys[term]) == 0 {
+			delete(x.keys, term)
+		}
+	}
+	delete(x.terms, key)
+	if len(terms) == 0 {
+		return
+	}
+	x.terms[key] = slices.Clone(terms)
+	for _, term := range terms {
+		if x.keys[term] == nil {
+			x.keys[term] = map[string]struct{}{}
+		}
+		x.keys[term][key] = struct{}{}
+	}
+}
+
+// find returns the keys with a term, in order.
+func (x *index) find(term string) []string {
+	return slices.Sorted(maps.Keys(x.keys[term]))
+}
