@@ -36,6 +36,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
+		{"internal/rawconn"},
 		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
 		{"internal/netlimit", "internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/kube/selector", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},

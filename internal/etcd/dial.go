@@ -1,11 +1,9 @@
 package etcd
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"math"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/shardwatch/shardwatch/internal/rawconn"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
@@ -47,9 +46,7 @@ func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...
 	}
 	dialer := cfg.Dialer
 	if dialer == nil {
-		dialer = func(ctx context.Context, addr string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		}
+		dialer = rawconn.Dial
 	}
 	conn, err := grpc.NewClient(r.Scheme()+":///"+endpoints[0].addr, append(more,
 		grpc.WithResolvers(r),

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/shardwatch/shardwatch/internal/rawconn"
 )
 
 // socket is the lowest layer of a connection, beneath TLS. Once it is owned, Write does not
@@ -184,17 +186,13 @@ func (s *socket) tryLocked(p []byte) (int, error) {
 
 // do is the system call, once the descriptor is known. It never asks to wait.
 func (a *attempt) do(fd uintptr) bool {
-	for {
-		n, err := syscall.Write(int(fd), a.p)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case errors.Is(err, syscall.EAGAIN):
-		case err != nil:
-			a.err = err
-		default:
-			a.n = n
-		}
-		return true
+	n, err := rawconn.Write(fd, a.p)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+	case err != nil:
+		a.err = err
+	default:
+		a.n = n
 	}
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/rawconn"
 )
 
 // limits bound the connections of each port.
@@ -50,7 +51,7 @@ func (l limits) listeners(open Listeners) Listeners {
 		if inner == nil {
 			return nil
 		}
-		return limit.Listener(inner)
+		return limit.Listener(rawconn.Listener(inner))
 	}
 	return Listeners{
 		Client: bound(l.clients, open.Client), Peer: bound(l.peers, open.Peer),

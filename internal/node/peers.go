@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/rawconn"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
@@ -146,10 +147,11 @@ func (p *peers) options(node shard.NodeID) []grpc.DialOption {
 			return open(wire.NameCluster(ctx, p.cluster()), desc, c, method, opts...)
 		}),
 	}
+	dial := rawconn.Dial
 	if p.sim != nil {
-		o = append(o, grpc.WithContextDialer(p.sim.Dial))
+		dial = p.sim.Dial
 	}
-	return o
+	return append(o, grpc.WithContextDialer(dial))
 }
 
 // prune closes the connections to nodes that are gone.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/shardwatch/shardwatch/internal/rawconn"
 )
 
 const (
@@ -183,7 +185,7 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 		if err != nil {
 			return nil, err
 		}
-		return s.introduce(c, timeout)
+		return s.introduce(rawconn.Wrap(c), timeout)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -191,7 +193,7 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	raw, config := s.client(raw, s.name(to))
+	raw, config := s.client(rawconn.Wrap(raw), s.name(to))
 	c := tls.Client(raw, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("handshake with %s: %w", to, err), c.Close())

@@ -59,7 +59,7 @@ func Groups() []Group {
 		configGroup(),
 		netlimitGroup(),
 		gatewayGroup(),
-		grpcserverGroup(),
+		grpcserverGroup(), rawconnGroup(),
 		pumpGroup(),
 		kubeObjectGroup(), kubeSelectorGroup(),
 		accessGroup(),

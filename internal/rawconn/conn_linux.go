@@ -1,0 +1,133 @@
+//go:build linux && !race
+
+package rawconn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+)
+
+// Conn is a TCP connection. As net's, it has one reader and one writer at a time, and others
+// wait for these.
+type Conn struct {
+	*net.TCPConn
+	raw     syscall.RawConn
+	in, out transfer
+	reading sync.Mutex // in's
+	writing sync.Mutex // out's
+	pull    func(fd uintptr) (done bool)
+	push    func(fd uintptr) (done bool)
+}
+
+// transfer is one read or write. It lives in the connection, so that it allocates nothing.
+type transfer struct {
+	p   []byte
+	n   int
+	err error
+}
+
+// Wrap returns a TCP connection as a *Conn, and any other as it is.
+func Wrap(c net.Conn) net.Conn {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return c
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return c
+	}
+	out := &Conn{TCPConn: tcp, raw: raw}
+	out.pull, out.push = out.read, out.write
+	return out
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.in = transfer{p: p}
+	err := c.raw.Read(c.pull)
+	n, failed := c.in.n, c.in.err
+	c.in = transfer{}
+	switch {
+	case err != nil:
+		return 0, err //nolint:wrapcheck // net's
+	case failed != nil:
+		return 0, c.failed("read", failed)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.out = transfer{p: p}
+	err := c.raw.Write(c.push)
+	n, failed := c.out.n, c.out.err
+	c.out = transfer{}
+	if err == nil && failed != nil {
+		err = c.failed("write", failed)
+	}
+	return n, err
+}
+
+// failed returns the error of a call as net has it.
+func (c *Conn) failed(deed string, err error) error {
+	return &net.OpError{Op: deed, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(deed, err)}
+}
+
+// read reads once. It asks to be called again when there is nothing to read.
+func (c *Conn) read(fd uintptr) (done bool) {
+	c.in.n, c.in.err = call(syscall.SYS_READ, fd, c.in.p)
+	return !errors.Is(c.in.err, syscall.EAGAIN)
+}
+
+// write writes all. It asks to be called again when the kernel takes no more for now.
+func (c *Conn) write(fd uintptr) (done bool) {
+	for c.out.n < len(c.out.p) {
+		n, err := Write(fd, c.out.p[c.out.n:])
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return false
+		case err != nil:
+			c.out.err = err
+			return true
+		case n == 0:
+			c.out.err = io.ErrUnexpectedEOF
+			return true
+		}
+		c.out.n += n
+	}
+	return true
+}
+
+// Write is write(2) on a descriptor that does not block; see the package.
+func Write(fd uintptr, p []byte) (int, error) { return call(syscall.SYS_WRITE, fd, p) }
+
+// call makes a system call with some bytes, again when a signal interrupts it.
+func call(trap, fd uintptr, p []byte) (int, error) {
+	for {
+		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))) //nolint:gosec // what package syscall does, without the announcement
+		switch errno {
+		case 0:
+			return int(n), nil
+		case syscall.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package mutants
+
+func rawconnGroup() Group {
+	return Group{Package: "internal/rawconn", Mutants: []Mutant{
+		{
+			Name: "rawconn-half-a-write", Bug: "ends a write when the kernel takes no more for now", File: "conn_linux.go",
+			Old: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn false", New: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn true", Tests: "TestALargeWriteArrivesWhole",
+		},
+		{
+			Name: "rawconn-no-end", Bug: "returns nothing, again and again, after the peer has closed", File: "conn_linux.go",
+			Old: "return 0, io.EOF", New: "return 0, nil", Tests: "TestErrorsAreThoseOfNet",
+		},
+		{
+			Name: "rawconn-errno-alone", Bug: "returns errors without the connection that they are of", File: "conn_linux.go",
+			Old: `err = c.failed("write", failed)`, New: `err = failed`, Tests: "TestErrorsAreThoseOfNet",
+		},
+		{
+			Name: "rawconn-closes-late", Bug: "returns an error of the deadline as the end", File: "conn_linux.go",
+			Old: "return 0, err //nolint:wrapcheck // net's", New: "return 0, io.EOF //nolint:wrapcheck // net's", Tests: "TestErrorsAreThoseOfNet|TestCloseEndsWaiters",
+		},
+	}}
+}
