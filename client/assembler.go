@@ -38,7 +38,7 @@ type assembler struct {
 	// Of the attempt at a node. It is dropped by begin.
 	created bool
 	there   history // the node's; ours once we are there
-	behind  bool    // only a unit can bring us to where the node goes on
+	behind  bool    // only a unit can bring us to where the node continues
 	partial Update  // what has arrived of an update that is not complete; Kind 0: none
 	size    int     // bytes of partial
 }

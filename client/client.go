@@ -125,7 +125,7 @@ type Stats struct {
 	Streams int
 	// Watchers is the number of watchers that have not ended.
 	Watchers int
-	// Resumes counts the times a watcher went on at a node, the same one or
+	// Resumes counts the times a watcher resumed on a node, the same one or
 	// another, after it had been started before.
 	Resumes int64
 	// Units are those of all watchers so far.

@@ -2,7 +2,7 @@
 //
 // Read [Client] first: [New] makes one from the addresses of any nodes. It
 // learns the shard map and the members by itself, goes straight to a node that
-// has the keys, and goes on at another one when that node dies:
+// has the keys, and resumes on another one when that node dies:
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:7400"}})
 //	...
@@ -15,7 +15,7 @@
 //
 // A [Watcher] hands out whole revisions in order: never a part of one, never
 // one twice, never one left out, whatever happens to the nodes. Its position
-// is the last revision that arrived whole; on another node it goes on behind
+// is the last revision that arrived whole; on another node it resumes after
 // that.
 //
 // When the revisions behind its position are no longer to be had one by one,

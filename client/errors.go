@@ -72,7 +72,7 @@ var (
 	// ErrInvalid says that a request was wrong; the error says how. Trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnauthenticated says that the nodes want to know who asks, and do not take
+	// ErrUnauthenticated says that the nodes require authentication, and do not accept
 	// what the call said: no token or none that is good, or with etcd's
 	// authentication on, no user and password that it knows.
 	ErrUnauthenticated = errors.New("not authenticated")
@@ -83,7 +83,7 @@ var (
 	// was cancelled fails with the cause of that instead.
 	ErrUnavailable = errors.New("no node could answer")
 	// ErrTooBig says that a watch was sent a unit that is bigger than
-	// [Config.MaxUnit]. The watch goes on behind its position only if that is
+	// [Config.MaxUnit]. The watch continues after its position only if that is
 	// raised.
 	ErrTooBig = errors.New("the unit is bigger than Config.MaxUnit")
 	// ErrClosed says that the client, watcher or mirror was closed.

@@ -13,7 +13,7 @@ import (
 
 // TLSFiles are PEM files that a client's connections are secured with. They are
 // looked at every five seconds: a connection that begins afterwards uses what
-// they hold then, and those that stand go on. So certificates and CAs may be
+// they hold then, and open ones continue. So certificates and CAs may be
 // replaced under a program that runs, in place or as Kubernetes swaps the volume
 // of a Secret.
 //

@@ -28,7 +28,7 @@ type Listing struct {
 }
 
 // List lists a range in key order, all at one revision. Nothing is read until
-// [Listing.All] is ranged over. A list that breaks goes on at another node, at
+// [Listing.All] is ranged over. A list that breaks continues on another node, at
 // the same revision, behind the last key; one with [ChangedSince] is yielded when
 // it is whole.
 func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing {
@@ -46,7 +46,7 @@ func (l *Listing) Revision() int64 { return l.at.Revision }
 // Position returns [Listing.Revision] with the history it belongs to.
 func (l *Listing) Position() Position { return l.at }
 
-// NextPage returns what [Page] needs to go on, once [Listing.All] has ended
+// NextPage returns the token with which [Page] continues, once [Listing.All] has ended
 // and [Limit] cut the list; nil when there is nothing more.
 func (l *Listing) NextPage() []byte { return l.nextPage }
 

@@ -104,7 +104,7 @@ func WithState() WatchOption { return watchOption(func(o *watchOptions) { o.stat
 
 // WithoutSync asks for every event or none: where the history that the watch
 // needs is gone, or another one, it ends with [*CompactedError] or [ErrLineage].
-// Without it, the watch goes on with a unit: a [KindDelta] where the servers
+// Without it, the watch continues with a unit: a [KindDelta] where the servers
 // still know what has changed, else a [KindResync].
 func WithoutSync() WatchOption { return watchOption(func(o *watchOptions) { o.noSync = true }) }
 
@@ -135,16 +135,16 @@ func WithBuffer(bytes int) MirrorOption {
 	return mirrorOption{func(o *watchOptions) { o.buffer = bytes }}
 }
 
-// OnResume is called whenever the watch goes on at a node after it had been
+// OnResume is called whenever the watch resumes on a node after it had been
 // started before, one at a time, and before updates from that node are returned:
 // until it has returned, [Watcher.Next] waits. It may call Close of the watcher, the
 // mirror and the client. Close does not wait for it. Resumes that follow each other
-// while it runs are told as one.
+// while it runs are reported as one.
 func OnResume(f func(Resume)) MirrorOption {
 	return mirrorOption{func(o *watchOptions) { o.onResume = f }}
 }
 
-// Resume says that a watch goes on at a node.
+// Resume reports that a watch has resumed on a node.
 type Resume struct {
 	// From and To are the names of the nodes; they may be equal.
 	From, To string
@@ -196,10 +196,10 @@ func Serializable(maxStaleness time.Duration) ReadOption {
 	return readOption{func(o *readOptions) { o.serializable, o.maxStaleness = true, maxStaleness }}
 }
 
-// Limit cuts a list after so many keys; [Listing.NextPage] goes on behind it.
+// Limit ends a list after this number of keys; [Listing.NextPage] continues after it.
 func Limit(keys int64) ListOption { return listOption(func(o *readOptions) { o.limit = keys }) }
 
-// Page goes on behind an earlier page of the same range, at that page's
+// Page continues after an earlier page of the same range, at that page's
 // revision.
 func Page(token []byte) ListOption { return listOption(func(o *readOptions) { o.page = token }) }
 

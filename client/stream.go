@@ -92,14 +92,14 @@ func (s *stream) add(w *Watcher) (int64, bool) {
 	return s.lastID, true
 }
 
-// retire keeps further watches off the stream. Those that are on it go on.
+// retire keeps further watches off the stream. Those that are on it continue.
 func (s *stream) retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retired = true
 }
 
-// remove takes a watch off the stream. With tell, the node is told to end it.
+// remove takes a watch off the stream. With tell, it has the node end the watch.
 // The last one ends the stream.
 func (s *stream) remove(id int64, tell bool) {
 	s.mu.Lock()

@@ -37,7 +37,7 @@ type Watcher struct {
 	tried    tried
 	hints    []string // addresses named by the last node
 	// floors are the nodes that no longer have what comes next, and from where
-	// on they have it. One that was loaded anew has less than others.
+	// on they have it. One that was reloaded has less than others.
 	floors   map[string]int64
 	homing   homing
 	nodeName string    // the node that started it last
@@ -52,7 +52,7 @@ type Watcher struct {
 }
 
 // Watch follows a range. It returns at once; the watch starts in the
-// background, and goes on at one node after the other until ctx ends or the
+// background, and resumes on one node after the other until ctx ends or the
 // watcher is closed. What is wrong with the request is returned by
 // [Watcher.Next]. Be ready for units, which take the place of events that are
 // no longer to be had ([KindDelta], [KindResync]), or say [WithoutSync].
@@ -177,7 +177,7 @@ func (w *Watcher) Err() error {
 
 // Revision returns the revision up to which everything has been read by the
 // consumer, or was not asked for; 0 when the watch has not started. A watch
-// that goes on elsewhere starts at the revision behind it.
+// that resumes on another node starts at the revision after it.
 func (w *Watcher) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *Watcher) Position() Position {
 	return w.positionLocked()
 }
 
-// Token returns the consumer's position for [FromToken], which goes on behind it
+// Token returns the consumer's position for [FromToken], which resumes after it
 // in another process, too, and after the cluster was restarted. It is about what
 // [Watcher.Next] has returned: keep it once that is dealt with. It holds for this
 // range, and is no secret. Nil while the watch has not started.
@@ -227,7 +227,7 @@ type WatcherStats struct {
 	// LastError is why the last attempt at a node failed, or why the last node no
 	// longer serves the watch; nil while one does. The watch keeps retrying.
 	LastError error
-	// Resumes counts the times it went on after its first start.
+	// Resumes counts the times it resumed after its first start.
 	Resumes int
 	// Updates and Bytes wait for the consumer.
 	Updates, Bytes int

@@ -30,7 +30,7 @@ func (w *Watcher) handle(s *stream, id int64, r *response) {
 }
 
 // resumedLocked counts a resume and has it told. Those that follow while one is
-// told are told as one: so few are kept, whatever the function does.
+// reported are reported as one: so few are kept, whatever the function does.
 func (w *Watcher) resumedLocked(r Resume) {
 	w.resumes++
 	w.c.resumes.Add(1)

@@ -214,7 +214,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 }
 
-// compactedLocked goes on at a node that was not asked yet. When a few have
+// compactedLocked resumes on a node that was not asked yet. When a few have
 // said that what comes next is gone, it is: then it returns the lowest floor.
 func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	if w.floors == nil {

@@ -194,7 +194,7 @@ type PlacementRun struct {
 const agreeTimeout = 12 * time.Second
 
 // ChangePlacement asks any node for a change of the shard map, and returns once
-// the voters have agreed: the change goes on whether or not anybody waits for it.
+// the voters have agreed: the change continues whether or not a caller waits for it.
 // A node that goes away meanwhile costs a repetition at another one: with the
 // request's ID it is done once.
 //
@@ -272,7 +272,7 @@ func (r *PlacementRun) begin(ctx context.Context, node grpc.ClientConnInterface)
 // Wait waits until all of the plan is done, and calls report, which may be nil,
 // whenever something has changed. It returns at once for a dry run. It fails when
 // the context of [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the
-// change goes on all the same.
+// change continues.
 func (r *PlacementRun) Wait(report func(PlacementProgress)) error {
 	if r.req.GetDryRun() {
 		return nil

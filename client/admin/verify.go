@@ -84,7 +84,7 @@ const verifyTime = 24 * time.Hour
 
 // Verify compares the copies of shards with each other, and with etcd if asked to,
 // and calls fn with each shard as it is done. An error of fn ends it and comes back
-// as it is. What is wrong is loaded anew by its node.
+// unchanged. A wrong copy is reloaded by its node.
 func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
 	var own error // what ends it for good
 	err := c.anyNode(caller, verifyTime, func(ctx context.Context, node pb.AdminServiceClient) error {

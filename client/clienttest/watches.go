@@ -36,7 +36,7 @@ type watchStream struct {
 	lists     bool             // the client understands lists of watches
 	cancelled int64            // the watch that was cancelled last; 0: none
 	left      int              // revisions that may be sent before requests are read
-	from      int64            // where deliverTogether goes on, so that no watch waits for one that is further behind
+	from      int64            // where deliverTogether continues, so that no watch waits for one that is further behind
 	behind    bool             // deliver has left something
 }
 

@@ -40,7 +40,7 @@ type changing struct {
 	told time.Time
 }
 
-// tellEvery is how often a person is told how much has been loaded.
+// tellEvery is the interval of progress reports.
 const tellEvery = time.Second
 
 func newChanging(s *session, cmd *cobra.Command, spellings map[string]string) *changing {
@@ -288,7 +288,7 @@ func (c *changing) run(cmd *cobra.Command, change admin.PlacementChange) error {
 	})
 }
 
-// ask shows the plan and asks the operator whether to go on, when the command does so.
+// ask shows the plan and asks the operator for confirmation, when the command does so.
 // The change is made for the map of that plan alone.
 func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Client, change admin.PlacementChange) (asked bool, err error) {
 	if !c.confirms || c.yes || c.options.DryRun {

@@ -175,7 +175,7 @@ func overruledNotes(cs admin.ClusterStatus) []string {
 // errNotConfirmed says that the operator did not agree.
 var errNotConfirmed = errors.New("nothing was changed: answer yes, or pass --yes")
 
-// confirm asks the operator whether to go on.
+// confirm asks the operator for confirmation.
 func (s *session) confirm(ctx context.Context, will string) error {
 	if _, err := fmt.Fprint(s.p.stderr, will+"Continue? [yes/no] "); err != nil {
 		return fmt.Errorf("ask: %w", err)

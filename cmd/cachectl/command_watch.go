@@ -98,7 +98,7 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 			if strings.HasSuffix(args[0], "/") && !f.prefix && f.rangeEnd == "" {
 				s.advise("this watches one key; all keys that begin with it: cachectl watch --prefix " + show([]byte(args[0])))
 			}
-			s.logger = slog.New(heard{s.p.stderr}) // a watch goes on without an answer: it must not look quiet
+			s.logger = slog.New(heard{s.p.stderr}) // a watch continues without an answer: it must not look quiet
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })
 		},
 	}

@@ -3,7 +3,7 @@
 // alone.
 //
 // Exit codes: 0 success, 1 failure (or the key does not exist), 2 the command
-// line is wrong, 3 a change of the shard map was agreed on and goes on, 4 the voters
+// line is wrong, 3 a change of the shard map was accepted and continues, 4 the voters
 // have no leader, so that the shard map cannot change, 5 a condition did not hold: that
 // of put --if-revision, or of wait within its timeout.
 package main

@@ -17,7 +17,7 @@ import (
 // nil: no TLS there.
 type material struct {
 	etcd, client, peer, http *tlsconf.Material
-	// tokens: the policy takes them, and whoever has one needs no certificate.
+	// tokens: the policy accepts them, and a client with one needs no certificate.
 	tokens atomic.Bool
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // farewell is how long a connection stands after its identity has lost its last right:
-// its watches end first, and its client is told why.
+// its watches end first, with the reason for the client.
 const farewell = time.Second
 
 // connected are the connections that stand.

@@ -66,7 +66,7 @@ func (u *usage) rate(most int64) *rate.Limiter {
 	return l
 }
 
-// idle reports whether no call is going on: nothing else is open then.
+// idle reports whether no call is open: nothing else is open then.
 func (u *usage) idle() bool { return u.open[streams].Load() == 0 }
 
 func (u *usage) give(l limit, n int64) { u.open[l].Add(-n) }

@@ -89,7 +89,7 @@ func (h *History) claims() []kv.Claim {
 }
 
 // Claims returns what the cache holds of the keys that have changed last, for
-// whoever compares that with etcd; nothing when it has no state.
+// a comparison with etcd; nothing when it has no state.
 func (c *Cache) Claims() []kv.Claim {
 	v := c.view.Load()
 	if !v.ready || c.cfg.Stateless {

@@ -46,7 +46,7 @@ type Config struct {
 	// two is wrong, or etcd was restored. The cache keeps what it has then. It must
 	// not block; may be nil.
 	OtherHistory func(*kv.ContradictionError)
-	// Applied is told of every batch that can be read from now on. It must not
+	// Applied is called with every batch that can be read from now on. It must not
 	// block; nil: not called.
 	Applied func(*kv.Batch)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
@@ -119,7 +119,7 @@ type Cache struct {
 
 	// Owned by Run.
 	tree     *tree
-	behind   bool // the source could not go on from where we are
+	behind   bool // the source could not continue after our progress
 	win      window
 	woken    []*Watcher // scratch
 	keys     [][]byte   // scratch

@@ -72,7 +72,7 @@ func (l *changeLog) reset(state *tree, deletes []kv.Tombstone, floor kv.Revision
 	l.buryLocked(now, deletes...)
 }
 
-// leap goes on with another state, over a hole, with the keys that were lost in
+// leap continues with another state, over a hole, with the keys that were lost in
 // it and the deletes behind it.
 func (l *changeLog) leap(state *tree, over hole, lost []string, deletes []kv.Tombstone, now time.Time) {
 	byMod := indexByMod(state)

@@ -13,14 +13,14 @@ import (
 // DigestBuckets is the number of buckets of a Digest.
 const DigestBuckets = 256
 
-// Digest sums up a state: equal states have equal digests, whoever holds them, and
+// Digest sums up a state: equal states have equal digests on all nodes, and
 // others have others but for one in 2⁶⁴. It is computed from the bytes that are
 // served, so that it tells when memory has changed them.
 type Digest struct {
 	Revision kv.Revision
 	Keys     int64
 	Bytes    int64 // encoded
-	// Buckets are the sums of the hashes of keys, by mod revision: whoever compares
+	// Buckets are the sums of the hashes of keys, by mod revision: a node that compares
 	// two states has to look at the keys of few.
 	Buckets [DigestBuckets]uint64
 }
@@ -156,7 +156,7 @@ func Differences(mine, other []KeyDigest) []Difference {
 	return out
 }
 
-// compareHeads says which of two lists, of which one may be empty, goes on first.
+// compareHeads says which of two lists, of which one may be empty, continues first.
 func compareHeads(mine, other []KeyDigest) int {
 	switch {
 	case len(mine) == 0:

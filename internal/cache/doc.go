@@ -15,5 +15,5 @@
 // A watcher is a position in the window, not a queue. The writer appends, then
 // wakes the idle watchers whose range the batch touches; each of them pulls at
 // its own pace. A slow watcher costs a number. One that falls behind the floor
-// is told so with a *kv.CompactedError.
+// gets a *kv.CompactedError.
 package cache

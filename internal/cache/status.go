@@ -38,7 +38,7 @@ type Status struct {
 	TombstonesSqueezed int64
 	// Batches and Events were applied since the start; Late ones came twice
 	// and were dropped; Resets counts how often the window was lost, Leaps how
-	// often the state went on over that.
+	// often the state continued over that.
 	Batches, Events, Late, Resets, Leaps int64
 }
 

@@ -135,7 +135,7 @@ func (w *Watcher) Range() kv.Range { return w.r }
 //
 // A watcher that has fallen behind the floor gets a *kv.CompactedError; when
 // the cache stops, ErrRetired. After either, Progress()+1 is where another
-// watcher may go on.
+// watcher may continue.
 func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	state := w.state.Load()
 	if state&idleBit != 0 {

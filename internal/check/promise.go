@@ -37,7 +37,7 @@ func Reliable(h *History, s Seen) []Violation { return judge(h, s, &reliable{}) 
 // Atomic: all events of a revision come at once, in one batch.
 func Atomic(h *History, s Seen) []Violation { return judge(h, s, &atomic{}) }
 
-// Resumable: behind a break the watch goes on with the first event it had not
+// Resumable: after a break the watch resumes with the first event it had not
 // delivered.
 func Resumable(h *History, s Seen) []Violation { return judge(h, s, &resumable{}) }
 

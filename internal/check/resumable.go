@@ -48,7 +48,7 @@ func (r *resumable) first(h *History, w *Watch, op *Op, out []Violation) []Viola
 		return append(out, v)
 	}
 	if skipped := w.touching(h, r.pos.rev, op.Revision-1); len(skipped) > 0 {
-		v.Expected = fmt.Sprintf("to go on with revision %d behind %d", skipped[0], r.pos.rev)
+		v.Expected = fmt.Sprintf("to resume with revision %d after %d", skipped[0], r.pos.rev)
 		return append(out, v)
 	}
 	return out

@@ -77,7 +77,7 @@ const (
 	// OpState: Items are the whole state of the range at Revision, and the
 	// position moves there.
 	OpState
-	// OpResumed: the watch was broken and goes on, on Node; Revision is the
+	// OpResumed: the watch was broken and has resumed, on Node; Revision is the
 	// first that was asked for.
 	OpResumed
 	// OpEnded: the watch has ended; nothing comes behind it.

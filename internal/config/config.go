@@ -76,7 +76,7 @@ type Config struct {
 	// names no bound of its own. 0: any age.
 	MaxStaleness time.Duration
 	// WatchProgressNotifyInterval is how often a quiet watch of etcd's API that
-	// asked for it is told its progress.
+	// requested it gets a progress notification.
 	WatchProgressNotifyInterval time.Duration
 
 	// JSONHosts are the names under which clients of the JSON API without TLS reach the

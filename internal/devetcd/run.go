@@ -51,7 +51,7 @@ func (e *AddrInUseError) Error() string {
 // no other process are involved.
 const startLimit = time.Minute
 
-// Run runs etcd until ctx ends, then cuts whoever is connected and returns nil.
+// Run runs etcd until ctx ends, then closes all connections and returns nil.
 // It fails with an *AddrInUseError when the port is taken.
 func Run(ctx context.Context, cfg Config) error {
 	serving := make(chan *grpc.Server, 1) // there is one address

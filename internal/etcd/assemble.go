@@ -29,7 +29,7 @@ import (
 //     progress only without events, and not on an announcement or a cancel.
 //   - Progress on request carries the watch ID -1 (progressAll), on etcd's own
 //     accord the watch's. Both go through the channel of the events, behind
-//     them. But -1 does not wait for the announcement as events do: whoever
+//     them. But -1 does not wait for the announcement as events do: a reader that
 //     asks before it can be told of progress ahead of the events it covers. We
 //     ask after it.
 //

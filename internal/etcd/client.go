@@ -108,7 +108,7 @@ func (c *Client) readTimeout() time.Duration {
 // bytes at etcd, and transactions passed through are etcd's to bound.
 const maxAnswer = math.MaxInt32
 
-// Close closes the connections; what is still going on fails. It may be called
+// Close closes the connections; open calls fail. It may be called
 // twice.
 func (c *Client) Close() error {
 	for _, conn := range c.conns {

@@ -18,7 +18,7 @@ const clockTimeout = 3 * time.Second
 
 // Clock is etcd's revision at some moment after At.
 type Clock struct {
-	// At is when the read began, on this machine's monotonic clock: whoever has
+	// At is when the read began, on this machine's monotonic clock: a cache that has
 	// everything up to Revision is not older than that.
 	At       time.Time
 	Revision kv.Revision

@@ -21,7 +21,7 @@ import (
 // cannot be of one history.
 //
 // It does not come back from a broken stream: it yields one error, and the
-// caller decides where to go on. It ends without one only when ctx ends or the
+// caller decides where to resume. It ends without one only when ctx ends or the
 // consumer has had enough. Lineage is the caller's business.
 //
 // Watches that have caught up share one stream. A consumer that does not pull has up to

@@ -30,7 +30,7 @@ type HistoryRequest struct {
 // History is what happened.
 type History struct {
 	Batches []kv.Batch
-	// Next is the revision to go on with: all that happened before it is in
+	// Next is the revision to continue with: all that happened before it is in
 	// Batches. Less than HistoryRequest.Before when the answer was cut, which
 	// may be before the first revision when many ask for much.
 	Next kv.Revision
@@ -105,7 +105,7 @@ type pastRead struct {
 	err     error
 	done    chan struct{} // closed when the above are set
 
-	// For whoever reads for it.
+	// For the goroutine that reads for it.
 	a     *assembly
 	bytes int
 	over  bool

@@ -62,7 +62,7 @@ func (i *inquiry) start() {
 	})
 }
 
-// close ends the inquiry that goes on.
+// close ends the running inquiry.
 func (i *inquiry) close() {
 	i.mu.Lock()
 	i.cancel()

@@ -80,7 +80,7 @@ func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
 
 // resume takes back that the history has ended because etcd's cluster was
 // another: it is the same again. What an etcd that was restored shows can look
-// right later; who is led elsewhere for a while comes back.
+// right later; a node that is led to another etcd for a while returns.
 func (h *lineage) resume(lineage uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

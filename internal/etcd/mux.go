@@ -39,7 +39,7 @@ import (
 // other watches.
 //
 // Nothing waits for a consumer here: a place holds so many bytes, and a watch whose place
-// is full leaves it and goes on on a stream of its own from where it is. So does one that
+// is full leaves it and continues on a separate stream from its position. So does one that
 // etcd ends, whatever the reason: the new stream tells it. When the stream ends, all
 // watches on it do.
 type mux struct {
@@ -126,7 +126,7 @@ func (s *muxes) close() {
 }
 
 // join takes a place on the shared stream of a lineage for a watch of r, and begins the
-// stream when there is none. joined is told at which revision the place begins. It
+// stream when there is none. joined gets the revision at which the place begins. It
 // returns nil when there can be no place now.
 func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *place {
 	s := &c.muxes

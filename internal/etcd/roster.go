@@ -12,7 +12,7 @@ import (
 )
 
 // roster is the list of etcd's endpoints that connections use by turns. One that
-// hangs is passed over for a while, and the watches there are told: its
+// hangs is passed over for a while, and the watches there are notified: its
 // connections stand, so that gRPC would find out only by pings (see
 // Config.KeepaliveTime), and meanwhile give it its share of all calls and streams.
 type roster struct {

@@ -32,9 +32,9 @@ type Stats struct {
 	Fragments     int64 // responses that another one completed
 	Histories     int64 // streams opened for History
 	FarBehind     int64 // watches that had to wait for a permit: they began far behind
-	Joins         int64 // watches that went on on the shared stream
+	Joins         int64 // watches that moved to the shared stream
 	LeftSlow      int64 // of these, back on streams of their own because their consumers were slow
-	LeftOther     int64 // for another reason, while the shared stream went on
+	LeftOther     int64 // for another reason, while the shared stream continued
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 

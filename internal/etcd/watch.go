@@ -34,7 +34,7 @@ var errJoined = errors.New("the watch continues on the shared stream")
 const fragmentPatience = 12
 
 // watchFrom watches from p on until the stream ends, and returns why; errJoined:
-// the watch goes on at the place that is returned. p moves with what it emits. It
+// the watch continues at the place that is returned. p moves with what it emits. It
 // emits begin and ready, unless that was done, as soon as it is known that etcd
 // has all there is from p on.
 func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *position, emit func(kv.Update) bool) (*place, error) {
@@ -101,7 +101,7 @@ func (c *Client) broken(deed string, err error) error {
 	return fmt.Errorf("%s: %w", deed, err)
 }
 
-// receiveAll hands on what the stream brings until it ends, or the watch can go on
+// receiveAll hands on the stream's responses until it ends, or the watch can continue
 // on the shared stream.
 func (w *watch) receiveAll(p *position, emit func(kv.Update) bool) error {
 	a := newAssembly(w.from)
@@ -168,7 +168,7 @@ func (w *watch) created(p *position, revision kv.Revision) error {
 	return nil
 }
 
-// joins reports whether the watch can go on on the shared stream: it has all up to
+// joins reports whether the watch can continue on the shared stream: it has all up to
 // where it begins there. It gets a place there once etcd has answered that it brought
 // all up to a revision that was not there before the watch: then it is not one that
 // catches up.

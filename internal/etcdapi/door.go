@@ -78,7 +78,7 @@ type Config struct {
 	Openings *fair.Gate
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
-	// Learn, if set, is told the token that etcd gave a user, before the user
+	// Learn, if set, is called with the token that etcd gave a user, before the user
 	// has it.
 	Learn func(ctx context.Context, user, token string)
 	Self  shard.NodeID
@@ -92,7 +92,7 @@ type Config struct {
 	// them, and about that of a chunk of RangeStream.
 	MaxMessageBytes int
 	// ProgressNotifyInterval is how often a watch created with progress_notify
-	// is told its progress when it is quiet.
+	// gets a progress notification when it is quiet.
 	ProgressNotifyInterval time.Duration
 	// MaxStaleness is the age from which on our data counts as an etcd member
 	// without a leader: serializable reads, and streams that require a leader,

@@ -11,9 +11,9 @@ import (
 )
 
 // The window ends somewhere, and a watch may begin before that: clientv3
-// resumes one that was quiet for a day where it was created. etcd would go on
+// resumes one that was quiet for a day where it was created. etcd would continue
 // with it as long as nothing is compacted, so here it does, too: what the window
-// does not hold is sent from etcd's log, see past, then the window goes on.
+// does not hold is sent from etcd's log, see past, then the window follows.
 
 // fetched is what a watch without a window has waited for.
 type fetched struct {

@@ -91,7 +91,7 @@ type txnScan struct {
 	wide      bool // an operation answers with the keys of a range
 }
 
-// txn looks at a TxnRequest behind deletes so far, and returns them with its
+// txn checks a TxnRequest after the deletes so far, and returns them with its
 // own: either branch may be taken.
 func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 	if depth > maxTxnDepth {

@@ -100,7 +100,7 @@ func (p *past) run(ctx context.Context) {
 }
 
 // take returns what happened in w's range from its next revision on: about a message's
-// worth, and the revision to go on with. Without it, w is woken when there is some, or
+// worth, and the revision to continue with. Without it, w is woken when there is some, or
 // told why there is none; see watch.fetched. For the pump that is at w.
 func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	key := pastKey{rng: w.rng, prev: w.prev, lineage: w.lineage}
@@ -139,7 +139,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 }
 
 // cut returns a message's worth of the part from a revision on, one revision at least,
-// and the revision to go on with.
+// and the revision to continue with.
 func (x *part) cut(from kv.Revision) ([]kv.Batch, kv.Revision) {
 	i, _ := slices.BinarySearchFunc(x.batches, from, func(b kv.Batch, r kv.Revision) int { return int(b.Revision - r) })
 	rest := x.batches[i:]

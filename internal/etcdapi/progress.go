@@ -232,7 +232,7 @@ func (p *progress) wait(watches []*watch, target kv.Revision) {
 	}
 }
 
-// release lets the watches go on.
+// release lets the watches continue.
 func (p *progress) release(watches []*watch) {
 	if p.hold == 0 {
 		return

@@ -42,7 +42,7 @@ type chunks struct {
 }
 
 // chunkKey finds a chunk by its beginning. Ends of answers, which are cut
-// short, are kept apart: they would push aside the chunks that go on.
+// short, are kept apart: they would push aside the chunks that continue.
 type chunkKey struct {
 	first *kv.KeyValue
 	form  wire.ItemForm
@@ -279,7 +279,7 @@ func (l *list) matched() error {
 	return l.take(c)
 }
 
-// diverge goes on with items of its own.
+// diverge continues with separate items.
 func (l *list) diverge() {
 	l.items = append(l.items, l.same.items[:l.n]...)
 	for _, item := range l.items {

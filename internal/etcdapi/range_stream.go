@@ -43,7 +43,7 @@ func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) e
 	ctx := gs.Context()
 	rng, ok := rangeOf(r)
 	if !ok || r.GetSortTarget() != etcdserverpb.RangeRequest_KEY && !r.GetCountOnly() {
-		// etcd sorts each of its chunks by the target, and goes on behind the
+		// etcd sorts each of its chunks by the target, and continues after the
 		// last one's last key: whatever that means, it is etcd's to say.
 		return d.forwardStream(ctx, r, gs)
 	}

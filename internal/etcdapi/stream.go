@@ -127,7 +127,7 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 		for {
 			m, err := gs.Recv()
 			if err != nil {
-				if !errors.Is(err, io.EOF) { // a client that has closed its side goes on watching
+				if !errors.Is(err, io.EOF) { // a client that has closed its side keeps watching
 					s.fail(err)
 				}
 				return

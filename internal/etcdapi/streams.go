@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What streams end with, in etcd's words: every client of etcd goes on
+// What streams end with, in etcd's words: every client of etcd resumes
 // elsewhere then.
 var (
 	errStopped  = rpctypes.ErrGRPCStopped
@@ -72,7 +72,7 @@ func (s *stream) count() int {
 type Farewell struct {
 	Client  net.Addr // nil: not known
 	Watches int
-	// End ends it: its client goes on at another node, from where it was. Open reports
+	// End ends it: its client resumes on another node, after its last revision. Open reports
 	// whether it has not ended yet: it cannot while its client does not read.
 	End  func()
 	Open func() bool
@@ -148,7 +148,7 @@ func (w *watch) recheck() {
 	}
 }
 
-// permit returns who asks, or why they may not read the range. An empty range
+// permit returns the caller, or why it may not read the range. An empty range
 // shows nothing: for that one it is enough to be known.
 func (d *Door) permit(ctx context.Context, rng kv.Range, empty bool) (caller string, err error) {
 	if d.cfg.Guard == nil {

@@ -33,7 +33,7 @@ const (
 	// revision. Without an answer, what we have counts.
 	verifyTimeout = time.Second
 	// homeTimeout is how long a home for the watch is looked for before the
-	// stream is told to go elsewhere, homeLook for how long at a time, and homeRetry
+	// stream is sent to another node, homeLook for how long at a time, and homeRetry
 	// is the pause before it is looked for again.
 	homeTimeout = 5 * time.Second
 	homeLook    = 250 * time.Millisecond
@@ -411,7 +411,7 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 // leave gives up the window. A watch that is behind it is sent what it has
 // missed from etcd's log; a lineage that has ended takes its history with it; a
 // watch of keys that the cluster no longer serves ends alone; and else the client
-// goes on elsewhere, as every client of etcd's does by itself when its stream ends.
+// resumes on another node, as every client of etcd does when its stream ends.
 // It reports whether there is more to do at once.
 func (w *watch) leave(err error) (again bool) {
 	at := w.reached()

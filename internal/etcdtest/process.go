@@ -236,7 +236,7 @@ func (p *Process) end(sig os.Signal) error {
 // Pause stops etcd in the middle of whatever it does: its connections stay.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
-// Cont lets a paused etcd go on.
+// Cont resumes a paused etcd.
 func (p *Process) Cont() error { return p.signal(syscall.SIGCONT) }
 
 func (p *Process) signal(sig os.Signal) error {

@@ -27,7 +27,7 @@ const (
 )
 
 // maxObjects bounds the objects of a message of a request. etcd takes 128 operations in
-// a transaction unless it is told otherwise.
+// a transaction unless it is configured otherwise.
 const maxObjects = 16 << 10
 
 // A request, and an answer of at most so many bytes in all, waits for memory for a while.

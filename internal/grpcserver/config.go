@@ -36,7 +36,7 @@ type Config struct {
 	// ENHANCE_YOUR_CALM. With a negative n it takes bytes back; its answer does not matter
 	// then. It must not block; nil: the windows are the bound.
 	Hold func(client net.Addr, n int) bool
-	// Flooded is told of connections that end with ENHANCE_YOUR_CALM, as they were
+	// Flooded is called with connections that end with ENHANCE_YOUR_CALM, as they were
 	// accepted; nil: none is. It must not block.
 	Flooded func(net.Conn)
 

@@ -122,7 +122,7 @@ func (c *conn) drain() {
 	c.flushLocked()
 }
 
-// roomLocked lets those go on that wait for room in the output.
+// roomLocked wakes the senders that wait for room in the output.
 func (c *conn) roomLocked() {
 	if len(c.out) < maxPending {
 		c.room.Broadcast()
@@ -130,7 +130,7 @@ func (c *conn) roomLocked() {
 	c.grantLocked()
 }
 
-// grantLocked lets the first of the blocked senders go on, when it can send. The next one
+// grantLocked lets the first of the blocked senders continue, when it can send. The next one
 // follows when that one has been here: until then, none takes what it was let go for.
 func (c *conn) grantLocked() {
 	first := c.blocked.Front()

@@ -71,7 +71,7 @@ func sizeOf(parts [][]byte) (n int) {
 }
 
 // waitLocked waits until the stream may send something. Senders that wait for the output or
-// for the connection's window go on first come, first served: while there are any, a new
+// for the connection's window continue in order of arrival: while there are any, a new
 // sender waits behind them, and each lets the next one go when it leaves here to send, when
 // its stream is gone, or when it waits for its stream's window.
 func (s *stream) waitLocked(wait func()) error {

@@ -41,7 +41,7 @@ type stream struct {
 	added, sent int64         // to and of its window, beside what new streams have
 	starved     bool          // the sender waits for its window
 	place       *list.Element // among the blocked senders; nil: it is none
-	granted     bool          // it was one, and may go on
+	granted     bool          // it was one, and may continue
 	headed      bool          // response headers are sent
 	header      metadata.MD
 	trailer     metadata.MD

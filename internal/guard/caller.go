@@ -30,8 +30,8 @@ type need int
 
 const (
 	fresh need = iota // not at all
-	due               // by one caller, while others go on
-	must              // before anybody goes on
+	due               // by one caller, while others continue
+	must              // before any caller continues
 )
 
 func (g *Guard) need(h holder, revision uint64) need {
@@ -87,7 +87,7 @@ func (g *Guard) identify(ctx context.Context, token string, revision uint64) (st
 		}
 		q, mine := g.inquire(id)
 		if mine {
-			// Whoever asked before us may have had the answer since we looked.
+			// An earlier caller may have had the answer since the check.
 			h, ok := g.tokens.get(id)
 			if g.need(h, revision) == fresh {
 				q.user = h.user
@@ -112,7 +112,7 @@ func (g *Guard) identify(ctx context.Context, token string, revision uint64) (st
 	}
 }
 
-// inquire returns the inquiry about a token that goes on, or a new one, which
+// inquire returns the running inquiry about a token, or a new one, which
 // is the caller's to answer.
 func (g *Guard) inquire(id tokenID) (q *inquiry, mine bool) {
 	g.mu.Lock()

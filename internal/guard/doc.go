@@ -1,4 +1,4 @@
-// Package guard knows, while etcd's authentication is on, who asks for
+// Package guard knows, while etcd's authentication is on, the user who sends
 // something and what they may read. What is served from memory is not seen by
 // etcd: this package stands in for it.
 //

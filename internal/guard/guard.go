@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Guard answers who asks and what they may read. Create it with New; it knows
+// Guard identifies callers and their read rights. Create it with New; it knows
 // nothing, and denies all reads, until Run has heard of etcd.
 type Guard struct {
 	cfg Config

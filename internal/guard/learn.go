@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
-// Learn is told the token that etcd has given to user, before the user has it:
+// Learn is called with the token that etcd has given to user, before the user has it:
 // when it returns, the token is known here, and at the other nodes as far as
 // they answer in time.
 //
@@ -34,7 +34,7 @@ func (g *Guard) Learn(ctx context.Context, user, token string) {
 	})
 }
 
-// Share is told by another node to whom etcd has given a token.
+// Share is called by another node with the user of a token that etcd has issued.
 func (g *Guard) Share(tokenSHA256 []byte, user string) {
 	if id, ok := sharedID(tokenSHA256); ok && user != "" {
 		g.remember(id, user)

@@ -84,7 +84,7 @@ func (g *Guard) Refresh(ctx context.Context) {
 func (g *Guard) look(ctx context.Context) {
 	before := g.rights.Load()
 	if !before.on {
-		// The cheap question will do: whoever knows of no users has none to be
+		// The cheap question suffices: a node that knows of no users has none to be
 		// out of date.
 		switch on, err := g.cfg.Etcd.Authenticated(ctx); {
 		case err != nil:

@@ -1,6 +1,6 @@
 // Package history keeps what caches know of the past on disk: the window and
 // the deletes of each shard. When all nodes have been restarted, watches from
-// before go on.
+// before continue.
 //
 // Read [Store] first.
 //

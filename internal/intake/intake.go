@@ -249,7 +249,7 @@ func (in *Intake) oldestLocked(client budget.Client, own bool) *list.Element {
 	return nil
 }
 
-// oldestEnds returns how long the oldest of the larger requests may go on. own says that the
+// oldestEnds returns how long the oldest of the larger requests may continue. own says that the
 // client has its part of the bytes, so that its own requests are in the way.
 func (in *Intake) oldestEnds(client budget.Client, own bool) time.Duration {
 	in.mu.Lock()

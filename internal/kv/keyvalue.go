@@ -28,7 +28,7 @@ const (
 type KeyValue struct {
 	// enc is the wire form, mvccpb.KeyValue, as NewKeyValue makes it: known
 	// fields alone, in order, none that is zero. So equal key/values have equal
-	// bytes, whoever encoded them.
+	// bytes, whichever node encoded them.
 	enc         []byte
 	modRevision Revision
 }

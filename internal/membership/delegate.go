@@ -137,7 +137,7 @@ func (m *Membership) hearLocked(nodes []*memberlist.Node) {
 	}
 }
 
-// NotifyConflict is told of two nodes with one name. When it is ours, existing
+// NotifyConflict is called on two nodes with one name. When it is ours, existing
 // is us.
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	m := d.m()

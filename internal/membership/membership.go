@@ -319,9 +319,9 @@ func (m *Membership) changeSelf(f func(*meta)) {
 	}
 }
 
-// Leave tells the others that this node goes on purpose, so that they need not
+// Leave announces that this node leaves on purpose, so that others need not
 // find out. It returns when enough of them were told, or when ctx or the
-// leave timeout ends. Run goes on until its context ends.
+// leave timeout ends. Run continues until its context ends.
 func (m *Membership) Leave(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -366,7 +366,7 @@ func (m *Membership) selfLocked() shard.Member {
 	return self
 }
 
-// once reports whether what is told for the first time.
+// once reports whether what is reported for the first time.
 func (m *Membership) onceLocked(what string) bool {
 	if m.told[what] {
 		return false

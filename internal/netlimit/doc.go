@@ -1,6 +1,6 @@
 // Package netlimit bounds the connections of a port.
 //
-// Read [Limit] first. A connection is pending until whoever serves it takes its
+// Read [Limit] first. A connection is pending until its server takes its
 // deadline off, which is what a server does when a connection has got through
 // its handshake, and settled from then on. The two are bounded apart: half-open
 // connections take no place of others, and when there are too many of them, the

@@ -30,7 +30,7 @@ type Config struct {
 	Turns *Turns
 	// Advice is logged when there are more than Max; it may be empty.
 	Advice string
-	// Logger is told of what was refused, of each kind once a while.
+	// Logger logs refusals, at intervals for each kind.
 	Logger *slog.Logger
 }
 

@@ -31,7 +31,7 @@ type clock struct {
 	at       time.Time    // guarded by mu; before that read
 	id       uint64       // guarded by mu; etcd's cluster
 	forgot   int          // guarded by mu; how often forget was called
-	newest   replica.Look // guarded by mu; whoever made it; zero: none in this lineage
+	newest   replica.Look // guarded by mu; of any node; zero: none in this lineage
 	err      error        // guarded by mu; why the last try failed
 }
 

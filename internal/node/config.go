@@ -91,7 +91,7 @@ type Config struct {
 
 	// Policy is the file that says what clients may do; "": everything.
 	Policy string
-	// Audit is told what administrators do and what is refused; nil: Logger is.
+	// Audit records administrative actions and refusals; nil: Logger does.
 	Audit *slog.Logger
 
 	// Cache has the bounds of each shard; Server those of clients, EtcdAPI

@@ -116,7 +116,7 @@ func New(cfg Config) (*Node, error) {
 var ErrKilled = errors.New("killed")
 
 // Run serves until ctx ends, then drains within DrainTimeout and returns nil.
-// An error names what the node cannot go on with.
+// An error names the reason why the node cannot continue.
 func (n *Node) Run(ctx context.Context) error {
 	n.started = time.Now()
 	// The parts outlive ctx: they are needed to drain.

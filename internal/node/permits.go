@@ -24,7 +24,7 @@ import (
 // a leader or not. While gossip has not agreed two nodes may grant, so that at
 // most so many times as many are out, and no harm is done.
 //
-// A node that cannot reach the one who grants goes on under its own limit,
+// A node that cannot reach the granting node continues under its own limit,
 // which is the same number: a shard that is not loaded is worse than an etcd
 // that is slow for a while.
 type permits struct {
@@ -125,7 +125,7 @@ func (p *permits) grantor() shard.NodeID {
 	return first
 }
 
-// ask asks another node. The call goes on until release.
+// ask asks another node. The call stays open until release.
 func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string) (release func(), err error) {
 	conn, err := p.n.peers.conn(grantor)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // and of others that have changed last.
 //
 //	etcd has several of them otherwise   it was restored: the lineage ends
-//	etcd has one of them otherwise       our copy is wrong: it is loaded anew
+//	etcd has one of them otherwise       our copy is wrong: it is reloaded
 //	etcd has all of them as we do        the source is wrong: it is rejected
 //	etcd does not answer                 nothing is decided yet
 type suspects struct {
@@ -156,7 +156,7 @@ func judgeSource(contradicted int, ahead bool, source string) verdict {
 	return nothingWrong
 }
 
-// quarantine has the copies that are wrong loaded anew.
+// quarantine has the wrong copies reloaded.
 func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim) {
 	bad := []*copies.Copy{}
 	for _, claim := range wrong {

@@ -39,7 +39,7 @@ type Config struct {
 	ServerTLS *tls.Config
 	ClientTLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
 
-	// Failed is told of connections to the raft port that fail in their handshake;
+	// Failed is called with connections to the raft port that fail in their handshake;
 	// nil: not called.
 	Failed func(from net.Addr, err error)
 
@@ -56,7 +56,7 @@ type Config struct {
 	// MembersChanged receives something after the members have changed. It may
 	// be nil; they are looked at once a second anyhow.
 	MembersChanged <-chan struct{}
-	// Voting is told now and then whether this node votes. It may be nil.
+	// Voting is called now and then with whether this node votes. It may be nil.
 	Voting func(bool)
 	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
 	// keys should be cut (see [planner.Cutter]). Only the leader asks, once.

@@ -91,7 +91,7 @@ func New(cfg Config) (*Placement, error) {
 }
 
 // Run takes part until ctx ends, then hands leadership on, stops, and returns
-// nil. An error means that the node must not go on: its data directory belongs
+// nil. An error means that the node must not continue: its data directory belongs
 // to another cluster, its log was written by a newer version, or its disk
 // hangs (then some of what it started may still hang with it).
 func (p *Placement) Run(ctx context.Context) error {

@@ -32,8 +32,8 @@ var (
 // ([shard.Map.Recover]). A node that learns of it sets its raft log aside and waits
 // until the new leader adds it. Voters of different generations do not talk to each
 // other, so lost voters that come back can neither join the new group with their logs
-// nor go on beside it once they reach any of its nodes. Of two groups that were begun
-// at once in two parts of a network, the one with the greater generation goes on.
+// nor continue beside it once they reach any of its nodes. Of two groups that were begun
+// at once in two parts of a network, the one with the greater generation survives.
 //
 // Once the new log is on the disk the recovery is done, also if the node crashes then.
 func (p *Placement) Recover(ifVersion uint64) (version uint64, err error) {

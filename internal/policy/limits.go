@@ -14,7 +14,7 @@ import (
 type Limits struct {
 	// Connections that have calls of the identity.
 	Connections int64
-	// Streams are calls that are going on, of all kinds.
+	// Streams are open calls of all kinds.
 	Streams int64
 	// Watches of both APIs.
 	Watches int64

@@ -9,7 +9,7 @@
 //
 // A send waits while the client does not read its stream. The [Transport] says so before,
 // and another pump comes in the place of the one that waits; the connection's other streams
-// go on with it. The pump that has waited ends with its turn. So a stream that is not read
+// continue with it. The pump that has waited ends with its turn. So a stream that is not read
 // costs a goroutine, and its bytes are bounded by the transport and by a turn. A stream
 // without a Transport takes messages one by one, and counts as one whose sends wait.
 package pump

@@ -76,7 +76,7 @@ type Scratch struct {
 
 	codec  wire.Codec
 	conn   *Conn  // where the pump is
-	heldUp bool   // a send waits, or has waited: another pump goes on in its place
+	heldUp bool   // a send waits, or has waited: another pump continues in its place
 	wait   func() // holdUp, allocated once
 	turn   []*Task
 	again  []*Task
@@ -300,7 +300,7 @@ func (c *Conn) goOnLocked() {
 	}
 }
 
-// holdUp is called before a send waits. The pump's connection goes on without the stream,
+// holdUp is called before a send waits. The pump's connection continues without the stream,
 // and another pump comes in its place.
 func (own *Scratch) holdUp() {
 	if own.heldUp {

@@ -84,7 +84,7 @@ type pulse struct {
 	wanted kv.Revision        // guarded by link.mu; the highest revision that a holder waits for
 }
 
-// holder is one stream over the link: it is told the progress of its shard, and when
+// holder is one stream over the link: it gets the progress of its shard, and when
 // the node falls silent.
 type holder struct {
 	pulse   *pulse

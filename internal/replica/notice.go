@@ -8,7 +8,7 @@ import (
 )
 
 // Notice is something that an operator may ask about tomorrow. A node with
-// many shards has many of them at once: whoever is told should sum them up.
+// many shards has many of them at once: the observer should sum them up.
 type Notice struct {
 	What What
 	// Source is the name of the candidate it is about.

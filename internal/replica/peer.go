@@ -242,7 +242,7 @@ func decode(m *peerv1.FollowResponse, assembling *kv.Batch) ([]kv.Update, error)
 
 // decodeEvents returns the revisions that the events of m complete.
 func decodeEvents(m *peerv1.FollowResponse, assembling *kv.Batch) (out []kv.Update, err error) {
-	several := m.GetSeveral() && assembling.Revision == 0 // else it must go on with a fragment's revision
+	several := m.GetSeveral() && assembling.Revision == 0 // else it must continue with a fragment's revision
 	if len(m.GetEvents()) == 0 {
 		return nil, fmt.Errorf("%w: an unknown response", kv.ErrMalformed)
 	}

@@ -71,7 +71,7 @@ func (r *run) listen(ctx context.Context) {
 	}
 }
 
-// turnTo makes s the one that is told the consumer's wishes, first the one that
+// turnTo makes s the one that gets the consumer's demands, first the one that
 // is still open: who was told before takes it along.
 func (r *run) turnTo(s *stream) {
 	r.mu.Lock()
@@ -140,7 +140,7 @@ func (r *run) warm(ctx context.Context) bool {
 			}
 			if u.Kind == kv.UpdateBegin {
 				if revision = u.Revision; r.req.Held != nil && revision <= r.req.HeldAt {
-					break // it is where we are, and can go on no more than we can
+					break // it is where we are, and can continue no more than we can
 				}
 			}
 			ready = u.Kind == kv.UpdateReady

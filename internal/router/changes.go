@@ -139,7 +139,7 @@ func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 
 // Changes returns what has changed in the range behind revision since: each key
 // that has, as it is at the reading's revision, and those that were deleted. A
-// shard that is here and does not reach back so far is asked for elsewhere.
+// shard that is here and does not reach back so far is asked of another node.
 //
 // It fails with a *kv.CompactedError that requests since+1 when some shard does
 // not reach back anywhere, its Floor being the highest that was heard of; with a

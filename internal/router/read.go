@@ -448,7 +448,7 @@ func receive(stream grpc.ClientStream) (wire.ListMessage, error) {
 }
 
 // fault is what an error of another node means here. That it does not answer
-// is told as one of our own: with what to do.
+// is reported like one of this node: with what to do.
 func fault(node shard.NodeID, err error) error {
 	if err = wire.Error(err); wire.IsUnavailable(err) {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("node %s does not answer: %s", node, wire.Plain(err))}

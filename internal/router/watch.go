@@ -261,7 +261,7 @@ func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	}
 }
 
-// join has a watch that has caught up go on in the merged window: from behind all that
+// join has a watch that has caught up continue in the merged window: after all that
 // it was given, and not from where one shard is. It reports whether it does.
 func (w *Watch) join() bool {
 	p := &w.place
@@ -279,7 +279,7 @@ func (w *Watch) join() bool {
 	return true
 }
 
-// separate has a watch that is below the merged window go on by itself. It fails as
+// separate has a watch that is below the merged window continue by itself. It fails as
 // cache.Watch does.
 func (w *Watch) separate() error {
 	p := &w.place

@@ -18,7 +18,7 @@ import (
 )
 
 // Calls of clients are admitted in two steps. What is about no keys is decided
-// here, before the call is served: who asks, how many calls they have, and
+// here, before the call is served: the caller, its number of calls, and
 // whether they are operators. What is about keys is decided where the keys are
 // known: in permit, here and in package etcdapi.
 

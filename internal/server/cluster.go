@@ -100,7 +100,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 			return nil
 		})
 	}
-	_ = g.Wait() // each failure is told with its member
+	_ = g.Wait() // each failure is reported with its member
 	for _, m := range out.GetMembers() {
 		if self := m.GetStatus().GetSelf(); self != nil { // who does not vote does not know who does
 			m.Member.Voter, m.Member.Leader = self.GetVoter(), self.GetLeader()

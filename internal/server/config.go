@@ -62,7 +62,7 @@ type Config struct {
 	Etcd *etcdapi.Door
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
 	Guard Guard
-	// Access decides what clients may do; nil: everything. Audit is told what is
+	// Access decides what clients may do; nil: everything. Audit records what is
 	// refused, and what administrators do; nil: no audit.
 	Access *access.Access
 	Audit  *access.Audit
@@ -79,9 +79,9 @@ type Config struct {
 	Lineage Lineage
 	// Operator changes the shard map for operators; nil: it cannot be changed.
 	Operator Operator
-	// Trail is told what is sent, and asked for it; nil: nothing is remembered.
+	// Trail records sent revisions, and returns them; nil: not recorded.
 	Trail *trail.Trail
-	// Happened is told what an operator may want to see of watches. It must not
+	// Happened is called with events of watches for operators. It must not
 	// block; nil: not called.
 	Happened func(Happening)
 	Self     shard.NodeID
@@ -92,7 +92,7 @@ type Config struct {
 	// PeerSpeaks fails unless the other side of a connection to the peer port may
 	// speak as a node; nil: it may.
 	PeerSpeaks func(state *tls.ConnectionState, node string) error
-	// ClientFailed and PeerFailed are told of connections that fail in their
+	// ClientFailed and PeerFailed are called with connections that fail in their
 	// handshake; nil: not called.
 	ClientFailed, PeerFailed func(from net.Addr, err error)
 
@@ -116,7 +116,7 @@ type Config struct {
 	// FragmentBytes is about the size at which a revision or a list is cut
 	// into several messages.
 	FragmentBytes int
-	// ProgressInterval is how often a stream is told its progress when it does
+	// ProgressInterval is how often a stream gets its progress when it does
 	// not say.
 	ProgressInterval time.Duration
 }

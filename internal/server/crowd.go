@@ -15,7 +15,7 @@ import (
 // A crowd is the watches of a stream that are served together, because the
 // client understands lists of watches: those that were woken are read one after
 // the other, what several of them get is put into one parcel, and each parcel is
-// one message, whoever many it is for.
+// one message, for any number of watches.
 //
 //	cache ─Wake─▶ watch ─▶ crowd.woken ─▶ pump: Watch.Next of each → parcels → SendMsg of each
 //

@@ -11,5 +11,5 @@
 // what several of them get is one message.
 //
 // A client that closes its side of a Watch stream says that it will ask for
-// nothing more. Its watches go on; the stream ends with the last of them.
+// nothing more. Its watches continue; the stream ends with the last of them.
 package server

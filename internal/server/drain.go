@@ -48,7 +48,7 @@ func (s *Server) cutUnread(ctx context.Context, all []farewell) (cut int) {
 		case <-tick.C:
 			continue
 		case <-ctx.Done():
-			return 0 // whoever drains ends the rest
+			return 0 // the caller of Drain ends the rest
 		case <-late.C:
 		}
 		for _, f := range all {
@@ -191,14 +191,14 @@ func dueBy(all int, elapsed, took time.Duration) int {
 // another node from their positions, because nothing arrives here for these ranges;
 // at Drain's pace, and within ctx. It returns how many there were. New watches are
 // accepted: a client that reaches no other node is no worse off here. Watches of
-// etcd's API stay: with WithRequireLeader they are told when data is too old, as by
+// etcd's API stay: with WithRequireLeader they are notified when data is too old, as by
 // etcd.
 func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (watches int) {
 	told, late := s.sayGoodbye(ctx, clientByClient(nativeFarewells(s.allStreams(), ranges, why)))
 	return told + endAll(late)
 }
 
-// SendOn tells every watch, by either API, to go on elsewhere with its position,
+// SendOn sends every watch, of either API, to another node with its position,
 // and then those who follow the shard map, because this node is to have no
 // clients; at Drain's pace, and no more of them once ctx ends. New ones are let
 // in, and those that come back: they may reach no other node.

@@ -22,7 +22,7 @@ type Operator interface {
 	// or for a dry run, at once; then progress now and then, until all is done. It
 	// fails with a *mapchange.RefusedError, *kv.InvalidError or
 	// *kv.UnavailableError, with what planned and progress return, and when ctx
-	// ends. What was agreed goes on all the same.
+	// ends. An accepted change continues.
 	Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
 	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
 	// run, carries it out: version is that of the map that the only voter begins with.

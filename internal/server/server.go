@@ -52,7 +52,7 @@ type Server struct {
 	conns    connections
 	called   calls        // of clients
 	orders   atomic.Int64 // of operators, that are followed
-	verifies atomic.Int64 // calls of Verify, that go on
+	verifies atomic.Int64 // running calls of Verify
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu

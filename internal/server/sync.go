@@ -15,7 +15,7 @@ import (
 
 // The resume ladder. A watch that the window does not reach, at its beginning or
 // because it was slow, joins a unit: what has changed since, or when no node
-// knows that any more, all there is. Then it lands: it goes on with the window
+// knows that any more, all there is. Then it continues with the window
 // behind the unit. When the window has moved on meanwhile, it falls again, but
 // from a later position, and so on a smaller unit.
 //
@@ -29,7 +29,7 @@ type climb struct {
 	unit   *unit // that it waits for, or is sent
 	key    unitKey
 	since  kv.Revision // everything up to it was sent when the watch fell
-	least  kv.Revision // the first that the window could go on behind then
+	least  kv.Revision // the first after which the window could continue then
 	begun  bool        // the client knows that a unit is on its way
 	part   int         // the next chunk
 	landed atomic.Pointer[landed]
@@ -41,7 +41,7 @@ type landed struct {
 	err   error
 }
 
-// rung returns the unit that a watch needs which cannot go on from its position
+// rung returns the unit that a watch needs which cannot continue from its position
 // for this reason, if one helps. A history that has ended while the watch was
 // running ends it: the client learns of the other one when it creates the watch
 // again, from the same position.
@@ -70,7 +70,7 @@ func (w *watch) delta() unitKey {
 	return unitKey{kind: kind, since: max(w.at, w.climb.since)}
 }
 
-// fall goes on with a unit, or ends the watch, when the window has failed.
+// fall continues with a unit, or ends the watch, when the window has failed.
 func (w *watch) fall(err error) (again bool) {
 	w.climb.since, _ = w.position()
 	key, ok := w.rung(err)
@@ -220,7 +220,7 @@ func (w *watch) arrive(body *router.Body, end wire.Sync) {
 	})
 }
 
-// land goes on with what was opened, if it is.
+// land continues with the opened unit, if there is one.
 func (w *watch) land() {
 	l := w.climb.landed.Swap(nil)
 	switch {
@@ -239,7 +239,7 @@ func (w *watch) land() {
 	}
 }
 
-// goLive goes on with the window.
+// goLive continues with the window.
 func (w *watch) goLive() {
 	w.phase = live
 	w.tally.Follow(w.inner)

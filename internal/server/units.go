@@ -68,7 +68,7 @@ type patience struct {
 	// stalled is when a unit that none of its watches takes more of gives its
 	// place to another one.
 	stalled time.Duration
-	// hold is how long such a unit is held for watches that may go on: then they
+	// hold is how long such a unit is held for watches that may continue: then they
 	// begin anew.
 	hold time.Duration
 	// sweep is how often it is looked who has stalled.
@@ -99,7 +99,7 @@ func (k *unitKey) delta() bool {
 	return k.kind == shardwatchv1.SyncKind_SYNC_KIND_DELTA || k.kind == shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
 }
 
-// rung is what operators are told of a watch that has such a unit.
+// rung is the serve mode, for operators, of a watch that has such a unit.
 func (k *unitKey) rung() tally.Rung {
 	if k.delta() {
 		return tally.Delta

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// maxVerifies is how many calls of Verify may go on at a time: they share one CPU's
+// maxVerifies is how many calls of Verify may run at a time: they share one CPU's
 // twentieth with what nodes compare by themselves, and permits to read much at etcd
 // with nodes that load.
 const maxVerifies = 4

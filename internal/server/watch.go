@@ -150,7 +150,7 @@ func (w *watch) open(ctx context.Context, at start) {
 	w.task.Start()
 }
 
-// resumed tells of a watch that goes on from a position.
+// resumed reports a watch that resumes from a position.
 func (w *watch) resumed(at start) {
 	if happened := w.s.srv.cfg.Happened; happened != nil && !at.fetch {
 		happened(Happening{What: "resume", Began: w.tally.Since(), From: at.from, Revision: w.inner.Furthest(), Often: true})
@@ -280,7 +280,7 @@ func (w *watch) token(at kv.Revision) []byte {
 	return wire.ResumeToken(wire.Position{Cluster: w.in.cluster, Lineage: w.in.lineage, Range: w.rng, Revision: at})
 }
 
-// finish tells the client that the watch has ended, and where to go on.
+// finish tells the client that the watch has ended, and where to resume.
 func (w *watch) finish(e *shardwatchv1.Ended) {
 	if at, ok := w.position(); ok {
 		e.ResumeRevision = int64(at) + 1

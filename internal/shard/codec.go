@@ -14,7 +14,7 @@ import (
 // Level is the newest feature level this software writes and understands. It
 // grows when a command or a map gains a meaning that older versions would
 // miss. What is written has the lowest level that says it all, so that nodes of
-// different versions go on together while nothing new is said. It is the first
+// different versions work together while nothing new is written. It is the first
 // byte of every encoding; 0 is never used.
 const Level = LevelSettings
 

@@ -5,7 +5,7 @@ import "github.com/shardwatch/shardwatch/internal/kv"
 // Command is one change of the shard map, as the voters agree on it.
 //
 // It is compare-and-swap on the map's version, and it carries the name of the
-// request: whoever proposed it and does not know how it ended may propose the
+// request: a proposer that does not know its result may propose the
 // same again.
 type Command struct {
 	// RequestID is a UUID, the same in every repetition.

@@ -42,7 +42,7 @@ func (c *Cluster) Heal(a, b string) {
 }
 
 // Pause makes a host silent to all others, as SIGSTOP does to who looks at it
-// from outside; its own clocks go on.
+// from outside; its own clocks continue.
 func (c *Cluster) Pause(name string) {
 	c.Net.Silence(name)
 	c.faults.silent[name] = true

@@ -194,7 +194,7 @@ func (n *Network) Silence(host string) {
 func (n *Network) Kill(host string) {
 	n.change(func() {
 		n.killed[host] = true
-		delete(n.silent, host) // whoever answers for it now, answers with resets
+		delete(n.silent, host) // the host that answers for it now answers with resets
 		for _, l := range n.listeners {
 			if h, _ := hostOf(string(l.addr)); h == host {
 				l.closeLocked()

@@ -134,7 +134,7 @@ func (w *Watcher) saw(u client.Update) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The watch went on elsewhere behind a position: there the break belongs.
+	// The watch resumed on another node after a position: there the break belongs.
 	for len(w.resumes) > 0 && w.resumes[0].Revision < u.Revision {
 		w.ops = append(w.ops, check.Op{Kind: check.OpResumed, Revision: kv.Revision(w.resumes[0].Revision + 1), Node: w.resumes[0].To})
 		w.resumes = w.resumes[1:]
@@ -163,7 +163,7 @@ func (w *Watcher) Reached() kv.Revision {
 	return w.reached
 }
 
-// Moves returns the times the watch went on at another node, or at the same.
+// Moves returns the times the watch resumed on another node, or on the same.
 func (w *Watcher) Moves() []client.Resume {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -59,7 +59,7 @@ const (
 	askTimeout = 500 * time.Millisecond
 	askAtATime = 32
 	// writeTimeout is how long a browser may take to read a view; aliveEvery is
-	// how often one that is sent nothing is told that the node lives.
+	// how often an idle reader is sent a sign of life.
 	writeTimeout = 10 * time.Second
 	aliveEvery   = 10 * time.Second
 )
@@ -368,7 +368,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventStream is a response that goes on.
+// eventStream is a response that continues.
 type eventStream struct {
 	w   io.Writer
 	zip *gzip.Writer // nil: not compressed

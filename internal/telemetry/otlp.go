@@ -34,7 +34,7 @@ type push struct {
 	ratio           float64
 }
 
-// pushOf reads where to send to. A mistake is told by the variable's name.
+// pushOf reads the collector's address. A mistake is reported with the variable's name.
 func pushOf(endpoint string, getenv func(string) string) (push, error) {
 	p := push{endpoint: endpoint, ratio: usualRatio}
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is something that has happened. It is told afterwards, so that what
+// Span is something that has happened. It is exported afterwards, so that what
 // happens does not wait for it, and holds revisions, shards and nodes, never keys
 // or values.
 type Span struct {
@@ -26,7 +26,7 @@ type Span struct {
 	// ID names the span within the trace, Parent the span that it is a part of,
 	// which another node may tell; "": none.
 	ID, Parent string
-	// Always: it is told of whatever part of the traces is.
+	// Always: it is exported at any sampling rate.
 	Always     bool
 	Attributes []attribute.KeyValue
 	Err        error

@@ -42,7 +42,7 @@ type Config struct {
 	// has one.
 	Logger *slog.Logger
 	// Pprof serves the profiler under /debug/pprof/. It shows memory and
-	// command line to whoever can reach the port.
+	// command line to every client that can reach the port.
 	Pprof bool
 }
 

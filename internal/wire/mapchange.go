@@ -98,7 +98,7 @@ func stepMessage(s *mapchange.Step) *shardwatchv1.PlacementStep {
 	return out
 }
 
-// maxFilling bounds what is told of replicas that are being loaded.
+// maxFilling bounds the reported replicas that are being loaded.
 const maxFilling = 100
 
 // ProgressMessage returns how far a plan has come.

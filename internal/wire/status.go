@@ -220,7 +220,7 @@ func IsCanceled(err error) bool {
 	return status.Code(err) == codes.Canceled
 }
 
-// CodeName returns the name of the status code that a caller is told err with.
+// CodeName returns the name of the status code that a caller gets for err.
 func CodeName(err error) string { return status.Code(Status(err)).String() }
 
 // IsExhausted reports whether err, as it came from another process or from the

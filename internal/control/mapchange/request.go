@@ -39,7 +39,7 @@ type Request interface {
 type Split struct {
 	Shard shard.ID
 	// At are the first keys of the parts behind the first, in any order. At least
-	// one: who asks for none is to be given one that halves the keys.
+	// one: a request without a cut gets one that halves the keys.
 	At []string
 }
 

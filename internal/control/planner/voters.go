@@ -254,7 +254,7 @@ func (f *Voters) promote(n shard.NodeID, why string) VoterChange {
 	return c
 }
 
-// replace begins to replace a voter by next, or goes on with it. From a voter that
+// replace begins to replace a voter by next, or continues with it. From a voter that
 // is well, the vote moves only while all are well, and to a node that is there for
 // a while.
 func (f *Voters) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {

@@ -63,8 +63,8 @@ type Config struct {
 	Changed     func() <-chan struct{}
 	// Link returns the link to a node that gossip does not call gone.
 	Link func(shard.NodeID) (*replica.Link, error)
-	// Trail is told when revisions are applied, Noticed returns who is told what becomes of
-	// the sources of a shard, Contradicted is told what contradicts a copy.
+	// Trail records when revisions are applied, Noticed returns the observer of
+	// the sources of a shard, Contradicted is called with contradictions of a copy.
 	Trail        *trail.Trail
 	Noticed      func(shard.ID) func(replica.Notice)
 	Contradicted func(*Copy, *kv.ContradictionError)

@@ -201,7 +201,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 		h.Source.Scout() // another one may be the best source now
 	}
 	past := s.cfg.History.Load(m, mine)
-	// What goes serves until what comes in its place is as far.
+	// A predecessor serves until its successor has reached its revision.
 	from := &predecessors{lineage: m.Lineage, caches: gone.caches(m.Lineage)}
 	s.going.Store(from)
 	replicas, relays := s.succeed(ctx, m, mine, gone, from.caches, past)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// lingering is how long a copy that is not wanted here any more goes on, at
+	// lingering is how long a copy that is no longer wanted here continues, at
 	// most: etcd takes 0.1 s until a watch from the past is up to date.
 	lingering = time.Second
 	// lingerLook is the time between two looks whether it still has to.

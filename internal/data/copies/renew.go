@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
-// renewal asks for a copy that is wrong to be loaded anew, and not from those to
+// renewal requests the reload of a wrong copy, and not from those to
 // avoid.
 type renewal struct {
 	wrong *cache.Cache
@@ -33,7 +33,7 @@ func (s *Set) Renew(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid 
 	return begun, nil
 }
 
-// Renewing returns how many copies are being loaded anew because they were wrong.
+// Renewing returns how many wrong copies are being reloaded.
 func (s *Set) Renewing() (n int64) {
 	for _, h := range s.All() {
 		n += telemetry.Bool(h.Renewed && !h.Ready())

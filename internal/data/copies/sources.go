@@ -60,7 +60,7 @@ func (s *Set) relaySources(id shard.ID) []replica.Candidate {
 }
 
 // replicasOf returns the nodes that have a shard, or had it until a map that the
-// caches here are not of yet: until then its copy goes on as it was.
+// caches here are not of yet: until then its copy continues unchanged.
 func (s *Set) replicasOf(id shard.ID) []shard.NodeID {
 	for _, m := range []*shard.Map{s.cfg.Placement.Map(), s.acted.Load()} {
 		if m == nil {

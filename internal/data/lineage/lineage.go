@@ -293,7 +293,7 @@ func most(some, all int64) bool { return 2*some > all }
 // second witness is needed: another node that has found it, too, or a key that etcd
 // has otherwise than it was held. When the others have looked since and etcd is
 // theirs, and no key speaks against it, what was known here was wrong, and this node
-// goes on with what etcd shows.
+// continues with etcd's history.
 func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
 	if l.doubted != why {
 		l.doubted, l.since = why, time.Now()

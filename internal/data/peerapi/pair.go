@@ -103,7 +103,7 @@ func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end
 	f := &followed{pair: p, home: home, hold: hold}
 	p.mu.Lock()
 	p.follows[name] = f
-	p.due = true // how far it is the follower is told at once
+	p.due = true // the follower gets its progress at once
 	p.mu.Unlock()
 	p.ring()
 	return func() {
@@ -121,7 +121,7 @@ func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end
 	}
 }
 
-// Wake implements cache.Waker: the shard has come to the revision that it was asked for.
+// Wake implements cache.Waker: the shard has reached the requested revision.
 func (f *followed) Wake() {
 	f.pair.mu.Lock()
 	defer f.pair.mu.Unlock()

@@ -42,7 +42,7 @@ type Node interface {
 // Guard shares with other nodes what etcd has said of users; see internal/guard. All
 // methods may be called from any goroutine.
 type Guard interface {
-	// Share is told by another node to whom etcd has given a token, Identify
+	// Share gets from another node the user of a token that etcd has issued, Identify
 	// tells one; "": not known.
 	Share(tokenSHA256 []byte, user string)
 	Identify(tokenSHA256 []byte) (user string)
@@ -90,7 +90,7 @@ type Config struct {
 	// Ending counts the watches of clients that would end if only the given ranges were
 	// served, which are in the order of their keys.
 	Ending func(served []kv.Range) mapchange.Ending
-	// Trail is told what is sent; nil: nothing is remembered.
+	// Trail records sent revisions; nil: not recorded.
 	Trail *trail.Trail
 	// Speaks fails unless the other side of a connection may speak as a node; nil: it may.
 	Speaks func(state *tls.ConnectionState, node string) error

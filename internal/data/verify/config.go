@@ -37,10 +37,10 @@ type Config struct {
 	// Replica returns this node's copy of a shard, once it is loaded and while it is
 	// served; nil otherwise.
 	Replica func(shard.ID) *cache.Cache
-	// Renew has a copy that is wrong loaded anew, and from none of the nodes to avoid. It
+	// Renew has a wrong copy reloaded, from none of the nodes to avoid. It
 	// reports whether that has begun: not if the copy is gone. It fails when ctx ends.
 	Renew func(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error)
-	// Renewing returns how many copies are being loaded anew.
+	// Renewing returns how many copies are being reloaded.
 	Renewing func() int64
 	// Conn returns the connection to another node.
 	Conn   func(shard.NodeID) (grpc.ClientConnInterface, error)

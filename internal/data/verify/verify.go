@@ -21,10 +21,10 @@ import (
 )
 
 // Verifier compares the copies of shards with each other and, more seldom, with
-// etcd, and has a copy of this node that is wrong loaded anew.
+// etcd, and has a wrong copy of this node reloaded.
 //
 // For each shard the first of its nodes that lives asks the others. A node judges
-// only itself: one that is told that it differs compares anew, asks etcd for the
+// only itself: a node that is notified of a difference compares again, asks etcd for the
 // keys that differ, and when etcd says otherwise it stops serving that shard until
 // it has it from another node. So no node can take another one out of service.
 type Verifier struct {
@@ -69,7 +69,7 @@ const (
 	// in which a copy has to reach the revision of another.
 	verifyTimeout   = 15 * time.Minute
 	progressTimeout = 5 * time.Second
-	// detailed is how many keys of a copy are told one by one, differing how many
+	// detailed is how many keys of a copy are reported one by one, differing how many
 	// that differ, judged how many of those etcd is asked for.
 	detailed  = 50_000
 	differing = 100
@@ -319,7 +319,7 @@ func (v *Verifier) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
 	}
 }
 
-// Quarantine has the wrong copy of this node loaded anew, and from none of the nodes to
+// Quarantine has the wrong copy of this node reloaded, from none of the nodes to
 // avoid. It fails only when ctx ends.
 func (v *Verifier) Quarantine(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) error {
 	begun, err := v.cfg.Renew(ctx, id, wrong, avoid)

@@ -39,7 +39,7 @@ func newSummary(log *slog.Logger) *summary {
 	return &summary{log: log, sums: make(map[event]*figures), some: make(chan struct{}, 1)}
 }
 
-// add does not block. That shards are handed on is part of a drain, which is told by
+// add does not block. Handing shards over is part of a drain, which is reported by
 // the node that drains; here it shows as what is followed instead.
 func (d *summary) add(id shard.ID, n replica.Notice) {
 	if n.What == replica.HandedOn {

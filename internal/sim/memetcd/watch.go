@@ -24,7 +24,7 @@ func (s *watchServer) Watch(grpcStream pb.Watch_WatchServer) error {
 		for {
 			r, err := grpcStream.Recv()
 			if errors.Is(err, io.EOF) {
-				return // the client has no more to ask; its watches go on
+				return // the client has no more requests; its watches continue
 			}
 			if err != nil {
 				broken <- err
