@@ -175,7 +175,7 @@ func TestPlantedFaults(t *testing.T) {
 		}, []P{resumable, reliable}, `expected PUT "b" mod 6 create 3 version 3 value 0000000000000006, got resumed on node "y" from 7`},
 		{"a right resume, the first event gone", func(s *check.Seen) {
 			s.Ops = slices.Delete(s.Ops, 6, 8)
-		}, []P{resumable, reliable}, "expected to go on with revision 6 behind 5, got revision 7"},
+		}, []P{resumable, reliable}, "expected to resume with revision 6 after 5, got revision 7"},
 		{"a resume that repeats", func(s *check.Seen) {
 			s.Ops[5].Revision = 5
 			s.Ops = slices.Insert(s.Ops, 6, s.Ops[4])
