@@ -48,6 +48,8 @@ func floors() [][]string {
 		{"internal/router", "internal/pump"},
 		{"internal/tally", "internal/data/peerapi"},
 		{"internal/etcdapi"},
+		{"internal/edge/callers"},
+		{"internal/edge/admin"},
 		{"internal/server", "internal/statuspage"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
 		{"internal/node"},
@@ -57,7 +59,7 @@ func floors() [][]string {
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"control", "data", "kube", "ops"} }
+func groups() []string { return []string{"control", "data", "edge", "kube", "ops"} }
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below

@@ -129,6 +129,11 @@ func ShuttingDown() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: use another one"}
 }
 
+// SentOn is what streams end with when the node stays, without clients.
+func SentOn() error {
+	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
+}
+
 // UnavailableError says that the node cannot answer now: later, or another
 // one, may.
 type UnavailableError struct {

@@ -78,7 +78,7 @@ func (s *Server) admit(ctx context.Context, method string) (caller *access.Calle
 		err = caller.Known(ctx)
 	}
 	if err == nil && (of(method, &shardwatchv1.AdminService_ServiceDesc) || of(method, &shardwatchv1.ClusterService_ServiceDesc)) {
-		_, err = s.look(ctx, caller)
+		_, err = s.callers.MayLook(ctx, caller)
 	}
 	if err == nil {
 		done, err = caller.Call()
@@ -128,21 +128,7 @@ func (s *Server) audit(ctx context.Context, caller *access.Caller, method string
 		b, _ := protojson.Marshal(m) // what cannot be written is not
 		text = string(b[:min(len(b), maxAudited)])
 	}
-	s.cfg.Audit.Admin(ctx, s.who(ctx, caller), method, text, err)
-}
-
-// who names the caller of ctx for logs: as the policy does, or etcd, or else the
-// certificate; "" when none of them does.
-func (s *Server) who(ctx context.Context, caller *access.Caller) string {
-	if name := caller.Name(); name != "" {
-		return name
-	}
-	if s.cfg.Guard != nil {
-		if user, err := s.user(ctx); err == nil && user != "" {
-			return user
-		}
-	}
-	return access.ShownBy(ctx)
+	s.cfg.Audit.Admin(ctx, s.callers.Name(ctx, caller), method, text, err)
 }
 
 // overheard is a stream whose first request is remembered.

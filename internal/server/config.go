@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/edge/admin"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -24,34 +25,16 @@ import (
 // goroutine.
 type Node interface {
 	peerapi.Node
-	// Members returns what gossip sees, ordered by name.
-	Members() []*shardwatchv1.Member
+	admin.Node
 	// Status returns the node's own state, but for what the server knows.
 	Status() *shardwatchv1.StatusResponse
-	// StatusOf asks a member for its status.
-	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
 }
 
-// Guard knows what callers may read where etcd's authentication is on, and
-// tells other nodes of it; see internal/guard. All methods may be called from
-// any goroutine.
+// Guard knows what callers may read where etcd's authentication is on, and tells other
+// nodes of it.
 type Guard interface {
-	etcdapi.Guard
+	callers.Guard
 	peerapi.Guard
-	// MayAdminister fails when the caller does not have etcd's root role, while
-	// etcd's authentication is on.
-	MayAdminister(caller string) error
-	// MayLook fails when the caller may not see the shard map, the members and their
-	// status: who is no user of etcd's, while etcd's authentication is on.
-	MayLook(caller string) error
-}
-
-// Verifier compares the copies of shards.
-type Verifier interface {
-	peerapi.Verifier
-	// Verify compares all copies of shards, none: of all, and tells what came of
-	// each. It fails with a *kv.InvalidError when there is no such shard.
-	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
 }
 
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
@@ -74,11 +57,17 @@ type Config struct {
 	// Permits grants permits to other nodes; nil: none.
 	Permits peerapi.Permits
 	// Verifier compares copies; nil: they cannot be.
-	Verifier Verifier
+	Verifier interface {
+		admin.Verifier
+		peerapi.Verifier
+	}
 	// Lineage begins new lineages for operators; nil: none can be begun.
-	Lineage Lineage
+	Lineage admin.Lineage
 	// Operator changes the shard map for operators; nil: it cannot be changed.
-	Operator Operator
+	Operator interface {
+		admin.Operator
+		peerapi.Voting
+	}
 	// Trail records sent revisions, and returns them; nil: not recorded.
 	Trail *trail.Trail
 	// Happened is called with events of watches for operators. It must not

@@ -203,7 +203,7 @@ func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (wat
 // clients; at Drain's pace, and no more of them once ctx ends. New ones are let
 // in, and those that come back: they may reach no other node.
 func (s *Server) SendOn(ctx context.Context) (watches int) {
-	all := s.farewells(s.allStreams(), s.elsewhere())
+	all := s.farewells(s.allStreams(), kv.SentOn())
 	told, left := s.sayGoodbye(ctx, slices.Clone(all))
 	if len(left) > 0 {
 		return told

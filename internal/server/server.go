@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,6 +22,8 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/edge/admin"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
@@ -36,6 +37,7 @@ import (
 // with New.
 type Server struct {
 	cfg      Config
+	callers  *callers.Checker
 	clients  clientServer
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
@@ -46,13 +48,8 @@ type Server struct {
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
 	pace     int           // watches that Drain and SendOn send elsewhere per second
 
-	mapParts   mapParts   // for clients that follow
-	memberFeed memberFeed // for clients that follow
-
-	conns    connections
-	called   calls        // of clients
-	orders   atomic.Int64 // of operators, that are followed
-	verifies atomic.Int64 // running calls of Verify
+	conns  connections
+	called calls // of clients
 
 	mu       sync.Mutex
 	streams  map[*stream]struct{} // guarded by mu
@@ -84,6 +81,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: drainPace, health: health.NewServer()}
 
+	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
 	s.pumps.Trail = cfg.Trail
 	s.units = newUnits(&s.cfg)
 	creds := cfg.Access.Credentials(plain(cfg.ClientTLS))
@@ -104,8 +102,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.clients = clients
 	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
-	shardwatchv1.RegisterClusterServiceServer(s.clients, &clusterService{srv: s, access: cfg.Access, guard: cfg.Guard})
-	shardwatchv1.RegisterAdminServiceServer(s.clients, &adminService{srv: s})
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
 		cfg.Etcd.Register(s.gateway, &s.pumps)
@@ -117,7 +113,7 @@ func New(cfg Config) (*Server, error) {
 	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), peers.Options()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, peers)
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
-	shardwatchv1.RegisterClusterServiceServer(s.peers, &clusterService{srv: s})
+	s.adminService().Register(s.clients, s.peers)
 	healthgrpc.RegisterHealthServer(s.peers, s.health)
 	s.SetReady(false)
 	return s, nil
@@ -125,20 +121,19 @@ func New(cfg Config) (*Server, error) {
 
 // peerService returns what serves the other nodes of the cluster.
 func (s *Server) peerService() *peerapi.Service {
-	c := peerapi.Config{
-		Node: s.cfg.Node, Permits: s.cfg.Permits, Ending: s.Ending, Trail: s.cfg.Trail, Speaks: s.cfg.PeerSpeaks,
-		Stopping: s.stopping, Self: s.cfg.Self, FragmentBytes: s.cfg.FragmentBytes,
-	}
-	if s.cfg.Guard != nil {
-		c.Guard = s.cfg.Guard
-	}
-	if s.cfg.Verifier != nil {
-		c.Verifier = s.cfg.Verifier
-	}
-	if s.cfg.Operator != nil {
-		c.Voting = s.cfg.Operator
-	}
-	return peerapi.New(c)
+	return peerapi.New(peerapi.Config{
+		Node: s.cfg.Node, Guard: s.cfg.Guard, Permits: s.cfg.Permits, Verifier: s.cfg.Verifier, Voting: s.cfg.Operator, Ending: s.Ending,
+		Trail: s.cfg.Trail, Speaks: s.cfg.PeerSpeaks, Stopping: s.stopping, Self: s.cfg.Self, FragmentBytes: s.cfg.FragmentBytes,
+	})
+}
+
+// adminService returns what serves operators, and those who follow the cluster.
+func (s *Server) adminService() *admin.Service {
+	return admin.New(admin.Config{
+		Node: s.cfg.Node, Status: s.Status, Callers: s.callers, Verifier: s.cfg.Verifier, Lineage: s.cfg.Lineage, Operator: s.cfg.Operator,
+		Trail: s.cfg.Trail, Watchers: s.watchers, Figures: s.figures, Stopping: s.stopping, Left: s.left, GoOn: s.goOn,
+		Self: s.cfg.Self, Logger: s.cfg.Logger,
+	})
 }
 
 // plain returns the credentials of a port without a gateway; nil TLS: none.
@@ -242,11 +237,6 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	err := g.Wait()
 	s.pumps.Wait()
 	return err
-}
-
-// elsewhere is what streams end with when the node stays, without clients.
-func (s *Server) elsewhere() error {
-	return &kv.UnavailableError{Why: kv.Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
 }
 
 // tooMany is what a watch over the limit ends with.

@@ -14,6 +14,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -66,7 +67,7 @@ func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchReque
 	}
 	tasks := s.srv.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, tasks: tasks, from: clientOf(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{srv: s.srv, tasks: tasks, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.local {
 		st.holder = access.Holder(ctx, caller)
 	}
@@ -219,7 +220,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.refuse(err)
 		return nil
 	}
-	if start.fetch || !s.srv.cfg.Router.Here(rng) || !open(s.guard, rng) {
+	if start.fetch || !s.srv.cfg.Router.Here(rng) || !callers.Open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
 		if err := s.srv.openInTurn(opening{w, start}); err != nil {

@@ -67,7 +67,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		mapfollowGroup(), lineageGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
+		mapfollowGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
 	}
 }
 

@@ -141,11 +141,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "cluster-for-strangers", Bug: "shows the cluster without a user while etcd's authentication is on", File: "admission.go",
-			Old: `_, err = s.look(ctx, caller)`, New: `_, _ = s.look(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
-		},
-		{
-			Name: "map-after-the-user", Bug: "shows the map to callers who are no users any more", File: "watchmap.go",
-			Old: `if err = s.guard.MayLook(user);`, New: `if err = error(nil);`, Tests: "TestTheClusterIsShownToUsers",
+			Old: `_, err = s.callers.MayLook(ctx, caller)`, New: `_, _ = s.look(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
 		},
 		{
 			Name: "calls-not-given-back", Bug: "calls that have ended count against the limit", File: "admission.go",

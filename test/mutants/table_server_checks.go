@@ -161,14 +161,6 @@ func serverChecks() []Mutant {
 			Old: `r.GetRevision() > 0 || r.GetChangedSince() > 0`, New: `r.GetRevision() > 0`, Tests: "TestReadsOfAnotherClustersRevision",
 		},
 		{
-			Name: "accepts-no-cluster", Bug: "accepts 0 as the ID of etcd's next cluster", File: "lineage.go",
-			Old: `err != nil || accept == 0`, New: `err != nil`, Tests: "TestBumpLineage",
-		},
-		{
-			Name: "one-verify-too-few", Bug: "lets one comparison less go on than the bound", File: "verify.go",
-			Old: `s.srv.verifies.Add(1) > maxVerifies`, New: `s.srv.verifies.Add(1) >= maxVerifies`, Tests: "TestVerifyIsBounded",
-		},
-		{
 			Name: "made-part-stalls", Bug: "drops a unit of which a part is being made", File: "units.go",
 			Old: ` || x.making > 0 {`, New: ` {`, Tests: "TestWhichUnitsStall",
 		},

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -16,10 +16,9 @@ import (
 
 type clusterService struct {
 	shardwatchv1.UnimplementedClusterServiceServer
-	srv *Server
-	// access and guard decide who may know; nil: every caller, such as other nodes.
-	access *access.Access
-	guard  Guard
+	srv *Service
+	// callers decides who may know.
+	callers *callers.Checker
 }
 
 // ListMembers implements shardwatchv1.ClusterServiceServer.
@@ -29,32 +28,12 @@ func (s *clusterService) ListMembers(context.Context, *shardwatchv1.ListMembersR
 
 // Status implements shardwatchv1.ClusterServiceServer.
 func (s *clusterService) Status(context.Context, *shardwatchv1.StatusRequest) (*shardwatchv1.StatusResponse, error) {
-	return s.srv.Status(), nil
-}
-
-// Status returns the node's state with what the server knows of it.
-func (s *Server) Status() *shardwatchv1.StatusResponse {
-	out := s.cfg.Node.Status()
-	out.Connections, out.Watches = s.load()
-	return out
-}
-
-// load returns how many connections and how many watches of clients are open.
-func (s *Server) load() (connections, watches int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	watches = int64(s.etcdWatches())
-	for st := range s.streams {
-		st.mu.Lock()
-		watches += int64(len(st.watches))
-		st.mu.Unlock()
-	}
-	return int64(s.conns.count()), watches
+	return s.srv.cfg.Status(), nil
 }
 
 type adminService struct {
 	shardwatchv1.UnimplementedAdminServiceServer
-	srv *Server
+	srv *Service
 }
 
 // Bounds of ClusterStatus.
@@ -88,7 +67,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 			var err error
 			switch name := shard.NodeID(m.GetName()); {
 			case name == s.srv.cfg.Self:
-				out.Members[i].Status = s.srv.Status()
+				out.Members[i].Status = s.srv.cfg.Status()
 			case m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_LEFT, m.GetState() == shardwatchv1.MemberState_MEMBER_STATE_DEAD:
 				out.Members[i].Error = "gossip reports it as gone"
 			default:

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"context"
@@ -10,25 +10,10 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
-	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
-
-// Operator changes the shard map for operators.
-type Operator interface {
-	peerapi.Voting
-	// Operate carries out an order. It calls planned once the voters have agreed,
-	// or for a dry run, at once; then progress now and then, until all is done. It
-	// fails with a *mapchange.RefusedError, *kv.InvalidError or
-	// *kv.UnavailableError, with what planned and progress return, and when ctx
-	// ends. An accepted change continues.
-	Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
-	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
-	// run, carries it out: version is that of the map that the only voter begins with.
-	// It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
-	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
-}
 
 // Bounds of ChangePlacement.
 const (
@@ -65,13 +50,13 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	defer cancel()
 	go func() {
 		select {
-		case <-s.srv.stopping:
+		case <-s.srv.cfg.Stopping:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	log := s.srv.cfg.Logger.With("audit", "placement", "change", order.Request.String(), "request", order.ID, "repeated", order.Repeated, "forced", order.Force, "identity", who)
-	if from := clientOf(ctx); from != nil {
+	if from := callers.Address(ctx); from != nil {
 		log = log.With("client", from.String())
 	}
 	agreed := false
@@ -93,7 +78,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		log.Info("shard map change rejected", "error", err)
 	}
 	select {
-	case <-s.srv.stopping:
+	case <-s.srv.cfg.Stopping:
 		if err != nil {
 			return kv.ShuttingDown()
 		}
@@ -106,23 +91,23 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 // is on, operators need etcd's root role: a right to keys gives none to change the
 // cluster.
 func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {
-	caller, err := s.srv.cfg.Access.Caller(ctx)
+	caller, err := s.srv.cfg.Callers.Access.Caller(ctx)
 	if err != nil {
 		return "", err
 	}
-	if g := s.srv.cfg.Guard; g != nil {
-		user, err := s.srv.user(ctx)
+	if g := s.srv.cfg.Callers.Guard; g != nil {
+		user, err := s.srv.cfg.Callers.User(ctx)
 		if err == nil {
 			err = g.MayAdminister(user)
 		}
 		if err != nil {
-			err = native(err)
+			err = callers.Error(err)
 			if errors.As(err, new(*kv.DeniedError)) {
 				err = &kv.DeniedError{Detail: fmt.Sprintf("etcd's user %q may not administer: log in as a user with etcd's root role", user)}
 			}
-			s.srv.cfg.Audit.Refused(ctx, user, err)
+			s.srv.cfg.Callers.Audit.Refused(ctx, user, err)
 			return "", err
 		}
 	}
-	return s.srv.who(ctx, caller), nil
+	return s.srv.cfg.Callers.Name(ctx, caller), nil
 }

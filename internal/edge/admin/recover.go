@@ -1,10 +1,11 @@
-package server
+package admin
 
 import (
 	"context"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -39,7 +40,7 @@ func (s *adminService) recoverVoters(ctx context.Context, r *shardwatchv1.Recove
 		return plan, version, err
 	}
 	log := s.srv.cfg.Logger.With("audit", "recover voters", "first_voter", r.GetNode(), "from_version", r.GetMapVersion(), "identity", who)
-	if from := clientOf(ctx); from != nil {
+	if from := callers.Address(ctx); from != nil {
 		log = log.With("client", from.String())
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"context"
@@ -7,18 +7,10 @@ import (
 	"unicode/utf8"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
-
-// Lineage begins new lineages.
-type Lineage interface {
-	// BumpLineage begins a new lineage because an operator says so, and returns
-	// it. It fails with a *kv.LineageError when ended is not the present one, and
-	// with a *kv.InvalidError when etcd is of another cluster than before which
-	// accept does not name (0: none).
-	BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (lineage uint64, err error)
-}
 
 // maxReason bounds the reason for a new lineage: every node keeps it.
 const maxReason = 1 << 10
@@ -56,7 +48,7 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 		return 0, err
 	}
 	log := s.srv.cfg.Logger.With("audit", "lineage bump", "lineage", r.GetLineage(), "reason", reason, "identity", who)
-	if from := clientOf(ctx); from != nil {
+	if from := callers.Address(ctx); from != nil {
 		log = log.With("client", from.String())
 	}
 	lineage, err := s.srv.cfg.Lineage.BumpLineage(ctx, r.GetLineage(), reason, accept)

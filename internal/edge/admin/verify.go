@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -32,17 +33,17 @@ func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 	if v == nil {
 		return errNoVerifier
 	}
-	ctx, g, user := out.Context(), s.srv.cfg.Guard, ""
-	caller, err := s.srv.cfg.Access.Caller(ctx)
+	ctx, g, user := out.Context(), s.srv.cfg.Callers.Guard, ""
+	caller, err := s.srv.cfg.Callers.Access.Caller(ctx)
 	if err != nil {
 		return err
 	}
-	if !open(g, kv.Range{}) {
-		if user, err = s.srv.user(ctx); err == nil && r.GetEtcd() {
+	if !callers.Open(g, kv.Range{}) {
+		if user, err = s.srv.cfg.Callers.User(ctx); err == nil && r.GetEtcd() {
 			err = g.MayRead(user, kv.Range{})
 		}
 		if err != nil {
-			return native(err)
+			return callers.Error(err)
 		}
 	}
 	defer s.srv.verifies.Add(-1)

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"slices"
@@ -10,6 +10,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -147,7 +148,7 @@ func (p *mapParts) get(m *shard.Map, d *shard.Delta) *shardwatchv1.ShardMap {
 
 // mapFollower is a client that follows the map.
 type mapFollower struct {
-	srv     *Server
+	srv     *Service
 	only    bool
 	ranges  keyRanges // with only: those of the shards to be sent
 	fresh   keyRanges // those of ranges of which the client has no shards
@@ -158,7 +159,7 @@ type mapFollower struct {
 	members uint64
 }
 
-func newMapFollower(s *Server, r *shardwatchv1.WatchShardMapRequest) (*mapFollower, error) {
+func newMapFollower(s *Service, r *shardwatchv1.WatchShardMapRequest) (*mapFollower, error) {
 	f := &mapFollower{
 		srv: s, only: r.GetOnlyRanges() || len(r.GetRanges()) > 0,
 		cluster: r.GetClusterId(), version: r.GetKnownVersion(), seen: r.GetKnownVersion(), members: r.GetKnownMembers(),
@@ -263,10 +264,10 @@ func sameHead(a, b *shardwatchv1.ShardMap) bool {
 
 // WatchShardMap implements shardwatchv1.ClusterServiceServer.
 func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out grpc.ServerStreamingServer[shardwatchv1.WatchShardMapResponse]) error {
-	caller, err := s.access.Caller(out.Context())
+	caller, err := s.callers.Access.Caller(out.Context())
 	user := ""
-	if err == nil && s.guard != nil {
-		user, err = s.srv.look(out.Context(), caller)
+	if err == nil && s.callers.Guard != nil {
+		user, err = s.callers.MayLook(out.Context(), caller)
 	}
 	if err != nil {
 		return wire.Status(err)
@@ -275,9 +276,9 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	if err != nil {
 		return wire.Status(err)
 	}
-	goOn := s.srv.goOn()
+	goOn := s.srv.cfg.GoOn()
 	for first := true; ; first = false {
-		changed, policyChanged := s.srv.cfg.Node.Changes(), s.access.Changed() // before the values: nothing is missed
+		changed, policyChanged := s.srv.cfg.Node.Changes(), s.callers.Access.Changed() // before the values: nothing is missed
 		if err := caller.Known(out.Context()); err != nil {
 			return wire.Status(err)
 		}
@@ -301,10 +302,10 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 		case <-changed:
 		case <-policyChanged:
 		case <-rightsChanged:
-		case <-s.srv.left: // who watches needs the map to find where to go
+		case <-s.srv.cfg.Left: // who watches needs the map to find where to go
 			return wire.Status(kv.ShuttingDown())
 		case <-goOn:
-			return wire.Status(s.srv.elsewhere())
+			return wire.Status(kv.SentOn())
 		case <-out.Context().Done():
 			return out.Context().Err()
 		}
@@ -314,12 +315,12 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 // looksOn fails when the caller, who followed the map as a user of etcd's, may not see it
 // any more. changed is closed when that may have changed; nil: it does not.
 func (s *clusterService) looksOn(caller *access.Caller, user string) (changed <-chan struct{}, err error) {
-	if s.guard == nil || caller.Named() {
+	if s.callers.Guard == nil || caller.Named() {
 		return changed, nil
 	}
-	changed = s.guard.Changed() // before the guard is asked: nothing is missed
-	if err = s.guard.MayLook(user); wire.IsUnavailable(err) {
+	changed = s.callers.Guard.Changed() // before the guard is asked: nothing is missed
+	if err = s.callers.Guard.MayLook(user); wire.IsUnavailable(err) {
 		err = nil
 	}
-	return changed, native(err)
+	return changed, callers.Error(err)
 }

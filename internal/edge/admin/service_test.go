@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"bytes"
@@ -15,9 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
-	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -36,24 +35,10 @@ func (obedient) RecoverVoters(_ context.Context, o mapchange.RecoverOrder) (*map
 	return plan, 100, plan.Confirms(o)
 }
 
-func (obedient) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (uint64, error) {
-	if dryRun {
-		return 0, nil
-	}
-	return mapVersion + 100, nil
-}
-
 // Without a policy the log names an operator as the certificate does.
 func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
-	cfg := Defaults()
-	h := cachetest.New()
-	cfg.Router = router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})
-	cfg.Operator, cfg.Logger = obedient{}, slog.New(slog.NewTextHandler(&out, nil))
-	srv, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, AuthInfo: shown})
 	drain := &shardwatchv1.ChangePlacementRequest{Change: &shardwatchv1.ChangePlacementRequest_Drain{Drain: &shardwatchv1.DrainNodes{Nodes: []string{"node-3"}}}}
@@ -69,14 +54,7 @@ func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 // the recovery, not the look at its plan.
 func TestRecoverVoters(t *testing.T) {
 	var out bytes.Buffer
-	cfg := Defaults()
-	h := cachetest.New()
-	cfg.Router = router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})
-	cfg.Operator, cfg.Logger = obedient{}, slog.New(slog.NewTextHandler(&out, nil))
-	srv, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	admin := &adminService{srv: srv}
 	plan, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{DryRun: true})
 	if err != nil || plan.GetNode() != "n3" || plan.GetMapVersion() != 7 || plan.GetAnnouncedVersion() != 9 || plan.GetNewVersion() != 0 ||

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/tally"
+	"github.com/shardwatch/shardwatch/internal/trail"
+)
+
+// Node is what the service asks the node. All methods may be called from any goroutine.
+type Node interface {
+	// Map returns the shard map; nil while it is not known.
+	Map() *shard.Map
+	// MapSince returns the shard map, and what it differs in from the version of that
+	// cluster: nil if that is too much, or not known here.
+	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
+	// Changes returns a channel that is closed at the next change of map or
+	// members.
+	Changes() <-chan struct{}
+	// Members returns what gossip sees, ordered by name.
+	Members() []*shardwatchv1.Member
+	// StatusOf asks a member for its status.
+	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
+}
+
+// Lineage begins new lineages.
+type Lineage interface {
+	// BumpLineage begins a new lineage because an operator says so, and returns
+	// it. It fails with a *kv.LineageError when ended is not the present one, and
+	// with a *kv.InvalidError when etcd is of another cluster than before which
+	// accept does not name (0: none).
+	BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (lineage uint64, err error)
+}
+
+// Verifier compares the copies of shards.
+type Verifier interface {
+	// Verify compares all copies of shards, none: of all, and tells what came of
+	// each. It fails with a *kv.InvalidError when there is no such shard.
+	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
+}
+
+// Operator changes the shard map for operators.
+type Operator interface {
+	// Operate carries out an order. It calls planned once the voters have agreed,
+	// or for a dry run, at once; then progress now and then, until all is done. It
+	// fails with a *mapchange.RefusedError, *kv.InvalidError or
+	// *kv.UnavailableError, with what planned and progress return, and when ctx
+	// ends. An accepted change continues.
+	Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
+	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
+	// run, carries it out: version is that of the map that the only voter begins with.
+	// It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
+	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Node Node
+	// Status returns the node's own state.
+	Status func() *shardwatchv1.StatusResponse
+	// Callers checks the calls of clients.
+	Callers *callers.Checker
+	// Verifier compares copies; nil: they cannot be.
+	Verifier Verifier
+	// Lineage begins new lineages; nil: none can be begun.
+	Lineage Lineage
+	// Operator changes the shard map; nil: it cannot be changed.
+	Operator Operator
+	// Trail returns the trace of a revision; nil: not recorded.
+	Trail *trail.Trail
+	// Watchers returns the open watches of clients, and Figures what a watch's account
+	// says now.
+	Watchers func() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher]
+	Figures  func() func(*tally.Watch) tally.Figures
+	// Stopping is closed when the node drains, Left when it has sent all watches
+	// elsewhere. GoOn returns a channel that is closed when an operator has had all
+	// watches of that time sent elsewhere.
+	Stopping, Left <-chan struct{}
+	GoOn           func() <-chan struct{}
+	Self           shard.NodeID
+	Logger         *slog.Logger
+}
+
+// Service serves operators, and those who follow the cluster. Create it with New.
+type Service struct {
+	cfg        Config
+	mapParts   mapParts   // for clients that follow
+	memberFeed memberFeed // for clients that follow
+
+	orders   atomic.Int64 // of operators, that are followed
+	verifies atomic.Int64 // running calls of Verify
+}
+
+// New returns a service.
+func New(cfg Config) *Service { return &Service{cfg: cfg} }
+
+// Register registers the services of the two ports.
+func (s *Service) Register(clients, peers grpc.ServiceRegistrar) {
+	shardwatchv1.RegisterAdminServiceServer(clients, &adminService{srv: s})
+	shardwatchv1.RegisterClusterServiceServer(clients, &clusterService{srv: s, callers: s.cfg.Callers})
+	shardwatchv1.RegisterClusterServiceServer(peers, &clusterService{srv: s, callers: &callers.Checker{}})
+}

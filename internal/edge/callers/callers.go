@@ -1,0 +1,107 @@
+package callers
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Guard knows what callers may read where etcd's authentication is on; see internal/guard.
+// All methods may be called from any goroutine.
+type Guard interface {
+	etcdapi.Guard
+	// MayAdminister fails when the caller does not have etcd's root role, while
+	// etcd's authentication is on.
+	MayAdminister(caller string) error
+	// MayLook fails when the caller may not see the shard map, the members and their
+	// status: who is no user of etcd's, while etcd's authentication is on.
+	MayLook(caller string) error
+}
+
+// Reader knows which ranges callers may read.
+type Reader interface {
+	MayRead(caller string, r kv.Range) error
+}
+
+// Checker checks calls by the policy and by etcd's rights. The zero Checker lets every
+// call pass, as those of other nodes.
+type Checker struct {
+	// Access decides what clients may do; nil: everything.
+	Access *access.Access
+	// Guard knows what etcd's users may read; nil: etcd's authentication is not followed.
+	Guard Guard
+	// Audit is told of refused calls; nil: nothing is written down.
+	Audit *access.Audit
+}
+
+// User returns whom etcd knows the caller of ctx as; there is a guard. Tokens of
+// the policy's issuer are not for etcd.
+func (c *Checker) User(ctx context.Context) (string, error) {
+	return c.Guard.Caller(c.Access.Forward(ctx))
+}
+
+// MayLook fails unless the caller of ctx may see the shard map, the members and their
+// status. A name that the policy knows will do, also while etcd is away; without one the
+// caller must be a user of etcd's, while etcd's authentication is on. It returns that
+// user; "": none was needed.
+func (c *Checker) MayLook(ctx context.Context, caller *access.Caller) (user string, err error) {
+	g := c.Guard
+	if g == nil || caller.Named() || g.MayLook("") == nil {
+		return "", nil
+	}
+	if user, err = c.User(ctx); err == nil {
+		err = g.MayLook(user)
+	}
+	err = Error(err)
+	c.Audit.Refused(ctx, user, err)
+	return user, err
+}
+
+// Open reports whether every client may read r: etcd's authentication is off.
+func Open(g Reader, r kv.Range) bool { return g == nil || g.MayRead("", r) == nil }
+
+// Error returns an error of the guard's, which are etcd's, as our own API has
+// it.
+func Error(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrGRPCUserEmpty):
+		return &kv.UnauthenticatedError{Detail: "etcd's authentication is on, and the call has no token: log in with etcdserverpb.Auth.Authenticate, and send the token as metadata \"token\""}
+	case errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
+		return &kv.UnauthenticatedError{Detail: "the token is invalid or has expired: log in again (" + rpctypes.ErrorDesc(err) + ")"}
+	case wire.IsDenied(err):
+		return &kv.DeniedError{Detail: rpctypes.ErrorDesc(err)}
+	}
+	return err
+}
+
+// Name names the caller of ctx for logs: as the policy does, or etcd, or else the
+// certificate; "" when none of them does.
+func (c *Checker) Name(ctx context.Context, caller *access.Caller) string {
+	if name := caller.Name(); name != "" {
+		return name
+	}
+	if c.Guard != nil {
+		if user, err := c.User(ctx); err == nil && user != "" {
+			return user
+		}
+	}
+	return access.ShownBy(ctx)
+}
+
+// Address returns where a call comes from; nil when that is not known.
+func Address(ctx context.Context) net.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+package server
+
+import shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+
+// Status returns the node's state with what the server knows of it.
+func (s *Server) Status() *shardwatchv1.StatusResponse {
+	out := s.cfg.Node.Status()
+	out.Connections, out.Watches = s.load()
+	return out
+}
+
+// load returns how many connections and how many watches of clients are open.
+func (s *Server) load() (connections, watches int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	watches = int64(s.etcdWatches())
+	for st := range s.streams {
+		st.mu.Lock()
+		watches += int64(len(st.watches))
+		st.mu.Unlock()
+	}
+	return int64(s.conns.count()), watches
+}
