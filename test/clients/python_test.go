@@ -1,0 +1,30 @@
+package clients_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/test/conformance"
+)
+
+// TestPython installs the Python client as a package, and runs it.
+func TestPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages, starts an etcd and nodes")
+	}
+	dir := installed(t, "python", []string{"python3"}, func(dir string) error {
+		if err := in(dir, "python3", "-m", "venv", "venv"); err != nil {
+			return err
+		}
+		return in(dir, filepath.Join(dir, "venv", "bin", "python"), "-m", "pip", "install", "--quiet", "./source", "mypy", "types-grpcio", "types-protobuf")
+	})
+	python := filepath.Join(dir, "venv", "bin", "python")
+	t.Run("types", func(t *testing.T) {
+		if err := in(filepath.Join(dir, "source"), python, "-m", "mypy", "--cache-dir", t.TempDir()); err != nil {
+			t.Error(err)
+		}
+	})
+	client := conformance.Command(python, "-m", "shardwatch.conformance")
+	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
+	t.Run("chaos", func(t *testing.T) { survives(t, client) })
+}
