@@ -1,0 +1,317 @@
+import { type ChannelCredentials, type ClientDuplexStream, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { Assembler, keyValue } from "./assembler.js";
+import { judge, Leave, ShardwatchError } from "./errors.js";
+import { backoff, Nodes, sleep } from "./nodes.js";
+import {
+  Consistency, type Ended, EndReason, GetRequest, GetResponse, ListRequest, ListResponse, WatchRequest, WatchResponse,
+} from "./proto/shardwatch/v1/cache.js";
+import { type Bytes, type Got, key as keyRange, type KeyValue, type Listing, type Position, type Range, type Update, wire } from "./types.js";
+
+const slices = 6; // a silence is counted in so many parts: one part at most while the process stood still
+const startTimeout = 5_000, stateTimeout = 60_000; // milliseconds for Created
+const settled = 1_000; // milliseconds that a watch must have worked for its next failure to be the first one
+const maxAsked = 5; // nodes that are asked for history before it counts as gone
+
+export interface Config {
+  /** host:port of some nodes; the others are learned. */
+  endpoints: string[];
+  /** TLS, as grpc.credentials.createSsl returns it; default: no TLS. */
+  credentials?: ChannelCredentials;
+  /** Returns the bearer token of each call. */
+  token?: () => string;
+  /** How long a node may say nothing before a watch leaves it. Default 1,000. */
+  silenceMs?: number;
+  /** How long one node may take to answer a read. Default 4,000. */
+  timeoutMs?: number;
+  /** How long a read is tried at one node after the other. Default 10,000. */
+  retryForMs?: number;
+  /** Most bytes of a unit; default 0: any size. */
+  maxUnit?: number;
+}
+
+export interface WatchOptions {
+  /** Send the state first. Excludes position and token. */
+  state?: boolean;
+  /** Resume after a position, or a resume token, of an earlier watch. */
+  position?: Position;
+  token?: Uint8Array;
+  /** false: end with "compacted" or "lineage" in place of a delta or resync. */
+  units?: boolean;
+  /** The least time between two units, in place of events. */
+  conflateMs?: number;
+  prevKv?: boolean;
+  /** Also yield positions alone. */
+  progress?: boolean;
+  /** Ends the watch. */
+  signal?: AbortSignal;
+}
+
+export interface ListOptions {
+  limit?: number;
+  /** nextPage of the page before. */
+  page?: Uint8Array;
+  keysOnly?: boolean;
+  /** The exact position to list at. */
+  at?: Position;
+  /** What a node has, in place of a linearizable list. */
+  serializable?: boolean;
+}
+
+type Stream = ClientDuplexStream<WatchRequest, WatchResponse>;
+
+/** Watches and reads keys through a cluster. Close it at the end. */
+export class Client {
+  readonly #c: Required<Omit<Config, "credentials" | "token">> & Pick<Config, "token">;
+  readonly #nodes: Nodes;
+  readonly #learned: Promise<void>;
+  readonly #calls = new Set<Stream>();
+  #closed = false;
+
+  constructor(config: Config) {
+    if (config.endpoints.length === 0) throw new ShardwatchError("invalid", "no endpoints: name the host:port of at least one node");
+    if ((config.silenceMs ?? 1000) < 300) throw new ShardwatchError("invalid", "silenceMs must be at least 300: nodes give a sign of life every 100 ms at most");
+    this.#c = { silenceMs: 1000, timeoutMs: 4000, retryForMs: 10_000, maxUnit: 0, ...config };
+    this.#nodes = new Nodes(config.endpoints, config.credentials);
+    this.#learned = new Promise((learned) => void this.#nodes.follow(() => this.#metadata(), learned));
+  }
+
+  /** Closes all connections, and ends the watches. */
+  close(): void {
+    this.#closed = true;
+    for (const call of this.#calls) call.cancel();
+    this.#nodes.close();
+  }
+
+  #metadata(): Metadata {
+    const m = new Metadata();
+    if (this.#c.token) m.set("authorization", `Bearer ${this.#c.token()}`);
+    return m;
+  }
+
+  /** Returns one key: linearizable, or what a node has. */
+  async get(name: Bytes, options: { serializable?: boolean } = {}): Promise<Got> {
+    const range = keyRange(name);
+    const request = GetRequest.fromPartial({ key: range.start, consistency: consistency(options.serializable) });
+    return this.#read(range, (address) => new Promise((done, failed) => {
+      this.#nodes.client(address).makeUnaryRequest(
+        "/shardwatch.v1.CacheService/Get",
+        (r: GetRequest) => Buffer.from(GetRequest.encode(r).finish()),
+        (b) => GetResponse.decode(b),
+        request, this.#metadata(), { deadline: Date.now() + this.#c.timeoutMs },
+        (err, r) => (err ? failed(err) : done({ position: positionOf(r!), kv: r!.kv && keyValue(r!.kv) })),
+      );
+    }));
+  }
+
+  /** Returns the keys of a range at one revision. A list that breaks is read again. */
+  async list(range: Range, options: ListOptions = {}): Promise<Listing> {
+    const { limit = 0, page, keysOnly = false, at } = options;
+    const request = ListRequest.fromPartial({ ...wire(range), limit: BigInt(limit), keysOnly });
+    if (page) request.pageToken = Buffer.from(page);
+    if (at) Object.assign(request, { revision: at.revision, clusterId: at.cluster, lineage: at.lineage });
+    else if (!page) request.consistency = consistency(options.serializable);
+    return this.#read(range, async (address) => {
+      const call = this.#nodes.client(address).makeServerStreamRequest(
+        "/shardwatch.v1.CacheService/List",
+        (r: ListRequest) => Buffer.from(ListRequest.encode(r).finish()),
+        (b) => ListResponse.decode(b),
+        request, this.#metadata(),
+      );
+      call.on("error", () => {});
+      const late = () => call.cancel();
+      let timer = setTimeout(late, this.#c.timeoutMs);
+      try {
+        const kvs: KeyValue[] = [];
+        let last = ListResponse.create();
+        for await (const r of call as AsyncIterable<ListResponse>) {
+          clearTimeout(timer);
+          timer = setTimeout(late, this.#c.timeoutMs);
+          for (const m of r.kvs) kvs.push(keyValue(m));
+          last = r;
+        }
+        return { position: positionOf(last), kvs, nextPage: last.nextPageToken };
+      } finally {
+        clearTimeout(timer);
+        call.cancel();
+      }
+    });
+  }
+
+  async #read<T>(range: Range, ask: (address: string) => Promise<T>): Promise<T> {
+    await this.#learned;
+    const deadline = performance.now() + this.#c.retryForMs;
+    let hints: string[] = [], tried: string[] = [];
+    for (let failures = 1; ; failures++) {
+      const address = this.#nodes.pick(range, hints, tried);
+      let leave: Leave;
+      try {
+        const answer = await ask(address);
+        this.#nodes.praise(address);
+        return answer;
+      } catch (err) {
+        leave = this.#judged(err);
+      }
+      if (leave.penalise !== undefined) this.#nodes.penalise(address, leave.penalise);
+      hints = leave.hints;
+      tried = [...tried.filter((a) => a !== address), address];
+      const wait = backoff(failures, leave.after);
+      if (performance.now() + wait > deadline || this.#closed) {
+        throw new ShardwatchError("unavailable", `no node answered within ${this.#c.retryForMs} ms: ${address}: ${leave.message}`);
+      }
+      await sleep(wait);
+    }
+  }
+
+  /** Returns how to go on after an error, or throws the application's. */
+  #judged(err: unknown): Leave {
+    if (err instanceof Leave) return err;
+    if (err instanceof Error && "code" in err && typeof err.code === "number" && status[err.code] !== undefined) {
+      err = judge(err as ServiceError, this.#c.token !== undefined);
+      if (err instanceof Leave) return err;
+    }
+    throw err;
+  }
+
+  /**
+   * Yields the changes of a range, whatever happens to nodes: from now, from the state, or after a
+   * position or resume token. A gap in the nodes' history is bridged by a delta or resync.
+   */
+  async *watch(range: Range, options: WatchOptions = {}): AsyncGenerator<Update, void, undefined> {
+    const { state = false, position, token, units = true, conflateMs = 0, prevKv = false, progress = false, signal } = options;
+    if (Number(state) + Number(!!position) + Number(!!token) > 1) throw new ShardwatchError("invalid", "state, position and token exclude each other");
+    if (conflateMs && (!units || prevKv)) throw new ShardwatchError("invalid", "conflateMs needs units and excludes prevKv");
+    const assembler = new Assembler({
+      range, state, position, token: token && Buffer.from(token), units, conflateMs, prevKv, maxUnit: this.#c.maxUnit,
+    });
+    await this.#learned;
+    const floors = new Map<string, bigint>();
+    let failures = 0, hints: string[] = [], tried: string[] = [];
+    while (!this.#closed && !signal?.aborted) {
+      const address = this.#nodes.pick(range, hints, tried);
+      const began = performance.now();
+      let leave = new Leave("node ended the stream", { penalise: 0 });
+      try {
+        for await (const u of this.#attempt(address, assembler, units, floors, signal)) {
+          if (u.kind !== "progress" || progress) yield u;
+        }
+      } catch (err) {
+        if (this.#closed || signal?.aborted) return;
+        leave = this.#judged(err);
+      }
+      if (assembler.created && performance.now() - began > settled) {
+        failures = 0;
+        tried = [];
+      }
+      if (leave.penalise !== undefined) this.#nodes.penalise(address, leave.penalise);
+      failures++;
+      hints = leave.hints;
+      tried = tried.filter((a) => a !== address);
+      if (!leave.stay) tried.push(address);
+      await sleep(backoff(failures, leave.after) + Math.random() * 20);
+    }
+  }
+
+  /** Watches at one node, until it has to be left. */
+  async *#attempt(
+    address: string, assembler: Assembler, units: boolean, floors: Map<string, bigint>, signal: AbortSignal | undefined,
+  ): AsyncGenerator<Update, void, undefined> {
+    const call = this.#nodes.client(address).makeBidiStreamRequest(
+      "/shardwatch.v1.CacheService/Watch",
+      (r: WatchRequest) => Buffer.from(WatchRequest.encode(r).finish()),
+      (b) => WatchResponse.decode(b),
+      this.#metadata(),
+    );
+    const abort = () => call.cancel();
+    call.on("error", () => {});
+    signal?.addEventListener("abort", abort);
+    this.#calls.add(call);
+    try {
+      const nanos = Math.round((this.#c.silenceMs / 3) * 1e6);
+      const progressInterval = { seconds: BigInt(Math.trunc(nanos / 1e9)), nanos: nanos % 1e9 };
+      call.write(WatchRequest.fromPartial({ request: { $case: "options", options: { progressInterval } } }));
+      const late = performance.now() + (assembler.wantState ? stateTimeout : startTimeout);
+      call.write(WatchRequest.fromPartial({ request: { $case: "create", create: assembler.begin() } }));
+      const messages = (call as AsyncIterable<WatchResponse>)[Symbol.asyncIterator]();
+      for (;;) {
+        const next = await this.#next(messages, address);
+        if (next.done) return;
+        const r = next.value;
+        let update: Update | undefined;
+        if (r.detail?.$case === "created") {
+          if (this.#nodes.cluster && this.#nodes.cluster !== r.detail.created.clusterId) {
+            throw new Leave("the node belongs to another cluster than the shard map", { after: 50 });
+          }
+          update = assembler.start(r.detail.created);
+          this.#nodes.praise(address);
+          floors.clear();
+        } else if (r.detail?.$case === "ended") {
+          throw this.#ended(r.detail.ended, assembler, units, address, floors);
+        } else {
+          update = assembler.step(r);
+        }
+        if (update) yield update;
+        if (!assembler.created && performance.now() > late) throw new Leave("the node did not start the watch in time");
+      }
+    } finally {
+      signal?.removeEventListener("abort", abort);
+      this.#calls.delete(call);
+      call.cancel();
+    }
+  }
+
+  /** Returns the next message. A node that is silent for too long is left. */
+  async #next(messages: AsyncIterator<WatchResponse>, address: string): Promise<IteratorResult<WatchResponse>> {
+    const next = messages.next();
+    next.catch(() => {});
+    for (let i = 0; i < slices; i++) {
+      let timer: NodeJS.Timeout | undefined;
+      const quiet = new Promise<undefined>((done) => (timer = setTimeout(() => done(undefined), this.#c.silenceMs / slices)));
+      try {
+        const first = await Promise.race([next, quiet]);
+        if (first) return first;
+      } finally {
+        clearTimeout(timer);
+      }
+    }
+    this.#nodes.drop(address);
+    throw new Leave("node is silent", { penalise: 0 });
+  }
+
+  /** Returns what Ended means (docs/protocol.md, section 8). */
+  #ended(e: Ended, assembler: Assembler, units: boolean, address: string, floors: Map<string, bigint>): Error {
+    const after = e.retryAfter ? Number(e.retryAfter.seconds) * 1000 + e.retryAfter.nanos / 1e6 : 0;
+    const leave = new Leave(e.message, { hints: e.endpoints, after });
+    switch (e.reason) {
+      case EndReason.END_REASON_INVALID:
+        return new ShardwatchError("invalid", e.message);
+      case EndReason.END_REASON_DENIED:
+        return new ShardwatchError("denied", e.message);
+      case EndReason.END_REASON_UNAUTHENTICATED:
+        if (!this.#c.token) return new ShardwatchError("unauthenticated", e.message);
+        leave.stay = true;
+        leave.after ||= 1000;
+        break;
+      case EndReason.END_REASON_COMPACTED: {
+        if (assembler.wantState) break;
+        const asked = floors.has(address);
+        floors.set(address, e.floor);
+        const lowest = [...floors.values()].reduce((a, b) => (a < b ? a : b));
+        if (asked || floors.size >= maxAsked) return new ShardwatchError("compacted", e.message, lowest);
+        break;
+      }
+      case EndReason.END_REASON_LINEAGE:
+        if (!units && !assembler.wantState) return new ShardwatchError("lineage", e.message);
+        leave.stay = assembler.created;
+        break;
+      case EndReason.END_REASON_DRAINING:
+        leave.penalise = 5000;
+    }
+    return leave;
+  }
+}
+
+const consistency = (serializable = false): Consistency =>
+  serializable ? Consistency.CONSISTENCY_SERIALIZABLE : Consistency.CONSISTENCY_LINEARIZABLE;
+
+const positionOf = (r: { clusterId: string; lineage: bigint; revision: bigint }): Position =>
+  ({ cluster: r.clusterId, lineage: r.lineage, revision: r.revision });

@@ -1,0 +1,148 @@
+import { createHash, randomBytes } from "node:crypto";
+import { type ChannelCredentials, Client, credentials, type Metadata } from "@grpc/grpc-js";
+import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardMapResponse } from "./proto/shardwatch/v1/cluster.js";
+import type { Range } from "./types.js";
+
+const maxMessage = 64 << 20; // bytes; a list's chunk is about 512 KiB, a shard map may be larger
+
+export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+/**
+ * Returns the milliseconds to wait before the next attempt: none before the first retry, then a
+ * random time below a bound that doubles, and what the node asked for on top.
+ */
+export function backoff(failures: number, after = 0): number {
+  if (failures <= 1 && !after) return 0;
+  const bound = Math.min(50 * 2 ** Math.max(failures - 2, 0), 2000);
+  return after + Math.random() * Math.max(bound, after) + 1;
+}
+
+/** The nodes of a cluster, as they are known: the shard map, penalties and connections. */
+export class Nodes {
+  cluster = "";
+  readonly #endpoints: string[];
+  readonly #credentials: ChannelCredentials;
+  readonly #seed = randomBytes(8);
+  readonly #members = new Map<string, Member>();
+  readonly #shards = new Map<bigint, Shard>();
+  readonly #clients = new Map<string, Client>();
+  readonly #boxed = new Map<string, { failures: number; until: number }>();
+  #version = 0n;
+  #closed = false;
+
+  constructor(endpoints: string[], tls: ChannelCredentials | undefined) {
+    this.#endpoints = endpoints;
+    this.#credentials = tls ?? credentials.createInsecure();
+  }
+
+  client(address: string): Client {
+    let client = this.#clients.get(address);
+    if (!client) {
+      client = new Client(address, this.#credentials, { "grpc.max_receive_message_length": maxMessage });
+      this.#clients.set(address, client);
+    }
+    return client;
+  }
+
+  /** Closes the connection to a node that is silent. */
+  drop(address: string): void {
+    this.#clients.get(address)?.close();
+    this.#clients.delete(address);
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const address of [...this.#clients.keys()]) this.drop(address);
+  }
+
+  penalise(address: string, atLeast: number): void {
+    const failures = (this.#boxed.get(address)?.failures ?? 0) + 1;
+    this.#boxed.set(address, { failures, until: performance.now() + Math.max(Math.min(1000 * 2 ** (failures - 1), 10_000), atLeast) });
+  }
+
+  praise(address: string): void {
+    this.#boxed.delete(address);
+  }
+
+  /**
+   * Returns the best address: one that is not penalised and was not tried; else the one that was
+   * tried longest ago; else the one whose penalty ends first.
+   */
+  pick(range: Range | undefined, hints: string[], tried: string[]): string {
+    const now = performance.now();
+    let second: string | undefined, last: string | undefined;
+    for (const a of new Set([...hints, ...this.#candidates(range), ...this.#endpoints])) {
+      const until = this.#boxed.get(a)?.until ?? 0;
+      if (until > now) {
+        if (last === undefined || until < this.#boxed.get(last)!.until) last = a;
+      } else if (!tried.includes(a)) {
+        return a;
+      } else if (second === undefined || tried.indexOf(a) < tried.indexOf(second)) {
+        second = a;
+      }
+    }
+    return second ?? last!;
+  }
+
+  #candidates(range: Range | undefined): string[] {
+    const has = new Map<string, number>();
+    for (const s of this.#shards.values()) {
+      const open = s.rangeEnd.length === 1 && s.rangeEnd[0] === 0;
+      const overlaps = !range || ((!range.end.length || Buffer.compare(s.key, range.end) < 0) && (open || Buffer.compare(range.start, s.rangeEnd) < 0));
+      if (overlaps) for (const name of s.replicas) has.set(name, (has.get(name) ?? 0) + 1);
+    }
+    const ranked: { worse: number; have: number; score: string; address: string }[] = [];
+    for (const m of this.#members.values()) {
+      if (!m.clientAddress || m.state === MemberState.MEMBER_STATE_DEAD || m.state === MemberState.MEMBER_STATE_LEFT) continue;
+      const worse = m.draining || m.state === MemberState.MEMBER_STATE_SUSPECT ? 1 : 0;
+      const score = createHash("sha256").update(this.#seed).update(m.name).digest("hex");
+      ranked.push({ worse, have: has.get(m.name) ?? 0, score, address: m.clientAddress });
+    }
+    ranked.sort((a, b) => a.worse - b.worse || b.have - a.have || (a.score < b.score ? -1 : 1));
+    return ranked.map((r) => r.address);
+  }
+
+  #learn(r: WatchShardMapResponse): void {
+    if (r.allMembers) this.#members.clear();
+    for (const name of r.removedMembers) this.#members.delete(name);
+    for (const m of r.members) this.#members.set(m.name, m);
+    if (!r.map || (r.map.clusterId === this.cluster && r.map.version < this.#version)) return; // the node was asleep
+    if (!r.fromVersion) this.#shards.clear();
+    for (const id of r.removedShards) this.#shards.delete(id);
+    for (const s of r.map.shards) this.#shards.set(s.id, s);
+    this.#version = r.map.version;
+    this.cluster = r.map.clusterId;
+  }
+
+  /** Keeps the shard map and the members, at one node after the other, until close. */
+  async follow(metadata: () => Metadata, learned: () => void): Promise<void> {
+    let failures = 0;
+    let tried: string[] = [];
+    while (!this.#closed) {
+      const address = this.pick(undefined, [], tried);
+      const call = this.client(address).makeServerStreamRequest(
+        "/shardwatch.v1.ClusterService/WatchShardMap",
+        (r: WatchShardMapRequest) => Buffer.from(WatchShardMapRequest.encode(r).finish()),
+        (b) => WatchShardMapResponse.decode(b),
+        WatchShardMapRequest.create(),
+        metadata(),
+      );
+      call.on("error", () => {});
+      try {
+        for await (const r of call as AsyncIterable<WatchShardMapResponse>) {
+          this.#learn(r);
+          learned();
+          failures = 0;
+          tried = [];
+          this.praise(address);
+        }
+      } catch {
+        if (!this.#closed) this.penalise(address, 0);
+      }
+      learned(); // watches go on with the endpoints
+      failures++;
+      tried.push(address);
+      if (!this.#closed) await sleep(backoff(failures));
+    }
+  }
+}

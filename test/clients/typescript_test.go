@@ -1,0 +1,31 @@
+package clients_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/test/conformance"
+)
+
+// TestTypeScript builds the TypeScript client as a package, installs that, and runs it.
+func TestTypeScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages, starts an etcd and nodes")
+	}
+	dir := installed(t, "typescript", []string{"node", "npm"}, func(dir string) error {
+		source := filepath.Join(dir, "source")
+		if err := in(source, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"); err != nil {
+			return err
+		}
+		if err := in(source, "npm", "run", "build"); err != nil {
+			return err
+		}
+		if err := in(source, "npm", "pack", "--ignore-scripts", "--pack-destination", dir); err != nil {
+			return err
+		}
+		return in(dir, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", filepath.Join(dir, "shardwatch-0.1.0.tgz"))
+	})
+	client := conformance.Command("node", filepath.Join(dir, "node_modules", "shardwatch", "dist", "conformance.js"))
+	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
+	t.Run("chaos", func(t *testing.T) { survives(t, client) })
+}
