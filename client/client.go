@@ -14,11 +14,11 @@ import (
 // Client is a program's door to a cluster. One is enough for a program: its
 // watches share connections and streams. Close it when done.
 type Client struct {
-	cfg   Config
-	login *login
-	files *files // nil: none
-	seed  string // decides which of several equal nodes this client prefers
-	pulse *pulse // what nodes are timed by
+	cfg     Config
+	login   *login
+	files   *files // nil: none
+	prefers preference
+	pulse   *pulse // what nodes are timed by
 
 	ctx    context.Context // ends with Close; for what outlives a call
 	cancel context.CancelFunc
@@ -58,13 +58,13 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), files: files, seed: strconv.FormatUint(rand.Uint64(), 36), pulse: newPulse(cfg.Silence/12, time.Now()),
+		cfg: cfg, login: newLogin(cfg), files: files, prefers: preference{cfg.Zone, strconv.FormatUint(rand.Uint64(), 36)}, pulse: newPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), grown: make(chan struct{}, 1),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
-		if score(c.seed, a) > score(c.seed, b) {
+		if score(c.prefers.seed, a) > score(c.prefers.seed, b) {
 			return -1
 		}
 		return 1
@@ -163,7 +163,7 @@ func (c *Client) count(u *Update) {
 // pick returns the address to ask about r: one of hints, else a member by the
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
 func (c *Client) pick(r Range, hints []string, tried tried) string {
-	addrs := slices.Concat(hints, c.topology.Load().candidates(r, c.seed), c.cfg.Endpoints)
+	addrs := slices.Concat(hints, c.topology.Load().candidates(r, c.prefers), c.cfg.Endpoints)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.penalties.choose(addrs, tried, time.Now())

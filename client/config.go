@@ -18,6 +18,10 @@ type Config struct {
 	// Endpoints are host:port of some nodes, at least one. The others are
 	// learned. A name may resolve to several addresses.
 	Endpoints []string
+	// Zone is the failure domain that this program runs in, as nodes name theirs
+	// (cachenode --zone): of the nodes that have keys of a range, those of the zone are
+	// preferred, and the others serve while none of them does. "": none is preferred.
+	Zone string
 	// TLS is used for every connection; nil: no TLS, unless TLSFiles say so. What
 	// it holds is what was read when it was made: a program that runs for longer
 	// than its certificates are good names files instead.

@@ -131,7 +131,7 @@ func (w *Watcher) home(t *topology) string {
 	if w.on == nil || !w.asm.created || !t.covers(w.asm.rng) {
 		return ""
 	}
-	home := t.home(w.asm.rng, w.c.seed)
+	home := t.home(w.asm.rng, w.c.prefers)
 	if home == w.on.node.addr {
 		if time.Since(w.since) > homeSettled {
 			w.homing = homing{}

@@ -95,12 +95,12 @@ func TestCandidates(t *testing.T) {
 	first := map[string]int{}
 	for i := range 300 {
 		seed := fmt.Sprint(i)
-		got := top.candidates(Key("a"), seed)
+		got := top.candidates(Key("a"), preference{seed: seed})
 		first[got[0]]++
 		if len(got) != 5 || got[4] != "f:1" || slices.Contains(got, "e:1") {
 			t.Fatalf("candidates: %v", got)
 		}
-		if all := top.candidates(Range{}, seed); all[0] != "b:1" {
+		if all := top.candidates(Range{}, preference{seed: seed}); all[0] != "b:1" {
 			t.Fatalf("the node with most shards comes first: %v", all)
 		}
 	}
@@ -108,8 +108,46 @@ func TestCandidates(t *testing.T) {
 		t.Errorf("clients do not spread: %v", first)
 	}
 	var none *topology
-	if got := none.candidates(Range{}, "x"); got != nil {
+	if got := none.candidates(Range{}, preference{seed: "x"}); got != nil {
 		t.Errorf("no map: %v", got)
+	}
+}
+
+// Nodes of the client's zone come first if they have keys of the range and serve; the
+// others follow as they do without a zone.
+func TestCandidatesOfAZone(t *testing.T) {
+	alive := func(name, zone string) member {
+		return member{name: name, address: name, zone: zone, state: pb.MemberState_MEMBER_STATE_ALIVE}
+	}
+	top := &topology{
+		shards: shardMap{shards: []shard{
+			{id: 1, keys: Between("", "m"), replicas: []string{"a", "b", "c"}},
+			{id: 2, keys: Between("m", ""), replicas: []string{"b", "c"}},
+		}},
+		members: []member{alive("a", "z1"), alive("b", "z2"), alive("c", "z3"), alive("d", "z1"), {name: "e", address: "e", zone: "z1", state: pb.MemberState_MEMBER_STATE_SUSPECT}},
+	}
+	for i := range 50 {
+		seed := fmt.Sprint(i)
+		for _, want := range []struct {
+			r     Range
+			zone  string
+			first string // "": any
+			last  string
+		}{
+			{Key("a"), "z1", "a", "e"},
+			{Range{}, "z1", "a", "e"}, // although b and c have more shards
+			{Key("n"), "z3", "c", "e"},
+			{Key("n"), "z1", "", "e"}, // a and d have none of its keys
+			{Key("n"), "", "", "e"},
+		} {
+			got := top.candidates(want.r, preference{want.zone, seed})
+			if len(got) != 5 || want.first != "" && got[0] != want.first || got[4] != want.last {
+				t.Fatalf("%v in zone %q: %v", want.r, want.zone, got)
+			}
+			if without := top.candidates(want.r, preference{seed: seed}); want.first == "" && !slices.Equal(got, without) {
+				t.Fatalf("%v in zone %q: %v, without a zone %v", want.r, want.zone, got, without)
+			}
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
-			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), seed: "seed", pulse: newPulse(time.Second/12, time.Now()),
+			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: preference{seed: "seed"}, pulse: newPulse(time.Second/12, time.Now()),
 			ctx: ctx, cancel: cancel, first: make(chan struct{}), grown: make(chan struct{}, 1),
 			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 		}

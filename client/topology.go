@@ -10,9 +10,9 @@ import (
 
 // member is what the client needs to know of a node.
 type member struct {
-	name, address string
-	state         pb.MemberState
-	draining      bool
+	name, address, zone string
+	state               pb.MemberState
+	draining            bool
 }
 
 // gone reports whether the node cannot serve.
@@ -133,16 +133,23 @@ func changed(shards []shard, r *pb.WatchShardMapResponse) []shard {
 	return out
 }
 
+// preference decides between nodes that could serve a client equally well.
+type preference struct {
+	zone string // the client's; "": not known
+	seed string // gives each client an order of its own
+}
+
 // candidates returns the addresses of the members that may serve r, best
-// first: those that have most of its shards before others, and among equals
+// first: those of the client's zone that have any of its shards before others, then
+// those that have most of its shards, and among equals
 // an order of its own for every seed, so that clients spread and each keeps to
 // few nodes. Members that are suspect or drain come last; those that are gone
 // not at all.
-func (t *topology) candidates(r Range, seed string) []string {
+func (t *topology) candidates(r Range, p preference) []string {
 	if t == nil {
 		return nil
 	}
-	cs := t.rank(r, seed)
+	cs := t.rank(r, p)
 	addrs := make([]string, len(cs))
 	for i, c := range cs {
 		addrs[i] = c.addr
@@ -152,8 +159,8 @@ func (t *topology) candidates(r Range, seed string) []string {
 
 // home returns the address of the first candidate for r; empty when that is
 // suspect or drains.
-func (t *topology) home(r Range, seed string) string {
-	if cs := t.rank(r, seed); len(cs) > 0 && cs[0].worse == 0 {
+func (t *topology) home(r Range, p preference) string {
+	if cs := t.rank(r, p); len(cs) > 0 && cs[0].worse == 0 {
 		return cs[0].addr
 	}
 	return ""
@@ -161,13 +168,13 @@ func (t *topology) home(r Range, seed string) string {
 
 // candidate is a member that may serve a range.
 type candidate struct {
-	addr        string
-	worse, have int
-	score       uint64
+	addr             string
+	worse, far, have int
+	score            uint64
 }
 
 // rank returns the candidates for r, best first.
-func (t *topology) rank(r Range, seed string) []candidate {
+func (t *topology) rank(r Range, p preference) []candidate {
 	has := map[string]int{}
 	for _, s := range t.shards.shards {
 		if s.keys.overlaps(r) {
@@ -181,14 +188,17 @@ func (t *topology) rank(r Range, seed string) []candidate {
 		if m.address == "" || m.gone() {
 			continue
 		}
-		c := candidate{addr: m.address, have: has[m.name], score: score(seed, m.name)}
+		c := candidate{addr: m.address, have: has[m.name], far: 1, score: score(p.seed, m.name)}
+		if p.zone != "" && m.zone == p.zone && c.have > 0 {
+			c.far = 0
+		}
 		if m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {
 			c.worse = 1
 		}
 		cs = append(cs, c)
 	}
 	slices.SortFunc(cs, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.worse, b.worse), cmp.Compare(b.have, a.have), cmp.Compare(b.score, a.score))
+		return cmp.Or(cmp.Compare(a.worse, b.worse), cmp.Compare(a.far, b.far), cmp.Compare(b.have, a.have), cmp.Compare(b.score, a.score))
 	})
 	return cs
 }
@@ -221,7 +231,7 @@ func shardsFrom(shards []*pb.Shard) []shard {
 func membersFrom(ms []*pb.Member) []member {
 	out := make([]member, 0, len(ms))
 	for _, m := range ms {
-		out = append(out, member{name: m.GetName(), address: m.GetClientAddress(), state: m.GetState(), draining: m.GetDraining()})
+		out = append(out, member{name: m.GetName(), address: m.GetClientAddress(), zone: m.GetZone(), state: m.GetState(), draining: m.GetDraining()})
 	}
 	return out
 }

@@ -61,12 +61,12 @@ func TestChangedMembersAreReplaced(t *testing.T) {
 		t.Errorf("members %v", got)
 	}
 	for _, seed := range []string{"1", "2", "3", "4"} {
-		if got := top.candidates(Range{}, seed); !slices.Equal(got, []string{"n2:1", "n1:1"}) {
+		if got := top.candidates(Range{}, preference{seed: seed}); !slices.Equal(got, []string{"n2:1", "n1:1"}) {
 			t.Errorf("candidates %v", got)
 		}
 	}
 	take(&pb.WatchShardMapResponse{RemovedMembers: []string{"n2"}})
-	if home := top.home(Range{}, "1"); home != "" || len(top.members) != 2 {
+	if home := top.home(Range{}, preference{seed: "1"}); home != "" || len(top.members) != 2 {
 		t.Errorf("the home is %q", home)
 	}
 }

@@ -222,7 +222,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	}
 	w.floors[w.on.node.addr] = e.GetFloor()
 	if len(w.floors) < maxAsked {
-		for _, addr := range w.c.topology.Load().candidates(w.asm.rng, w.c.seed) {
+		for _, addr := range w.c.topology.Load().candidates(w.asm.rng, w.c.prefers) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}

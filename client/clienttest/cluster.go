@@ -27,6 +27,8 @@ type Config struct {
 	Cuts []string
 	// Replicas is how many nodes have each shard. Default: all.
 	Replicas int
+	// Zones are those of the first nodes, in order.
+	Zones []string
 	// FragmentEvents is how many events a response carries at most; 0: all.
 	FragmentEvents int
 	// ChunkKeys is how many keys a chunk of a state or list carries at most;
@@ -83,6 +85,9 @@ func Start(cfg Config) (*Cluster, error) {
 		n := &Node{Name: fmt.Sprintf("n%d", i+1), c: c}
 		if i < len(cfg.Addresses) {
 			n.addr = cfg.Addresses[i]
+		}
+		if i < len(cfg.Zones) {
+			n.zone = cfg.Zones[i]
 		}
 		c.nodes = append(c.nodes, n)
 	}

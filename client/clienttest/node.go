@@ -19,6 +19,7 @@ import (
 type Node struct {
 	Name string
 	c    *Cluster
+	zone string
 
 	cut     atomic.Int64 // responses until the streams break; 0: never
 	garble  atomic.Int64 // responses until one is spoilt; 0: never
@@ -226,7 +227,7 @@ func (n *Node) member() *pb.Member {
 	defer n.mu.Unlock()
 	return &pb.Member{
 		Name: n.Name, Uuid: "uuid-" + n.Name, ClientAddress: n.addr, State: pb.MemberState_MEMBER_STATE_ALIVE,
-		Voter: true, Draining: n.draining, Version: "test", FeatureLevel: n.level,
+		Voter: true, Draining: n.draining, Zone: n.zone, Version: "test", FeatureLevel: n.level,
 	}
 }
 

@@ -46,6 +46,14 @@ func clientGroup() Group {
 			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
+			Name: "zone-before-keys", Bug: "prefers nodes of its zone that have none of the keys", File: "topology.go",
+			Old: `p.zone != "" && m.zone == p.zone && c.have > 0`, New: `p.zone != "" && m.zone == p.zone`, Tests: "TestCandidatesOfAZone",
+		},
+		{
+			Name: "zone-not-learned", Bug: "does not learn the zones of nodes", File: "topology.go",
+			Old: `zone: m.GetZone(), `, New: ``, Tests: "TestWatchesPreferTheirZone",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},

@@ -1,0 +1,31 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/clienttest"
+)
+
+// A watch goes to the node of its zone, and to another one when that dies.
+func TestWatchesPreferTheirZone(t *testing.T) {
+	cluster := start(t, clienttest.Config{Zones: []string{"z1", "z2", "z3"}})
+	for i, n := range cluster.Nodes() {
+		c := connect(t, cluster, func(cfg *client.Config) { cfg.Zone = []string{"z1", "z2", "z3"}[i] })
+		waitStarted(t, c.Watch(t.Context(), demo)) // until then the map may not be known
+		w := c.Watch(t.Context(), demo)
+		waitStarted(t, w)
+		if got := w.Stats().Node; got != n.Name {
+			t.Errorf("a watch of %s's zone is at %s", n.Name, got)
+		}
+		n.Kill()
+		rev := cluster.Put("/demo/a", "x")
+		follow(t, cluster, w, &seen{rng: demo}, rev, rev-1)
+		if got := w.Stats().Node; got == n.Name {
+			t.Errorf("%s is dead and serves", n.Name)
+		}
+		if err := n.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
