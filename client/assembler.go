@@ -70,7 +70,7 @@ func (a *assembler) begin() *pb.CreateWatch {
 // startOver asks for the state: the position is of no use any more.
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
-// start handles the answer to begin's request. It returns ErrLineage when
+// start handles the answer to begin's request. It returns ErrLineage or ErrCluster when
 // the node follows another history and may not say so by a unit, errBehind when
 // it has not heard of ours yet, and an errProtocol when it skips revisions.
 func (a *assembler) start(c *pb.Created) error {
@@ -91,7 +91,7 @@ func (a *assembler) start(c *pb.Created) error {
 	case a.lineage == 0 && (a.cluster == "" || a.cluster == a.there.cluster):
 		a.history = a.there
 	case a.there != a.history && a.noSync:
-		return ErrLineage
+		return a.wrong(a.there)
 	case a.there != a.history:
 		a.behind = true
 	}

@@ -69,6 +69,9 @@ var (
 	// it was started with [WithoutSync].
 	ErrLineage = errors.New("the position belongs to another history of etcd (restored or replaced, or of another cluster): " +
 		"forget what you know and read the state again (client.WithState)")
+	// ErrCluster is the [ErrLineage] of a position that another cluster issued: a program
+	// has perhaps been given other endpoints than those that the position is of.
+	ErrCluster error = clusterError{}
 	// ErrInvalid says that a request was wrong; the error says how. Trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid request")
@@ -89,6 +92,15 @@ var (
 	// ErrClosed says that the client, watcher or mirror was closed.
 	ErrClosed = errors.New("closed")
 )
+
+type clusterError struct{}
+
+func (clusterError) Error() string {
+	return "the position was issued by another cluster: check the endpoints, or forget what you know and read the state again (client.WithState)"
+}
+
+// Unwrap returns ErrLineage.
+func (clusterError) Unwrap() error { return ErrLineage }
 
 // The reasons why a node is given up.
 var (

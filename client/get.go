@@ -50,7 +50,7 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 		}
 		out = GetResult{Revision: resp.GetRevision(), Lineage: resp.GetLineage(), Cluster: resp.GetClusterId()}
 		if !o.history.fits(out.Position().history()) {
-			return ErrLineage
+			return o.history.wrong(out.Position().history())
 		}
 		if age := resp.GetAge(); age != nil {
 			out.FreshAt = time.Now().Add(-age.AsDuration())

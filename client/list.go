@@ -149,9 +149,9 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 		}
 		switch h := l.o.history; {
 		case at != l.at:
-			return fmt.Errorf("%w: began at %v, continued at %v", ErrLineage, l.at, at)
+			return fmt.Errorf("%w: began at %v, continued at %v", l.at.history().wrong(at.history()), l.at, at)
 		case !h.fits(at.history()):
-			return fmt.Errorf("%w: asked for lineage %d of cluster %s, got %v", ErrLineage, h.lineage, h.cluster, at)
+			return fmt.Errorf("%w: asked for lineage %d of cluster %s, got %v", h.wrong(at.history()), h.lineage, h.cluster, at)
 		}
 		l.nextPage = r.GetNextPageToken()
 		if age := r.GetAge(); age != nil {

@@ -196,7 +196,7 @@ func (m *Mirror) WaitFor(ctx context.Context, p Position) error {
 		case time.Since(looked) >= progressEvery:
 			looked = time.Now()
 			if cluster, err := m.w.c.clusterNow(ctx, m.rng); err == nil && cluster != p.Cluster {
-				return failed(at, ErrLineage)
+				return failed(at, ErrCluster)
 			} // else the mirror is about to change over
 		}
 		m.w.RequestProgress()

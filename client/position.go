@@ -44,6 +44,14 @@ func (h history) fits(o history) bool {
 	return (h.cluster == "" || h.cluster == o.cluster) && (h.lineage == 0 || h.lineage == o.lineage)
 }
 
+// wrong returns the error of a position of history h where the history is o.
+func (h history) wrong(o history) error {
+	if h.cluster != "" && h.cluster != o.cluster {
+		return ErrCluster
+	}
+	return ErrLineage
+}
+
 // The headers of answers to writes, which pass through to etcd: its API has no
 // fields for a history.
 const (

@@ -254,6 +254,7 @@ func TestJudge(t *testing.T) {
 		"closed":     {status.Error(codes.Canceled, "x"), true, false, "", 0, nil},
 		"slow":       {status.Error(codes.DeadlineExceeded, "x"), true, true, "", 0, nil},
 		"lineage":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", nil, 0), false, false, "", 0, ErrLineage},
+		"cluster":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", map[string]string{"foreign": "page token"}, 0), false, false, "", 0, ErrCluster},
 		"invalid":    {fail(codes.InvalidArgument, "INVALID_REQUEST", nil, 0), false, false, "", 0, ErrInvalid},
 		"not gRPC's": {errors.New("x"), false, false, "", 0, nil},
 	} {

@@ -96,7 +96,7 @@ func TestWatchesMoveToTheRebuiltCluster(t *testing.T) {
 		"one by token":    c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutSync()),
 		"one by position": c.Watch(t.Context(), demo, client.FromPosition(position), client.WithoutSync()),
 	} {
-		if u, err := x.Next(deadline(t)); !errors.Is(err, client.ErrLineage) || !strings.Contains(err.Error(), "another") {
+		if u, err := x.Next(deadline(t)); !errors.Is(err, client.ErrLineage) || !errors.Is(err, client.ErrCluster) {
 			t.Errorf("%s, without units: %+v, %v", name, u, err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestWaitForComparesHistories(t *testing.T) {
 	}
 	ended := func(what string, at client.Position) {
 		t.Helper()
-		if err := m.WaitFor(deadline(t), at); !errors.Is(err, client.ErrLineage) {
+		if err := m.WaitFor(deadline(t), at); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) != (at.Cluster != cluster.ID()) {
 			t.Errorf("a position %s: %v", what, err)
 		}
 	}
@@ -248,10 +248,10 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 			cluster = rebuild(t, old, 30)
 		}
 	}
-	if !errors.Is(failed, client.ErrLineage) {
+	if !errors.Is(failed, client.ErrCluster) {
 		t.Errorf("a list that broke off: %v", failed)
 	}
-	if _, err := c.Get(deadline(t), "/demo/new-0", client.AtPosition(at)); !errors.Is(err, client.ErrLineage) {
+	if _, err := c.Get(deadline(t), "/demo/new-0", client.AtPosition(at)); !errors.Is(err, client.ErrCluster) {
 		t.Errorf("a key at a position: %v", err)
 	}
 	for name, o := range map[string]client.ListOption{"at": client.AtPosition(at), "changed since": client.ChangedSince(at)} {
@@ -260,7 +260,7 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 				t.Errorf("%s a position of another cluster: there are keys", name)
 			}
 		}
-		if !errors.Is(failed, client.ErrLineage) {
+		if !errors.Is(failed, client.ErrCluster) {
 			t.Errorf("%s a position: %v", name, failed)
 		}
 	}

@@ -108,10 +108,19 @@ func judge(err error) verdict {
 		}
 	case codes.FailedPrecondition:
 		if reason == "WRONG_LINEAGE" {
-			v.err = ErrLineage
+			v.err = lineageError(meta["foreign"])
 		}
 	}
 	return v
+}
+
+// lineageError returns the error of a position of another history; foreign: what another
+// cluster has issued.
+func lineageError(foreign string) error {
+	if foreign != "" {
+		return ErrCluster
+	}
+	return ErrLineage
 }
 
 // unconfirmed says that a write, which failed with err, may have been done.

@@ -73,7 +73,7 @@ func (w *Watcher) createdLocked(c *pb.Created) {
 	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
 	if err := w.asm.start(c); err != nil {
 		if errors.Is(err, ErrLineage) {
-			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, ErrLineage))
+			w.endLocked(fmt.Errorf("watch %v: %w", w.asm.rng, err))
 			return
 		}
 		w.brokenLocked(err)

@@ -194,7 +194,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		switch {
 		case w.asm.wantState:
 		case w.asm.noSync:
-			w.endLocked(because(fmt.Errorf("%w: %s", ErrLineage, e.GetMessage())))
+			w.endLocked(because(fmt.Errorf("%w: %s", lineageError(e.GetForeign()), e.GetMessage())))
 			return
 		case w.asm.created: // this node has what all are about to ask for
 			addr := w.on.node.addr

@@ -276,7 +276,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	if !strings.Contains(err.Error(), "read the state again") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutSync()); !errors.Is(err, client.ErrLineage) {
+	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutSync()); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) {
 		t.Errorf("another lineage: %v", err)
 	}
 	for _, opts := range [][]client.WatchOption{
@@ -316,7 +316,7 @@ func TestRestoreEndsAWatchWithoutUnits(t *testing.T) {
 	follow(t, cluster, w, &seen{rng: demo}, 11, 1)
 	cluster.Restore(5)
 	cluster.Put("/demo/a", "of another history")
-	if u, err := w.Next(deadline(t)); !errors.Is(err, client.ErrLineage) {
+	if u, err := w.Next(deadline(t)); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) {
 		t.Errorf("got %+v, %v", u, err)
 	}
 }

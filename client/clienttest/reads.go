@@ -88,7 +88,11 @@ func (s *cacheServer) judge(revision int64, cluster string, lineage uint64) erro
 	if revision == 0 || (cluster == "" || cluster == s.n.c.cfg.ID) && (lineage == 0 || lineage == current) {
 		return nil
 	}
-	return failure(codes.FailedPrecondition, "WRONG_LINEAGE", "the revision is of another history", map[string]string{"requested": fmt.Sprint(lineage), "current": fmt.Sprint(current)})
+	meta := map[string]string{"requested": fmt.Sprint(lineage), "current": fmt.Sprint(current)}
+	if cluster != "" && cluster != s.n.c.cfg.ID {
+		meta["foreign"] = "revision"
+	}
+	return failure(codes.FailedPrecondition, "WRONG_LINEAGE", "the revision is of another history", meta)
 }
 
 func (s *cacheServer) state(rev int64, start, end string) []*pb.KeyValue {

@@ -236,7 +236,11 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	case x.staleness > 0 && w.n.ageNow() > x.staleness:
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_STALE, Message: "stale"})
 	case foreign && !x.sync:
-		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "the position is of another history"})
+		end := &pb.Ended{Reason: pb.EndReason_END_REASON_LINEAGE, Message: "the position is of another history"}
+		if !ours {
+			end.Foreign = "position"
+		}
+		return w.ended(id, end)
 	case behind && !x.sync:
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
 	}

@@ -191,7 +191,7 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 		if !maps.Equal(got, want) {
 			t.Errorf("a mirror at %v has %d keys, etcd has %d", m.View().Position(), len(got), len(want))
 		}
-		if err := m.WaitFor(ctx, before); !errors.Is(err, client.ErrLineage) {
+		if err := m.WaitFor(ctx, before); !errors.Is(err, client.ErrCluster) {
 			t.Errorf("a position of the old cluster: %v", err)
 		}
 	}
@@ -201,7 +201,7 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 		}
 	}
 	for name, w := range map[string]*client.Watcher{"a running watch": strict, "one by token": watch(client.FromToken(token), client.WithoutSync())} {
-		if u, err := w.Next(ctx); !errors.Is(err, client.ErrLineage) {
+		if u, err := w.Next(ctx); !errors.Is(err, client.ErrCluster) {
 			t.Errorf("%s without units: %v at %v, %v", name, u.Kind, u.Position(), err)
 		}
 	}

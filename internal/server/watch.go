@@ -310,7 +310,7 @@ func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 	case errors.As(err, &compacted):
 		e.Reason, e.Floor = shardwatchv1.EndReason_END_REASON_COMPACTED, int64(compacted.Floor)
 	case errors.As(err, &lineage):
-		e.Reason = shardwatchv1.EndReason_END_REASON_LINEAGE
+		e.Reason, e.Foreign = shardwatchv1.EndReason_END_REASON_LINEAGE, lineage.Foreign
 	case errors.As(err, &invalid), errors.As(err, &notServed):
 		e.Reason = shardwatchv1.EndReason_END_REASON_INVALID
 	case errors.As(err, &unknown):

@@ -76,6 +76,9 @@ func TestWatchRefused(t *testing.T) {
 			if e.GetReason() != c.reason || !strings.Contains(e.GetMessage(), c.says) {
 				t.Errorf("got %v, want %v with %q", e, c.reason, c.says)
 			}
+			if foreign := strings.Contains(c.says, "another cluster"); foreign != (e.GetForeign() != "") {
+				t.Errorf("foreign: %q in %v", e.GetForeign(), e)
+			}
 			if c.reason == pb.EndReason_END_REASON_COMPACTED && e.GetFloor() != first+1 {
 				t.Errorf("floor %d, want %d", e.GetFloor(), first+1)
 			}

@@ -54,6 +54,16 @@ func clientGroup() Group {
 			Old: `zone: m.GetZone(), `, New: ``, Tests: "TestWatchesPreferTheirZone",
 		},
 		{
+			Name: "foreign-is-a-restore", Bug: "reports the position of another cluster as one before a restore", File: "status.go",
+			Old: `if foreign != "" {`, New: `if foreign == "x" {`, Tests: "TestJudge",
+		},
+		{
+			Name: "cluster-is-a-lineage", Bug: "reports a watch's position of another cluster as one before a restore", File: "position.go",
+			Old: `if h.cluster != "" && h.cluster != o.cluster {
+		return ErrCluster`, New: `if h.cluster != "" && h.cluster != o.cluster {
+		return ErrLineage`, Tests: "TestReadsDoNotMixClusters",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},

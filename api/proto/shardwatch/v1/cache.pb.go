@@ -1186,7 +1186,10 @@ type Ended struct {
 	// Client endpoints of other nodes that have the range, best first.
 	Endpoints []string `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// How long to wait before trying again.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// With LINEAGE: which position another cluster has issued, such as "resume token".
+	// Empty: this cluster issued it.
+	Foreign       string `protobuf:"bytes,8,opt,name=foreign,proto3" json:"foreign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1268,6 +1271,13 @@ func (x *Ended) GetRetryAfter() *durationpb.Duration {
 		return x.RetryAfter
 	}
 	return nil
+}
+
+func (x *Ended) GetForeign() string {
+	if x != nil {
+		return x.Foreign
+	}
+	return ""
 }
 
 // ListRequest asks for the keys of a range.
@@ -1787,7 +1797,7 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12#\n" +
 	"\rfrom_revision\x18\x05 \x01(\x03R\ffromRevision\x12)\n" +
 	"\x03kvs\x18\v \x03(\v2\x17.shardwatch.v1.KeyValueR\x03kvs\x12\x18\n" +
-	"\adeleted\x18\f \x03(\fR\adeleted\"\x8f\x02\n" +
+	"\adeleted\x18\f \x03(\fR\adeleted\"\xa9\x02\n" +
 	"\x05Ended\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.shardwatch.v1.EndReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -1796,7 +1806,8 @@ const file_shardwatch_v1_cache_proto_rawDesc = "" +
 	"\fresume_token\x18\x05 \x01(\fR\vresumeToken\x12\x1c\n" +
 	"\tendpoints\x18\x06 \x03(\tR\tendpoints\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xbb\x03\n" +
+	"retryAfter\x12\x18\n" +
+	"\aforeign\x18\b \x01(\tR\aforeign\"\xbb\x03\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
