@@ -45,6 +45,13 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q should %s and %s: nothing was changed", e.Key, want, is)
 }
 
+// PutIf writes a key if the revision of its last change is modRevision, or with 0 if it
+// does not exist. Otherwise it fails with [*ConflictError]. As for other errors, see
+// [Client.Put].
+func (c *Client) PutIf(ctx context.Context, key string, value []byte, modRevision int64) (Position, error) {
+	return c.Txn(ctx, []Condition{{Key: key, ModRevision: modRevision}}, Op{Key: key, Value: value})
+}
+
 // Txn makes all changes in one revision if all conditions are true, and returns its
 // position. Otherwise it fails with [*ConflictError]. etcd bounds a transaction: by
 // default 128 conditions, 128 changes and 1.5 MiB. As for other errors, see

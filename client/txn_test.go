@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +57,49 @@ func TestUnconfirmedTxnHasAnOutcomeThatIsUnknown(t *testing.T) {
 	var unknown *client.OutcomeUnknownError
 	if _, err := c.Txn(deadline(t), nil, client.Op{Key: "/demo/b"}); !errors.As(err, &unknown) || unknown.Node != node.Addr() {
 		t.Error(err)
+	}
+}
+
+// A key is changed only if no other writer has changed it since it was read: of
+// writers that count together, each count is written once.
+func TestPutIfNoOtherHasWritten(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	c := connect(t, cluster)
+	first, err := c.PutIf(deadline(t), "/demo/n", []byte("0"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conflict *client.ConflictError
+	if _, err := c.PutIf(deadline(t), "/demo/n", []byte("1"), 0); !errors.As(err, &conflict) || conflict.Current != first.Revision {
+		t.Errorf("a key that exists: %v", err)
+	}
+	const writers, each = 4, 10
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for n := 0; n < each; {
+				r, err := c.Get(deadline(t), "/demo/n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				v, _ := strconv.Atoi(string(r.KV.Value))
+				switch _, err := c.PutIf(deadline(t), "/demo/n", []byte(strconv.Itoa(v+1)), r.KV.ModRevision); {
+				case err == nil:
+					n++
+				case !errors.As(err, new(*client.ConflictError)):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if r, err := c.Get(deadline(t), "/demo/n"); err != nil || string(r.KV.Value) != strconv.Itoa(writers*each) {
+		t.Errorf("the count is %s, %v", r.KV.Value, err)
+	}
+	if _, err := c.PutIf(deadline(t), "", nil, 0); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("no key: %v", err)
 	}
 }
 

@@ -64,6 +64,10 @@ func clientGroup() Group {
 		return ErrLineage`, Tests: "TestReadsDoNotMixClusters",
 		},
 		{
+			Name: "put-if-overwrites", Bug: "a conditional write overwrites any revision", File: "txn.go",
+			Old: `c.Txn(ctx, []Condition{{Key: key, ModRevision: modRevision}}, Op`, New: `c.Txn(ctx, nil, Op`, Tests: "TestPutIfNoOtherHasWritten",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},
