@@ -69,7 +69,8 @@ type Config struct {
 	// MaxUnit is how many bytes one unit of a watch may have: a watch that is
 	// sent a bigger one ends with [ErrTooBig]. A unit is held whole, and a resync
 	// is all that the range holds, also for a watch that did not ask for the
-	// state. Default 0: any size.
+	// state. Default 1 GiB, of which keys take 96 bytes each besides their content. Negative:
+	// any size.
 	MaxUnit int
 }
 
@@ -88,6 +89,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Buffer == 0 {
 		c.Buffer = 4 << 20
+	}
+	if c.MaxUnit == 0 {
+		c.MaxUnit = 1 << 30
 	}
 	return c
 }
@@ -126,9 +130,6 @@ func (c Config) Validate() error {
 	}
 	if c.Buffer < 0 {
 		errs = append(errs, fmt.Errorf("buffer (%d bytes) must not be negative", c.Buffer))
-	}
-	if c.MaxUnit < 0 {
-		errs = append(errs, fmt.Errorf("max unit (%d bytes) must not be negative", c.MaxUnit))
 	}
 	return errors.Join(errs...)
 }

@@ -77,6 +77,16 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 }
 
+// A unit has a bound that a program did not set, and none if it asks for that.
+func TestUnitsAreBoundedByDefault(t *testing.T) {
+	for set, want := range map[int]int{0: 1 << 30, 1000: 1000, -1: -1} {
+		c := Config{Endpoints: []string{"a:1"}, MaxUnit: set}
+		if got := c.withDefaults().MaxUnit; got != want || c.Validate() != nil {
+			t.Errorf("max unit %d: %d, %v", set, got, c.Validate())
+		}
+	}
+}
+
 func TestCandidates(t *testing.T) {
 	top := &topology{
 		shards: shardMap{shards: []shard{

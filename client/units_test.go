@@ -351,6 +351,10 @@ func TestUnitTooBig(t *testing.T) {
 			t.Errorf("got %+v, %v", u, err)
 		}
 	}
+	any := connect(t, cluster, func(c *client.Config) { c.MaxUnit = -1 })
+	if u, err := any.Watch(t.Context(), demo, client.WithState()).Next(deadline(t)); err != nil || len(u.KVs) != 20 {
+		t.Errorf("without a bound: %+v, %v", u, err)
+	}
 }
 
 func TestListOfWhatHasChanged(t *testing.T) {

@@ -68,6 +68,10 @@ func clientGroup() Group {
 			Old: `c.Txn(ctx, []Condition{{Key: key, ModRevision: modRevision}}, Op`, New: `c.Txn(ctx, nil, Op`, Tests: "TestPutIfNoOtherHasWritten",
 		},
 		{
+			Name: "units-without-a-bound", Bug: "units have no bound by default", File: "config.go",
+			Old: `c.MaxUnit = 1 << 30`, New: `c.MaxUnit = -1`, Tests: "TestUnitsAreBoundedByDefault",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},
