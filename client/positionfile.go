@@ -42,11 +42,11 @@ func (f positionFile) Load(_ context.Context, r Range) (Position, error) {
 	d.DisallowUnknownFields()
 	switch err := d.Decode(&in); {
 	case err != nil:
-		return Position{}, fmt.Errorf("%s: not a position file (%w); delete it to begin anew", string(f), err)
+		return Position{}, fmt.Errorf("%s: not a position file (%w); delete it to start over", string(f), err)
 	case in.Revision <= 0 || in.Cluster == "" || in.Lineage == 0:
-		return Position{}, fmt.Errorf("%s: it has no position; delete it to begin anew", string(f))
+		return Position{}, fmt.Errorf("%s: it has no position; delete it to start over", string(f))
 	case in.Range != r.String():
-		return Position{}, fmt.Errorf("%s: its position is of %s, the watch of %v: give each range a file of its own", string(f), in.Range, r)
+		return Position{}, fmt.Errorf("%s: its position is of %s, the watch of %v: use one file per range", string(f), in.Range, r)
 	}
 	return Position{Cluster: in.Cluster, Lineage: in.Lineage, Revision: in.Revision}, nil
 }

@@ -219,7 +219,7 @@ func TestPositionFileOfAnother(t *testing.T) {
 	if got, err := f.Load(t.Context(), demo); err != nil || got != at {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := f.Load(t.Context(), client.Prefix("/other/")); err == nil || !strings.Contains(err.Error(), "a file of its own") {
+	if got, err := f.Load(t.Context(), client.Prefix("/other/")); err == nil || !strings.Contains(err.Error(), "one file per range") {
 		t.Errorf("another range: %v, %v", got, err)
 	}
 	for text, want := range map[string]string{

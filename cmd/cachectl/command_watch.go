@@ -126,7 +126,7 @@ func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng 
 	opts := f.options(s)
 	var resume *resumeFile
 	if f.resume != "" {
-		if resume, err = openResume(f.resume, rng); err == nil {
+		if resume, err = openResume(ctx, f.resume, rng); err == nil {
 			err = resume.belongs(cluster)
 		}
 		if err != nil {

@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/durable"
 )
 
 // How long a position may wait to be saved: while more updates wait, and when nothing
@@ -23,41 +18,21 @@ const (
 // resumeFile keeps the position of a watch of one range.
 type resumeFile struct {
 	path  string
-	rng   string
+	store client.PositionStore
+	rng   client.Range
 	at    client.Position // behind the last update that was dealt with
 	disk  client.Position // what the file has; zero: nothing
 	saved time.Time
 }
 
-// resumeJSON is what the file has.
-type resumeJSON struct {
-	Range string `json:"range"`
-	positionJSON
-}
-
 // openResume reads a resume file for a range. One that does not exist has no position.
-func openResume(path string, rng client.Range) (*resumeFile, error) {
-	r := &resumeFile{path: path, rng: rng.String()}
-	text, err := os.ReadFile(path) //nolint:gosec // the user names it
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
+func openResume(ctx context.Context, path string, rng client.Range) (*resumeFile, error) {
+	r := &resumeFile{path: path, store: client.PositionFile(path), rng: rng}
+	at, err := r.store.Load(ctx, rng)
 	if err != nil {
 		return nil, fmt.Errorf("--resume-file: %w", err)
 	}
-	var in resumeJSON
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	switch err := d.Decode(&in); {
-	case err != nil:
-		return nil, fmt.Errorf("--resume-file %s: not a file of watch (%w); delete it to start over", path, err)
-	case in.Revision <= 0 || in.ClusterID == "" || in.Lineage == 0:
-		return nil, fmt.Errorf("--resume-file %s: it has no position; delete it to start over", path)
-	case in.Range != r.rng:
-		return nil, fmt.Errorf("--resume-file %s: its position is of %s, the watch of %s: use one file per range", path, in.Range, r.rng)
-	}
-	r.disk = client.Position{Cluster: in.ClusterID, Lineage: in.Lineage, Revision: in.Revision}
-	r.at = r.disk
+	r.disk, r.at = at, at
 	return r, nil
 }
 
@@ -93,11 +68,7 @@ func (r *resumeFile) save() error {
 	if r.at == r.disk {
 		return nil
 	}
-	text, err := json.Marshal(resumeJSON{r.rng, positionOf(r.at)})
-	if err == nil {
-		err = durable.WriteFile(r.path, append(text, '\n'))
-	}
-	if err != nil {
+	if err := r.store.Save(context.Background(), r.rng, r.at); err != nil { // also when the watch was ended
 		return fmt.Errorf("--resume-file: %w", err)
 	}
 	r.disk, r.saved = r.at, time.Now()
