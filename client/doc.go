@@ -32,7 +32,9 @@
 // [ErrLineage].
 //
 // A [Mirror] does the applying, and tells the difference after each step, deletes
-// among it that no server could tell.
+// among it that no server could tell. A [TypedMirror] decodes the values, too.
+// [Client.Follow] calls a function for each update at least once, over restarts of the
+// program.
 //
 //	Watch ─▶ Watcher ─┐ place: pick a node by map, penalties, hints
 //	                  ▼
