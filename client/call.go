@@ -116,6 +116,7 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 			err = ask(attempt, n)
 			cancel()
 		}
+		a.observe(err)
 		if err == nil {
 			a.worked()
 			return nil

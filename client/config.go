@@ -52,6 +52,8 @@ type Config struct {
 	// Logger hears when the cluster is lost and found again, and when TLSFiles
 	// are reloaded or cannot be used; nil: no log.
 	Logger *slog.Logger
+	// Observer learns of attempts, resumes and units; the zero value: nothing does.
+	Observer Observer
 	// Silence is how long a node may say nothing before its watches move to
 	// another one. Time in which this process does not run does not count. Nodes
 	// are asked for a sign of life three times as often.

@@ -92,9 +92,14 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 		if err == nil {
 			err = l.attempt(n, a, yield)
 		}
+		if errors.Is(err, errStop) {
+			a.observe(nil)
+			return nil
+		}
+		a.observe(err)
 		var future *FutureRevisionError
 		switch {
-		case err == nil || errors.Is(err, errStop):
+		case err == nil:
 			return nil
 		case l.at.Revision != 0 && errors.As(judge(err).err, &future):
 			// The list was there at another node: this one lags.

@@ -48,7 +48,8 @@ type Watcher struct {
 	untold   *Resume // to be told to OnResume; nil: none
 	telling  bool    // tell runs; no update is taken meanwhile
 	units    Units
-	err      error // why it ended; nil while it lives
+	observed []func() // to be called without mu
+	err      error    // why it ended; nil while it lives
 }
 
 // Watch follows a range. It returns at once; the watch starts in the

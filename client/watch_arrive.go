@@ -26,7 +26,11 @@ func (w *Watcher) handle(s *stream, id int64, r *response) {
 	default:
 		w.stepLocked(r)
 	}
+	observed := w.takeObservedLocked()
 	w.mu.Unlock()
+	for _, f := range observed {
+		f()
+	}
 }
 
 // resumedLocked counts a resume and has it told. Those that follow while one is
@@ -34,6 +38,10 @@ func (w *Watcher) handle(s *stream, id int64, r *response) {
 func (w *Watcher) resumedLocked(r Resume) {
 	w.resumes++
 	w.c.resumes.Add(1)
+	if f := w.c.cfg.Observer.Resume; f != nil {
+		rng := w.asm.rng
+		w.observeLocked(func() { f(rng, r) })
+	}
 	switch {
 	case w.opts.onResume == nil:
 	case w.untold != nil:
@@ -140,6 +148,10 @@ func (w *Watcher) pushLocked(u Update) {
 	case KindState, KindDelta, KindConflated:
 		w.units.add(&u)
 		w.c.count(&u)
+		if f := w.c.cfg.Observer.Unit; f != nil {
+			rng, kind, keys := w.asm.rng, u.Kind, len(u.KVs)+len(u.Deleted)
+			w.observeLocked(func() { f(rng, kind, keys) })
+		}
 	case KindBatch:
 	}
 	w.queue = append(w.queue, u)

@@ -67,9 +67,11 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 			err = send(attempt, etcdserverpb.NewKVClient(n.conn))
 			cancel()
 			if unconfirmed(err) {
+				a.observe(err)
 				return c.unknown(ctx, a.addr, err)
 			}
 		}
+		a.observe(err)
 		if err == nil {
 			c.praise(a.addr)
 			return nil

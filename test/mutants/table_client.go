@@ -72,6 +72,15 @@ func clientGroup() Group {
 			Old: `c.MaxUnit = 1 << 30`, New: `c.MaxUnit = -1`, Tests: "TestUnitsAreBoundedByDefault",
 		},
 		{
+			Name: "unconfirmed-write-unobserved", Bug: "a write that is not confirmed is not observed", File: "write.go",
+			Old: `				a.observe(err)
+				return c.unknown`, New: `				return c.unknown`, Tests: "TestObserver",
+		},
+		{
+			Name: "resume-unobserved", Bug: "resumes are not observed", File: "watch_arrive.go",
+			Old: `w.observeLocked(func() { f(rng, r) })`, New: `_, _ = rng, f`, Tests: "TestObserver",
+		},
+		{
 			Name: "txn-without-conditions", Bug: "a transaction forgets its conditions", File: "txn.go",
 			Old: `ModRevision: i.ModRevision},
 		})`, New: `ModRevision: i.ModRevision},
