@@ -252,7 +252,7 @@ func breaks(p pkg) (sentences []string) {
 		}
 		for _, imported := range imports {
 			if !slices.Contains(d.messages, imported) && (imported == d.library || strings.HasPrefix(imported, d.library+"/")) {
-				sentences = append(sentences, fmt.Sprintf("%s imports %s: only %s may, one door per library", name, imported, strings.Join(d.only, ", ")))
+				sentences = append(sentences, fmt.Sprintf("%s imports %s: only %s may, one package per library", name, imported, strings.Join(d.only, ", ")))
 			}
 		}
 	}
@@ -381,8 +381,8 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
 		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd"},
-		"a package of etcd's":        {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one door per library"},
-		"etcd's server":              {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"), "one door per library"},
+		"a package of etcd's":        {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one package per library"},
+		"etcd's server":              {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"), "one package per library"},
 		"messages of etcd's server":  {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"), ""},
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},

@@ -71,7 +71,7 @@ func stormLoads(c *config) []load {
 	}}
 }
 
-// storm kills one of three nodes while there are writes. Its watches go on at
+// storm kills one of three nodes while there are writes. Its watches resume on
 // the others, all at once, each behind the revision that it saw last, and have
 // caught up with what was written until they were there.
 func storm(ctx context.Context, t *trial, sh shape) error {
@@ -126,7 +126,7 @@ func storm(ctx context.Context, t *trial, sh shape) error {
 	return nil
 }
 
-// move has the watches of a stream go on at another endpoint, and returns when
+// move has the watches of a stream resume on another endpoint, and returns when
 // they have caught up with what was acknowledged until they were there.
 func (a *audience) move(ctx context.Context, s *watchStream, end string) error {
 	s.end = end

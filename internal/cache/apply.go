@@ -85,7 +85,7 @@ func (c *Cache) advance(revision kv.Revision) {
 	}
 }
 
-// complainEvery is how often it is said that deletes are forgotten early.
+// complainEvery is how often the early eviction of deletes is logged.
 const complainEvery = time.Hour
 
 // complain says so when deletes are evicted early.

@@ -106,7 +106,7 @@ type Config struct {
 	TLSMinVersion, TLSMaxVersion string
 	CipherSuites                 []string
 	// GossipKeyFile holds the keys that gossip is encrypted with, see
-	// GossipKeys. Empty: gossip is in the clear.
+	// GossipKeys. Empty: gossip is unencrypted.
 	GossipKeyFile string
 	// Insecure are the ports that may be reached from other machines without TLS,
 	// or without a gossip key.

@@ -117,7 +117,7 @@ func resourceOf(ctx context.Context, cfg *Config) (*resource.Resource, error) {
 	)
 }
 
-// complainEvery is how often it is said that a collector takes nothing.
+// complainEvery is how often refusals of a collector are logged.
 const complainEvery = time.Minute
 
 // complain has what goes wrong at the collector logged: the SDK has one place for

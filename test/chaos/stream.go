@@ -26,7 +26,7 @@ const (
 )
 
 // stream is a client of etcd's bare API, with many watches on one stream. On
-// any error, and now and then without one, it goes on at the next node, each
+// any error, and now and then without one, it resumes on the next node, each
 // watch behind the last revision that it has. Nothing but the revision goes
 // along, so every node must have what any other one had.
 type stream struct {
@@ -91,7 +91,7 @@ func (s *stream) run(ctx context.Context) {
 }
 
 var (
-	errHop    = errors.New("it goes on elsewhere, though nothing is wrong")
+	errHop    = errors.New("it moves to another node, though nothing is wrong")
 	errCancel = errors.New("the client has cancelled the watch")
 	errSilent = fmt.Errorf("nothing came for %v", silence)
 )
@@ -247,7 +247,7 @@ func (c *conversation) answered() *etcdWatch {
 	return w
 }
 
-// take takes one response. It fails when the stream has to go on elsewhere.
+// take takes one response. It fails when the stream has to resume on another node.
 func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) error {
 	if c.reason != nil {
 		c.left, c.reason = "", nil // it has gone on

@@ -90,7 +90,7 @@ func (w *watcher) noticed() {
 // new one is noticed.
 const promiseLineage check.Promise = "lineage"
 
-// resume is a watch that goes on at another node, or at the same one again.
+// resume is a watch that resumes on another node, or on the same one.
 type resume struct {
 	from, to string
 	reason   error
@@ -135,7 +135,7 @@ func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 func (w *watcher) saw(op check.Op, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The watch went on elsewhere behind a position: that is where the break
+	// The watch resumed on another node after a position: that is where the break
 	// belongs in what the consumer sees.
 	for len(w.resumes) > 0 && kv.Revision(w.resumes[0].behind) < op.Revision {
 		r := check.Op{Kind: check.OpResumed, Node: w.resumes[0].to}

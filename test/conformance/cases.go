@@ -600,7 +600,7 @@ func readCases() []Case {
 				case from > rangeStart+"b" && from <= rangeStart+"c" && r.list.GetRevision() == 50:
 					r.chunks = []*pb.ListResponse{page("c")}
 				default:
-					return fmt.Errorf("goes on at %q at revision %d", from, r.list.GetRevision())
+					return fmt.Errorf("continues at %q at revision %d", from, r.list.GetRevision())
 				}
 				r.reply()
 				return nil

@@ -27,7 +27,7 @@ type question struct {
 	sent   []proto.Message
 	// raw, if set, is sent in place of a message, whatever it is.
 	raw []byte
-	// who asks: an index of people, root by default.
+	// the caller: an index of people, root by default.
 	who int
 }
 

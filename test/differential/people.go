@@ -25,7 +25,7 @@ const users = 4
 
 func (r *run) withAuth() bool { return r.Root != "" }
 
-// someone returns who asks next: mostly root, who may do everything.
+// someone returns the next caller: mostly root, which has all rights.
 func (r *run) someone() int {
 	if len(r.people) < 2 || r.IntN(2) == 0 {
 		return 0
