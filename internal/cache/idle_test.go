@@ -84,10 +84,21 @@ func TestDefer(t *testing.T) {
 	}
 	is("before anything", 0, nil)
 	is("by itself", 1, apply(3))
+	deferred := func(when string, want int64, is bool) {
+		t.Helper()
+		if got, ok := w.Deferred(); got != want || ok != is {
+			t.Errorf("%s: %d bytes deferred, %v; want %d, %v", when, got, ok, want, is)
+		}
+	}
+	deferred("by itself", 0, false)
 	if w.Defer(10 * size) {
 		t.Error("pending without events")
 	}
-	is("with less", 0, apply(9))
+	deferred("at first", 0, true)
+	less := apply(9)
+	deferred("with less", 9*size, true)
+	is("with less", 0, less)
+	deferred("after a read", 0, true)
 	is("with as much", 1, apply(10))
 	is("with more", 1, apply(25))
 	is("with less again", 0, apply(9))

@@ -99,6 +99,17 @@ func (w *Watcher) Defer(bytes int64) (pending bool) {
 	return w.state.Load()&idleBit == 0
 }
 
+// Deferred reports whether the waker is called later, and returns the bytes of the batches
+// that are pending meanwhile.
+func (w *Watcher) Deferred() (bytes int64, deferred bool) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if w.deferral > 0 && w.state.Load()&idleBit == 0 {
+		bytes = w.pending
+	}
+	return bytes, w.deferral > 0
+}
+
 // pendsLocked notes that a batch is pending, the first since the watcher was idle or one
 // more, and reports whether the waker is to be called for it.
 func (w *Watcher) pendsLocked(first bool, bytes int64) bool {

@@ -14,7 +14,19 @@ import (
 
 // Register registers the metrics of the clients' watches and calls.
 func (s *Server) Register(m metric.Meter) error {
-	return errors.Join(s.registerWatches(m), s.registerCalls(m))
+	return errors.Join(s.registerWatches(m), s.registerCalls(m), s.registerHeldBack(m))
+}
+
+// registerHeldBack registers what streams to other nodes hold back.
+func (s *Server) registerHeldBack(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	streams := in.Gauge("shardwatch.server.held_back_streams", "{stream}", "Streams of shards to other nodes that send events with each ping, every 200 ms, since no client there watches or reads the shard.")
+	bytes := in.Gauge("shardwatch.server.held_back", "By", "Bytes of events that streams of idle shards hold back until the next ping, at most 256 KiB each. The window of the shard has these events.")
+	return in.Observe(func(o metric.Observer) {
+		n, size := s.heldBack()
+		o.ObserveInt64(streams, int64(n))
+		o.ObserveInt64(bytes, size)
+	})
 }
 
 // registerWatches has what becomes of the clients' watches observed at each

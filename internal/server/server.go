@@ -46,7 +46,8 @@ type Server struct {
 	units    *units
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
-	pace     int           // watches that Drain and SendOn send elsewhere per second
+	heldBack func() (streams int, bytes int64)
+	pace     int // watches that Drain and SendOn send elsewhere per second
 
 	conns  connections
 	called calls // of clients
@@ -110,6 +111,7 @@ func New(cfg Config) (*Server, error) {
 	reflection.Register(s.clients)
 
 	peers := s.peerService()
+	s.heldBack = peers.HeldBack
 	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), peers.Options()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, peers)
 	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})

@@ -86,6 +86,10 @@ func cacheGroup() Group {
 			Old: `before < w.deferral && w.pending >= w.deferral`, New: `before > w.pending`, Tests: "TestDefer",
 		},
 		{
+			Name: "deferral-shows-the-past", Bug: "shows what a watcher has read as pending", File: "watcher.go",
+			Old: `if w.deferral > 0 && w.state.Load()&idleBit == 0 {`, New: `if w.deferral > 0 {`, Tests: "TestDefer",
+		},
+		{
 			Name: "deferral-counts-the-past", Bug: "counts what a watcher has read as pending", File: "watcher.go",
 			Old: "if first {\n\t\tw.pending = 0", New: "if false {\n\t\tw.pending = 0", Tests: "TestDefer",
 		},

@@ -3,6 +3,10 @@ package mutants
 func peerapiGroup() Group {
 	return Group{Package: "internal/data/peerapi", Mutants: []Mutant{
 		{
+			Name: "held-back-all-streams", Bug: "counts streams that hold nothing back", File: "service.go",
+			Old: "n, deferred := f.watcher.Deferred(); deferred {", New: "n, _ := f.watcher.Deferred(); true {", Tests: "TestIdleStreamsAreSentLater",
+		},
+		{
 			Name: "follower-not-told-the-age", Bug: "does not say how old the data of a shard is", File: "follow.go",
 			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
 		},

@@ -135,6 +135,7 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.watcher.Close()
+	defer f.srv.enter(f)()
 	pair, leave := f.srv.pairs.join(f.req.GetSession())
 	defer leave()
 	defer pair.follow(f.req.GetFollowId(), f.home, f.hold)()

@@ -51,10 +51,11 @@ var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().
 
 // running is a service on loopback.
 type running struct {
-	tb    testing.TB
-	h     *cachetest.History
-	node  *cachetest.Node
-	peers string // its address
+	service *peerapi.Service
+	tb      testing.TB
+	h       *cachetest.History
+	node    *cachetest.Node
+	peers   string // its address
 }
 
 // options change what start starts.
@@ -97,7 +98,7 @@ func start(tb testing.TB, h *cachetest.History, o options) *running {
 		}
 		n.Stop()
 	})
-	return &running{tb: tb, h: h, node: n, peers: l.Addr().String()}
+	return &running{tb: tb, h: h, node: n, service: service, peers: l.Addr().String()}
 }
 
 func dial(tb testing.TB, address string) *grpc.ClientConn {

@@ -336,6 +336,9 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 	} {
 		ping(1)
 		want := commit(20, 10)
+		if streams, bytes := r.service.HeldBack(); streams != 1 || bytes < 20*10 {
+			t.Fatalf("%d streams hold back %d bytes, want one with all", streams, bytes)
+		}
 		flush()
 		if got := next(); !slices.Equal(got, want) {
 			t.Fatalf("%s: one message has %v, want %v", name, got, want)
@@ -345,6 +348,9 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 			if got, want := next, commit(1, 10); !slices.Equal(got(), want) {
 				t.Fatalf("after %s: want %v at once", name, want)
 			}
+		}
+		if streams, bytes := r.service.HeldBack(); streams != 0 || bytes != 0 {
+			t.Fatalf("after %s: %d streams hold back %d bytes", name, streams, bytes)
 		}
 	}
 	ping(1)

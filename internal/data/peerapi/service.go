@@ -3,6 +3,7 @@ package peerapi
 import (
 	"context"
 	"crypto/tls"
+	"sync"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -108,10 +109,41 @@ type Service struct {
 	cfg        Config
 	pairs      pairs
 	encodedMap encodedMap
+
+	mu        sync.Mutex
+	followers map[*follower]struct{} // guarded by mu; the streams of shards that are live
 }
 
 // New returns a service.
-func New(cfg Config) *Service { return &Service{cfg: cfg} }
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, followers: make(map[*follower]struct{})}
+}
+
+// HeldBack returns how many streams to other nodes hold events back, since the shard is idle
+// there, and how many bytes of events they hold back now.
+func (s *Service) HeldBack() (streams int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.followers {
+		if n, deferred := f.watcher.Deferred(); deferred {
+			streams++
+			bytes += n
+		}
+	}
+	return streams, bytes
+}
+
+// enter has a stream counted, until leave is called.
+func (s *Service) enter(f *follower) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followers[f] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.followers, f)
+	}
+}
 
 // Digest implements peerv1.PeerServiceServer.
 func (s *Service) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
