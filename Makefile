@@ -64,6 +64,7 @@ mutants: ## Build with one bug at a time and check that the tests fail (ARGS="--
 compat: ## Run other people's etcd clients against cache nodes, all of them
 	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat
 	cd test/compat/kubernetes && go test -count=1 -timeout 3h -v .
+	go test -C test/kube -count=1 -timeout 1h -v .
 
 .PHONY: differential
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")

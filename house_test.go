@@ -42,7 +42,7 @@ func floors() [][]string {
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/policy"},
-		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement"},
+		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement", "internal/kube/source"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},

@@ -61,7 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

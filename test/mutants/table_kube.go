@@ -51,3 +51,48 @@ func kubeSelectorGroup() Group {
 		},
 	}}
 }
+
+func kubeSourceGroup() Group {
+	return Group{Package: "internal/kube/source", Mutants: []Mutant{
+		{
+			Name: "kube-source-event-twice", Bug: "an event that two watches bring is told twice", File: "follow.go",
+			Old: `if item.ModRevision() <= f.at {`, New: `if false {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+		},
+		{
+			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",
+			Old: `if err != nil || kv.Revision(version) <= f.at {`, New: `if err != nil {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+		},
+		{
+			Name: "kube-source-any-bookmark", Bug: "any bookmark ends the initial events", File: "load.go",
+			Old: `if err != nil || !endsInitialEvents(&o) {`, New: `if err != nil {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+		},
+		{
+			Name: "kube-source-kept-deleted", Bug: "an object that is deleted during a list stays", File: "load.go",
+			Old: `if e.Type == object.Deleted {
+			delete(state, string(item.Key()))`, New: `if e.Type == object.Deleted {
+			state[string(item.Key())] = item`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+		},
+		{
+			Name: "kube-source-one-apiserver", Bug: "an apiserver that has forgotten the version is the last one asked", File: "follow.go",
+			Old: `		expired = expired || CodeOf(err) == http.StatusGone`, New: `		if expired = expired || CodeOf(err) == http.StatusGone; expired {
+			break
+		}`, Tests: "TestAnotherApiserverIsAskedFirst",
+		},
+		{
+			Name: "kube-source-list-on-failure", Bug: "any failure of an apiserver makes the source list", File: "follow.go",
+			Old: `if expired && req.From > 0 {`, New: `if req.From > 0 {`, Tests: "TestAnotherApiserverIsAskedFirst",
+		},
+		{
+			Name: "kube-source-older-state", Bug: "a state that is older than the held one is taken", File: "load.go",
+			Old: `if f.at < f.req.HeldAt {`, New: `if false {`, Tests: "TestALeapTellsWhatWasHeld",
+		},
+		{
+			Name: "kube-source-page-bound", Bug: "a page of a list may have any length", File: "client.go",
+			Old: `if len(body) > c.cfg.MaxListBytes {`, New: `if false {`, Tests: "TestPagesHaveABound",
+		},
+		{
+			Name: "kube-source-slash", Bug: "a name with a slash may be the key of another object", File: "resource.go",
+			Old: `strings.Contains(name, "/")`, New: `false`, Tests: "TestMalformedEventsEndTheSource",
+		},
+	}}
+}

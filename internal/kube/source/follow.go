@@ -1,0 +1,265 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Kind is the type of a resource's objects.
+type Kind struct{ APIVersion, Kind string }
+
+// Source follows one resource. It is a cache.Source.
+type Source struct {
+	c    *Client
+	r    Resource
+	gap  Gap
+	kind atomic.Pointer[Kind]
+
+	failed chan error // the newest failure of Follow that was not taken
+}
+
+// Gap is called, from within Follow, before a source leaps over versions of
+// which it has no events: with the version that its consumer holds, the one that
+// the leap ends at, and the held objects that changed between them or are gone.
+type Gap func(after, before kv.Revision, held []*kv.KeyValue)
+
+// Source returns a source of a resource. gap may be nil.
+func (c *Client) Source(r Resource, gap Gap) *Source {
+	if gap == nil {
+		gap = func(kv.Revision, kv.Revision, []*kv.KeyValue) {}
+	}
+	return &Source{c: c, r: r, gap: gap, failed: make(chan error, 1)}
+}
+
+// Resource returns what is followed.
+func (s *Source) Resource() Resource { return s.r }
+
+// Kind returns the type of the objects. It is known once a state has come, even
+// an empty one.
+func (s *Source) Kind() (Kind, bool) {
+	if k := s.kind.Load(); k != nil {
+		return *k, true
+	}
+	return Kind{}, false
+}
+
+// Failed has the failures of Follow. One that is not taken is replaced by the next.
+func (s *Source) Failed() <-chan error { return s.failed }
+
+// fails notes a failure.
+func (s *Source) fails(err error) {
+	select {
+	case <-s.failed: //nolint:errcheck // the newer failure replaces it
+	default:
+	}
+	select {
+	case s.failed <- err:
+	default: // another call of Follow was faster
+	}
+}
+
+// errEnough says that the consumer broke off.
+var errEnough = errors.New("the consumer has had enough")
+
+// Follow brings the resource, as cache.Source describes it. With From 0 it
+// lists; with Held it brings the difference, as a leap. With another From it
+// watches from there, at the first apiserver that still can: each has a window
+// of its own. If none can it fails with a *kv.CompactedError.
+//
+// The range and the lineage of req are the caller's business. Want brings
+// progress within some seconds; see [follower.probe].
+func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		emit := func(u kv.Update) error {
+			if !yield(u, nil) {
+				return errEnough
+			}
+			return nil
+		}
+		err := s.follow(ctx, req, emit)
+		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+			s.fails(err)
+			yield(kv.Update{}, err)
+		}
+	}
+}
+
+func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) error) error {
+	var errs []error
+	expired := false
+	for _, server := range s.c.servers() {
+		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1}
+		err := f.run(ctx)
+		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
+			return err
+		}
+		if f.moved {
+			s.c.avoid(server)
+			return err
+		}
+		expired = expired || CodeOf(err) == http.StatusGone
+		errs = append(errs, err)
+		s.c.avoid(server)
+	}
+	if expired && req.From > 0 {
+		// The floor is not known, and lies above: apiservers do not tell it.
+		return &kv.CompactedError{Requested: req.From, Floor: req.From + 1}
+	}
+	return errors.Join(errs...)
+}
+
+// follower follows a resource at one server.
+type follower struct {
+	s      *Source
+	server string
+	req    kv.FollowRequest
+	emit   func(kv.Update) error
+
+	moved bool        // something came: another server would have to go on from at
+	at    kv.Revision // everything up to it was emitted
+	want  kv.Revision // progress that the consumer waits for
+}
+
+// arrival is what a watch has brought.
+type arrival struct {
+	from  *watch
+	event object.Event
+	err   error
+}
+
+func (f *follower) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	arrivals := make(chan arrival) // without room: a slow consumer makes the apiserver wait
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	start := func(w *watch) {
+		readers.Go(func() { w.read(ctx, arrivals) })
+	}
+	main, err := f.begin(ctx)
+	if err != nil {
+		return err
+	}
+	start(main)
+	var probe *watch
+	for {
+		if probe == nil && f.want > f.at {
+			if probe, err = f.probe(ctx); err != nil {
+				return err
+			}
+			start(probe)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case want := <-f.req.Want:
+			f.want = max(f.want, want)
+		case a := <-arrivals:
+			if a.err != nil && a.from == probe && a.from != main {
+				probe = nil // its time was over
+				continue
+			}
+			if a.err != nil {
+				return fmt.Errorf("%s: watch %s from %d: %w", f.server, f.s.r, f.at, a.err)
+			}
+			if err := f.take(a.event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// begin emits Begin and the state, and returns the watch that goes on.
+func (f *follower) begin(ctx context.Context) (*watch, error) {
+	if f.req.From == 0 {
+		return f.load(ctx)
+	}
+	w, err := f.watch(ctx, f.at, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.emit(kv.Update{Kind: kv.UpdateBegin, Revision: f.at, Floor: f.req.From}); err != nil {
+		return nil, err
+	}
+	return w, f.emit(kv.Update{Kind: kv.UpdateReady})
+}
+
+// take emits an event. Two watches may bring it: each is complete up to its
+// newest event, so what lies at or below the furthest of them has been emitted.
+func (f *follower) take(e object.Event) error {
+	if e.Type == object.Error {
+		status, err := object.ParseStatus(f.s.r.Encoding, e.Object)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s: watch %s from %d: %w", f.server, f.s.r, f.at, status)
+	}
+	if e.Type == object.Bookmark {
+		o, err := object.Parse(f.s.r.Encoding, e.Object)
+		if err != nil {
+			return err
+		}
+		version, err := o.Version()
+		if err != nil || kv.Revision(version) <= f.at {
+			return err
+		}
+		f.at, f.moved = kv.Revision(version), true
+		return f.emit(kv.Update{Kind: kv.UpdateProgress, Revision: f.at})
+	}
+	item, err := f.s.r.item(e.Object)
+	if err != nil {
+		return err
+	}
+	event := kv.Event{KV: item}
+	switch e.Type {
+	case object.Added, object.Modified:
+	case object.Deleted:
+		event.Type = kv.Delete
+	default:
+		return fmt.Errorf("%w: a watch event of type %.20q", object.ErrMalformed, e.Type)
+	}
+	if item.ModRevision() <= f.at {
+		return nil
+	}
+	f.at, f.moved = item.ModRevision(), true
+	return f.emit(kv.Update{Kind: kv.UpdateBatch, Batch: kv.Batch{Revision: f.at, Events: []kv.Event{event}, Received: time.Now()}})
+}
+
+// errEnded says that an apiserver has closed a watch, as it does at the end of
+// the watch's time.
+var errEnded = errors.New("the apiserver has closed the watch")
+
+// watch is one watch at an apiserver.
+type watch struct {
+	body   io.ReadCloser
+	frames *object.Frames
+}
+
+// read sends what comes until the watch ends.
+func (w *watch) read(ctx context.Context, to chan<- arrival) {
+	defer w.body.Close()
+	for {
+		e, err := w.frames.Next()
+		if errors.Is(err, io.EOF) {
+			err = errEnded
+		}
+		select {
+		case to <- arrival{from: w, event: e, err: err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

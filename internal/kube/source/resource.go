@@ -1,0 +1,65 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Resource is what one source follows: a resource in one encoding.
+type Resource struct {
+	Group, Version string // Group is empty for the core group
+	Name           string // as URLs have it: pods
+	Encoding       object.Encoding
+}
+
+// String returns the resource for logs.
+func (r Resource) String() string {
+	return fmt.Sprintf("%s.%s.%s/%v", r.Name, r.Version, r.Group, r.Encoding)
+}
+
+// Path returns the path of the resource in all namespaces.
+func (r Resource) Path() string {
+	if r.Group == "" {
+		return "/api/" + r.Version + "/" + r.Name
+	}
+	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Name
+}
+
+// Key returns the key of an object. Objects without a namespace have an empty
+// one. No part has a slash, so keys of two objects differ.
+func (r Resource) Key(namespace, name string) string {
+	return r.prefix() + namespace + "/" + name
+}
+
+// InNamespace returns the keys of the objects of a namespace; of all
+// namespaces if it is empty.
+func (r Resource) InNamespace(namespace string) kv.Range {
+	if namespace == "" {
+		return kv.Prefix(r.prefix())
+	}
+	return kv.Prefix(r.prefix() + namespace + "/")
+}
+
+func (r Resource) prefix() string {
+	return "/" + r.Group + "/" + r.Version + "/" + r.Name + "/"
+}
+
+// item returns an object as a key/value at its version.
+func (r Resource) item(raw []byte) (*kv.KeyValue, error) {
+	o, err := object.Parse(r.Encoding, raw)
+	if err != nil {
+		return nil, err
+	}
+	version, err := o.Version()
+	if err != nil {
+		return nil, err
+	}
+	name, namespace := string(o.Name), string(o.Namespace)
+	if name == "" || strings.Contains(name, "/") || strings.Contains(namespace, "/") {
+		return nil, fmt.Errorf("%w: %s has the name %.100q in the namespace %.100q", object.ErrMalformed, r, name, namespace)
+	}
+	return kv.NewKeyValue(kv.Fields{Key: []byte(r.Key(namespace, name)), Value: raw, ModRevision: kv.Revision(version)}), nil
+}

@@ -1,0 +1,270 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// apiserver answers requests with scripts; one that is not in a script is a
+// mistake of the test. test/kube has the same with real apiservers.
+type apiserver struct {
+	url    string
+	client *http.Client
+
+	mu     sync.Mutex
+	script map[string]func(http.ResponseWriter, *http.Request) // guarded by mu; by query
+	asked  []string                                            // guarded by mu
+}
+
+func serve(t *testing.T, script map[string]func(http.ResponseWriter, *http.Request)) *apiserver {
+	t.Helper()
+	a := &apiserver{script: script}
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		query.Del("allowWatchBookmarks")
+		query.Del("resourceVersionMatch")
+		a.mu.Lock()
+		a.asked = append(a.asked, query.Encode())
+		answer := a.script[query.Encode()]
+		a.mu.Unlock()
+		if answer == nil {
+			t.Errorf("unexpected request %s", r.URL)
+			return
+		}
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	a.url, a.client = s.URL, s.Client()
+	return a
+}
+
+// sends returns a script that sends text, and with hold waits for the client
+// to go.
+func sends(code int, hold bool, text ...string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, strings.Join(text, ""))
+		if hold {
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // net/http's
+			<-r.Context().Done()
+		}
+	}
+}
+
+func item(name string, version int) string {
+	return fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":"%d"}}`, name, version)
+}
+
+func event(typ, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, object)
+}
+
+func bookmark(version int, end bool) string {
+	return event(object.Bookmark, string(object.NewBookmark(object.JSON, "v1", "Thing", int64(version), end)))
+}
+
+const gone = `{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired","message":"too old"}`
+
+func follow(t *testing.T, gap source.Gap, servers ...*apiserver) *source.Source {
+	t.Helper()
+	cfg := source.Defaults()
+	cfg.HTTP = servers[0].client
+	for _, a := range servers {
+		cfg.Servers = append(cfg.Servers, a.url)
+	}
+	c, err := source.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Source(source.Resource{Version: "v1", Name: "things"}, gap)
+}
+
+// collect follows until an update is enough, or an error.
+func collect(t *testing.T, s *source.Source, req kv.FollowRequest, enough func(kv.Update) bool) (told []string, err error) {
+	t.Helper()
+	for u, err := range s.Follow(t.Context(), req) {
+		if err != nil {
+			return told, err
+		}
+		switch u.Kind {
+		case kv.UpdateBegin:
+			told = append(told, fmt.Sprintf("begin %d leap=%v", u.Revision, u.Leap))
+		case kv.UpdateState:
+			for _, item := range u.KVs {
+				told = append(told, fmt.Sprintf("state %s@%d", item.Key(), item.ModRevision()))
+			}
+			for _, key := range u.Gone {
+				told = append(told, "gone "+key)
+			}
+		case kv.UpdateBatch:
+			told = append(told, fmt.Sprintf("%v %s@%d", u.Batch.Events[0].Type, u.Batch.Events[0].KV.Key(), u.Batch.Revision))
+		case kv.UpdateProgress:
+			told = append(told, fmt.Sprintf("progress %d", u.Revision))
+		default:
+		}
+		if enough(u) {
+			return told, nil
+		}
+	}
+	return told, nil
+}
+
+func progress(at kv.Revision) func(kv.Update) bool {
+	return func(u kv.Update) bool { return u.Kind == kv.UpdateProgress && u.Revision == at }
+}
+
+const stream = "sendInitialEvents=true&watch=1"
+
+func TestAStreamedListIsTheStateAtItsBookmark(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		stream: sends(200, true, event("ADDED", item("b", 5)), event("ADDED", item("a", 7)), event("ADDED", item("c", 6)), bookmark(7, false),
+			event("MODIFIED", item("b", 8)), event("DELETED", item("c", 9)), bookmark(9, true),
+			event("MODIFIED", item("a", 10)), event("DELETED", item("b", 12)), event("ADDED", item("b", 12)), bookmark(11, false), bookmark(20, false)),
+	})
+	s := follow(t, nil, a)
+	told, err := collect(t, s, kv.FollowRequest{}, progress(20))
+	want := []string{"begin 9 leap=false", "state //v1/things//a@7", "state //v1/things//b@8", "PUT //v1/things//a@10", "DELETE //v1/things//b@12", "progress 20"}
+	if err != nil || !slices.Equal(told, want) {
+		t.Errorf("told %q, %v\nwant %q", told, err, want)
+	}
+	if kind, ok := s.Kind(); !ok || kind != (source.Kind{APIVersion: "v1", Kind: "Thing"}) {
+		t.Errorf("the kind is %v, %v", kind, ok)
+	}
+}
+
+func TestAnApiserverThatDoesNotStreamListsIsPaged(t *testing.T) {
+	page := `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"9"%s},"items":[%s]}`
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		stream:                       sends(422, false, `{"kind":"Status","code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}`),
+		"limit=500":                  sends(200, false, fmt.Sprintf(page, `,"continue":"more"`, `{"metadata":{"name":"b","resourceVersion":"5"}}`)),
+		"continue=more&limit=500":    sends(200, false, fmt.Sprintf(page, ``, `{"metadata":{"name":"a","resourceVersion":"6"}}`)),
+		"resourceVersion=9&watch=1":  sends(200, true, bookmark(11, false)),
+		"resourceVersion=11&watch=1": sends(200, true),
+	})
+	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{}, progress(11))
+	want := []string{"begin 9 leap=false", "state //v1/things//a@6", "state //v1/things//b@5", "progress 11"}
+	if err != nil || !slices.Equal(told, want) {
+		t.Errorf("told %q, %v\nwant %q", told, err, want)
+	}
+}
+
+func TestAnotherApiserverIsAskedFirst(t *testing.T) {
+	for name, refuses := range map[string]func(http.ResponseWriter, *http.Request){
+		"410":             sends(410, false, gone),
+		"410 as an event": sends(200, true, event("ERROR", gone)),
+		"500":             sends(500, false, "broken"),
+	} {
+		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": refuses})
+		b := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": sends(200, true, bookmark(12, false))})
+		// Both certificates are of httptest's one authority.
+		told, err := collect(t, follow(t, nil, a, b), kv.FollowRequest{From: 9}, progress(12))
+		if err != nil || !slices.Contains(told, "progress 12") || len(a.asked) != 1 {
+			t.Errorf("%s: told %q, %v, asked %q", name, told, err, a.asked)
+		}
+		_, err = collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, progress(12))
+		var compacted *kv.CompactedError
+		if errors.As(err, &compacted) != strings.HasPrefix(name, "410") || err == nil {
+			t.Errorf("%s, and no other apiserver: %v", name, err)
+		}
+	}
+}
+
+func TestALeapTellsWhatWasHeld(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		stream: sends(200, true, event("ADDED", item("a", 5)), event("ADDED", item("c", 15)), event("ADDED", item("d", 16)), bookmark(20, true)),
+	})
+	var told []string
+	s := follow(t, func(after, before kv.Revision, held []*kv.KeyValue) {
+		told = append(told, fmt.Sprintf("gap %d-%d", after, before))
+		for _, item := range held {
+			told = append(told, fmt.Sprintf("held %s@%d", item.Key(), item.ModRevision()))
+		}
+	}, a)
+	held := func(yield func(*kv.KeyValue) bool) {
+		for _, k := range []struct {
+			name string
+			at   kv.Revision
+		}{{"a", 5}, {"b", 6}, {"c", 7}, {"e", 8}} {
+			if !yield(kv.NewKeyValue(kv.Fields{Key: []byte("//v1/things//" + k.name), ModRevision: k.at})) {
+				return
+			}
+		}
+	}
+	ready := func(u kv.Update) bool { return u.Kind == kv.UpdateReady }
+	updates, err := collect(t, s, kv.FollowRequest{Held: held, HeldAt: 10}, ready)
+	told = append(told, updates...)
+	want := []string{
+		"gap 10-20", "held //v1/things//b@6", "held //v1/things//c@7", "held //v1/things//e@8",
+		"begin 20 leap=true", "state //v1/things//c@15", "state //v1/things//d@16", "gone //v1/things//b", "gone //v1/things//e",
+	}
+	if err != nil || !slices.Equal(told, want) {
+		t.Errorf("told %q, %v\nwant %q", told, err, want)
+	}
+	_, err = collect(t, s, kv.FollowRequest{Held: held, HeldAt: 21}, ready)
+	if !errors.Is(err, kv.ErrOtherHistory) {
+		t.Errorf("a state that is older than the held one: %v", err)
+	}
+}
+
+func TestWantedProgressIsProbed(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		"resourceVersion=8&watch=1": sends(200, true),
+		"limit=1":                   sends(200, false, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"30"},"items":[]}`),
+		"resourceVersion=8&timeoutSeconds=4&watch=1": sends(200, false, event("ADDED", item("a", 25)), bookmark(30, false)),
+	})
+	want := make(chan kv.Revision, 1)
+	want <- 30
+	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9, Want: want}, progress(30))
+	if err != nil || !slices.Equal(told, []string{"begin 8 leap=false", "PUT //v1/things//a@25", "progress 30"}) {
+		t.Errorf("told %q, %v", told, err)
+	}
+}
+
+func TestMalformedEventsEndTheSource(t *testing.T) {
+	for _, bad := range []string{
+		event("ADDED", item("a/b", 9)), event("ADDED", item("", 9)), event("ADDED", item("a", 0)), event("RENAMED", item("a", 9)), event("ADDED", `[]`), "{}\n",
+	} {
+		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": sends(200, false, bad)})
+		if told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, progress(12)); !errors.Is(err, object.ErrMalformed) {
+			t.Errorf("%s: told %q, %v", bad, told, err)
+		}
+	}
+}
+
+func TestPagesHaveABound(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){"limit=1": sends(200, false, strings.Repeat(" ", 200)+`{"metadata":{"resourceVersion":"5"},"items":[]}`)})
+	for limit, want := range map[int]bool{300: true, 100: false} {
+		cfg := source.Defaults()
+		cfg.Servers, cfg.HTTP, cfg.MaxListBytes = []string{a.url}, a.client, limit
+		c, err := source.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, err := c.Current(context.Background(), source.Resource{Version: "v1", Name: "things"})
+		if (err == nil) != want || want && version != 5 || !want && !strings.Contains(err.Error(), "more than 100 bytes") {
+			t.Errorf("a bound of %d bytes: version %d, %v", limit, version, err)
+		}
+	}
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	_, err := source.New(source.Config{Servers: []string{"http://a", "x"}})
+	for _, want := range []string{`"http://a"`, `"x"`, "HTTP must be set", "MaxEventBytes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}

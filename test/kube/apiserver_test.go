@@ -1,0 +1,214 @@
+package kube_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/shardwatch/shardwatch/internal/etcdtest"
+)
+
+// kubeAPIServer returns the path of a kube-apiserver of the version in
+// test/compat/kubernetes/testdata/kube-apiserver, which that suite shares. It is
+// built once; a test that finds none and cannot build it is skipped.
+func kubeAPIServer(t *testing.T) string {
+	t.Helper()
+	const module, from = "k8s.io/kubernetes", "../compat/kubernetes/testdata/kube-apiserver"
+	goCommand := func(args ...string) string {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = from
+		out, err := cmd.Output()
+		if err != nil {
+			t.Skipf("there is no kube-apiserver here: go %s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	version := goCommand("list", "-m", "-f", "{{.Version}}", module)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := filepath.Join(cache, "shardwatch", fmt.Sprintf("kube-apiserver-%s-%s-%s", version, runtime.GOARCH, runtime.Version()))
+	bin := filepath.Join(dir, "kube-apiserver")
+	if _, err := os.Stat(bin); err == nil {
+		return bin
+	}
+	if testing.Short() {
+		t.Skip("kube-apiserver has not been built, and takes minutes")
+	}
+	part, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".part-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(part)
+	goCommand("build", "-trimpath", "-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", filepath.Join(part, "kube-apiserver"), module+"/cmd/kube-apiserver")
+	if err := os.Rename(part, dir); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// cluster is an etcd and what its apiservers share.
+type cluster struct {
+	etcd   *etcdtest.Process
+	bin    string
+	dir    string
+	token  string
+	client *http.Client
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{bin: kubeAPIServer(t), etcd: etcdtest.StartProcess(t), dir: t.TempDir(), token: rand.Text()}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.write(t, "accounts.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	c.write(t, "tokens.csv", []byte(c.token+",kube,kube,system:masters\n"))
+	// Apiservers listen on loopback with certificates that they make themselves.
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 2 * time.Second, PingTimeout: 2 * time.Second},
+	}
+	c.client = &http.Client{Transport: transport}
+	t.Cleanup(transport.CloseIdleConnections)
+	return c
+}
+
+func (c *cluster) write(t *testing.T, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apiserver is a kube-apiserver that keeps its port when it is started again.
+type apiserver struct {
+	c     *cluster
+	port  string
+	url   string
+	flags []string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd     // guarded by mu; nil: killed
+	ended chan struct{} // guarded by mu
+}
+
+// apiserver returns a kube-apiserver that runs until the test ends.
+func (c *cluster) apiserver(t *testing.T, flags ...string) *apiserver {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &apiserver{c: c, port: port, url: "https://127.0.0.1:" + port, flags: flags}
+	t.Cleanup(a.kill)
+	a.start(t)
+	return a
+}
+
+// start returns once the apiserver is ready.
+func (a *apiserver) start(t *testing.T) {
+	t.Helper()
+	c := a.c
+	at := func(name string) string { return filepath.Join(c.dir, name) }
+	cmd := exec.Command(c.bin, append([]string{
+		"--etcd-servers=" + c.etcd.Endpoint(), "--etcd-compaction-interval=0",
+		"--bind-address=127.0.0.1", "--secure-port=" + a.port, "--cert-dir=" + at("certs-"+a.port),
+		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/24",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + at("accounts.key"), "--service-account-signing-key-file=" + at("accounts.key"),
+		"--token-auth-file=" + at("tokens.csv"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
+		"--endpoint-reconciler-type=none",
+	}, a.flags...)...)
+	log, err := os.Create(at("apiserver-" + a.port + ".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is killed
+	}()
+	a.mu.Lock()
+	a.cmd, a.ended = cmd, ended
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+"/readyz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		resp, err := c.client.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("kube-apiserver has ended:\n%s", text[max(0, len(text)-4000):])
+		case <-ctx.Done():
+			t.Fatalf("kube-apiserver is not ready: %v", err)
+		}
+	}
+}
+
+func (a *apiserver) kill() {
+	a.mu.Lock()
+	cmd, ended := a.cmd, a.ended
+	a.cmd = nil
+	a.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	<-ended
+}
+
+// clients returns a client of an API at a URL that the cluster's token opens.
+func (c *cluster) clients(t *testing.T, url string, change func(*rest.Config)) *kubernetes.Clientset {
+	t.Helper()
+	cfg := &rest.Config{Host: url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	if change != nil {
+		change(cfg)
+	}
+	set, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
