@@ -77,6 +77,26 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 }
 
+// A watch without units that a node starts in another history ends, and the error says
+// whether that is another cluster's.
+func TestTheErrorNamesAnotherCluster(t *testing.T) {
+	for _, c := range []struct {
+		ours, there history
+		want, not   error
+	}{
+		{history{"a", 1}, history{"b", 1}, ErrCluster, nil},
+		{history{"a", 1}, history{"b", 2}, ErrCluster, nil},
+		{history{"a", 1}, history{"a", 2}, ErrLineage, ErrCluster},
+		{history{"", 1}, history{"b", 2}, ErrLineage, ErrCluster}, // of a cluster that is not known
+	} {
+		a := assembler{noSync: true, positioned: true, position: 5, history: c.ours}
+		err := a.start(&pb.Created{ClusterId: c.there.cluster, Lineage: c.there.lineage, Revision: 5})
+		if !errors.Is(err, c.want) || !errors.Is(err, ErrLineage) || c.not != nil && errors.Is(err, c.not) {
+			t.Errorf("from %v to %v: %v, want %v", c.ours, c.there, err, c.want)
+		}
+	}
+}
+
 // A unit has a bound that a program did not set, and none if it asks for that.
 func TestUnitsAreBoundedByDefault(t *testing.T) {
 	for set, want := range map[int]int{0: 1 << 30, 1000: 1000, -1: -1} {

@@ -61,7 +61,7 @@ func clientGroup() Group {
 			Name: "cluster-is-a-lineage", Bug: "reports a watch's position of another cluster as one before a restore", File: "position.go",
 			Old: `if h.cluster != "" && h.cluster != o.cluster {
 		return ErrCluster`, New: `if h.cluster != "" && h.cluster != o.cluster {
-		return ErrLineage`, Tests: "TestReadsDoNotMixClusters",
+		return ErrLineage`, Tests: "TestTheErrorNamesAnotherCluster",
 		},
 		{
 			Name: "put-if-overwrites", Bug: "a conditional write overwrites any revision", File: "txn.go",
