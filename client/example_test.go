@@ -37,7 +37,9 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(at.Revision), client.WithPrevKV())
+	// WithoutSync: each event or an error. Without it, updates that are no events may take the
+	// place of some, as Update.Apply knows.
+	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(at.Revision), client.WithPrevKV(), client.WithoutSync())
 	defer w.Close()
 	for u, err := range w.Updates() {
 		if err != nil {
