@@ -79,7 +79,7 @@ var (
 	// what the call said: no token or none that is good, or with etcd's
 	// authentication on, no user and password that it knows.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrDenied says that the caller, who is known, has no right to that: by etcd's
+	// ErrDenied says that the caller is authenticated, but lacks the right: by etcd's
 	// users and roles, or by the nodes' policy.
 	ErrDenied = errors.New("not allowed")
 	// ErrUnavailable says that no node could answer in time. A call whose context

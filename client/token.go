@@ -6,7 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// token writes a position as nodes do (CreateWatch.resume_token), who check it:
+// token writes a position as nodes do (CreateWatch.resume_token), which check it:
 // a version, a kind, a checksum over all else, what cluster and what range it
 // belongs to, lineage, and revision.
 func token(r Range, at Position) []byte {

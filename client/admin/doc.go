@@ -1,4 +1,4 @@
-// Package admin operates a Shardwatch cluster: who its nodes are and how they do, where
+// Package admin operates a Shardwatch cluster: its nodes and their state, where
 // the shards lie and where they should, whether the copies are equal, and what the
 // voters and the lineage are. cachectl is built on it. Programs that watch and read keys
 // need package client alone.

@@ -78,7 +78,7 @@ func (s Shard) Owner() string {
 	return s.Replicas[0]
 }
 
-// ShardMap is how the key space is cut and who serves what.
+// ShardMap is the division of the key space, and the nodes of each shard.
 type ShardMap struct {
 	Lineage, Version uint64
 	ClusterID        string

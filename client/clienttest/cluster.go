@@ -171,7 +171,7 @@ func (c *Cluster) Compact(floor int64) {
 	c.hist.floor = floor
 }
 
-// ForgetDeletes makes what was deleted below floor unknown: who comes from an
+// ForgetDeletes drops the deletes below floor: a client that comes from an
 // older revision that is compacted, too, gets a resync.
 func (c *Cluster) ForgetDeletes(floor int64) {
 	c.mu.Lock()

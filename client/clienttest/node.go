@@ -35,7 +35,7 @@ type Node struct {
 	held     int64         // the newest revision it has; 0: all; guarded by mu
 	refusal  *pb.Ended     // answer to new watches; nil: start them; guarded by mu
 	readonly error         // answer to writes; nil: do them; guarded by mu
-	notHere  []string      // who has what it has not; nil: it has everything; guarded by mu
+	notHere  []string      // nodes with the data it lacks; nil: it has everything; guarded by mu
 	age      time.Duration // how old its data is; guarded by mu
 }
 
@@ -160,7 +160,7 @@ func (n *Node) writable() error {
 	return n.readonly
 }
 
-// NotHere answers reads with NOT_HERE, naming who to ask. None ends it.
+// NotHere answers reads with NOT_HERE, naming the nodes to ask. None ends it.
 func (n *Node) NotHere(endpoints ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -176,7 +176,7 @@ func drawTrace(w io.Writer, revision int64, known []traceOf) error {
 	return d.err
 }
 
-// etcdSource is the source of those who had it first.
+// etcdSource is the source of the nodes that had it first.
 const etcdSource = "etcd"
 
 // root draws a source that is no node, or none that remembers, and all below it.

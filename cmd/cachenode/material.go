@@ -33,7 +33,7 @@ func loadMaterial(cfg config.Config) (*material, error) {
 	return &m, errors.Join(errs[:]...)
 }
 
-// clientAuth is what the client port wants of who comes.
+// clientAuth is what the client port requires of clients.
 func (m *material) clientAuth() tls.ClientAuthType {
 	if m.tokens.Load() {
 		return tls.VerifyClientCertIfGiven

@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Audit writes down what administrators do and what callers are refused: who,
+// Audit records administrative actions and refused calls: the identity,
 // from where, what, and how it ended; never a value, a token or a password. Of
 // refusals there may be a flood: beyond a rate they are counted, and the next
 // one that is written tells how many. A nil Audit writes nothing.
@@ -56,7 +56,7 @@ func (a *Audit) Admin(ctx context.Context, who, method, request string, err erro
 		"method", method, "request", request, "code", wire.CodeName(err), "result", result)
 }
 
-// Refused writes down that a caller was refused; who may be "", as in Admin.
+// Refused records a refused call; who may be "", as in Admin.
 func (a *Audit) Refused(ctx context.Context, who string, err error) {
 	if a != nil && (errors.As(err, new(*kv.DeniedError)) || errors.As(err, new(*kv.UnauthenticatedError))) {
 		a.refused(ctx, who, err)

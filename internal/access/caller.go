@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
-// Caller is who makes calls on a connection. What it may do is what the policy
-// says at the time of asking. A nil Caller may do everything.
+// Caller is the identity of the calls on a connection. Each check uses the policy that is in
+// force at that moment. A nil Caller has all rights.
 type Caller struct {
 	a     *Access
 	names policy.Names
@@ -170,7 +170,7 @@ func (c *Caller) Create() error {
 	return nil
 }
 
-// WaitCreate waits until one more watch may be created, for clients who cannot
+// WaitCreate waits until one more watch may be created, for clients that cannot
 // be told to retry. It fails when ctx ends.
 func (c *Caller) WaitCreate(ctx context.Context) error {
 	if c == nil {

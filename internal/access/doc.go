@@ -1,5 +1,5 @@
-// Package access applies a policy to those who come in at the client port: who
-// they are, what they may do, and how much of it at a time.
+// Package access applies a policy to the callers at the client port: their identities,
+// rights and limits.
 //
 // Read [Access] and [Caller] first.
 //
@@ -9,7 +9,7 @@
 //
 // A Caller is found once for a connection and token, and decides at the
 // beginning of calls and watches: events pass none of this. A nil [*Access] and
-// a nil [*Caller] are those of a node without a policy, who may do everything.
+// a nil [*Caller] are those of a node without a policy, with all rights.
 // [Audit] writes down what was refused, and what administrators did.
 //
 // Everything here may be used from any goroutine.

@@ -26,7 +26,7 @@ func (a *Access) Credentials(inner credentials.TransportCredentials) credentials
 	return &greeter{inner, a}
 }
 
-// greeter notes who connects.
+// greeter records connecting clients.
 type greeter struct {
 	credentials.TransportCredentials // for all but ServerHandshake
 	a                                *Access
@@ -113,7 +113,7 @@ type presence struct {
 	trusted map[string]policy.Names // guarded by mu; by identity, as usages
 }
 
-// arrival is a caller who was found: most calls of a connection are of the same.
+// arrival is an identified caller: most calls of a connection are of the same.
 type arrival struct {
 	tokens [2]string // as they came
 	state  *state
@@ -121,13 +121,13 @@ type arrival struct {
 	caller *Caller
 }
 
-// Caller returns who makes the incoming call of ctx. It fails with a
+// Caller returns the caller of ctx. It fails with a
 // *kv.UnauthenticatedError when a token of the policy's issuer is not taken, and
 // with a *kv.LimitError when the identity has too many connections. For a nil
 // Access the Caller is nil.
 func (a *Access) Caller(ctx context.Context) (*Caller, error) {
 	if a == nil {
-		return nil, nil //nolint:nilnil // nil is the caller who may do everything
+		return nil, nil //nolint:nilnil // nil is the caller with all rights
 	}
 	var p *presence
 	from, ok := peer.FromContext(ctx)

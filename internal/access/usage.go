@@ -71,7 +71,7 @@ func (u *usage) idle() bool { return u.open[streams].Load() == 0 }
 
 func (u *usage) give(l limit, n int64) { u.open[l].Add(-n) }
 
-// ledger finds the usage of identities. It keeps that of who has left for as
+// ledger finds the usage of identities. It keeps that of identities that have left for as
 // long as there is room: coming back must not pay.
 type ledger struct {
 	max int

@@ -236,7 +236,7 @@ func (a *account) dropLocked(c Client, p *part) {
 	}
 }
 
-// wakeLocked gives those who wait what is there for them, in turn: first of the
+// wakeLocked gives waiting callers the free bytes, in turn: first of the
 // client's part, then of the use's share.
 func (b *Budget) wakeLocked(u Use, c Client) {
 	a := &b.accounts[u]

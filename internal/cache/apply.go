@@ -100,7 +100,7 @@ func (c *Cache) complain(now time.Time) {
 }
 
 // wakeMatching wakes the idle watchers whose range the batch touches. It visits
-// each of them once: a revision may have 10,000 events, and readers who come or
+// each of them once: a revision may have 10,000 events, and readers that come or
 // go wait for the lock.
 func (c *Cache) wakeMatching(added *entry, seq uint64) {
 	keys := added.keys(c.keys[:0])
@@ -155,7 +155,7 @@ func (c *Cache) callWoken() {
 }
 
 // settle reports that every watcher concerned by v has been woken, and wakes those
-// who wait for its progress.
+// that wait for its progress.
 func (c *Cache) settle(v *view) {
 	c.settled.Store(v)
 	c.freshness.reached(v.progress)

@@ -32,7 +32,7 @@ type changeLog struct {
 
 // hole says that the cache has leapt from one revision to another: it knows
 // which of the keys that it held are gone, but not what was created and deleted
-// between. So what was deleted since is not known to those who stand between.
+// between. So the deletes since then are not known for positions in between.
 type hole struct{ after, before kv.Revision }
 
 // maxHoles is how many leaps are remembered.

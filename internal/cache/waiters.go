@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// waiters are those who wait for progress, the nearest revision first.
+// waiters are the callers that wait for progress, the nearest revision first.
 type waiters []*waiter
 
 type waiter struct {
@@ -48,7 +48,7 @@ func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waite
 	return c.wait(&waiter{revision: revision, waker: waker, place: -1, owner: owner})
 }
 
-// wait puts w among those who wait, or wakes it at once. It asks the source
+// wait adds w to the waiters, or wakes it at once. It asks the source
 // for progress unless w is idle.
 func (c *Cache) wait(w *waiter) *waiter {
 	revision, waker, owner := w.revision, w.waker, w.owner
@@ -162,7 +162,7 @@ func (c *Cache) Demand(revision kv.Revision) {
 	}
 }
 
-// chanWaker wakes one who waits on a channel of capacity 1.
+// chanWaker wakes a caller that waits on a channel of capacity 1.
 type chanWaker chan struct{}
 
 // Wake implements Waker.

@@ -7,7 +7,7 @@
 // [PreviousValues], [Filtered], [ExactStates] and [ExactDeltas], named as etcd's robustness
 // tests name them where they have the same promise. [EqualState] and
 // [Read.Check] do the same for states and reads. All return [Violation]
-// values, each a text that says who, which revision, which key, what was
+// values, each a text with the watcher, the revision, the key, what was
 // expected and what came.
 //
 // A long run holds too much to keep: a [Checker] is fed one Op at a time,

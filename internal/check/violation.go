@@ -29,7 +29,7 @@ const (
 // Violation is one broken promise, with all one needs to look it up.
 type Violation struct {
 	Promise Promise
-	// Watcher is who saw it: a watcher, a reader or a mirror.
+	// Watcher is its observer: a watcher, a reader or a mirror.
 	Watcher string
 	// Revision is where; 0: it is about no revision in particular.
 	Revision kv.Revision

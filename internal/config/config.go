@@ -135,7 +135,7 @@ type Etcd struct {
 	// Endpoints are URLs or host:port. Without a scheme, TLS is used when TLS
 	// names a file.
 	Endpoints []string
-	// TLS: CA verifies etcd, Cert and Key prove who we are.
+	// TLS: CA verifies etcd, Cert and Key authenticate this node.
 	TLS tlsconf.Files
 	// User and PasswordFile are for an etcd with authentication. Both or none.
 	User, PasswordFile string

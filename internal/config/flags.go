@@ -97,7 +97,7 @@ func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time from SIGTERM to the exit")
 }
 
-// securityFlags say who may connect, and do what.
+// securityFlags are those of authentication and authorization.
 func (c *Config) securityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")

@@ -8,7 +8,7 @@ import (
 )
 
 // logger hands etcd's warnings and errors to log. What etcd tells beside them
-// is of no interest to those who did not start an etcd.
+// is of no interest to users that did not start an etcd.
 func logger(log *slog.Logger) *zap.Logger {
 	return zap.New(&core{LevelEnabler: zapcore.WarnLevel, log: log})
 }

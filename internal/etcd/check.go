@@ -97,7 +97,7 @@ func (c *Client) ask(ctx context.Context, e endpoint) answer {
 	return a
 }
 
-// judge returns the cluster that all who answered belong to, or every reason
+// judge returns the cluster of all members that answered, or every reason
 // to refuse them.
 func judge(answers []answer) (cluster uint64, err error) {
 	var errs []error

@@ -40,10 +40,10 @@ type Client struct {
 	muxes     muxes
 	lineage   lineage
 	pastReads pastReads
-	historian chan struct{} // a place for the one who reads history for all
+	historian chan struct{} // a place for the goroutine that reads history for all
 	verdicts  shared[verdict]
 	floors    shared[struct{}] // watches that learn etcd's compact revision
-	asked     askers           // by those who wait for a verdict
+	asked     askers           // by callers that wait for a verdict
 	past      past
 	away      away
 	situation situation

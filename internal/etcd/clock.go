@@ -39,7 +39,7 @@ func (c *Client) Revision(ctx context.Context) (kv.Revision, error) {
 }
 
 // Clock is Revision with all that etcd tells beside it. Callers share reads:
-// those who come while one is in flight wait for the next. It fails with a
+// callers that come while one is in flight wait for the next. It fails with a
 // *kv.HistoryError when etcd has another history than that of the lineage that
 // was adopted.
 func (c *Client) Clock(ctx context.Context) (Clock, error) {

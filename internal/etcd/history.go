@@ -58,7 +58,7 @@ const (
 // compact revision.
 //
 // It is dear for etcd, which reads its log from the lowest revision on. So
-// those who ask at a time are answered together, by one stream for up to 512
+// concurrent callers are answered together, by one stream for up to 512
 // that has a permit.
 func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
 	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}

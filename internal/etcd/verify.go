@@ -25,7 +25,7 @@ var (
 // *kv.CompactedError whose Floor is etcd's compact revision, or with a
 // *kv.FutureError. Revision 0 can always be read.
 //
-// Callers share reads: those who come while one is in flight wait for the next,
+// Callers share reads: those that come while one is in flight wait for the next,
 // whatever their revisions. A thousand of them cost etcd two.
 func (c *Client) Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
 	c.count.verifyCalls.Add(1)

@@ -44,7 +44,7 @@ type Upstream interface {
 // Guard knows what a caller may read where etcd's authentication is on. All
 // methods may be called from any goroutine. Errors are etcd's own.
 type Guard interface {
-	// Caller returns who makes the incoming call of ctx. Without
+	// Caller returns the user of the call of ctx. Without
 	// authentication at etcd, callers have no name and may read everything.
 	Caller(ctx context.Context) (string, error)
 	// MayRead fails when the caller may not read all of the range.

@@ -130,7 +130,7 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 // does by its own rights (apply/auth.go, checkLeasePutsKeys): a lease that is kept
 // alive by others, or has keys of theirs, could not be ended by its holder. etcd
 // reports the keys. If it does not, because there is no such lease or the caller has
-// no right to know, it does not serve the call either. A caller who may use the verb on
+// no right to know, it does not serve the call either. A caller that may use the verb on
 // all keys costs etcd nothing.
 func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, lease int64) error {
 	if c.Allows(v, kv.Range{}) {
@@ -145,8 +145,8 @@ func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, 
 	}
 	for _, key := range t.GetKeys() {
 		if err := c.May(ctx, v, kv.Single(string(key))); err != nil {
-			// Which keys a lease has is not for who may not use them: that stands in the
-			// audit log.
+			// The error hides the keys of a lease from callers without a right to them; the
+			// audit log has them.
 			return &kv.DeniedError{Detail: fmt.Sprintf("the policy does not let %s %s all keys of the lease", c.Name(), v)}
 		}
 	}
@@ -240,7 +240,7 @@ func (o *operations) on(v policy.Verb, key, end []byte) {
 }
 
 // spanned returns the range that etcd is asked about. What it takes for none,
-// and finds nothing in, is for those who may do that with its key.
+// and finds nothing in, needs the right for its key.
 func spanned(key, end []byte) kv.Range {
 	r, err := kv.RangeFromEtcd(key, end)
 	if err != nil {

@@ -159,7 +159,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	return false
 }
 
-// tell sends the notifications that are due: to those who have heard nothing
+// tell sends the notifications that are due: to watches that got nothing
 // since the last. No answer to a request may lie below one: clientv3 resumes behind the
 // last of the two.
 func (p *progress) tell(watches []*watch) {

@@ -72,7 +72,7 @@ type chunk struct {
 
 	once   sync.Once
 	parts  [][]byte // set by once
-	anchor int      // the largest part: who holds that one holds the chunk; set by once
+	anchor int      // the largest part: its holder holds the chunk; set by once
 }
 
 // loan is a chunk in an answer, until that has been sent or dropped: it is the

@@ -103,7 +103,7 @@ func (d *Door) Farewells() []Farewell {
 	return out
 }
 
-// Run ends the watches of those who lose the right to read what they watch,
+// Run ends the watches of users that lose the right to read their range,
 // until ctx ends. (etcd itself asks once, when a watch is created.)
 func (d *Door) Run(ctx context.Context) error {
 	defer d.past.run(ctx)
@@ -163,7 +163,7 @@ func (d *Door) permit(ctx context.Context, rng kv.Range, empty bool) (caller str
 	return caller, err
 }
 
-// caller returns who makes the call of ctx, by the policy.
+// caller returns the caller of ctx, by the policy.
 func (d *Door) caller(ctx context.Context) (*access.Caller, error) {
 	c, err := d.cfg.Access.Caller(ctx)
 	return c, wire.Status(err)

@@ -383,7 +383,7 @@ func (w *watch) filter(events []*kv.Event) []*kv.Event {
 }
 
 // send sends events, whose last revision is given, and returns their size. etcd
-// cuts what it sends only for those who ask for it (v3rpc/watch.go).
+// splits its messages only for clients that request it (v3rpc/watch.go).
 func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
 	h := w.s.door.wireHeader(revision)
 	prev := w.prev && revision != w.bare

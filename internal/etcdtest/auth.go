@@ -48,7 +48,7 @@ func Permit(t TB, cli *clientv3.Client, user string, ranges ...string) {
 	}
 }
 
-// AuthOn turns on authentication, with a user root who may do everything, and
+// AuthOn turns on authentication, with a user root that has all rights, and
 // returns its client.
 func (s *Server) AuthOn() *clientv3.Client {
 	s.t.Helper()

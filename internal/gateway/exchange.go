@@ -142,7 +142,7 @@ func (x *exchange) asks(bytes, objects int) error {
 }
 
 // keep keeps a list, or a message of a watch, in its wire form until it is written:
-// one that its client does not read costs what those of other clients do, who may share
+// one that its client does not read costs as much as those of other clients, which may share
 // it. only is as with hold.
 func (x *exchange) keep(ctx context.Context, f *form, m mem.BufferSlice, only bool) error {
 	n := int64(m.Len())

@@ -65,12 +65,12 @@ const (
 	refusedFor = 3 * time.Second
 )
 
-// inquiry is a question about a token, which all who want to know share.
+// inquiry is a question about a token, which all its callers share.
 type inquiry struct {
 	done   chan struct{} // closed when the fields below are set
 	user   string
 	err    error
-	gaveUp bool // the one who asked did: others may ask
+	gaveUp bool // its caller did: others may ask
 }
 
 // identify returns whose the token is, as of a revision of users and roles.

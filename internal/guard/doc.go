@@ -1,6 +1,6 @@
-// Package guard knows, while etcd's authentication is on, the user who sends
-// something and what they may read. What is served from memory is not seen by
-// etcd: this package stands in for it.
+// Package guard identifies, while etcd's authentication is on, the user of a call and the
+// user's read rights. etcd does not see reads that are served from memory: this package
+// checks them in its place.
 //
 // Read [Guard.Caller] and [Guard.MayRead] first. Two things are kept, both
 // bounded and both etcd's to take back:

@@ -56,7 +56,7 @@ func New(cfg Config) (*Guard, error) {
 	return g, nil
 }
 
-// Caller returns who makes the incoming call of ctx: "", who may read
+// Caller returns the user of the call of ctx: "", who may read
 // everything, while etcd's authentication is off. The errors are etcd's.
 func (g *Guard) Caller(ctx context.Context) (string, error) {
 	now := g.rights.Load()
@@ -78,7 +78,7 @@ func (g *Guard) Caller(ctx context.Context) (string, error) {
 }
 
 // MayRead fails, with etcd's error, when the caller may not read all of r. A
-// range that ends before it begins is for those who may read its key.
+// range that ends before it begins needs the right to read its key.
 func (g *Guard) MayRead(caller string, r kv.Range) error {
 	now := g.rights.Load()
 	switch {

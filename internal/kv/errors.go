@@ -61,7 +61,7 @@ type Claim struct {
 	Below Revision
 }
 
-// ContradictionError is an [ErrOtherHistory] of which it is not known who is wrong:
+// ContradictionError is an [ErrOtherHistory] whose wrong side is not known:
 // what is held, the source, or, when etcd was restored, neither.
 type ContradictionError struct {
 	Detail string
@@ -99,7 +99,7 @@ func (e *NotServedError) Error() string {
 	return fmt.Sprintf("%v is not served: this cluster serves %s (cachectl settings changes that)", e.Range, strings.Join(served, ", "))
 }
 
-// NotHereError says that this node has no replica of a shard, and who has.
+// NotHereError says that this node has no replica of a shard, and which nodes have one.
 type NotHereError struct {
 	Shard     uint64
 	Epoch     uint64
@@ -144,8 +144,8 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string { return e.Detail }
 
-// UnauthenticatedError says that it is not known who the caller is: another
-// token may tell.
+// UnauthenticatedError says that the caller is not authenticated; another token may
+// succeed.
 type UnauthenticatedError struct{ Detail string }
 
 func (e *UnauthenticatedError) Error() string { return e.Detail }

@@ -89,7 +89,7 @@ type HistoryError struct {
 	Detail string
 }
 
-// historyRetry is how long who is refused shall wait: a new lineage takes a
+// historyRetry is the retry delay of refused callers: a new lineage takes a
 // moment.
 const historyRetry = 500 * time.Millisecond
 

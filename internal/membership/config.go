@@ -110,7 +110,7 @@ func Defaults() Config {
 		StreamTimeout: 5 * time.Second,
 		// Dead has already stood the time of suspicion, in which a live node
 		// objects. A second more lets the news of the death spread first, so
-		// that it does not hit the newcomer, who would have to object to it.
+		// that it does not hit the newcomer, which would have to object to it.
 		// While the old one is alive or suspect to the others, a newcomer at
 		// another address is refused and keeps trying.
 		ReclaimTime:     time.Second,

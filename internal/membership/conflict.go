@@ -37,7 +37,7 @@ type conflict struct {
 // claimed takes the news that other has our name, at another address. It
 // returns an error when we are the newcomer and it has lasted too long.
 //
-// The newcomer is the one who started later; the greater UUID decides a tie.
+// The newcomer is the node that started later; the greater UUID decides a tie.
 // Both sides come to the same result, as far as their clocks agree.
 func (c *conflict) claimed(now time.Time, self, other meta) error {
 	if !newcomer(self, other) {

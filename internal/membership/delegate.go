@@ -29,7 +29,7 @@ type standing struct {
 	accepted, elsewhere, company int
 	// refused: in the last round with an answer, no member accepted this node.
 	refused bool
-	// holder is who has our name instead.
+	// holder is the node that has this node's name instead.
 	holder string
 }
 

@@ -1,4 +1,4 @@
-// Package membership knows which nodes there are: who is alive, suspect, dead
+// Package membership knows the nodes of the cluster: which are alive, suspect, dead
 // or has left, and what each says about itself. It is the only importer of
 // hashicorp/memberlist; other packages see [shard.Member] values.
 //

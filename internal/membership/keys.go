@@ -29,7 +29,7 @@ func (m *Membership) SetKeys(keys [][]byte) error {
 }
 
 // setKeys makes ring hold keys, in their order. Keyring.RemoveKey moves the keys
-// behind the one that it takes away, in place and under readers who hold no
+// after the one that it takes away, in place and under readers that hold no
 // lock. So those that go are brought to the end first, and taken from there.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, k := range keys {

@@ -19,7 +19,7 @@ const lineKinds = 256
 // lines turns memberlist's log lines into records. memberlist repeats a line
 // for each packet and each attempt, so a kind of line is logged at its level
 // once a minute and at Debug in between. What we say better ourselves
-// (who came, who went, whom we refuse) stays at Debug.
+// (joins, leaves, refusals) stays at Debug.
 type lines struct {
 	logger *slog.Logger
 

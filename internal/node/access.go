@@ -34,8 +34,8 @@ func (n *Node) ReloadPolicy() error { return n.access.Reload() }
 // TakesTokens reports whether the policy in force takes bearer tokens.
 func (n *Node) TakesTokens() bool { return n.access.TakesTokens() }
 
-// mayLook returns who may see metrics, the status page and profiles: those whom the
-// policy lets; nil without a policy.
+// mayLook authorizes requests for metrics, the status page and profiles by the policy;
+// nil without a policy.
 func (n *Node) mayLook() func(*http.Request) error {
 	if n.access == nil {
 		return nil

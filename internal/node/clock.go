@@ -189,7 +189,7 @@ func (c *clock) heard(look replica.Look) {
 	}
 }
 
-// keep keeps the newest look, for those who follow us, and reports whether this
+// keep keeps the newest look, for followers, and reports whether this
 // is it.
 func (c *clock) keep(look replica.Look) bool {
 	c.mu.Lock()

@@ -236,7 +236,7 @@ func (n *Node) announce(ctx context.Context) error {
 const readyEvery = 250 * time.Millisecond
 
 // owedWait is how long after its start a node is not ready for want of shards that
-// are to come to it: who restarts one node after the other waits so until they are
+// are to come to it: a rolling restart thus waits until they are
 // safe again. It is bounded, since they come only while the voters have a majority.
 const owedWait = 30 * time.Second
 

@@ -57,7 +57,7 @@ func (p *peers) conn(node shard.NodeID) (*peerConn, error) {
 	return p.reach(node)
 }
 
-// reach is conn for who has no choice: gossip is a hint, and wrong about the
+// reach is conn for callers without an alternative: gossip is a hint, and wrong about the
 // others for a while after this node was cut off from them.
 func (p *peers) reach(node shard.NodeID) (*peerConn, error) {
 	m, ok := p.member(node)

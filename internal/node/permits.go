@@ -177,7 +177,7 @@ type grants struct {
 	waiting []*asker             // guarded by mu
 }
 
-// asker is one who waits for a permit.
+// asker is a node that waits for a permit.
 type asker struct {
 	node    shard.NodeID
 	granted chan struct{} // closed when it has one

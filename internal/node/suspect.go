@@ -45,7 +45,7 @@ const (
 	several = 2
 	// witnesses bounds the keys that etcd is asked for.
 	witnesses = 16
-	// suspectFor is how long a peer is passed over until it is known who is wrong,
+	// suspectFor is how long a peer is passed over until the wrong side is known,
 	// rejectFor for how long when it is.
 	suspectFor = 5 * time.Second
 	rejectFor  = time.Minute
@@ -129,7 +129,7 @@ func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 	return true
 }
 
-// verdict is who is wrong.
+// verdict is the wrong side.
 type verdict int
 
 const (
@@ -139,7 +139,7 @@ const (
 	otherHistory
 )
 
-// judgeSource returns who is wrong, if etcd has a number of keys otherwise than this
+// judgeSource returns the wrong side, if etcd has a number of keys otherwise than this
 // node holds them, if the node is ahead of etcd, and by the source of the data.
 func judgeSource(contradicted int, ahead bool, source string) verdict {
 	if ahead {

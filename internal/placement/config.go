@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config says who the node is, whom it asks, and when the leader acts. Start
+// Config has the node's identity, its sources, and the timing of the leader. Start
 // from [Defaults].
 type Config struct {
 	// Name and UUID together are the node's identity in raft. The UUID belongs

@@ -22,7 +22,7 @@ var (
 
 // NotLeaderError is ApplyEncoded's answer on a node that does not lead.
 type NotLeaderError struct {
-	// Leader is who does, as far as the node knows; or "".
+	// Leader is the leading node, as far as known; or "".
 	Leader shard.NodeID
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // raftLogger is raft's logger on ours. What raft calls information is for
-// those who mend raft: the changes an operator asks about are logged here by
+// debugging raft: the changes an operator asks about are logged here by
 // ourselves.
 type raftLogger struct {
 	hclog.Logger // for methods that are not called

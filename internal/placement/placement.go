@@ -54,7 +54,7 @@ type Placement struct {
 
 	// Of the leader.
 	reports *planner.Reports // guarded by mu
-	filling []shard.NodeID   // guarded by mu; who is asked for reports often
+	filling []shard.NodeID   // guarded by mu; the nodes that are asked for reports often
 }
 
 // New builds a node's part and reads its map file. It starts nothing. A map

@@ -1,4 +1,4 @@
-// Package policy is who may do what, as a value: an operator's file read,
+// Package policy is an authorization policy as a value: an operator's file read,
 // checked and asked.
 //
 // Read [Parse] and [Policy.Identity] first. A caller has names that were proved

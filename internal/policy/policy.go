@@ -140,7 +140,7 @@ func (e *entry) named(names Names) (string, bool) {
 }
 
 // May reports whether the caller may use the verb on all keys of r, which means
-// nothing for verbs that are not about keys. An empty range is for callers who may
+// nothing for verbs that do not apply to keys. An empty range is for callers that may
 // use the verb on its key.
 func (id *Identity) May(v Verb, r kv.Range) bool {
 	if !v.OfKeys() {

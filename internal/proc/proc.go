@@ -71,7 +71,7 @@ func Peaks(pids []int) ([]int64, error) {
 }
 
 // Memory adds up the memory of the processes, in bytes: what several share is
-// divided among those who share it (PSS).
+// divided among the processes that share it (PSS).
 func Memory(pids []int) (int64, error) {
 	var sum int64
 	for _, pid := range pids {

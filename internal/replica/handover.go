@@ -30,7 +30,7 @@ var (
 
 // stream is a candidate that is followed. Its updates are drawn one by one: so
 // the scout can draw the first ones, while another stream still brings what
-// happens, and leave the rest to who follows.
+// happens, and leave the rest to the follower.
 type stream struct {
 	Candidate
 	ctx    context.Context // ends with the stream
@@ -208,7 +208,7 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 // scout looks for a better candidate than s, not a stale one, and ends s when
 // there is one, which it returns if it may relieve s, or when s is none any more.
 //
-// etcd is better only for who has no other node before it. A node that is one of
+// etcd is better only for a node without another one before it. A node that is one of
 // those behind waits until one before it reads etcd itself: else each change of
 // the owner would have all replicas read it for a moment.
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {

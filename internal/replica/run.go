@@ -72,7 +72,7 @@ func (r *run) listen(ctx context.Context) {
 }
 
 // turnTo makes s the one that gets the consumer's demands, first the one that
-// is still open: who was told before takes it along.
+// is still open: the previous one takes it along.
 func (r *run) turnTo(s *stream) {
 	r.mu.Lock()
 	r.asked = s

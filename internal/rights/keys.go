@@ -25,7 +25,7 @@ func KeysOf(ranges []kv.Range) Keys {
 }
 
 // Cover reports whether every key of r is in the set. A range that ends before
-// it begins is covered by who has its key.
+// it begins is covered by a right to its key.
 func (k Keys) Cover(r kv.Range) bool {
 	r = normal(r)
 	// The ranges are apart, so that r lies in one of them or is not covered:
@@ -66,7 +66,7 @@ const lowest = "\x00"
 
 // normal returns r with its start at a key that can be, because "" and lowest
 // begin the same ranges, and the one key for a range that ends before it
-// begins: such a range, of nothing, is for those who may read its key. (etcd
+// begins: such an empty range needs the right to read its key. (etcd
 // says so, too, or denies it, as its tree happens to stand.)
 func normal(r kv.Range) kv.Range {
 	r.Start = max(r.Start, lowest)

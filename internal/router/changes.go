@@ -106,7 +106,7 @@ func (b *Body) End(at Place) bool {
 }
 
 // Hold returns all keys of the reading. Those of other nodes are fetched, once
-// for all who read the same, and are held until the Body is released. It fails with a
+// for all identical reads, and are held until the Body is released. It fails with a
 // *kv.LimitError when Bodies hold too many of them.
 func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}

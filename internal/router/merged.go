@@ -224,7 +224,7 @@ func (a *arrival) Wake() {
 	}
 }
 
-// ignored is the waker of those who ask for a revision and are woken otherwise.
+// ignored is the waker of callers that request a revision and are woken otherwise.
 type ignored struct{}
 
 // Wake implements cache.Waker.

@@ -24,7 +24,7 @@ func (w *Watch) Position() (cache.Position, bool) {
 }
 
 // Newest returns the newest revision that one of the shards has: the others get
-// there when they are asked to. For who uses the watch.
+// there when they are asked to. For the user of the watch.
 func (w *Watch) Newest() kv.Revision {
 	p := &w.place
 	switch {

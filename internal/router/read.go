@@ -372,7 +372,7 @@ func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatc
 		if err == nil || begun {
 			return err
 		}
-		if !errors.As(last, new(*kv.CompactedError)) { // what is gone says more than who is away
+		if !errors.As(last, new(*kv.CompactedError)) { // a compacted revision says more than an absent node
 			last = err
 		}
 		if ctx.Err() != nil {

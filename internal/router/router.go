@@ -292,7 +292,7 @@ func (r *Router) Elsewhere(rng kv.Range) []string {
 	return r.cfg.Shards.Endpoints(shards[0].Replicas)
 }
 
-// notHere says who has the shard.
+// notHere names the nodes that have the shard.
 func (r *Router) notHere(s *shard.Shard) error {
 	return &kv.NotHereError{Shard: uint64(s.ID), Epoch: s.Epoch, Endpoints: r.cfg.Shards.Endpoints(s.Replicas)}
 }

@@ -146,11 +146,11 @@ func (o *overheard) RecvMsg(m any) error {
 	return err
 }
 
-// caller returns who makes the call of ctx, by the policy. Other nodes have
+// caller returns the caller of ctx, by the policy. Other nodes have
 // asked for their clients.
 func (s *cacheService) caller(ctx context.Context) (*access.Caller, error) {
 	if s.local {
-		return nil, nil //nolint:nilnil // nil is the caller who may do everything
+		return nil, nil //nolint:nilnil // nil is the caller with all rights
 	}
 	return s.srv.cfg.Access.Caller(ctx)
 }

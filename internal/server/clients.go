@@ -43,7 +43,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 }
 
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or
-// gives them back. They count for an address: who calls may not be known yet.
+// gives them back. They count for an address: the caller may not be known yet.
 func (s *Server) holdUnread(from net.Addr, n int) bool {
 	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
 	if n < 0 {

@@ -66,7 +66,7 @@ func (c *crowd) add(w *watch) {
 	}
 }
 
-// take returns who was added. Give the list back when it is done with.
+// take returns the added watchers. Give the list back when it is done with.
 func (c *crowd) take() []*watch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +81,8 @@ func (c *crowd) giveBack(list []*watch) {
 	c.spare = list[:0]
 }
 
-// rest ends a turn: those who could not be read come first in the next one, those
-// who have more to read last. It reports whether one is due.
+// rest ends a turn: watchers that could not be read come first in the next one, those
+// with more to read last. It reports whether one is due.
 func (c *crowd) rest(unread, unfinished []*watch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	list := c.take()
 	// So many revisions of each: more of them would not be sent soon, fewer would
-	// be sent apart to those who are at the same place.
+	// be sent apart to watchers at the same position.
 	depth := max(1, crowdDeliveries/2/max(1, len(list)))
 	for i, w := range list {
 		if p.bytes >= crowdBytes || p.deliveries >= crowdDeliveries {
@@ -204,7 +204,7 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) {
 	})
 }
 
-// parcel is the events of one revision and who gets them.
+// parcel is the events of one revision and their watchers.
 type parcel struct {
 	revision kv.Revision
 	prev     bool
@@ -236,7 +236,7 @@ const keptParcels = 64
 
 func (p *parcels) eventsOf(x *parcel) []*kv.Event { return p.events[x.from : x.from+x.n] }
 
-// add adds w to who gets what was just read: events are p.events with those
+// add adds w to the receivers of the last read: events are p.events with those
 // appended.
 func (p *parcels) add(w *watch, revision kv.Revision, events []*kv.Event) {
 	from := len(p.events)

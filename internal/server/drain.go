@@ -199,7 +199,7 @@ func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (wat
 }
 
 // SendOn sends every watch, of either API, to another node with its position,
-// and then those who follow the shard map, because this node is to have no
+// and then followers of the shard map, because this node is to have no
 // clients; at Drain's pace, and no more of them once ctx ends. New ones are let
 // in, and those that come back: they may reach no other node.
 func (s *Server) SendOn(ctx context.Context) (watches int) {

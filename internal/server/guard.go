@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// guard returns who is asked what callers of the service may read; nil: they
+// guard returns the authority on the read rights of the service's callers; nil: they
 // may read everything. Other nodes have asked for their clients.
 func (s *cacheService) guard() Guard {
 	if s.local {

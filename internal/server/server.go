@@ -129,7 +129,7 @@ func (s *Server) peerService() *peerapi.Service {
 	})
 }
 
-// adminService returns what serves operators, and those who follow the cluster.
+// adminService returns the service for operators and followers of the shard map.
 func (s *Server) adminService() *admin.Service {
 	return admin.New(admin.Config{
 		Node: s.cfg.Node, Status: s.Status, Callers: s.callers, Verifier: s.cfg.Verifier, Lineage: s.cfg.Lineage, Operator: s.cfg.Operator,

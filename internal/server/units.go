@@ -23,7 +23,7 @@ import (
 //   - they begin at a bounded number at a time, one for each connection in turn;
 //     a watch that waits is an entry in a list;
 //   - watches that need the same one share it: its revision, and the bytes of its
-//     chunks, which are made once, or again for one who comes so late that they
+//     chunks, which are made once, or again for a watch that comes so late that they
 //     were dropped;
 //   - chunks are made at a bounded rate.
 //
@@ -71,7 +71,7 @@ type patience struct {
 	// hold is how long such a unit is held for watches that may continue: then they
 	// begin anew.
 	hold time.Duration
-	// sweep is how often it is looked who has stalled.
+	// sweep is how often stalled watches are looked for.
 	sweep time.Duration
 }
 
@@ -119,7 +119,7 @@ func (k *unitKey) lane() int {
 type unit struct {
 	key    unitKey
 	riders map[*watch]time.Time // and since when they wait
-	least  kv.Revision          // of those who waited for it to begin
+	least  kv.Revision          // of the watches that waited for it to begin
 
 	entry  *fair.Entry[*unit] // while it waits
 	state  unitState

@@ -57,7 +57,7 @@ var (
 	ErrNewer = errors.New("written by a newer version of this software: upgrade this node")
 )
 
-// LeaderError says that a node does not lead the voters, and who does, as far
+// LeaderError says that a node does not lead the voters, and which one does, as far
 // as it knows.
 type LeaderError struct {
 	// Leader is "" when none is known.

@@ -109,7 +109,7 @@ type Spec struct {
 	Replicas int
 }
 
-// Map is how the key space is cut and who serves what.
+// Map is the division of the key space, and the nodes of each shard.
 //
 // Invariants (see Validate): shards are ordered by key and disjoint; together
 // they cover Spec.Ranges and nothing else; IDs are unique and below NextID; a
@@ -150,7 +150,7 @@ func (m *Map) IsDrained(n NodeID) bool {
 }
 
 // Origin is how a lineage came about: what showed that the history before it
-// had ended, and who says so. It is not changed once it is in a map.
+// had ended, and by which evidence. It is not changed once it is in a map.
 type Origin struct {
 	Cause kv.Cause
 	// Reason is the evidence, or what the operator gave as reason, for people.

@@ -42,7 +42,7 @@
 //     from moving. Network.SetLatency of a millisecond is enough. Without it,
 //     synctest.Wait means "everything sent has arrived and been worked on"; with
 //     it, sleep.
-//   - A mutex held while its holder waits is not durable for who wants it. Never
+//   - A mutex held while its holder waits is not durable for its waiters. Never
 //     wait, send or write to a connection under a lock: a rule of the house
 //     anyway, and the bubble finds it out.
 //   - A channel or sync.WaitGroup that is a package variable is not durable.

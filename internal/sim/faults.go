@@ -41,7 +41,7 @@ func (c *Cluster) Heal(a, b string) {
 	c.spread()
 }
 
-// Pause makes a host silent to all others, as SIGSTOP does to who looks at it
+// Pause makes a host silent to all others, as SIGSTOP does to an observer
 // from outside; its own clocks continue.
 func (c *Cluster) Pause(name string) {
 	c.Net.Silence(name)

@@ -82,7 +82,7 @@ func (c *Cluster) Kill(name string) {
 	c.t.Helper()
 	h := c.host(name)
 	c.Net.Kill(name)
-	_ = h.gossip.Shutdown() // who dials it is refused, as by a machine that runs
+	_ = h.gossip.Shutdown() // dials are refused, as by a machine that runs
 	c.faults.dead[name] = true
 	c.spread()
 	h.down = true

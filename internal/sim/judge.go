@@ -14,7 +14,7 @@ import (
 
 // truth is etcd's history in the words of the checkers.
 type truth struct {
-	mu      sync.Mutex // serialises who brings it up to date
+	mu      sync.Mutex // serialises its updates
 	history *check.History
 	at      []time.Time // of each revision, from 2 on; guarded by mu
 }

@@ -19,7 +19,7 @@ import (
 //   - A broken connection ends with ECONNRESET on both sides.
 //   - A silenced host is cut off from all others: its power is gone, or it is stopped.
 //   - A killed host is a process that died: its listeners are gone, its
-//     connections are reset, and who dials it is refused at once.
+//     connections are reset, and dials are refused at once.
 //
 // Waiting is on channels only and the lock is never held in a wait, so that a
 // Network made in a testing/synctest bubble works on fake time.
@@ -233,7 +233,7 @@ func (n *Network) openLocked(l link) bool {
 // signal is a broadcast: a channel that is closed when something changed.
 type signal chan struct{}
 
-// fire wakes who waits for s, and returns what to wait for next.
+// fire wakes the waiters for s, and returns what to wait for next.
 func (s signal) fire() signal {
 	close(s)
 	return make(signal)

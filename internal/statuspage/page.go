@@ -233,7 +233,7 @@ func (p *Page) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.viewers--; p.viewers == 0 {
-		p.latest = nil // who comes next is not shown what was
+		p.latest = nil // the next reader is not shown what was
 	}
 }
 

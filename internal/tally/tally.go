@@ -148,7 +148,7 @@ func (w *Watch) Figures(now time.Time, newest kv.Revision, sampled time.Time) Fi
 	return f
 }
 
-// Watcher is a watch of a client: who has it, what it watches, and its account.
+// Watcher is a watch of a client: its owner, its range, and its statistics.
 type Watcher struct {
 	Client net.Addr // where it comes from; nil: not known
 	User   string   // etcd's, while its authentication is on

@@ -105,7 +105,7 @@ func ValidateEndpoint(endpoint string) error {
 	return nil
 }
 
-// resourceOf is who all that is sent is about: ours, then what
+// resourceOf is the resource of all exported data: ours, then what
 // OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say.
 func resourceOf(ctx context.Context, cfg *Config) (*resource.Resource, error) {
 	return resource.New(ctx,

@@ -148,7 +148,7 @@ func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols 
 		if now.ca != nil {
 			c.VerifyConnection = func(state tls.ConnectionState) error { return m.verified(raw, &state) }
 			c.ClientCAs, c.ClientAuth = now.ca, auth()
-			// A ticket would let in, for days, who was let in once.
+			// A ticket would admit, for days, a client that was admitted once.
 			c.SessionTicketsDisabled = true
 		}
 		return c

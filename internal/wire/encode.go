@@ -13,7 +13,7 @@ import (
 
 // Field numbers of the API's hot messages. They are written here a second time
 // because these are encoded without reflection, from bytes that are shared by
-// all who receive them; a test holds them against the generated code.
+// all receivers; a test compares them with the generated code.
 const (
 	watchID       = 1 // WatchResponse.watch_id
 	watchIDs      = 2 // WatchResponse.watch_ids

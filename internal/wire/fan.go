@@ -67,7 +67,7 @@ type fanKey struct {
 	etcd, fragment, prev bool
 }
 
-// Recipient is who gets a Fan's message, as the message names it. The zero
+// Recipient is the receiver of a Fan's message, as the message names it. The zero
 // Recipient is none.
 type Recipient struct{ id mem.Buffer }
 
@@ -154,7 +154,7 @@ func (k *fanKey) encode(events []*kv.Event) mem.BufferSlice {
 		m.event(e, k.prev)
 	}
 	out := m.done().Buffers
-	// Counting who still reads a pooled buffer would cost each of them more than
+	// Counting the readers of a pooled buffer would cost each of them more than
 	// leaving it to the garbage collector does.
 	for i, b := range out {
 		if _, plain := b.(mem.SliceBuffer); !plain {

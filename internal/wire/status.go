@@ -247,7 +247,7 @@ func Unimplemented(what string) error { return status.Error(codes.Unimplemented,
 // one, says that the caller may not.
 func IsDenied(err error) bool { return status.Code(err) == codes.PermissionDenied }
 
-// Denied returns etcd's error for who may not, and why that is.
+// Denied returns etcd's error for a missing right, with the reason.
 func Denied(why string) error {
 	return status.Error(codes.PermissionDenied, rpctypes.ErrorDesc(rpctypes.ErrGRPCPermissionDenied)+": "+why)
 }

@@ -82,7 +82,7 @@ func (p *Planner) spread(units []unit) {
 	o.even()
 }
 
-// owners is who owns what. Nodes are named by their rank among the candidates, which
+// owners has the owner of each shard. Nodes are named by their rank among the candidates, which
 // does not depend on what the planner remembers, unlike their slots.
 type owners struct {
 	p      *Planner

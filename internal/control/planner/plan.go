@@ -49,7 +49,7 @@ func Place(f shard.Found, members []shard.Member) (shard.Found, error) {
 	return f, nil
 }
 
-// Planner is [Plan] for one who plans again and again: it remembers where each
+// Planner is [Plan] for repeated use: it remembers where each
 // shard belonged, and works out again only what a change of the members touches.
 // What it plans does not depend on what it remembers. The zero Planner is ready;
 // it is for one goroutine.

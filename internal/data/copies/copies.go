@@ -122,7 +122,7 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// awaitPeers waits until gossip shows those who may have our shards, when it
+// awaitPeers waits until gossip shows the nodes that may have this node's shards, when it
 // should: state and window of one that we do not see yet would be lost on us,
 // and with them the place of every watch that comes to us.
 func (s *Set) awaitPeers(ctx context.Context) {
@@ -360,7 +360,7 @@ func (s *Set) abandon() {
 	}
 }
 
-// welcome sends those who use a relay of the shard to the replica, once that
+// welcome sends the users of a relay of the shard to the replica, once that
 // is ready. Until then they stay: they miss nothing there.
 func (s *Set) welcome(h *Copy) {
 	select {

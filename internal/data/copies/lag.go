@@ -18,7 +18,7 @@ const LookEvery = 500 * time.Millisecond
 
 // StuckAfter is how long a source may bring nothing at all though etcd has
 // moved on; then another one is taken. Nodes that are cut from etcd look
-// healthy to those who follow them. Two looks of the clock in a row tell.
+// healthy to their followers. Two looks of the clock in a row show it.
 const StuckAfter = 2*LookEvery - LookEvery/10
 
 // standstill is how long ago the last look may be for its result to count

@@ -42,7 +42,7 @@ func (s *Set) Renewing() (n int64) {
 }
 
 // renew puts a new copy in the place of a wrong one. Nothing is inherited: what is
-// wrong may be anywhere in it. Those who watch or read there are served by others
+// wrong may be anywhere in it. Its watches and reads are served by other nodes
 // until the new one is loaded, and lose nothing; so do nodes that follow it.
 func (s *Set) renew(ctx context.Context, r renewal) {
 	m := s.acted.Load() // that the wrong one is of, if it is still here

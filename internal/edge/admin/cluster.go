@@ -17,7 +17,7 @@ import (
 type clusterService struct {
 	shardwatchv1.UnimplementedClusterServiceServer
 	srv *Service
-	// callers decides who may know.
+	// callers authorizes the call.
 	callers *callers.Checker
 }
 
@@ -81,7 +81,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 	}
 	_ = g.Wait() // each failure is reported with its member
 	for _, m := range out.GetMembers() {
-		if self := m.GetStatus().GetSelf(); self != nil { // who does not vote does not know who does
+		if self := m.GetStatus().GetSelf(); self != nil { // a node that does not vote does not know the voters
 			m.Member.Voter, m.Member.Leader = self.GetVoter(), self.GetLeader()
 		}
 	}

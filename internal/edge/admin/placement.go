@@ -87,7 +87,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	return err
 }
 
-// mayOperate returns who the caller of ctx is, for logs. While etcd's authentication
+// mayOperate returns the caller of ctx, for logs. While etcd's authentication
 // is on, operators need etcd's root role: a right to keys gives none to change the
 // cluster.
 func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {

@@ -90,7 +90,7 @@ type Config struct {
 	Logger         *slog.Logger
 }
 
-// Service serves operators, and those who follow the cluster. Create it with New.
+// Service serves operators, and followers of the shard map. Create it with New.
 type Service struct {
 	cfg        Config
 	mapParts   mapParts   // for clients that follow

@@ -27,7 +27,7 @@ func (s *adminService) Verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 }
 
 // verify names to a caller the keys that the caller may read, and no others. To have
-// all of etcd read is for who may read all of it.
+// reading all of etcd needs the right to read all of it.
 func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStreamingServer[shardwatchv1.VerifyResponse]) error {
 	v := s.srv.cfg.Verifier
 	if v == nil {

@@ -302,7 +302,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 		case <-changed:
 		case <-policyChanged:
 		case <-rightsChanged:
-		case <-s.srv.cfg.Left: // who watches needs the map to find where to go
+		case <-s.srv.cfg.Left: // a watching client needs the map to find another node
 			return wire.Status(kv.ShuttingDown())
 		case <-goOn:
 			return wire.Status(kv.SentOn())
@@ -312,7 +312,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	}
 }
 
-// looksOn fails when the caller, who followed the map as a user of etcd's, may not see it
+// looksOn fails when the caller, which followed the map as a user of etcd, may not see it
 // any more. changed is closed when that may have changed; nil: it does not.
 func (s *clusterService) looksOn(caller *access.Caller, user string) (changed <-chan struct{}, err error) {
 	if s.callers.Guard == nil || caller.Named() {

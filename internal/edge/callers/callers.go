@@ -22,7 +22,7 @@ type Guard interface {
 	// etcd's authentication is on.
 	MayAdminister(caller string) error
 	// MayLook fails when the caller may not see the shard map, the members and their
-	// status: who is no user of etcd's, while etcd's authentication is on.
+	// status: a caller that is no user of etcd, while etcd's authentication is on.
 	MayLook(caller string) error
 }
 
