@@ -42,7 +42,7 @@ func floors() [][]string {
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/policy"},
-		{"internal/etcd", "internal/replica", "internal/membership", "internal/placement", "internal/kube/source"},
+		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
 		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
@@ -59,7 +59,7 @@ func floors() [][]string {
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"control", "data", "edge", "kube", "ops"} }
+func groups() []string { return []string{"auth", "control", "data", "edge", "kube", "ops"} }
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below
@@ -106,10 +106,10 @@ func doors() []door {
 		}},
 		{"go.etcd.io/etcd/etcdutl/v3", []string{"internal/etcdtest"}, true, nil}, // restores snapshots
 		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false, nil},
-		{"github.com/hashicorp/raft", []string{"internal/placement"}, false, nil},
-		{"github.com/hashicorp/raft-boltdb", []string{"internal/placement"}, false, nil},
+		{"github.com/hashicorp/raft", []string{"internal/control/placement"}, false, nil},
+		{"github.com/hashicorp/raft-boltdb", []string{"internal/control/placement"}, false, nil},
 		// Each to a file of its own; nothing of bbolt's leaves the two.
-		{"go.etcd.io/bbolt", []string{"internal/history", "internal/placement"}, false, nil},
+		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
 		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
 		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
 		{"github.com/go-jose/go-jose/v4", []string{"internal/policy"}, true, nil},
@@ -386,7 +386,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"messages of etcd's server":  {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"), ""},
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
-		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/placement may"},
+		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
 		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, internal/grpcserver, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},

@@ -41,7 +41,7 @@ func purposes() []purpose {
 		{gossiping, []string{"/internal/membership.", "hashicorp/memberlist."}},
 		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "/internal/data/lineage.", "/internal/ops/delivery.", "/internal/guard."}},
 		{mapping, []string{
-			"/internal/placement.", "hashicorp/raft.", "/internal/shard.", "/internal/control/",
+			"/internal/control/placement.", "hashicorp/raft.", "/internal/shard.", "/internal/control/",
 			"node.(*Node).announce", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",
 		}},
 		{"copies of shards, and heartbeats of their sources", []string{"/internal/cache.", "/internal/replica.", "/internal/router.", "/internal/history.", "/internal/data/copies.", "/internal/data/verify.", "node.(*suspects)"}},

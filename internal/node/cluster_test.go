@@ -19,12 +19,12 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/sim/memetcd"
 )

@@ -7,10 +7,10 @@ import (
 	"net"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 

@@ -247,7 +247,7 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "fill-timeout-too-short", Bug: "accepts a fill timeout below the promote delay", File: "rules.go",
-			Old: `errs.check(r.FillTimeout >= r.PromoteDelay,`, New: `errs.check(true,`, Tests: "TestBoundsOfTheConfig", Package: "internal/placement",
+			Old: `errs.check(r.FillTimeout >= r.PromoteDelay,`, New: `errs.check(true,`, Tests: "TestBoundsOfTheConfig", Package: "internal/control/placement",
 		},
 	}}
 }
@@ -352,7 +352,7 @@ func mapchangeGroup() Group {
 }
 
 func placementGroup() Group {
-	return Group{Package: "internal/placement", Mutants: []Mutant{
+	return Group{Package: "internal/control/placement", Mutants: []Mutant{
 		{
 			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
 			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",

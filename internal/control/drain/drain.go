@@ -12,9 +12,9 @@ import (
 
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/control/roster"
 	"github.com/shardwatch/shardwatch/internal/membership"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )

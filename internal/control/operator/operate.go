@@ -16,10 +16,10 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
-	"github.com/shardwatch/shardwatch/internal/placement"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 )
 
 // Voters speak mutual TLS when told to.

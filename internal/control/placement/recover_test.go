@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/placement"
+	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
