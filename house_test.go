@@ -38,12 +38,12 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/rawconn"},
 		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
-		{"internal/netlimit", "internal/shard", "internal/rights", "internal/trail", "internal/budget", "internal/kube/selector", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/trail", "internal/budget", "internal/kube/selector", "internal/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
-		{"internal/wire", "internal/policy"},
+		{"internal/wire", "internal/auth/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
-		{"internal/cache", "internal/guard", "internal/access", "internal/gateway"},
+		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/gateway"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
 		{"internal/tally", "internal/data/peerapi"},
@@ -112,7 +112,7 @@ func doors() []door {
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
 		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
 		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/grpcserver", "client", "client/...", "api/..."}, true, nil},
-		{"github.com/go-jose/go-jose/v4", []string{"internal/policy"}, true, nil},
+		{"github.com/go-jose/go-jose/v4", []string{"internal/auth/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false, nil},
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/reload"

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/internal/rights"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 )
 
 // This is a token that etcd never issues.

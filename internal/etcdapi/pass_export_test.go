@@ -3,8 +3,8 @@ package etcdapi
 import (
 	"fmt"
 
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
 // IsDeadly reports whether etcd would not survive an encoded transaction.

@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"

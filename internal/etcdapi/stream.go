@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )

@@ -3,7 +3,7 @@ package node
 import (
 	"net/http"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 )
 
 // buildAccess reads the policy, if there is one.

@@ -11,13 +11,13 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/shardwatch/shardwatch/internal/auth/guard"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
-	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/server"

@@ -3,7 +3,7 @@ package node
 import (
 	"google.golang.org/grpc"
 
-	"github.com/shardwatch/shardwatch/internal/guard"
+	"github.com/shardwatch/shardwatch/internal/auth/guard"
 )
 
 func buildGuard(n *Node) error {

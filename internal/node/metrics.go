@@ -5,7 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/netlimit"
 )

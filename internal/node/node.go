@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/guard"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/control/drain"
 	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
@@ -25,7 +26,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
-	"github.com/shardwatch/shardwatch/internal/guard"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
 	"github.com/shardwatch/shardwatch/internal/router"

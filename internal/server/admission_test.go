@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/server"
 )

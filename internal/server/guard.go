@@ -3,10 +3,10 @@ package server
 import (
 	"context"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

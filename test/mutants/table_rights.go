@@ -1,7 +1,7 @@
 package mutants
 
 func guardGroup() Group {
-	return Group{Package: "internal/guard", Mutants: []Mutant{
+	return Group{Package: "internal/auth/guard", Mutants: []Mutant{
 		{
 			Name: "off-is-not-told", Bug: "watches do not learn that authentication was turned off", File: "rights.go",
 			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
@@ -264,7 +264,7 @@ func kvGroup() Group {
 }
 
 func accessGroup() Group {
-	return Group{Package: "internal/access", Mutants: []Mutant{
+	return Group{Package: "internal/auth/access", Mutants: []Mutant{
 		{
 			Name: "refused-watch-counts", Bug: "a watch with too many keys counts as open", File: "keys.go",
 			Old: `watchKeyBytes, n); err != nil {
@@ -384,7 +384,7 @@ func accessGroup() Group {
 }
 
 func policyGroup() Group {
-	return Group{Package: "internal/policy", Mutants: []Mutant{
+	return Group{Package: "internal/auth/policy", Mutants: []Mutant{
 		{
 			Name: "star-in-any-name", Bug: "takes a star at the beginning of names that are no DNS names", File: "names.go",
 			Old: `kind+":" == kindDNS && strings.HasPrefix(rest, "*."):`, New: `strings.HasPrefix(rest, "*."):`, Tests: "TestEdgesOfPatterns",

@@ -40,7 +40,7 @@ type Node interface {
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
-// Guard shares with other nodes what etcd has said of users; see internal/guard. All
+// Guard shares with other nodes what etcd has said of users; see internal/auth/guard. All
 // methods may be called from any goroutine.
 type Guard interface {
 	// Share gets from another node the user of a token that etcd has issued, Identify

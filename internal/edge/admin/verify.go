@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )

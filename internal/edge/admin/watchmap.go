@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"

@@ -8,13 +8,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/peer"
 
-	"github.com/shardwatch/shardwatch/internal/access"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Guard knows what callers may read where etcd's authentication is on; see internal/guard.
+// Guard knows what callers may read where etcd's authentication is on; see internal/auth/guard.
 // All methods may be called from any goroutine.
 type Guard interface {
 	etcdapi.Guard

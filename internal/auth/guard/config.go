@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/shardwatch/shardwatch/internal/rights"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 )
 
 // Etcd is what the guard asks etcd; internal/etcd has it.

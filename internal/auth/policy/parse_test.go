@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
 // Every mistake is named, with its file, line and field.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
 // Whatever is in the file of keys, it is refused or holds public keys; and a token that

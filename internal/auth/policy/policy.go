@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 // Policy is a parsed policy. The zero Policy denies everything.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
 // Config is what an Access needs. Set File; Defaults gives the rest.

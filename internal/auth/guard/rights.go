@@ -7,8 +7,8 @@ import (
 	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/rights"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

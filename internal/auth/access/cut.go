@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc/peer"
 
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/policy"
 )
 
 // farewell is how long a connection stands after its identity has lost its last right:

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 // The model knows what etcd says in its documents; this is what it does.

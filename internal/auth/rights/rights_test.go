@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 func read(key, end string) rights.Permission {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 // knowing returns a guard that knows of a revision at which ann may read a key, and

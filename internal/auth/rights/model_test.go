@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 // What etcd means by a key and a range end, too simple to be wrong: the keys

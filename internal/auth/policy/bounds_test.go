@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
 // A name matches the pattern that means it, and nothing near it.

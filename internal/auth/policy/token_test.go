@@ -12,7 +12,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/shardwatch/shardwatch/internal/policy"
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
 // issuer signs tokens.

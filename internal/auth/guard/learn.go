@@ -6,7 +6,7 @@ import (
 	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
-	"github.com/shardwatch/shardwatch/internal/rights"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 )
 
 // Learn is called with the token that etcd has given to user, before the user has it:

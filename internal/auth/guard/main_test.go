@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/rights"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/rights"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
