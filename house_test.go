@@ -37,8 +37,8 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/rawconn"},
-		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/telemetry", "internal/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
-		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/trail", "internal/budget", "internal/kube/selector", "internal/config", "internal/check", "internal/sim/memetcd"},
+		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
+		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/auth/policy"},
@@ -46,11 +46,11 @@ func floors() [][]string {
 		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/gateway"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
-		{"internal/tally", "internal/data/peerapi"},
+		{"internal/ops/tally", "internal/data/peerapi"},
 		{"internal/etcdapi"},
 		{"internal/edge/callers"},
 		{"internal/edge/admin"},
-		{"internal/server", "internal/statuspage"},
+		{"internal/server", "internal/ops/statuspage"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
 		{"internal/node"},
 		{"internal/devetcd", "internal/sim"},
@@ -69,7 +69,7 @@ func beside() map[string][]string {
 		"api/...": {"api/..."},
 		// The public client shares with the servers the API, how files of certificates
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
-		"client":            {"api/...", "client/internal/...", "internal/durable", "internal/reload", "internal/tlsconf"},
+		"client":            {"api/...", "client/internal/...", "internal/durable", "internal/ops/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
 		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd"},
@@ -377,7 +377,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
 		"the client in a server":     {in("internal/server", "client"), "internal/server imports client: that stands outside the floors"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
-		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/durable, internal/reload, internal/tlsconf only"},
+		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/durable, internal/ops/reload, internal/tlsconf only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
 		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd"},
@@ -391,7 +391,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
 		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},
-		"cobra":                      {in("internal/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl may"},
+		"cobra":                      {in("internal/ops/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl may"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(breaks(c.p), "\n")

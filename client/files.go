@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/shardwatch/shardwatch/internal/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/reload"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

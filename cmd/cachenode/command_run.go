@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

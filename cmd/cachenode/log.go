@@ -4,7 +4,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
-	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
+	"github.com/shardwatch/shardwatch/internal/ops/reload"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

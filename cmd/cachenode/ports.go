@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
 // portsFree names every port that cannot be listened on now, with the flag that

@@ -19,13 +19,13 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
+	"github.com/shardwatch/shardwatch/internal/ops/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/version"
 )

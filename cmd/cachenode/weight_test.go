@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 

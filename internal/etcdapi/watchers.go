@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/shardwatch/shardwatch/internal/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 )
 
 // Watchers returns the open watches. It blocks no other caller, and may

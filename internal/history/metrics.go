@@ -3,7 +3,7 @@ package history
 import (
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
 // Register registers the metrics of what is kept on disk.

@@ -23,11 +23,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 func identify(n *Node) error {

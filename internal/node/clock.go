@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/replica"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // clock asks etcd twice a second how far it is, and tells every cache: so each

@@ -5,8 +5,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // memberStates are the states of members, as metrics name them.

@@ -28,12 +28,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
+	"github.com/shardwatch/shardwatch/internal/ops/statuspage"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/statuspage"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
-	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Node is one cache node. Create it with New, run it once.

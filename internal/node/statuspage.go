@@ -6,7 +6,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/statuspage"
+	"github.com/shardwatch/shardwatch/internal/ops/statuspage"
 )
 
 // StatusPage says what is served as status page.

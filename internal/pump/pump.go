@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

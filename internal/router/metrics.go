@@ -3,7 +3,7 @@ package router
 import (
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
 // Register registers the metrics of merged windows.

@@ -8,8 +8,8 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/router"
-	"github.com/shardwatch/shardwatch/internal/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/router"
-	"github.com/shardwatch/shardwatch/internal/tally"
 )
 
 // units are what watches are brought up to date with that cannot be served from

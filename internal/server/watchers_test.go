@@ -17,8 +17,8 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/server"
-	"github.com/shardwatch/shardwatch/internal/tally"
 )
 
 func watchers(ctx context.Context, conn *grpc.ClientConn, r *pb.ListWatchersRequest) (out []*pb.WatcherStatus, err error) {

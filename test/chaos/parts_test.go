@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/check"
-	"github.com/shardwatch/shardwatch/internal/config"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 

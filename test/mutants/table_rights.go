@@ -230,7 +230,7 @@ func gatewayGroup() Group {
 }
 
 func configGroup() Group {
-	return Group{Package: "internal/config", Mutants: []Mutant{
+	return Group{Package: "internal/ops/config", Mutants: []Mutant{
 		{
 			Name: "help-shows-expert-flags", Bug: "--help shows the flags for experts", File: "flags.go",
 			Old: `func(title string) bool { return title == groupExpert }`, New: `func(title string) bool { return false }`, Tests: "TestUsagesShowGroups",
@@ -461,7 +461,7 @@ func budgetGroup() Group {
 }
 
 func telemetryGroup() Group {
-	return Group{Package: "internal/telemetry", Mutants: []Mutant{
+	return Group{Package: "internal/ops/telemetry", Mutants: []Mutant{
 		{
 			Name: "refusals-on-one-connection", Bug: "a connection carries any number of requests that are refused", File: "serve.go",
 			Old: "				w.Header().Set(\"Connection\", \"close\") // as a probe's\n", New: "", Tests: "TestAConnectionCarriesOneProbe",

@@ -3,7 +3,7 @@ package guard
 import (
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
 // Register registers the metrics of etcd's authentication.

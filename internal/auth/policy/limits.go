@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
 // Limits bound what one identity may have open at one node. 0: no bound.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Placement has the shard map. Watch returns also a channel that is closed at the next.

@@ -13,9 +13,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Set has the running caches of a node: the replicas that the map gives it, and relays

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // Register registers the metrics of the caches here; readers returns how many watches

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
 )
 
 // renewal requests the reload of a wrong copy, and not from those to

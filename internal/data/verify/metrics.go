@@ -5,7 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
 // Register registers the metrics of copies that were compared.

@@ -10,7 +10,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

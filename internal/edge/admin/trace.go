@@ -10,8 +10,8 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
-	"github.com/shardwatch/shardwatch/internal/trail"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 

@@ -13,11 +13,11 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
-	"github.com/shardwatch/shardwatch/internal/trail"
 )
 
 // Config is what a Recorder needs. Its functions may be called from any goroutine.

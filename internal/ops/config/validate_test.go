@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
 func valid(t *testing.T) config.Config {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/router"
-	"github.com/shardwatch/shardwatch/internal/tally"
 )
 
 type nobody struct{}

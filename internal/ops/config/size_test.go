@@ -3,7 +3,7 @@ package config_test
 import (
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/config"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
 func TestSize(t *testing.T) {

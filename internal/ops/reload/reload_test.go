@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/shardwatch/shardwatch/internal/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/reload"
 )
 
 // one is a part with one file, whose content it takes unless that is "bad".

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
 )
 
 func hop(shard uint64) trail.Hop {
