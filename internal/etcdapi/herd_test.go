@@ -87,6 +87,9 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 		r.etcd.allow <- struct{}{}
 	}
 	other.created(0)
+	if _, waiting := openings.Figures(); waiting == 0 { // the last one does: etcd does not answer the one before
+		t.Error("the other client had to wait for all of the first one's connections")
+	}
 	close(r.etcd.allow)
 }
 

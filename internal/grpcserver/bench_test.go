@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/keepalive"
 
@@ -190,6 +191,30 @@ func BenchmarkUnary(b *testing.B) {
 			})
 			b.ReportMetric(float64((cpu(b)-begun).Nanoseconds())/float64(b.N), "cpu-ns/call")
 		})
+	}
+}
+
+// BenchmarkLargeRequest sends requests of 1 MiB, plain and compressed.
+func BenchmarkLargeRequest(b *testing.B) {
+	for _, own := range []bool{false, true} {
+		for _, packed := range []bool{false, true} {
+			b.Run(fmt.Sprintf("own=%v/gzip=%v", own, packed), func(b *testing.B) {
+				client := pb.NewTestServiceClient(dial(b, benchServer(b, own, insecure.NewCredentials(), new(testService))))
+				var opts []grpc.CallOption
+				if packed {
+					opts = append(opts, grpc.UseCompressor(gzip.Name))
+				}
+				request := &pb.SimpleRequest{Payload: &pb.Payload{Body: make([]byte, 1<<20)}}
+				b.ReportAllocs()
+				begun := cpu(b)
+				for b.Loop() {
+					if _, err := client.UnaryCall(b.Context(), request, opts...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64((cpu(b)-begun).Nanoseconds())/float64(b.N), "cpu-ns/call")
+			})
+		}
 	}
 }
 

@@ -148,13 +148,15 @@ func (c *call) receive(m any) error {
 	if err != nil {
 		return err
 	}
+	content := mem.BufferSlice{mem.SliceBuffer(data)}
 	if compressed {
-		if data, err = c.unpack(data); err != nil {
+		if content, err = c.unpack(data); err != nil {
 			return err
 		}
 	}
+	defer content.Free()
 	c.first = true
-	if err := c.conn.srv.cfg.Codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, m); err != nil {
+	if err := c.conn.srv.cfg.Codec.Unmarshal(content, m); err != nil {
 		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	return nil
@@ -182,17 +184,17 @@ func (c *call) message() (compressed bool, data []byte, err error) {
 	n := min(size, len(c.rest)-messageHead)
 	data = c.rest[messageHead : messageHead+n : messageHead+n]
 	c.keep(c.rest[messageHead+n:])
-	for len(data) < size { // append doubles what there is, so memory follows what has arrived
-		more, err := c.take(size - len(data))
+	if n < size {
+		// Config.Hold is not asked: internal/intake has taken bytes for all of the message.
+		whole := make([]byte, size)
+		err := c.fill(whole[copy(whole, data):])
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
 		}
 		if err != nil {
 			return false, nil, err
 		}
-		n := min(size-len(data), len(more))
-		data = append(data, more[:n]...)
-		c.keep(more[n:])
+		data = whole
 	}
 	return form == 1, data, nil
 }
@@ -217,18 +219,20 @@ func (c *call) admit(form byte, size int) error {
 	return nil
 }
 
-// unpack decompresses a message, up to the limit.
-func (c *call) unpack(data []byte) ([]byte, error) {
+// unpack decompresses a message, up to the limit. The caller frees it.
+func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 	r, err := c.decompress.Decompress(bytes.NewReader(data))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}
 	limit := c.conn.srv.cfg.MaxReceive
-	out, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	out, err := mem.ReadAll(io.LimitReader(r, int64(limit)+1), mem.DefaultBufferPool())
 	switch {
 	case err != nil:
+		out.Free()
 		return nil, status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
-	case len(out) > limit:
+	case out.Len() > limit:
+		out.Free()
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", limit)
 	}
 	return out, nil

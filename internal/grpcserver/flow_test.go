@@ -1,13 +1,16 @@
 package grpcserver_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
@@ -447,4 +450,69 @@ func (*framing) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, out pb.Tes
 	}
 	send(4)
 	return nil
+}
+
+// collects is a service that tells what its duplex calls are sent.
+type collects struct {
+	testService
+	got chan []byte
+}
+
+func (c *collects) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
+	for {
+		m, err := both.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client has sent all
+		}
+		c.got <- m.GetPayload().GetBody()
+	}
+}
+
+// Messages of all sizes arrive as they were sent, in frames of any size: a frame may end one
+// and begin the next.
+func TestMessagesArriveWhole(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	c := &collects{got: make(chan []byte, 100)}
+	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, c) })
+	r := greet(t, address)
+	r.open(1, false, call(duplexMethod)...)
+	allowed := 64 << 10
+	for range 20 {
+		var all []byte
+		var want [][]byte
+		for range 1 + rng.IntN(4) {
+			body := make([]byte, rng.IntN(1<<(1+rng.IntN(18))))
+			if rng.IntN(2) == 0 {
+				body = make([]byte, 20_000+rng.IntN(100_000))
+			}
+			for i := range body {
+				body[i] = byte(rng.Uint32())
+			}
+			want = append(want, body)
+			all = append(all, message(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: body}})...)
+		}
+		for len(all) > 0 {
+			for allowed == 0 {
+				if f, ok := r.next().(*http2.WindowUpdateFrame); ok && f.StreamID == 1 {
+					allowed += int(f.Increment)
+				}
+			}
+			n := min(len(all), 1+rng.IntN(16<<10), allowed)
+			r.must(r.WriteData(1, false, all[:n]))
+			all = all[n:]
+			allowed -= n
+		}
+		for i, body := range want {
+			select {
+			case got := <-c.got:
+				if !bytes.Equal(got, body) {
+					t.Fatalf("message %d of %d: got %d bytes, want %d", i, len(want), len(got), len(body))
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("message %d of %d has not arrived", i, len(want))
+			}
+		}
+	}
 }

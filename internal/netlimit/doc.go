@@ -4,8 +4,8 @@
 // deadline off, which is what a server does when a connection has got through
 // its handshake, and settled from then on. The two are bounded apart: half-open
 // connections take no place of others, and when there are too many of them, the
-// oldest ends. An honest client is through in milliseconds; a client that floods the port
-// pushes out his own.
+// oldest of the address that has the most ends: a client that floods the port
+// pushes out its own.
 //
 // [Turns] bound the CPU of handshakes.
 //

@@ -24,8 +24,12 @@ type Config struct {
 	// MaxPerAddress is how many connections, settled or pending, one address may have: one
 	// more is closed at once. 0: any number. The addresses of a NetworkOf are one.
 	MaxPerAddress int
-	// MaxPending is how many may be pending. One more ends the oldest.
+	// MaxPending is how many may be pending. One more ends the oldest of the address that has
+	// the most.
 	MaxPending int
+	// BytesPerSecond bounds what the clients of one address send. Connections that exceed it
+	// wait. 0: any number.
+	BytesPerSecond int
 	// Turns are those of the handshakes; nil: as many compute at a time as there are.
 	Turns *Turns
 	// Advice is logged when there are more than Max; it may be empty.
@@ -39,12 +43,21 @@ type Limit struct {
 	cfg                             Config
 	refused, dropped, failed, waits atomic.Int64
 	penalties                       penalties
+	paces                           paces
 
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
 	pending list.List            // of *Conn, the oldest first; guarded by mu
-	from    map[netip.Prefix]int // connections of each NetworkOf; guarded by mu; empty without MaxPerAddress
+	from    map[netip.Prefix]int // connections of each NetworkOf; guarded by mu
+	shaking map[netip.Prefix]int // those of them that are pending; guarded by mu
 	told    map[string]time.Time // when each kind was logged last; guarded by mu
+}
+
+// less counts one connection less of an address.
+func less(m map[netip.Prefix]int, network netip.Prefix) {
+	if m[network]--; m[network] == 0 {
+		delete(m, network)
+	}
 }
 
 // quiet is how long a kind of line is not logged again.
@@ -52,7 +65,7 @@ const quiet = 10 * time.Second
 
 // New returns a Limit without connections.
 func New(cfg Config) *Limit {
-	return &Limit{cfg: cfg, from: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
+	return &Limit{cfg: cfg, from: make(map[netip.Prefix]int), shaking: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
 }
 
 // Stats are the figures of a port.
@@ -106,12 +119,9 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		l.refuse(c, "connections are refused: the address has flooded the node", penaltyQueue)
 		return nil, false
 	}
-	var network netip.Prefix
-	if l.cfg.MaxPerAddress > 0 {
-		network = NetworkOf(c.RemoteAddr())
-	}
+	network := NetworkOf(c.RemoteAddr())
 	l.mu.Lock()
-	crowded := network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress
+	crowded := l.cfg.MaxPerAddress > 0 && network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress
 	if crowded && !l.cfg.Evict {
 		l.mu.Unlock()
 		l.refuse(c, "connections are refused: there are too many from one address", l.cfg.MaxPerAddress)
@@ -130,7 +140,7 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 		l.leaveLocked(oldest)
 	case l.pending.Len() >= l.cfg.MaxPending:
 		full = false
-		oldest, _ = l.pending.Front().Value.(*Conn)
+		oldest = l.pendingLocked()
 		l.leaveLocked(oldest)
 	case full:
 		oldest, _ = l.settled.Front().Value.(*Conn)
@@ -140,9 +150,8 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	if wait > 0 {
 		out.penalty = &wayIn{after: time.Now().Add(wait), closed: make(chan struct{})}
 	}
-	if network.IsValid() {
-		l.from[network]++
-	}
+	l.from[network]++
+	l.shaking[network]++
 	out.place = l.pending.PushBack(out)
 	l.mu.Unlock()
 	switch {
@@ -174,6 +183,22 @@ func (l *Limit) oldestLocked(network netip.Prefix) *Conn {
 		}
 	}
 	return nil // not of a network that is counted
+}
+
+// pendingLocked returns the oldest pending connection of the address that has the most.
+func (l *Limit) pendingLocked() *Conn {
+	var crowd netip.Prefix
+	most := 0
+	for network, n := range l.shaking {
+		if n > most {
+			crowd, most = network, n
+		}
+	}
+	for e := l.pending.Front(); ; e = e.Next() {
+		if c, _ := e.Value.(*Conn); c.network == crowd {
+			return c
+		}
+	}
 }
 
 // refuse closes a connection that is one too many.
@@ -248,7 +273,8 @@ func address(c net.Conn) string {
 type Conn struct {
 	net.Conn
 	limit   *Limit
-	network netip.Prefix  // that it counts for; the zero Prefix: none
+	network netip.Prefix  // that it counts for
+	unpaced int           // bytes that were read and not counted; owned by Read
 	place   *list.Element // among those of its stage; guarded by limit.mu
 	stage   stage         // guarded by limit.mu
 	turn    turn          // guarded by the Turns' mu
@@ -273,17 +299,20 @@ func (c *Conn) Settle() {
 	defer c.limit.mu.Unlock()
 	if c.stage == pending {
 		c.limit.pending.Remove(c.place)
+		less(c.limit.shaking, c.network)
 		c.place = c.limit.settled.PushBack(c)
 		c.stage = settled
 	}
 }
 
 // Read implements net.Conn. While the connection is in its handshake, Read returns in its
-// turn.
+// turn, and later at the pace of its address.
 func (c *Conn) Read(p []byte) (int, error) {
 	turns := c.limit.cfg.Turns
 	if c.shaken.Load() {
-		return c.Conn.Read(p)
+		n, err := c.Conn.Read(p)
+		c.pace(n)
+		return n, err
 	}
 	if c.penalty != nil {
 		c.penalty.wait()
@@ -297,6 +326,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 		turns.take(c)
 	}
 	return n, err
+}
+
+// pace counts bytes that were read, and waits while its address has sent too many.
+func (c *Conn) pace(n int) {
+	if c.unpaced += n; c.unpaced < paceStep || c.limit.cfg.BytesPerSecond == 0 {
+		return
+	}
+	wait := c.limit.paces.count(c.network, c.unpaced, c.limit.cfg.BytesPerSecond, time.Now())
+	c.unpaced = 0
+	time.Sleep(wait)
 }
 
 // Shaken says that a connection beneath c, if it is counted, has got through the part of
@@ -344,16 +383,12 @@ func (l *Limit) leaveLocked(c *Conn) {
 	switch c.stage {
 	case pending:
 		l.pending.Remove(c.place)
+		less(l.shaking, c.network)
 	case settled:
 		l.settled.Remove(c.place)
 	case gone:
 		return
 	}
 	c.stage = gone
-	if !c.network.IsValid() {
-		return
-	}
-	if l.from[c.network]--; l.from[c.network] == 0 {
-		delete(l.from, c.network)
-	}
+	less(l.from, c.network)
 }

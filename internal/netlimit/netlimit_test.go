@@ -325,3 +325,22 @@ func TestAnAddressPushesOutItsOwn(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// One more pending connection ends the oldest of the address that has the most, not one of
+// another client that waits for its handshake.
+func TestPendingConnectionsPushOutThoseOfTheLargestCrowd(t *testing.T) {
+	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 3, Logger: slog.New(slog.DiscardHandler)})
+	honest := p.dialFrom(home(3))
+	flood := []*shaking{p.dialFrom(home(2)), p.dialFrom(home(2))}
+	next := p.dialFrom(home(4))
+	ended(t, flood[0].client)
+	p.expect(netlimit.Stats{Port: "client", Pending: 3, Dropped: 1})
+	for _, s := range []*shaking{honest, next, flood[1]} {
+		if _, err := s.server.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(s.client, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+}

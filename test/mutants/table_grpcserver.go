@@ -65,8 +65,12 @@ func grpcserverGroup() Group {
 			Old: `more := max(window, need) - s.allowed - len(s.in)`, New: `more := window - s.allowed - len(s.in)`, Tests: "TestReceiveWindows",
 		},
 		{
+			Name: "grpc-next-message-lost", Bug: "loses what has come after a large message", File: "stream.go",
+			Old: `buf, s.in = buf[n:], s.in[n:]`, New: `buf, s.in = buf[n:], nil`, Tests: "TestMessagesArriveWhole",
+		},
+		{
 			Name: "grpc-padding-kept", Bug: "does not give padding back", File: "stream.go",
-			Old: `if len(data) < size {`, New: `if false {`, Tests: "TestPaddingIsGivenBack",
+			Old: `padded := len(data) < size`, New: `padded := false`, Tests: "TestPaddingIsGivenBack",
 		},
 		{
 			Name: "grpc-empty-data", Bug: "accepts any number of DATA frames without content", File: "stream.go",
@@ -107,7 +111,7 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-unpacked-without-bound", Bug: "accepts small messages that are large", File: "call.go",
-			Old: `case len(out) > limit:`, New: `case false:`, Tests: "TestInterop",
+			Old: `case out.Len() > limit:`, New: `case false:`, Tests: "TestInterop",
 		},
 		{
 			Name: "grpc-deadline-without-reset", Bug: "does not end the stream at its deadline", File: "open.go",

@@ -139,6 +139,18 @@ func netlimitGroup() Group {
 			Old: `case t.running < t.atATime:`, New: `case t.atATime > 0:`, Tests: "TestHandshakesTakeTurns",
 		},
 		{
+			Name: "pending-of-any-address", Bug: "half-open connections push out those of other clients", File: "netlimit.go",
+			Old: `c.network == crowd {`, New: `c.network == crowd || c != nil {`, Tests: "TestPendingConnectionsPushOutThoseOfTheLargestCrowd",
+		},
+		{
+			Name: "no-pace", Bug: "reads what an address sends as fast as it comes", File: "netlimit.go",
+			Old: `	time.Sleep(wait)`, New: `	_ = wait`, Tests: "TestConnectionsAreReadAtTheirPace",
+		},
+		{
+			Name: "paces-without-bound", Bug: "counts any number of addresses", File: "pace.go",
+			Old: `len(p.paid) >= maxPaces && `, New: `false && `, Tests: "TestPacesAreBounded",
+		},
+		{
 			Name: "handshakes-without-turns-of-addresses", Bug: "lets one address delay the handshakes of others by all of its own", File: "turns.go",
 			Old: `queue.Push(SourceOf(c.RemoteAddr()), c)`, New: `queue.Push("", c)`, Tests: "TestHandshakesTakeTurns",
 		},
@@ -164,7 +176,7 @@ func netlimitGroup() Group {
 		},
 		{
 			Name: "address-keeps-places", Bug: "does not give back the place of a connection that its address has closed", File: "netlimit.go",
-			Old: `l.from[c.network]--; l.from[c.network] == 0`, New: `l.from[c.network] == 0`, Tests: "TestOneAddressDoesNotTakeAll",
+			Old: `	less(l.from, c.network)`, New: ``, Tests: "TestOneAddressDoesNotTakeAll",
 		},
 		{
 			Name: "address-of-ipv6", Bug: "takes each address of a network of IPv6 for another client", File: "netlimit.go",

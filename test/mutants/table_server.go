@@ -96,6 +96,10 @@ func serverGroup() Group {
 			Old: `if left == 0 {`, New: `if true {`, Tests: "TestDrainWaitsForClientsThatDoNotRead",
 		},
 		{
+			Name: "unread-streams-stay", Bug: "a drain leaves the connections of clients that do not read", File: "drain.go",
+			Old: `if s.conns.cut(f.client) {`, New: `if f.client == nil {`, Tests: "TestDrainsEndStreamsThatAreNotRead",
+		},
+		{
 			Name: "drain-lets-in", Bug: "a node that drains accepts new streams", File: "server.go",
 			Old: "if s.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain",
 		},
