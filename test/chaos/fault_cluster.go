@@ -14,7 +14,7 @@ import (
 func clusterFaults() []Fault {
 	return []Fault{
 		{
-			Name: "quorum", About: "SIGKILL to all voters but one, so that raft has no quorum and each shard a replica; the watches must go on, and the voters start again 3 s later",
+			Name: "quorum", About: "SIGKILL to all voters but one, so that raft has no quorum and each shard a replica; the watches must continue, and the voters start again 3 s later",
 			For: 3 * time.Second, Inject: loseQuorum,
 		},
 		{
