@@ -8,5 +8,7 @@
 //
 //	connection ─▶ host, origin ─▶ Admit ─▶ body: bounded ─▶ grpc-gateway ─▶ services ─▶ answerWriter
 //
+// The native API has two paths beside it: a watch as server-sent events, and a list.
+//
 // What a request and its answer hold comes from the node's budget for clients.
 package gateway

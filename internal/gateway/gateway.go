@@ -158,6 +158,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
+	if m, answer := g.native(r.URL.Path); m != nil {
+		g.serveNative(w, r, m, answer)
+		return
+	}
 	if !strings.HasPrefix(r.URL.Path, "/v3/") {
 		x := &exchange{memory: g.Memory}
 		defer x.end()

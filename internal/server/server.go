@@ -106,6 +106,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
 		cfg.Etcd.Register(s.gateway, &s.pumps)
+		shardwatchv1.RegisterCacheServiceServer(s.gateway, &cacheService{srv: s})
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)

@@ -26,5 +26,5 @@ func TestPython(t *testing.T) {
 	})
 	client := conformance.Command(python, "-m", "shardwatch.conformance")
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
-	t.Run("chaos", func(t *testing.T) { survives(t, client) })
+	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

@@ -192,6 +192,18 @@ func netlimitGroup() Group {
 func gatewayGroup() Group {
 	return Group{Package: "internal/gateway", Mutants: []Mutant{
 		{
+			Name: "id-of-a-part", Bug: "gives a part of a revision or unit an id: a client that resumes after it misses the rest", File: "events.go",
+			Old: `if e.partial = !complete; !complete {`, New: `if e.partial = !complete; false {`, Tests: "TestEventIDs",
+		},
+		{
+			Name: "progress-id-in-a-part", Bug: "progress moves the id in the middle of a unit", File: "events.go",
+			Old: `if !e.partial && !e.whole && p.GetRevision() > e.at {`, New: `if !e.whole && p.GetRevision() > e.at {`, Tests: "TestEventIDs",
+		},
+		{
+			Name: "id-before-the-state", Bug: "gives an id to a client that does not have the state", File: "events.go",
+			Old: `if !e.partial && !e.whole && p.GetRevision() > e.at {`, New: `if !e.partial && p.GetRevision() > e.at {`, Tests: "TestEventIDs",
+		},
+		{
 			Name: "json-slow-reader", Bug: "lets a client take any time for an answer if it reads something now and then", File: "credentials.go",
 			Old: `min(grace, pieceTimeout)`, New: `max(grace, pieceTimeout)`, Tests: "TestClientsThatDoNotReadAreCut",
 		},
