@@ -1,8 +1,13 @@
 package server_test
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -35,7 +40,7 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 		t.Helper()
 		eventually(t, "they wait", func() bool { running, w := r.server.Openings(); return running == 1 && w == n })
 	}
-	herd, one, gone := watchAs(t, "ann", r.conn), watchAs(t, "ann", dial(t, r.clients)), watchAs(t, "ann", dial(t, r.clients))
+	herd, one, gone := watchAs(t, "ann", r.conn), watchAs(t, "ann", dialFrom(t, "127.0.0.2", r.clients)), watchAs(t, "ann", dialFrom(t, "127.0.0.3", r.clients))
 	for id := range int64(5) {
 		herd.create(from(id + 1))
 		waiting(int(id))
@@ -66,4 +71,18 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 	}
 	next(herd, 5)
 	eventually(t, "nobody waits", func() bool { running, w := r.server.Openings(); return running == 0 && w == 0 })
+}
+
+// dialFrom is dial from another loopback address: clients without an identity are told apart
+// by their addresses.
+func dialFrom(tb testing.TB, from, address string) *grpc.ClientConn {
+	tb.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return d.DialContext(ctx, "tcp", to) }))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
 }
