@@ -50,6 +50,9 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 			}
 			opened = append(opened, w)
 		}
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = opened[0].Next(nil) }); n > 0 {
+			t.Errorf("a look costs %v allocations", n)
+		}
 		if windows, users, readers := r.Shared(); windows != 2 || users != len(opened) || readers != len(opened) {
 			t.Errorf("%d windows with %d watches, %d of which read them", windows, users, readers)
 		}

@@ -238,7 +238,7 @@ func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	for {
 		if one := w.place.one; one != nil {
 			revision, dst, err := one.Next(dst)
-			if w.place.merged == nil || !errors.As(err, new(*kv.CompactedError)) {
+			if err == nil || w.place.merged == nil || !errors.As(err, new(*kv.CompactedError)) {
 				return revision, dst, err
 			}
 			if err := w.separate(); err != nil {

@@ -3,6 +3,10 @@ package mutants
 func routerGroup() Group {
 	return Group{Package: "internal/router", Mutants: []Mutant{
 		{
+			Name: "merged-look-allocates", Bug: "a watch allocates with each look at its merged window", File: "watch.go",
+			Old: "err == nil || w.place.merged == nil || !errors.As", New: "w.place.merged == nil || !errors.As", Tests: "TestWatchesOfTheSameShardsAreWokenOnce",
+		},
+		{
 			Name: "fetched-keys-free", Bug: "keys of other nodes take nothing of the budget", File: "scan.go",
 			Old: `return f.load.add(ctx, item)`, New: `return nil`, Tests: "TestListsOfOtherNodesAreBounded",
 		},
