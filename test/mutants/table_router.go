@@ -54,7 +54,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "below-merged-is-compacted", Bug: "a watch that falls below the merged window is ended", File: "watch.go",
-			Old: `if w.place.merged == nil || !errors`, New: `if true || !errors`, Tests: "TestAWatchThatFallsBelowTheMergedWindow",
+			Old: `if err == nil || w.place.merged == nil || !errors`, New: `if true || !errors`, Tests: "TestAWatchThatFallsBelowTheMergedWindow",
 		},
 		{
 			Name: "never-joins", Bug: "a watch that was below the merged window merges alone for ever", File: "watch.go",
