@@ -50,7 +50,7 @@ func floors() [][]string {
 		{"internal/etcdapi"},
 		{"internal/edge/callers"},
 		{"internal/edge/admin"},
-		{"internal/server", "internal/ops/statuspage"},
+		{"internal/server", "internal/ops/statuspage", "internal/kube/api"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
 		{"internal/node"},
 		{"internal/devetcd", "internal/sim"},

@@ -61,7 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeAPIGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

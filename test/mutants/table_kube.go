@@ -96,3 +96,50 @@ func kubeSourceGroup() Group {
 		},
 	}}
 }
+
+func kubeAPIGroup() Group {
+	return Group{Package: "internal/kube/api", Mutants: []Mutant{
+		{
+			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "request.go",
+			Old: `return len(parts) <= 2`, New: `return true`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-api-unknown-parameter", Bug: "a parameter that is not known is ignored", File: "request.go",
+			Old: `	return false
+}
+
+func (q *request) parseVersion`, New: `	return true
+}
+
+func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-api-table", Bug: "a client that prefers a table gets objects", File: "request.go",
+			Old: `		if !ok {
+			return forms
+		}`, New: `		if !ok {
+			continue
+		}`, Tests: "TestTheFirstAcceptedFormsCount",
+		},
+		{
+			Name: "kube-api-foreign-continue", Bug: "any token continues a list", File: "request.go",
+			Old: `return !q.watch && text == "" && match == "" && q.parseContinue(token)`, New: `return true`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",
+			Old: `for p.bytes > p.maxBytes {`, New: `for false {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-gap-forever", Bug: "a gap is known in full although a version of it was dropped", File: "past.go",
+			Old: `if first <= p.first {`, New: `if first > p.first {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-gaps-bound", Bug: "gaps are remembered without a bound", File: "past.go",
+			Old: `if len(p.gaps) == maxGaps {`, New: `if false {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",
+			Old: `f.from <= version && version < f.until`, New: `f.from <= version`, Tests: "TestThePastOfAnObject",
+		},
+	}}
+}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// answer is one request that is being answered.
+type answer struct {
+	s    *Server
+	f    *feed
+	q    *request
+	kind source.Kind
+}
+
+// read answers a list or a get.
+func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
+	if a.q.name != "" {
+		return a.get(w)
+	}
+	state, err := a.state(ctx)
+	if err != nil {
+		return err
+	}
+	keys := a.f.r.InNamespace(a.q.namespace)
+	if a.q.next != "" {
+		keys.Start = max(keys.Start, a.q.next)
+	}
+	meta := object.ListMeta{APIVersion: a.kind.APIVersion, Kind: a.kind.Kind + "List", ResourceVersion: strconv.FormatInt(int64(state.Revision), 10)}
+	if a.q.form.partial {
+		meta.APIVersion, meta.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
+	}
+	var items [][]byte
+	err = a.each(state, keys, func(key []byte, o *object.Object) (bool, error) {
+		if a.q.limit > 0 && len(items) == a.q.limit {
+			meta.Continue = continueAt(state.Revision, key)
+			return false, nil
+		}
+		item, err := a.item(o)
+		items = append(items, item)
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", a.f.r.Encoding.MediaType())
+	out := bufio.NewWriterSize(w, 64<<10)
+	if err := object.WriteList(out, a.f.r.Encoding, meta, items); err == nil {
+		_ = out.Flush() // the client may have gone
+	}
+	return nil
+}
+
+// each calls fn for the objects of a range that match the selector, until it
+// returns false.
+func (a *answer) each(state *cache.Snapshot, keys kv.Range, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
+	state.Ascend(keys, func(item *kv.KeyValue) bool {
+		var o object.Object
+		if o, err = object.Parse(a.f.r.Encoding, item.Value()); err != nil {
+			return false
+		}
+		if !a.q.selector.Matches(&o) {
+			return true
+		}
+		var more bool
+		more, err = fn(item.Key(), &o)
+		return more && err == nil
+	})
+	return err
+}
+
+// item returns an object as a list in the client's form has it.
+func (a *answer) item(o *object.Object) ([]byte, error) {
+	if !a.q.form.partial {
+		return o.Item(), nil
+	}
+	p, err := object.Parse(o.Encoding, o.Partial())
+	return p.Item(), err
+}
+
+// get answers a get that need not be newer than the cache. An object that is not
+// here may have come meanwhile, and is for an apiserver.
+func (a *answer) get(w http.ResponseWriter) error {
+	if a.q.unset || a.q.version > a.f.cache.Progress() {
+		return errUpstream
+	}
+	state, err := a.f.cache.At(context.Background(), 0)
+	if err != nil {
+		return err
+	}
+	item := state.Get(a.f.r.Key(a.q.namespace, a.q.name))
+	if item == nil {
+		return errUpstream
+	}
+	body := item.Value()
+	if a.q.form.partial {
+		o, err := object.Parse(a.f.r.Encoding, body)
+		if err != nil {
+			return err
+		}
+		body = o.Partial()
+	}
+	w.Header().Set("Content-Type", a.f.r.Encoding.MediaType())
+	_, _ = w.Write(body) // the client may have gone
+	return nil
+}
+
+// state returns the state that a list is to be made from.
+func (a *answer) state(ctx context.Context) (*cache.Snapshot, error) {
+	want, exact := a.q.version, kv.Revision(0)
+	switch {
+	case a.q.exact, a.q.chunked:
+		exact = want
+	case a.q.unset:
+		var err error
+		if want, err = a.s.cfg.Source.Current(ctx, a.f.r); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.f.cache.WaitProgress(ctx, want); err != nil {
+		switch {
+		case errors.Is(err, cache.ErrRetired):
+			return nil, err
+		case a.q.unset:
+			return nil, errUpstream
+		}
+		return nil, tooLarge(want, a.f.cache.Progress())
+	}
+	state, err := a.f.cache.At(ctx, exact)
+	var compacted *kv.CompactedError
+	switch {
+	case errors.As(err, &compacted) && a.q.chunked:
+		return nil, expired(want)
+	case errors.As(err, &compacted):
+		return nil, errUpstream
+	}
+	return state, err
+}
+
+// position is what a continue token says.
+type position struct {
+	Tier    int         `json:"shardwatch"` // the version of the form
+	Version kv.Revision `json:"rv"`
+	Key     string      `json:"key"`
+}
+
+func continueAt(version kv.Revision, key []byte) string {
+	b, err := json.Marshal(position{1, version, string(key)})
+	if err != nil { // numbers and a string
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parseContinue reads a continue token. Those of apiservers are for them.
+func (q *request) parseContinue(token string) bool {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	var p position
+	if err != nil || json.Unmarshal(b, &p) != nil || p.Tier != 1 || p.Version <= 0 {
+		return false
+	}
+	q.version, q.next = p.Version, p.Key
+	return true
+}

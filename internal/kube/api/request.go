@@ -1,0 +1,199 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/selector"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// form is how a client wants objects.
+type form struct {
+	enc     object.Encoding
+	partial bool // as PartialObjectMetadata
+}
+
+// request is a read that caches may answer.
+type request struct {
+	resource  source.Resource // of the form that is tried
+	forms     []form          // what the client accepts, in its order
+	form      form
+	namespace string
+	name      string // of a get
+	selector  selector.Selector
+
+	watch         bool
+	bookmarks     bool
+	initialEvents bool
+	timeout       time.Duration // 0: not said
+	// unset: the client wants nothing older than its request. Otherwise version is
+	// the oldest that it takes, or the only one if exact.
+	unset, exact bool
+	version      kv.Revision
+	limit        int
+	next         string // from a continue token: the key to resume at
+	chunked      bool   // version and next are from a continue token
+}
+
+// parse reads a request. It returns false for those that are for an apiserver,
+// which also says what is wrong with them.
+func parse(r *http.Request) (*request, bool) {
+	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
+		return nil, false
+	}
+	q := &request{}
+	if !q.parsePath(r.URL.Path) {
+		return nil, false
+	}
+	query := r.URL.Query()
+	for name, values := range query {
+		if len(values) != 1 || !q.parameter(name, values[0], query) {
+			return nil, false
+		}
+	}
+	var err error
+	if q.selector, err = selector.Parse(query.Get("labelSelector"), query.Get("fieldSelector")); err != nil {
+		return nil, false
+	}
+	if q.forms = accepted(r.Header.Values("Accept")); len(q.forms) == 0 {
+		return nil, false
+	}
+	return q, q.parseVersion(query)
+}
+
+// parsePath reads /api/v1/pods, /apis/apps/v1/namespaces/a/deployments/b and the
+// like. Subresources are for an apiserver.
+func (q *request) parsePath(path string) bool {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		q.resource.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		q.resource.Group, q.resource.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return false
+	}
+	for _, part := range parts {
+		if part == "" || part == "watch" || part == "proxy" {
+			return false // the watch paths of old clients, and what proxies cut
+		}
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		q.namespace, parts = parts[1], parts[2:]
+	}
+	q.resource.Name = parts[0]
+	if q.resource.Name == "status" || q.resource.Name == "finalize" { // of a namespace
+		return false
+	}
+	if len(parts) == 2 {
+		q.name = parts[1]
+	}
+	return len(parts) <= 2
+}
+
+// parameter reads a query parameter. Unknown ones are for an apiserver.
+func (q *request) parameter(name, value string, all url.Values) bool {
+	yes, err := strconv.ParseBool(value)
+	switch name {
+	case "watch":
+		q.watch = yes
+		return err == nil && q.name == ""
+	case "allowWatchBookmarks":
+		q.bookmarks = yes
+		return err == nil
+	case "sendInitialEvents":
+		q.initialEvents = yes
+		return err == nil && all.Get("watch") != "" && all.Get("resourceVersionMatch") == "NotOlderThan"
+	case "timeoutSeconds":
+		seconds, err := strconv.Atoi(value)
+		q.timeout = time.Duration(seconds) * time.Second
+		return err == nil && seconds >= 0 && seconds < 1<<30
+	case "timeout":
+		// The client's own time for the request, which ends it itself.
+		_, err := time.ParseDuration(value)
+		return err == nil
+	case "limit":
+		q.limit, err = strconv.Atoi(value)
+		return err == nil && q.limit >= 0
+	case "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "continue":
+		return true
+	}
+	return false
+}
+
+func (q *request) parseVersion(query url.Values) bool {
+	text, match := query.Get("resourceVersion"), query.Get("resourceVersionMatch")
+	if token := query.Get("continue"); token != "" {
+		q.chunked = true
+		return !q.watch && text == "" && match == "" && q.parseContinue(token)
+	}
+	q.unset = text == ""
+	if !q.unset {
+		v, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || v < 0 {
+			return false
+		}
+		q.version = kv.Revision(v)
+	}
+	switch match {
+	case "":
+		// A list with a limit and a version has a meaning of its own, for old clients.
+		return q.limit == 0 || q.unset || q.version == 0
+	case "NotOlderThan":
+		return !q.watch && !q.unset || q.initialEvents
+	case "Exact":
+		q.exact = true
+		return !q.watch && q.name == "" && q.version > 0
+	}
+	return false
+}
+
+// accepted returns the forms of an Accept header that caches have, up to the
+// first that they have not: a client that prefers a table gets it from an apiserver.
+func accepted(headers []string) (forms []form) {
+	text := strings.Join(headers, ",")
+	if strings.TrimSpace(text) == "" {
+		return []form{{enc: object.JSON}}
+	}
+	for media := range strings.SplitSeq(text, ",") {
+		f, ok := parseMedia(media)
+		if !ok {
+			return forms
+		}
+		forms = append(forms, f)
+	}
+	return forms
+}
+
+func parseMedia(media string) (f form, ok bool) {
+	parts := strings.Split(media, ";")
+	switch strings.TrimSpace(parts[0]) {
+	case object.Protobuf.MediaType():
+		f.enc = object.Protobuf
+	case object.JSON.MediaType(), "*/*", "application/*":
+	default:
+		return f, false
+	}
+	as := map[string]string{}
+	for _, parameter := range parts[1:] {
+		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+		as[name] = value
+	}
+	f.partial = as["as"] == "PartialObjectMetadata" && as["g"] == "meta.k8s.io" && as["v"] == "v1"
+	for name, value := range as {
+		switch {
+		case name == "stream" && value == "watch":
+		case name == "charset":
+		case f.partial && (name == "as" || name == "g" || name == "v"):
+		default:
+			return f, false
+		}
+	}
+	return f, true
+}

@@ -1,0 +1,177 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+func get(path, accept string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	return r
+}
+
+func TestRequestsThatCachesAnswer(t *testing.T) {
+	chunk := continueAt(7, []byte("/k"))
+	for path, want := range map[string]string{
+		"/api/v1/pods":                                  "v1.pods.",
+		"/api/v1/namespaces/a/pods?limit=5":             "v1.pods. ns=a limit=5 unset",
+		"/api/v1/namespaces/a/pods/b?resourceVersion=0": "v1.pods. ns=a name=b",
+		"/api/v1/namespaces":                            "v1.namespaces.",
+		"/api/v1/namespaces/a":                          "v1.namespaces. name=a",
+		"/api/v1/nodes/n":                               "v1.nodes. name=n",
+		"/apis/apps/v1/namespaces/a/deployments":        "v1.deployments.apps ns=a",
+		"/apis/apps/v1/deployments?watch=1&resourceVersion=5&allowWatchBookmarks=true&timeoutSeconds=9&timeout=1m3s": "v1.deployments.apps watch 5",
+		"/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=2":                                          "v1.pods. exact 5 limit=2",
+		"/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan":                           "v1.pods. watch initial unset",
+		"/api/v1/pods?continue=" + chunk: "v1.pods. 7 from /k",
+	} {
+		q, ok := parse(get(path, ""))
+		if !ok {
+			t.Errorf("%s is for an apiserver", path)
+			continue
+		}
+		got := fmt.Sprintf("%s.%s.%s", q.resource.Version, q.resource.Name, q.resource.Group)
+		for _, part := range []struct {
+			is   bool
+			text string
+		}{
+			{q.namespace != "", " ns=" + q.namespace},
+			{q.name != "", " name=" + q.name},
+			{q.watch, " watch"},
+			{q.initialEvents, " initial"},
+			{q.exact, " exact"},
+			{q.version > 0, fmt.Sprintf(" %d", q.version)},
+			{q.next != "", " from " + q.next},
+			{q.limit > 0, fmt.Sprintf(" limit=%d", q.limit)},
+			{q.unset && (q.limit > 0 || q.watch), " unset"},
+		} {
+			if part.is {
+				got += part.text
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestRequestsForAnApiserver(t *testing.T) {
+	for _, path := range []string{
+		"/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3", "/api/v1/watch/pods", "/api/v1/namespaces/a/pods/b/log", "/api/v1/namespaces/a/status",
+		"/api/v1/namespaces/a/pods/b/status", "/api/v1//pods", "/api/v1/pods?x=1", "/api/v1/pods?watch=x", "/api/v1/pods?limit=-1", "/api/v1/pods?resourceVersion=a",
+		"/api/v1/pods?resourceVersion=5&limit=2", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?resourceVersionMatch=Maybe&resourceVersion=1", "/api/v1/pods?continue=abc",
+		"/api/v1/pods?watch=1&sendInitialEvents=true", "/api/v1/pods?labelSelector=a=b=c", "/api/v1/pods?limit=1&limit=2", "/api/v1/pods?watch=1&resourceVersionMatch=Exact&resourceVersion=4",
+		"/api/v1/pods/a?watch=1",
+	} {
+		if q, ok := parse(get(path, "")); ok {
+			t.Errorf("%s: %+v", path, q)
+		}
+	}
+	post := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("{}"))
+	upgrade := get("/api/v1/pods", "")
+	upgrade.Header.Set("Upgrade", "websocket")
+	for _, r := range []*http.Request{post, upgrade, get("/api/v1/pods", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), get("/api/v1/pods", "application/cbor")} {
+		if q, ok := parse(r); ok {
+			t.Errorf("%s %v: %+v", r.Method, r.Header, q)
+		}
+	}
+}
+
+func TestTheFirstAcceptedFormsCount(t *testing.T) {
+	for accept, want := range map[string][]form{
+		"":    {{enc: object.JSON}},
+		"*/*": {{enc: object.JSON}},
+		"application/vnd.kubernetes.protobuf, */*": {{enc: object.Protobuf}, {enc: object.JSON}},
+		"application/json;stream=watch":            {{enc: object.JSON}},
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,text/plain": {{enc: object.Protobuf, partial: true}},
+		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1":                          nil,
+		"application/yaml,application/json":                                                          nil,
+	} {
+		if got := accepted([]string{accept}); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%q: %v, want %v", accept, got, want)
+		}
+	}
+}
+
+func old(key string, from kv.Revision, value string) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte(value), ModRevision: from})
+}
+
+func TestThePastOfAnObject(t *testing.T) {
+	p := newPast(1 << 20)
+	p.gap(10, 20, []*kv.KeyValue{old("a", 4, "a4"), old("b", 9, "b9")})
+	p.deleted(&kv.Batch{Revision: 30, Events: []kv.Event{
+		{Type: kv.Delete, KV: old("a", 30, "a30"), Prev: old("a", 25, "a25")}, {Type: kv.Put, KV: old("c", 30, "c30")},
+	}})
+	for _, c := range []struct {
+		key   string
+		at    kv.Revision
+		want  string
+		known bool
+	}{
+		{"a", 4, "a4", true},
+		{"a", 19, "a4", true},
+		{"a", 3, "", false},  // older than what was held
+		{"a", 20, "", false}, // created again meanwhile
+		{"a", 25, "a30", true},
+		{"a", 30, "", false},
+		{"b", 9, "b9", true},
+		{"c", 10, "", true}, // all that existed at the gap is known
+		{"c", 11, "", false},
+	} {
+		if got, known := p.at(c.key, c.at); string(got) != c.want || known != c.known {
+			t.Errorf("%s at %d: %q, %v; want %q, %v", c.key, c.at, got, known, c.want, c.known)
+		}
+	}
+	if got := p.last("a"); string(got) != "a30" {
+		t.Errorf("the last version of a is %q", got)
+	}
+	if got := p.last("c"); got != nil {
+		t.Errorf("c was not deleted, and its last version is %q", got)
+	}
+}
+
+func TestThePastHasABound(t *testing.T) {
+	p := newPast(2000)
+	p.gap(1, 2, []*kv.KeyValue{old("a", 1, "a1")})
+	if _, known := p.at("x", 1); !known {
+		t.Error("the gap is not known")
+	}
+	for at := kv.Revision(3); at < 100; at++ {
+		p.deleted(&kv.Batch{Revision: at, Events: []kv.Event{{Type: kv.Delete, KV: old(fmt.Sprint("k", at%30), at, "value"), Prev: old("", at-1, "")}}})
+	}
+	if p.bytes > p.maxBytes || p.bytes <= 0 || len(p.order) == 0 || len(p.byKey) > len(p.order) {
+		t.Errorf("%d bytes in %d versions of %d keys", p.bytes, len(p.order), len(p.byKey))
+	}
+	if got := p.last("k9"); string(got) != "value" {
+		t.Errorf("the newest version is gone: %q", got)
+	}
+	if _, known := p.at("a", 1); known {
+		t.Error("what was dropped is known")
+	}
+	for gap := range kv.Revision(3 * maxGaps) {
+		p.gap(200+gap, 201+gap, nil)
+	}
+	if len(p.gaps) > maxGaps {
+		t.Errorf("%d gaps", len(p.gaps))
+	}
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	cfg := Defaults()
+	cfg.MaxFeeds = 0
+	for _, want := range []string{"Source, Allow and Upstream", "MaxFeeds"} {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// Source follows the resources.
+	Source *source.Client
+	// Allow decides whether a request may be answered from caches: nil if so. It
+	// authenticates and authorizes. Requests that go to Upstream are for the
+	// apiserver to judge.
+	Allow func(*http.Request) *object.Status
+	// Upstream answers what caches do not; see NewUpstream.
+	Upstream http.Handler
+	// Cache has the bounds of each resource's cache.
+	Cache cache.Config
+	// PastBytes bounds former versions of objects, for each resource.
+	PastBytes int64
+	// MaxFeeds bounds how many resources are followed; requests for others go to
+	// Upstream.
+	MaxFeeds int
+	// Idle is for how long a resource is followed that no request uses.
+	Idle time.Duration
+	// Patience is how long a request waits for a version.
+	Patience time.Duration
+	// BookmarkEvery is how often a watch is sent a bookmark.
+	BookmarkEvery time.Duration
+	Logger        *slog.Logger
+}
+
+// Defaults returns the Config of a production node, without Source, Allow and
+// Upstream.
+func Defaults() Config {
+	return Config{
+		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
+		Patience: 10 * time.Second, BookmarkEvery: time.Minute,
+	}
+}
+
+// Validate returns every mistake, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Source == nil || c.Allow == nil || c.Upstream == nil {
+		errs = append(errs, errors.New("kube: Source, Allow and Upstream must be set"))
+	}
+	for name, value := range map[string]int64{
+		"PastBytes": c.PastBytes, "MaxFeeds": int64(c.MaxFeeds), "Idle": int64(c.Idle), "Patience": int64(c.Patience), "BookmarkEvery": int64(c.BookmarkEvery),
+	} {
+		if value <= 0 {
+			errs = append(errs, fmt.Errorf("kube: %s must be above 0", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Server answers requests from caches.
+type Server struct {
+	cfg   Config
+	feeds *feeds
+	stop  context.CancelFunc
+}
+
+// New returns a server. It follows resources when they are asked for, until
+// Run has ended.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}}
+	return s, nil
+}
+
+// Run releases resources that are not used, until ctx ends; then it ends all
+// watches and follows nothing.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.feeds.run.Wait()
+	defer s.stop()
+	often := time.NewTicker(max(s.cfg.Idle/4, time.Millisecond))
+	defer often.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-often.C:
+			s.feeds.sweep(now, s.cfg.Idle)
+		}
+	}
+}
+
+// ServeHTTP answers from caches if it can.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q, ok := parse(r)
+	if !ok {
+		s.cfg.Upstream.ServeHTTP(w, r)
+		return
+	}
+	if status := s.cfg.Allow(r); status != nil {
+		fail(w, status)
+		return
+	}
+	for _, q.form = range q.forms {
+		q.resource.Encoding = q.form.enc
+		if s.answer(w, r, q) {
+			return
+		}
+	}
+	s.cfg.Upstream.ServeHTTP(w, r)
+}
+
+// answer answers a request in one form. It returns false, and has sent nothing,
+// if another form or an apiserver has to.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool {
+	f := s.feeds.use(q.resource)
+	if f == nil {
+		return false
+	}
+	defer f.release()
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Patience)
+	defer cancel()
+	kind, err := s.ready(ctx, f)
+	switch {
+	case errors.Is(err, errNotFollowed):
+		s.feeds.drop(f)
+		return false
+	case err != nil:
+		fail(w, later(err))
+		return true
+	case !q.selector.Supports(kind.APIVersion, kind.Kind):
+		return false
+	}
+	a := &answer{s: s, f: f, q: q, kind: kind}
+	if q.watch {
+		err = a.watch(ctx, w, r)
+	} else {
+		err = a.read(ctx, w)
+	}
+	if errors.Is(err, errUpstream) {
+		return false
+	}
+	if err != nil {
+		fail(w, statusOf(err))
+	}
+	return true
+}
+
+var (
+	// errNotFollowed says that an apiserver does not serve the resource in this
+	// encoding, or not to us.
+	errNotFollowed = errors.New("the resource cannot be followed")
+	// errUpstream says that an apiserver has to answer.
+	errUpstream = errors.New("the caches cannot answer")
+)
+
+// ready waits until a feed has its state.
+func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
+	for {
+		failed := f.src.Failed()
+		select {
+		case <-f.cache.Ready():
+			kind, ok := f.src.Kind()
+			if !ok {
+				return kind, errNotFollowed
+			}
+			return kind, nil
+		case err := <-failed:
+			if code := source.CodeOf(err); code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusGone && code != http.StatusUnauthorized {
+				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
+			}
+		case <-ctx.Done():
+			return source.Kind{}, fmt.Errorf("%s is not loaded yet", f.r)
+		case <-s.feeds.ctx.Done():
+			return source.Kind{}, errors.New("the node stops")
+		}
+	}
+}
+
+// retryAfter is what failing requests are told to wait, in seconds.
+const retryAfter = 1
+
+// later returns the status of a request that cannot be answered now.
+func later(err error) *object.Status {
+	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", Message: err.Error(), RetryAfter: retryAfter}
+}
+
+// expired returns the status of a version that is not known any more.
+func expired(version kv.Revision) *object.Status {
+	return &object.Status{Code: http.StatusGone, Reason: "Expired", Message: fmt.Sprintf("version %d is too old, or of another history: list again", version)}
+}
+
+// tooLarge returns the status of a version that is not there yet.
+func tooLarge(version, current kv.Revision) *object.Status {
+	return &object.Status{
+		Code: http.StatusGatewayTimeout, Reason: "Timeout", Cause: "ResourceVersionTooLarge", RetryAfter: retryAfter,
+		Message: fmt.Sprintf("Too large resource version: %d, current: %d", version, current),
+	}
+}
+
+func statusOf(err error) *object.Status {
+	var status *object.Status
+	if errors.As(err, &status) {
+		return status
+	}
+	return later(err)
+}
+
+// fail sends a failure.
+func fail(w http.ResponseWriter, status *object.Status) {
+	if status.RetryAfter > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(status.RetryAfter))
+	}
+	w.Header().Set("Content-Type", object.JSON.MediaType())
+	w.WriteHeader(status.Code)
+	_, _ = w.Write(status.Encode(object.JSON)) // the client may have gone
+}
