@@ -102,6 +102,11 @@ func TestConnectionWindowIsShared(t *testing.T) {
 	r.data(1, 65535) // all of the connection's window
 	r.open(3, false, call(duplexMethod)...)
 	r.must(r.WriteData(3, true, ask(20_000)))
+	for waits := false; !waits; { // its response has begun, and needs a window to continue
+		f, ok := r.next().(*http2.MetaHeadersFrame)
+		waits = ok && f.StreamID == 3
+	}
+	r.alive()
 	seen, ended := map[uint32]int{}, map[uint32]bool{}
 	for more := 0; !ended[3] && !ended[1]; {
 		if more == 0 {

@@ -98,12 +98,12 @@ func (s *stream) waitLocked(wait func()) error {
 		case c.window > 0 && len(c.out) < maxOut && (mine || c.blocked.Len() == 0 && !c.passing):
 			return nil
 		default:
-			if c.flushLocked() {
-				continue
-			}
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
-			announce()
+			c.flushLocked() // behind its place: others send meanwhile, and it writes for them
+			if s.place != nil {
+				announce()
+			}
 			for s.place != nil && !s.gone {
 				s.sendable.Wait()
 			}
