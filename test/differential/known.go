@@ -39,7 +39,7 @@ func shardOrder() Known {
 func keptPrevious() Known {
 	return Known{
 		Name: "previous values that etcd leaves out",
-		Doc:  "**`prev_kv` is always there** that etcd has",
+		Doc:  "**`prev_kv` is always present** if etcd has it",
 		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, if it knows by then that they were asked for",
 	}
 }
@@ -57,7 +57,7 @@ func endedIsGone() Known {
 func rightsAreChecked() Known {
 	return Known{
 		Name: "a watch ends when the right to it is gone",
-		Doc:  "a running watch ends within 5 s once the right to read its range is gone",
+		Doc:  "a running watch ends within 5 s after the right to read its range is withdrawn",
 		Why:  "etcd checks when a watch is created, and never again",
 	}
 }
@@ -66,7 +66,7 @@ func rightsAreChecked() Known {
 func emptyIsEmpty() Known {
 	return Known{
 		Name: "a watch of an empty range is refused as that",
-		Doc:  "**An empty range is no matter of rights.**",
+		Doc:  "**An empty range needs no rights.**",
 		Why:  "there is nothing in it to be allowed to read; etcd looks for the right first, and finds one or not by where the range would be",
 	}
 }
