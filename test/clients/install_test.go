@@ -1,7 +1,9 @@
 package clients_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,11 +11,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
+
+// errBroken marks what fails for a fault of the client, and not for want of packages.
+var errBroken = errors.New("the client does not build")
 
 // installed returns a directory with a copy of clients/NAME that fill has installed. It is
 // kept in the user's cache under a hash of the sources, and appears by a rename. The test is
-// skipped when a tool is missing or a package cannot be had.
+// skipped when a tool is missing or a package cannot be had, and fails when fill returns
+// errBroken.
 func installed(t *testing.T, name string, tools []string, fill func(dir string) error) string {
 	t.Helper()
 	for _, tool := range tools {
@@ -56,7 +63,9 @@ func installed(t *testing.T, name string, tools []string, fill func(dir string) 
 	if err := os.CopyFS(filepath.Join(part, "source"), os.DirFS(source)); err != nil {
 		t.Fatal(err)
 	}
-	if err := fill(part); err != nil {
+	if err := fill(part); errors.Is(err, errBroken) {
+		t.Fatal(err)
+	} else if err != nil {
 		t.Skipf("the packages of the %s client cannot be had: %v", name, err)
 	}
 	if err := os.Rename(part, path); err != nil {
@@ -67,9 +76,19 @@ func installed(t *testing.T, name string, tools []string, fill func(dir string) 
 	return path
 }
 
-// in runs a command in a directory.
+// build is in, for a command that needs nothing from outside.
+func build(dir, name string, args ...string) error {
+	if err := in(dir, name, args...); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return nil
+}
+
+// in runs a command in a directory. Without a network, package managers try for minutes.
 func in(dir, name string, args ...string) error {
-	cmd := exec.Command(name, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)

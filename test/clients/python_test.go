@@ -16,7 +16,15 @@ func TestPython(t *testing.T) {
 		if err := in(dir, "python3", "-m", "venv", "venv"); err != nil {
 			return err
 		}
-		return in(dir, filepath.Join(dir, "venv", "bin", "python"), "-m", "pip", "install", "--quiet", "./source", "mypy", "types-grpcio", "types-protobuf")
+		python := filepath.Join(dir, "venv", "bin", "python")
+		if err := in(dir, python, "-m", "pip", "install", "--quiet", "setuptools>=77", "mypy", "types-grpcio", "types-protobuf",
+			"grpcio", "protobuf>=6.31.1,<8", "googleapis-common-protos"); err != nil {
+			return err
+		}
+		if err := build(dir, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "./source"); err != nil {
+			return err
+		}
+		return build(dir, python, "-m", "pip", "check") // that the package's dependencies are these
 	})
 	python := filepath.Join(dir, "venv", "bin", "python")
 	t.Run("types", func(t *testing.T) {

@@ -17,10 +17,10 @@ func TestTypeScript(t *testing.T) {
 		if err := in(source, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"); err != nil {
 			return err
 		}
-		if err := in(source, "npm", "run", "build"); err != nil {
+		if err := build(source, "npm", "run", "build"); err != nil {
 			return err
 		}
-		if err := in(source, "npm", "pack", "--ignore-scripts", "--pack-destination", dir); err != nil {
+		if err := build(source, "npm", "pack", "--ignore-scripts", "--pack-destination", dir); err != nil {
 			return err
 		}
 		return in(dir, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", filepath.Join(dir, "shardwatch-0.1.0.tgz"))
