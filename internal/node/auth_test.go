@@ -192,10 +192,13 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all nodes know ann's rights", func() error {
-		_, err := ann.Get(within(t), "/a/1")
-		return err
-	})
+	for _, m := range c.nodes { // the client's next call may go to another one
+		at := c.etcdClient("ann", m)
+		eventually(t, m.name+" knows ann's rights", func() error {
+			_, err := at.Get(within(t), "/a/1")
+			return err
+		})
+	}
 	for name, c := range map[string]struct {
 		cl   *client.Client
 		r    client.Range
