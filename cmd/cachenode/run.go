@@ -36,6 +36,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
+	useTwoProcessors()
 	limitMemory(log, memlimit.FromCgroup)
 	if cfg.Zone == "" {
 		log.Info("no failure domain is set: replicas and voters are not spread for this node; see --zone")
