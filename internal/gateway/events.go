@@ -19,7 +19,7 @@ import (
 // The id of an event is the resume token of a client that has applied all up to this event:
 // a fragment of a revision, and a part of a unit but the last, have none.
 
-// keyJSON is a key with what is known of it. Bytes that are not UTF-8 are in base64, under
+// keyJSON is a key with its value and revisions. Bytes that are not UTF-8 are in base64, under
 // another name.
 type keyJSON struct {
 	Type           string   `json:"type,omitempty"`

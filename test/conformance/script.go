@@ -283,7 +283,7 @@ func (s *script) read() (*read, error) {
 	}
 }
 
-// reply answers with what is set.
+// reply sends the answer that the step sets.
 func (r *read) reply() { close(r.done) }
 
 func (n *node) wait(ctx context.Context, r *read) error {
