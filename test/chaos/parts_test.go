@@ -312,6 +312,10 @@ func TestReportSumsUp(t *testing.T) {
 		if len(rows) != 3 || rows[0].fault != "kill" || rows[2].fault != "all" {
 			t.Fatalf("%+v", rows)
 		}
+		rows[2].lists = 3 // of faults that may list
+		if m := rows[2].missed(); len(m) != 0 {
+			t.Errorf("the sum of all faults missed: %v", m)
+		}
 		kill := rows[0]
 		if kill.cycles != 2 || kill.void != 1 || kill.events != 45 || kill.writes != 600 || quantiles(kill.late[nativeClient]).Max != 3*time.Second {
 			t.Errorf("%+v", kill)

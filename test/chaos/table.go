@@ -71,9 +71,13 @@ func (r *row) add(c Cycle) {
 	}
 }
 
-// missed returns which targets the fault missed, and what is known about it.
+// missed returns which targets the fault missed, and what is known about it. The sum of all
+// faults has no target.
 func (r *row) missed() (out []string) {
-	f, _ := faultNamed(r.fault)
+	f, ok := faultNamed(r.fault)
+	if !ok {
+		return nil
+	}
 	say := func(format string, args ...any) { out = append(out, r.fault+": "+fmt.Sprintf(format, args...)) }
 	native := r.rungs[nativeClient]
 	if p99 := quantiles(r.late[nativeClient]).P99; f.Stall > 0 && p99 > f.Stall {
