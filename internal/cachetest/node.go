@@ -29,6 +29,7 @@ type Node struct {
 	conns    map[shard.NodeID]grpc.ClientConnInterface // guarded by mu
 	borrowed int                                       // guarded by mu; relays not yet given back
 	noRelays error                                     // guarded by mu; why there are none
+	relaying chan struct{}                             // guarded by mu; Relay returns when it is closed; nil: at once
 	tune     func(*cache.Config)
 }
 
@@ -187,9 +188,23 @@ func (n *Node) RefuseRelays(err error) {
 	n.noRelays = err
 }
 
+// HoldRelays has Relay wait until release is called.
+func (n *Node) HoldRelays() (release func()) {
+	held := make(chan struct{})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.relaying = held
+	return sync.OnceFunc(func() { close(held) })
+}
+
 // Relay implements router.Shards.
 func (n *Node) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
 	n.mu.Lock()
+	if held := n.relaying; held != nil {
+		n.mu.Unlock()
+		<-held
+		n.mu.Lock()
+	}
 	s, ok := n.m.Shard(id)
 	if err := n.noRelays; err != nil || !ok {
 		n.mu.Unlock()

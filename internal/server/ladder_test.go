@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"strings"
@@ -300,6 +302,34 @@ func TestLadder(t *testing.T) {
 				s.end()
 			}
 		})
+	}
+}
+
+// A watch that is canceled while what is behind its state is being opened leaves
+// nothing behind, when that opens at last.
+func TestCanceledWhileItsStateEnds(t *testing.T) {
+	h := cachetest.New()
+	h.Commit(cachetest.Put("v/1", "1"))
+	here, _ := pairOf(t, h, nil)
+	release := here.node.HoldRelays()
+	defer release()
+	s := here.watch()
+	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("v"), RangeEnd: []byte("w"), AllowSync: true, Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
+	s.created(1)
+	for !s.next().GetSync().GetEnd() {
+	}
+	s.cancel(1)
+	s.ended(1)
+	if err := here.node.Idle(); err != nil {
+		t.Errorf("before the relay is there: %v", err)
+	}
+	release()
+	_ = s.rpc.CloseSend()
+	if m, err := s.rpc.Recv(); !errors.Is(err, io.EOF) { // the stream has waited for all that it opens
+		t.Fatalf("got %v, %v", m, err)
+	}
+	if err := here.node.Idle(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -35,7 +35,8 @@ type climb struct {
 	landed atomic.Pointer[landed]
 }
 
-// landed is what has become of a landing.
+// landed is what has become of a landing. A watch that is released has the zero landed,
+// which keeps a result that is late from taking its place.
 type landed struct {
 	inner *router.Watch
 	err   error
@@ -215,7 +216,9 @@ func (w *watch) arrive(body *router.Body, end wire.Sync) {
 	req := router.WatchRequest{Range: w.rng, From: w.at + 1, Lineage: w.in.lineage}
 	w.s.opening.Go(func() { // it may wait for a relay
 		inner, err := w.s.srv.cfg.Router.Watch(w.s.ctx, req, w)
-		c.landed.Store(&landed{inner: inner, err: err})
+		if !c.landed.CompareAndSwap(nil, &landed{inner: inner, err: err}) && inner != nil {
+			inner.Close() // the watch was released meanwhile
+		}
 		w.Wake()
 	})
 }

@@ -184,7 +184,7 @@ func (w *watch) begins(key unitKey) {
 func (w *watch) release() {
 	w.leave()
 	w.latest.stop()
-	if l := w.climb.landed.Swap(nil); l != nil && l.inner != nil {
+	if l := w.climb.landed.Swap(&landed{}); l != nil && l.inner != nil {
 		l.inner.Close()
 	}
 	if w.inner != nil {

@@ -3,6 +3,10 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "landing-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
+			Old: `w.climb.landed.Swap(&landed{})`, New: `w.climb.landed.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds",
+		},
+		{
 			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
 			Old: `	case s.holder.Name != "":`, New: `	case false:`, Tests: "TestStreamsOfAClientShareItsTurn",
 		},
