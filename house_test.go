@@ -37,7 +37,7 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/rawconn"},
-		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object"},
+		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
 		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},

@@ -61,7 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeAPIGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeConfigGroup(), kubeAPIGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

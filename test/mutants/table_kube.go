@@ -97,6 +97,23 @@ func kubeSourceGroup() Group {
 	}}
 }
 
+func kubeConfigGroup() Group {
+	return Group{Package: "internal/kube/kubeconfig", Mutants: []Mutant{
+		{
+			Name: "kube-config-token-once", Bug: "a token in the file wins over the token file, which is renewed", File: "kubeconfig.go",
+			Old: `if u.TokenFile == "" {`, New: `if u.Token != "" {`, Tests: "TestCertificatesAndTokensOfFilesAndData",
+		},
+		{
+			Name: "kube-config-unverified", Bug: "an apiserver is trusted although the file says not to verify it", File: "kubeconfig.go",
+			Old: `case c.Insecure:`, New: `case false:`, Tests: "TestMistakesAreErrors",
+		},
+		{
+			Name: "kube-config-plug-in", Bug: "a credential plug-in is ignored", File: "kubeconfig.go",
+			Old: `case !u.Exec.IsZero(), `, New: `case `, Tests: "TestMistakesAreErrors",
+		},
+	}}
+}
+
 func kubeAPIGroup() Group {
 	return Group{Package: "internal/kube/api", Mutants: []Mutant{
 		{
