@@ -52,6 +52,10 @@ conformance: ## Test a client of the native API against scripted nodes (ARGS="--
 hostile: ## Attack a real node in every way there is, beside a quiet crowd (ARGS="--help" shows how)
 	go run ./test/hostile/cmd/hostile $(ARGS)
 
+.PHONY: h2spec
+h2spec: ## Run h2spec's cases against the HTTP/2 server of the client port
+	H2SPEC="$$(tools/pinned h2spec)" go test ./internal/grpcserver -run H2Spec -count=1 -v $(ARGS)
+
 .PHONY: lifecycle
 lifecycle: ## Live the StatefulSet's life with processes, whole: update, scale, evict, lose, upgrade (root)
 	go test ./test/lifecycle -count=1 -v -timeout 30m -lifecycle.whole $(ARGS)
