@@ -195,7 +195,8 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.VerifyInterval, nc.VerifyEtcdInterval = cfg.VerifyInterval, cfg.VerifyEtcdInterval
 	nc.Cache.TombstoneBytes, nc.Cache.TombstoneTime = int64(cfg.TombstoneBytes), cfg.TombstoneTime
 	nc.MaxConnections, nc.MaxClientBytes, nc.MaxWatchBytes = cfg.Limits.Connections, int64(cfg.Limits.ClientBytes), int64(cfg.Limits.WatchBytes)
-	nc.MaxConnectionsPerAddress, nc.Server.JSONHosts = cfg.Limits.ConnectionsPerAddress, cfg.JSONHosts
+	nc.MaxConnectionsPerAddress, nc.AddressRate = cfg.Limits.ConnectionsPerAddress, int64(cfg.Limits.AddressRate)
+	nc.Server.JSONHosts = cfg.JSONHosts
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
 	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)

@@ -18,7 +18,9 @@ func Register(m metric.Meter, limits ...*Limit) error {
 		metric.WithDescription("Connections refused or closed at a port: too many, too long in their handshake while others waited, or a failed handshake."))
 	waits, err4 := m.Int64ObservableCounter("shardwatch.net.handshake.waits", metric.WithUnit("{wait}"),
 		metric.WithDescription("TLS handshakes at a port that had to queue: handshakes of all clients use half of the cores."))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	paced, err5 := m.Int64ObservableCounter("shardwatch.net.receive.waits", metric.WithUnit("{wait}"),
+		metric.WithDescription("Reads at a port that waited because the clients of their address had sent more than --address-rate."))
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -28,11 +30,12 @@ func Register(m metric.Meter, limits ...*Limit) error {
 			o.ObserveInt64(open, int64(s.Settled), metric.WithAttributes(port))
 			o.ObserveInt64(pending, int64(s.Pending), metric.WithAttributes(port))
 			o.ObserveInt64(waits, s.Waits, metric.WithAttributes(port))
+			o.ObserveInt64(paced, s.Paced, metric.WithAttributes(port))
 			for why, n := range map[string]int64{"too_many": s.Refused, "pending": s.Dropped, "handshake": s.Failed} {
 				o.ObserveInt64(refused, n, metric.WithAttributes(port, attribute.String("why", why)))
 			}
 		}
 		return nil
-	}, open, pending, refused, waits)
+	}, open, pending, refused, waits, paced)
 	return err
 }

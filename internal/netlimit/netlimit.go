@@ -29,7 +29,7 @@ type Config struct {
 	MaxPending int
 	// BytesPerSecond bounds what the clients of one address send. Connections that exceed it
 	// wait. 0: any number.
-	BytesPerSecond int
+	BytesPerSecond int64
 	// Turns are those of the handshakes; nil: as many compute at a time as there are.
 	Turns *Turns
 	// Advice is logged when there are more than Max; it may be empty.
@@ -40,10 +40,10 @@ type Config struct {
 
 // Limit bounds the connections of one port. Create it with New.
 type Limit struct {
-	cfg                             Config
-	refused, dropped, failed, waits atomic.Int64
-	penalties                       penalties
-	paces                           paces
+	cfg                                    Config
+	refused, dropped, failed, waits, paced atomic.Int64
+	penalties                              penalties
+	paces                                  paces
 
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
@@ -78,6 +78,8 @@ type Stats struct {
 	Refused, Dropped, Failed int64
 	// Waits is how often a handshake had to wait for its turn.
 	Waits int64
+	// Paced is how often a connection had to wait because its address had sent too much.
+	Paced int64
 }
 
 // Stats returns the figures as they are now.
@@ -86,7 +88,7 @@ func (l *Limit) Stats() Stats {
 	defer l.mu.Unlock()
 	return Stats{
 		Port: l.cfg.Port, Settled: l.settled.Len(), Pending: l.pending.Len(),
-		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(), Waits: l.waits.Load(),
+		Refused: l.refused.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load(), Waits: l.waits.Load(), Paced: l.paced.Load(),
 	}
 }
 
@@ -335,6 +337,11 @@ func (c *Conn) pace(n int) {
 	}
 	wait := c.limit.paces.count(c.network, c.unpaced, c.limit.cfg.BytesPerSecond, time.Now())
 	c.unpaced = 0
+	if wait == 0 {
+		return
+	}
+	c.limit.paced.Add(1)
+	c.limit.tell("clients of one address send too many bytes: they wait", "max_per_second", c.limit.cfg.BytesPerSecond, "from", address(c), "advice", "see --address-rate")
 	time.Sleep(wait)
 }
 

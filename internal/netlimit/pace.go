@@ -26,7 +26,7 @@ const (
 )
 
 // count counts n bytes of an address, and returns how long it has to wait.
-func (p *paces) count(network netip.Prefix, n, perSecond int, now time.Time) (wait time.Duration) {
+func (p *paces) count(network netip.Prefix, n int, perSecond int64, now time.Time) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, known := p.paid[network]

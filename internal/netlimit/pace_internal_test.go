@@ -1,9 +1,12 @@
 package netlimit
 
 import (
+	"bytes"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +61,8 @@ func TestPacesAreBounded(t *testing.T) {
 func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, rate = 4 << 20, 1 << 20
-		l := New(Config{Max: 1, MaxPending: 1, BytesPerSecond: rate})
+		var log bytes.Buffer
+		l := New(Config{Port: "client", Max: 1, MaxPending: 1, BytesPerSecond: rate, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		client, server := net.Pipe()
 		c, ok := l.Admit(server)
 		if !ok {
@@ -76,6 +80,13 @@ func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 		}
 		if took, want := time.Since(began), size/rate*time.Second-paceBurst; took != want {
 			t.Errorf("read in %v, want %v", took, want)
+		}
+		const steps, free = size / paceStep, int(paceBurst * rate / time.Second / paceStep)
+		if got := l.Stats().Paced; got != int64(steps-free) {
+			t.Errorf("%d of %d reads waited, want all but %d", got, steps, free)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "--address-rate") {
+			t.Errorf("logged %s", log.String())
 		}
 	})
 }

@@ -104,6 +104,9 @@ type Config struct {
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them one address may have. 0: any number.
 	MaxConnectionsPerAddress int
+	// AddressRate is how many bytes per second the clients of one address may send to the
+	// client port, and to the HTTP port. 0: any number.
+	AddressRate int64
 	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
 	MaxClientBytes int64
 	// MaxWatchBytes bounds what their open watches take beside that.
@@ -164,7 +167,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, AddressRate: 64 << 20, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,

@@ -13,10 +13,6 @@ type limits struct {
 	clients, peers, raft, gossip, http *netlimit.Limit
 }
 
-// addressRate is how much the clients of one address may send, in bytes per second: more than
-// an etcd writes.
-const addressRate = 64 << 20
-
 // newLimits has room for a thousand nodes, each with two connections at a time,
 // and for five voters with raft's few each. What gossip carries over TCP is over
 // within milliseconds. At the HTTP port one address has a quarter of the room, and half of
@@ -35,13 +31,13 @@ func newLimits(cfg *Config) limits {
 	}
 	return limits{
 		clients: netlimit.New(netlimit.Config{
-			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: addressRate,
+			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: cfg.AddressRate,
 			Turns:  atPort(cfg.ClientTLS),
 			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
 		}),
 		peers: limit("peer", 4096, 256), raft: limit("raft", 256, 64),
 		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{
-			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: addressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS), Logger: cfg.Logger,
+			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: cfg.AddressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS), Logger: cfg.Logger,
 		}),
 	}
 }

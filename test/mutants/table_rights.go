@@ -147,6 +147,10 @@ func netlimitGroup() Group {
 			Old: `	time.Sleep(wait)`, New: `	_ = wait`, Tests: "TestConnectionsAreReadAtTheirPace",
 		},
 		{
+			Name: "pace-not-counted", Bug: "does not count reads that wait for the rate of their address", File: "netlimit.go",
+			Old: `	c.limit.paced.Add(1)`, New: ``, Tests: "TestConnectionsAreReadAtTheirPace",
+		},
+		{
 			Name: "paces-without-bound", Bug: "counts any number of addresses", File: "pace.go",
 			Old: `len(p.paid) >= maxPaces && `, New: `false && `, Tests: "TestPacesAreBounded",
 		},

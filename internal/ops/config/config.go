@@ -155,6 +155,9 @@ type Limits struct {
 	Connections int
 	// ConnectionsPerAddress is how many of them one address may have. 0: any number.
 	ConnectionsPerAddress int
+	// AddressRate is how many bytes per second the clients of one address may send. 0: any
+	// number.
+	AddressRate Size
 	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
 	WatchesPerStream int
 	// StreamsPerConnection: a stream more waits until another ends (HTTP/2).
@@ -270,6 +273,7 @@ func Defaults() Config {
 		Limits: Limits{
 			Connections:           50_000,
 			ConnectionsPerAddress: 10_000,
+			AddressRate:           64 * MiB, // more than an etcd writes
 			WatchesPerStream:      100_000,
 			StreamsPerConnection:  10_000,
 			MessageBytes:          2 * MiB,

@@ -35,6 +35,7 @@ const (
 	minWatchBytes  = 1 * MiB
 	minHistory     = 16 * MiB
 	minResyncRate  = MiB
+	minAddressRate = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
 	maxMessage     = GiB
 )
@@ -320,6 +321,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if c.Limits.ConnectionsPerAddress < 0 {
 		m.addf("--max-connections-per-address %d: at least 1, or 0 for any number", c.Limits.ConnectionsPerAddress)
+	}
+	if r := c.Limits.AddressRate; r != 0 && r < minAddressRate {
+		m.addf("--address-rate %s: at least %s, or 0 for no bound", r, minAddressRate)
 	}
 	if c.Limits.WatchesPerStream < 1 {
 		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
