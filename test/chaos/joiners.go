@@ -121,10 +121,10 @@ func (js *joiners) joined(ctx context.Context, times int, within time.Duration) 
 	return poll(ctx, within, "late joiners", func() error {
 		for _, j := range js.all {
 			j.mu.Lock()
-			n := j.joins
+			n, doing := j.joins, j.doing
 			j.mu.Unlock()
 			if n < times {
-				return fmt.Errorf("%s has joined %d times of %d; now it is %s", j.by, n, times, j.doing)
+				return fmt.Errorf("%s has joined %d times of %d; now it is %s", j.by, n, times, doing)
 			}
 		}
 		return nil
