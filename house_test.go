@@ -72,6 +72,8 @@ func beside() map[string][]string {
 		"client":            {"api/...", "client/internal/...", "internal/durable", "internal/ops/reload", "internal/tlsconf"},
 		"client/...":        {"client", "client/...", "api/..."},
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
+		"examples":          {}, // counts the lines of the programs below
+		"examples/...":      {"client"},
 		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd"},
 		"internal/nodetest": {},
 		"internal/proc":     {},

@@ -18,7 +18,7 @@ func TestFewFaults(t *testing.T) {
 	cfg := chaos.Defaults()
 	possible, others := chaos.Possible()
 	cfg.Faults = nil
-	for _, f := range []string{"kill", "pause-2s", "cut-etcd", "newcomer", "rebuilt"} {
+	for _, f := range []string{"kill", "pause-2s", "cut-etcd", "newcomer", "rebuilt", "restore-older"} {
 		if slices.Contains(possible, f) {
 			cfg.Faults = append(cfg.Faults, f)
 		} else {

@@ -60,6 +60,8 @@ type Config struct {
 	Cachenode string
 	// clients is the program of this repository whose clients are processes.
 	clients string
+	// programs is the directory of the programs of examples/.
+	programs string
 	// Dir is where programs, data and logs go; it must exist.
 	Dir string
 	// Say is called with each event; nil: not called.

@@ -24,13 +24,18 @@ func (k keyspace) any(rng *rand.Rand) string {
 	return k.key(rng.IntN(k.prefixes), rng.IntN(k.keys))
 }
 
-// value returns 64 to 512 random bytes.
+// value returns 64 to 512 random bytes. They are JSON, but for one of eight values, which
+// lacks its end: the program settings cannot decode it.
 func value(rng *rand.Rand) string {
-	b := make([]byte, 64+rng.IntN(449))
-	for i := range b {
-		b[i] = byte('a' + rng.Uint32()%26)
+	const open, end = `{"v":"`, `"}`
+	b := []byte(open)
+	for range 64 - len(open) - len(end) + rng.IntN(449) {
+		b = append(b, byte('a'+rng.Uint32()%26))
 	}
-	return string(b)
+	if rng.IntN(8) == 0 {
+		return string(append(b, "zz"...))
+	}
+	return string(append(b, end...))
 }
 
 // anyPrefix returns the range of the first prefix.

@@ -42,6 +42,10 @@ type Cycle struct {
 	// Unknown are the errors that came for an answer, and how often.
 	Written int            `json:"written"`
 	Unknown map[string]int `json:"unknown,omitempty"`
+	// Printed are lines of the programs of examples/, all judged, and Deaths how often one
+	// was killed and started again.
+	Printed int `json:"printed"`
+	Deaths  int `json:"deaths"`
 	// Compactions of etcd.
 	Compactions int `json:"compactions"`
 	// Violations of all promises, and the first of them in words.
@@ -72,7 +76,7 @@ func (c *Cycle) note(vs []check.Violation) {
 
 // String returns the cycle in one line.
 func (c Cycle) String() string {
-	s := fmt.Sprintf("%s %s: %.0f s, %.0f writes/s, %d events judged, %d violations", c.Fault, c.Node, c.Seconds, c.WritesPerSecond, c.Events, c.Violations)
+	s := fmt.Sprintf("%s %s: %.0f s, %.0f writes/s, %d events judged, %d lines of programs that were killed %d times, %d violations", c.Fault, c.Node, c.Seconds, c.WritesPerSecond, c.Events, c.Printed, c.Deaths, c.Violations)
 	for _, p := range c.Clients {
 		if p.Watches > 0 {
 			s += fmt.Sprintf(", %s late %s", p.Client, quantiles(p.Late.all()))

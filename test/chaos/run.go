@@ -96,6 +96,9 @@ func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
 	if cfg.clients, err = buildClients(ctx, cfg.Dir); err != nil {
 		return err
 	}
+	if cfg.programs, err = buildPrograms(ctx, cfg.Dir); err != nil {
+		return err
+	}
 	store, err := etcdtest.Binary(ctx)
 	if err != nil {
 		return err
@@ -134,6 +137,7 @@ type run struct {
 	joiners  *joiners
 	guests   []*joiners // of a fault; see [Scene.join]
 	mirrors  []*mirror
+	programs []*program
 	answers  answers
 	scene    *Scene
 	report   *Report
@@ -166,6 +170,9 @@ func (r *run) run(ctx context.Context, store string) (err error) {
 	background(func() error { return r.truth.run(ctx, members...) })
 	background(func() error { return r.crowd.run(ctx) })
 	background(func() error { return r.joiners.run(ctx) })
+	for _, p := range r.programs {
+		background(func() error { return p.run(ctx) })
+	}
 	background(func() error { return r.sample(ctx) })
 	background(func() error { return r.lists.run(ctx, r.cluster) })
 	g.Go(func() error {
@@ -248,6 +255,9 @@ func (r *run) start(ctx context.Context, store string) (err error) {
 	}
 	if r.joiners, err = newJoiners(nodes, cfg.APIs, cfg.Joiners, r.truth, r.keys, rng); err != nil {
 		return err
+	}
+	if slices.Contains(cfg.APIs, Native) {
+		r.programs = newPrograms(cfg, nodes, r.keys, rand.New(rand.NewPCG(cfg.Seed, 1<<35)))
 	}
 	r.crowd, err = newCrowd(nodes, cfg.Clients, cfg.clients, ws, r.truth, rng)
 	return err
@@ -457,13 +467,17 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 }
 
 // judgeReads finishes the watchers up to a revision that all have reached, and
-// judges what was read and written.
+// judges what was read, written and printed.
 func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
 	r.crowd.finish(ctx, rev, briefly)
 	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // what is beyond is wrong
 	for api, j := range r.answers.judge(r.truth.history()) {
 		c.read(api, j)
 		r.found(c, api, j.broken)
+	}
+	for _, p := range r.programs {
+		r.found(c, string(nativeClient), p.judge(ctx, r.truth, rev, patience))
+		p.count(c)
 	}
 	if p := r.load.passed; p != nil {
 		judged, unknown, broken := p.judge(r.truth.history())

@@ -1,0 +1,25 @@
+// Command differences prints how the keys below a prefix change, a line of JSON for each
+// step: differences PREFIX ENDPOINT...
+package main
+
+import (
+	"context"
+	"log"
+	"os"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func main() {
+	c, err := client.New(client.Config{Endpoints: os.Args[2:]})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mirror := c.Mirror(context.Background(), client.Prefix(os.Args[1]))
+	for change, err := range mirror.Changes(context.Background()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		output(change)
+	}
+}

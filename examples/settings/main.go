@@ -1,0 +1,25 @@
+// Command settings keeps the keys below a prefix as decoded values and prints each change, as a
+// line of JSON: settings PREFIX ENDPOINT...
+package main
+
+import (
+	"context"
+	"log"
+	"os"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+type setting struct {
+	Value string `json:"v"`
+}
+
+func main() {
+	c, err := client.New(client.Config{Endpoints: os.Args[2:]})
+	if err != nil {
+		log.Fatal(err)
+	}
+	settings := client.MirrorOf(context.Background(), c, client.Prefix(os.Args[1]), client.MirrorConfig[setting]{OnChange: changed, OnInvalid: invalid})
+	<-settings.Done()
+	log.Fatal(settings.Raw().Err())
+}

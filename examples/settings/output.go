@@ -1,0 +1,34 @@
+package main
+
+import (
+	"encoding/json"
+	"log"
+	"os"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// line is a line of the output: a setting before and after a change, nil if there is none, or
+// a value that is no setting.
+type line struct {
+	Key           string
+	Before, After *setting
+
+	Invalid  bool
+	Value    string
+	Revision int64
+}
+
+func changed(key string, before, after *setting) {
+	output(line{Key: key, Before: before, After: after})
+}
+
+func invalid(kv client.KeyValue, _ error) {
+	output(line{Key: string(kv.Key), Invalid: true, Value: string(kv.Value), Revision: kv.ModRevision})
+}
+
+func output(l line) {
+	if err := json.NewEncoder(os.Stdout).Encode(l); err != nil {
+		log.Fatal(err)
+	}
+}

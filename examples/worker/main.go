@@ -1,0 +1,26 @@
+// Command worker prints each update of the keys below a prefix, a line of JSON for each. When it
+// is started again, it resumes after the position in FILE: worker FILE PREFIX ENDPOINT...
+package main
+
+import (
+	"context"
+	"log"
+	"os"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+func main() {
+	c, err := client.New(client.Config{Endpoints: os.Args[3:]})
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := func(_ context.Context, u client.Update) error {
+		var did job
+		if err := u.Apply(did.put, did.remove, did.reset); err != nil {
+			return err
+		}
+		return did.output(u)
+	}
+	log.Fatal(c.Follow(context.Background(), client.Prefix(os.Args[2]), client.PositionFile(os.Args[1]), work))
+}
