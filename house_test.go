@@ -37,7 +37,7 @@ type pkg struct {
 func floors() [][]string {
 	return [][]string{
 		{"internal/rawconn"},
-		{"internal/kv", "internal/fair", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
+		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
 		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/check", "internal/sim/memetcd"},
 		{"internal/control/planner", "internal/intake"},
 		{"internal/control/mapchange"},
@@ -47,9 +47,9 @@ func floors() [][]string {
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
 		{"internal/ops/tally", "internal/data/peerapi"},
-		{"internal/etcdapi"},
+		{"internal/etcdapi", "internal/edge/syncbatch"},
 		{"internal/edge/callers"},
-		{"internal/edge/admin"},
+		{"internal/edge/admin", "internal/edge/native"},
 		{"internal/server", "internal/ops/statuspage", "internal/kube/api"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
 		{"internal/node"},

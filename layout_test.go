@@ -35,7 +35,7 @@ func TestContributingDrawsTheLayout(t *testing.T) {
 		above, last = floor, name
 	}
 	for name, what := range map[string]string{
-		"internal/etcd": "ENTERS", "internal/cache": "KEPT", "internal/server": "LEAVES", "internal/control/planner": "DECIDES",
+		"internal/etcd": "ENTERS", "internal/cache": "KEPT", "internal/edge/native": "LEAVES", "internal/control/planner": "DECIDES",
 	} {
 		if !strings.Contains(says[name], what) {
 			t.Errorf("the picture does not say that %s is where an event or a shard %s", name, what)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
+	"github.com/shardwatch/shardwatch/internal/edge/farewell"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -68,16 +68,6 @@ func (s *stream) count() int {
 	return len(s.watches)
 }
 
-// Farewell is a watch stream that is to end because the node goes away.
-type Farewell struct {
-	Client  net.Addr // nil: not known
-	Watches int
-	// End ends it: its client resumes on another node, after its last revision. Open reports
-	// whether it has not ended yet: it cannot while its client does not read.
-	End  func()
-	Open func() bool
-}
-
 func (s *stream) isOpen() bool {
 	select {
 	case <-s.gone:
@@ -95,10 +85,10 @@ func (d *Door) Drain() {
 }
 
 // Farewells returns the watch streams that are open.
-func (d *Door) Farewells() []Farewell {
-	var out []Farewell
+func (d *Door) Farewells() []farewell.Farewell {
+	var out []farewell.Farewell
 	for _, s := range d.list() {
-		out = append(out, Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }, Open: s.isOpen})
+		out = append(out, farewell.Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(errStopped) }, Open: s.isOpen})
 	}
 	return out
 }

@@ -146,38 +146,6 @@ func (o *overheard) RecvMsg(m any) error {
 	return err
 }
 
-// caller returns the caller of ctx, by the policy. Other nodes have
-// asked for their clients.
-func (s *cacheService) caller(ctx context.Context) (*access.Caller, error) {
-	if s.local {
-		return nil, nil //nolint:nilnil // nil is the caller with all rights
-	}
-	return s.srv.cfg.Access.Caller(ctx)
-}
-
-// enforce ends the watches that the policy no longer allows, whenever it has
-// changed, until ctx ends.
-func (s *Server) enforce(ctx context.Context) {
-	for {
-		changed := s.cfg.Access.Changed() // before they are asked: nothing is missed
-		for _, st := range s.allStreams() {
-			for _, w := range st.list() {
-				if st.caller.Allows(policy.Watch, w.rng) {
-					continue
-				}
-				if err := st.caller.May(st.ctx, policy.Watch, w.rng); err != nil { // or it may again, by now
-					w.end(ended(err, nil))
-				}
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // fits fails when a message is larger than the caller may send.
 func fits(caller *access.Caller, message any) error {
 	if !caller.Bounded() {

@@ -14,6 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/edge/admin"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/native"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/ops/trail"
@@ -72,7 +74,7 @@ type Config struct {
 	Trail *trail.Trail
 	// Happened is called with events of watches for operators. It must not
 	// block; nil: not called.
-	Happened func(Happening)
+	Happened func(native.Happening)
 	Self     shard.NodeID
 	Logger   *slog.Logger
 
@@ -102,6 +104,8 @@ type Config struct {
 	// ResyncRate is how many bytes per second the chunks of units may come to that
 	// are made; what watches share counts once. 0: any number.
 	ResyncRate int64
+	// Patience is how long units wait for watches that come later or do not read.
+	Patience syncbatch.Patience
 	// FragmentBytes is about the size at which a revision or a list is cut
 	// into several messages.
 	FragmentBytes int
@@ -118,16 +122,11 @@ func Defaults() Config {
 		MaxMessageBytes:         2 << 20,
 		MaxResyncs:              16,
 		ResyncRate:              256 << 20,
+		Patience:                syncbatch.UsualPatience(),
 		FragmentBytes:           512 << 10,
 		ProgressInterval:        5 * time.Second,
 	}
 }
-
-// Bounds of what a client may ask for as progress interval.
-const (
-	minProgressInterval = 100 * time.Millisecond
-	maxProgressInterval = 10 * time.Minute
-)
 
 // Validate names every mistake.
 func (c *Config) Validate() error {
@@ -145,8 +144,8 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--resync-rate: %d is below 0", c.ResyncRate))
 	}
 	atLeast("fragment bytes", c.FragmentBytes, 1<<10)
-	if c.ProgressInterval < minProgressInterval || c.ProgressInterval > maxProgressInterval {
-		errs = append(errs, fmt.Errorf("progress interval: %v is not within %v and %v", c.ProgressInterval, minProgressInterval, maxProgressInterval))
+	if c.ProgressInterval < native.MinProgressInterval || c.ProgressInterval > native.MaxProgressInterval {
+		errs = append(errs, fmt.Errorf("progress interval: %v is not within %v and %v", c.ProgressInterval, native.MinProgressInterval, native.MaxProgressInterval))
 	}
 	return errors.Join(errs...)
 }

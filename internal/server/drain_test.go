@@ -22,27 +22,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-func TestDueBy(t *testing.T) {
-	for _, x := range []struct {
-		all           int
-		elapsed, took time.Duration
-		want          int
-	}{
-		{10, 0, time.Second, 0},
-		{10, 500 * time.Millisecond, time.Second, 5},
-		{10, time.Second, time.Second, 10},
-		{10, time.Hour, time.Second, 10},
-		{10, 0, 0, 10},
-		{10, 0, -time.Second, 10},
-		{0, 0, time.Second, 0},
-		{100_000, time.Millisecond, 100 * time.Second, 1},
-	} {
-		if got := server.DueBy(x.all, x.elapsed, x.took); got != x.want {
-			t.Errorf("%+v: got %d", x, got)
-		}
-	}
-}
-
 // A node that goes away moves its clients one after the other, through whichever
 // API they came: when the first has left, others are still served, and know the
 // map, while nobody new is let in.

@@ -3,6 +3,8 @@ package server
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -50,5 +52,53 @@ func TestHandshakesEndTheirTurn(t *testing.T) {
 	}
 	if s := port.Stats(); s.Waits != 0 {
 		t.Errorf("%d handshakes had to wait, one after the other", s.Waits)
+	}
+}
+
+// failing is a handshake that fails.
+type failing struct {
+	credentials.TransportCredentials
+	err error
+}
+
+func (f failing) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, f.err
+}
+func (f failing) Clone() credentials.TransportCredentials { return f }
+
+// The operator is told of a certificate that is refused, also by a copy of the
+// credentials, and not of every probe that connects and goes.
+func TestFailedHandshakesAreReported(t *testing.T) {
+	bad := errors.New("bad certificate")
+	for _, x := range []struct {
+		err    error
+		report bool
+	}{
+		{nil, false},
+		{bad, true},
+		{fmt.Errorf("tls: %w", bad), true},
+		{io.ErrUnexpectedEOF, true},
+		{io.EOF, false},
+		{fmt.Errorf("read: %w", io.EOF), false},
+		{net.ErrClosed, false},
+		{credentials.ErrConnDispatched, false},
+	} {
+		a, b := net.Pipe()
+		var reported []error
+		h := &handshakes{failing{err: x.err}, func(from net.Addr, err error) {
+			if from != a.RemoteAddr() {
+				t.Errorf("from %v", from)
+			}
+			reported = append(reported, err)
+		}}
+		for _, one := range []credentials.TransportCredentials{h, h.Clone()} {
+			if _, _, err := one.ServerHandshake(a); !errors.Is(err, x.err) {
+				t.Errorf("the caller gets %v, want %v", err, x.err)
+			}
+		}
+		if want := map[bool]int{true: 2}[x.report]; len(reported) != want {
+			t.Errorf("%v: reported %d times, want %d", x.err, len(reported), want)
+		}
+		_, _ = a.Close(), b.Close()
 	}
 }

@@ -11,13 +11,5 @@ func (s *Server) Status() *shardwatchv1.StatusResponse {
 
 // load returns how many connections and how many watches of clients are open.
 func (s *Server) load() (connections, watches int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	watches = int64(s.etcdWatches())
-	for st := range s.streams {
-		st.mu.Lock()
-		watches += int64(len(st.watches))
-		st.mu.Unlock()
-	}
-	return int64(s.conns.count()), watches
+	return int64(s.conns.count()), int64(s.native.Watches() + s.etcdWatches())
 }

@@ -68,14 +68,14 @@ func (s *Server) registerWatches(m metric.Meter) error {
 				o.ObserveFloat64(behind, w.Behind[i].Seconds(), label)
 			}
 		}
-		u := s.Units()
+		u := s.native.Batches()
 		for kind, sent := range u.Sent {
 			if kind == int(shardwatchv1.SyncKind_SYNC_KIND_UNSPECIFIED) {
 				continue
 			}
 			name := strings.ToLower(strings.TrimPrefix(shardwatchv1.SyncKind(kind).String(), "SYNC_KIND_"))
 			label := metric.WithAttributes(attribute.String("kind", name))
-			o.ObserveInt64(units, sent.Units, label)
+			o.ObserveInt64(units, sent.Batches, label)
 			o.ObserveInt64(keys, sent.Keys, label)
 			o.ObserveInt64(bytes, sent.Bytes, label)
 		}

@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/server"
 )
 
 // Watches that must wait to begin do so in the turn of their connections; when
@@ -17,8 +20,8 @@ import (
 func TestNewWatchesTakeTurns(t *testing.T) {
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) }) // behind the server's end
-	r, g := guarded(t)
-	r.server.BoundOpenings(1, 6)
+	g := newWarden()
+	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Openings = g, fair.NewGate(1, 6) }})
 	g.grant(map[string]string{"ann": "a"})
 	g.asked = make(chan struct{})
 	t.Cleanup(func() { // who still asks must not keep the server

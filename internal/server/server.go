@@ -24,11 +24,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/edge/admin"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/farewell"
+	"github.com/shardwatch/shardwatch/internal/edge/native"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/intake"
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -43,7 +44,7 @@ type Server struct {
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
 	pumps    pump.Pumps
-	units    *units
+	native   *native.API
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
 	heldBack func() (streams int, bytes int64)
@@ -53,10 +54,9 @@ type Server struct {
 	called calls // of clients
 
 	mu       sync.Mutex
-	streams  map[*stream]struct{} // guarded by mu
-	draining bool                 // guarded by mu
-	moved    chan struct{}        // guarded by mu; closed by the next SendOn
-	sampled  [2]time.Time         // guarded by mu; when the last sample but one was taken, and the last
+	draining bool          // guarded by mu
+	moved    chan struct{} // guarded by mu; closed by the next SendOn
+	sampled  [2]time.Time  // guarded by mu; when the last sample but one was taken, and the last
 }
 
 // Keepalive: a client or peer that vanished without a word is noticed within
@@ -80,11 +80,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Openings == nil {
 		cfg.Openings = etcdapi.NewOpenings()
 	}
-	s := &Server{cfg: cfg, streams: make(map[*stream]struct{}), stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: drainPace, health: health.NewServer()}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
 	s.pumps.Trail = cfg.Trail
-	s.units = newUnits(&s.cfg)
+	s.native = native.New(native.Config{
+		Router: cfg.Router, Callers: s.callers, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, Openings: cfg.Openings,
+		Budget: cfg.Budget, Pumps: &s.pumps, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
+		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxResyncs: cfg.MaxResyncs, ResyncRate: cfg.ResyncRate, Patience: cfg.Patience,
+		FragmentBytes: cfg.FragmentBytes, ProgressInterval: cfg.ProgressInterval,
+	})
 	creds := cfg.Access.Credentials(plain(cfg.ClientTLS))
 	if cfg.Etcd != nil {
 		var err error
@@ -102,11 +107,11 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.clients = clients
-	shardwatchv1.RegisterCacheServiceServer(s.clients, &cacheService{srv: s})
+	shardwatchv1.RegisterCacheServiceServer(s.clients, s.native.ForClients())
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
 		cfg.Etcd.Register(s.gateway, &s.pumps)
-		shardwatchv1.RegisterCacheServiceServer(s.gateway, &cacheService{srv: s})
+		shardwatchv1.RegisterCacheServiceServer(s.gateway, s.native.ForClients())
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
@@ -115,7 +120,7 @@ func New(cfg Config) (*Server, error) {
 	s.heldBack = peers.HeldBack
 	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), peers.Options()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, peers)
-	shardwatchv1.RegisterCacheServiceServer(s.peers, &cacheService{srv: s, local: true})
+	shardwatchv1.RegisterCacheServiceServer(s.peers, s.native.ForNodes())
 	s.adminService().Register(s.clients, s.peers)
 	healthgrpc.RegisterHealthServer(s.peers, s.health)
 	s.SetReady(false)
@@ -215,24 +220,12 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 		clients = s.gateway.Listener(clients)
 		g.Go(func() error { return s.gateway.Run(ctx) })
 	}
-	if s.cfg.Guard != nil {
-		g.Go(func() error {
-			s.recheck(ctx)
-			return nil
-		})
-	}
-	if s.cfg.Access != nil {
-		g.Go(func() error {
-			s.enforce(ctx)
-			return nil
-		})
-	}
 	g.Go(func() error {
 		s.sample(ctx)
 		return nil
 	})
 	g.Go(func() error {
-		s.units.run(ctx)
+		s.native.Run(ctx)
 		return nil
 	})
 	serve("clients", s.clients, clients)
@@ -242,37 +235,12 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	return err
 }
 
-// tooMany is what a watch over the limit ends with.
-func (s *Server) tooMany() error {
-	return &kv.LimitError{
-		Limit: "--max-watches-per-stream", Max: int64(s.cfg.MaxWatchesPerStream),
-		Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
-	}
-}
-
 // etcdWatches returns how many watches of etcd's API are open.
 func (s *Server) etcdWatches() int {
 	if s.cfg.Etcd == nil {
 		return 0
 	}
 	return s.cfg.Etcd.Watches()
-}
-
-// enter counts a stream in; false when the node drains.
-func (s *Server) enter(st *stream) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return false
-	}
-	s.streams[st] = struct{}{}
-	return true
-}
-
-func (s *Server) leave(st *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.streams, st)
 }
 
 // connections are those that are open, of clients and peers. A connection is known by its

@@ -43,7 +43,7 @@ func TestAHerdSharesAUnit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := full(keys)
 			// However slow the machine is, the last client comes in time.
-			r := startStopped(t, h, options{server: brief, cache: tune}, func(s *server.Server) { s.ShareFor(time.Hour) })
+			r := startStopped(t, h, options{server: func(c *server.Config) { brief(c); c.Patience.Share = time.Hour }, cache: tune}, func(*server.Server) {})
 			r.serving()
 			var wg sync.WaitGroup
 			for range clients {
@@ -63,7 +63,7 @@ func TestAHerdSharesAUnit(t *testing.T) {
 				kind = resync
 			}
 			sent := stats.Sent[kind]
-			if sent.Units != clients || sent.Keys < clients*keys || sent.Bytes < clients*keys*1000 {
+			if sent.Batches != clients || sent.Keys < clients*keys || sent.Bytes < clients*keys*1000 {
 				t.Errorf("sent: %+v", sent)
 			}
 			if made := sent.Bytes / max(1, stats.Made); made < clients/4 {
@@ -85,8 +85,12 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := full(8000)
 			r := startStopped(t, h, options{
-				server: func(c *server.Config) { brief(c); c.MaxResyncs, c.FragmentBytes = 1, 64<<10 }, cache: forgetful,
-			}, func(s *server.Server) { s.Hurry(hold) })
+				server: func(c *server.Config) {
+					brief(c)
+					c.MaxResyncs, c.FragmentBytes = 1, 64<<10
+					c.Patience.Stalled, c.Patience.Hold, c.Patience.Sweep = 20*time.Millisecond, hold, 5*time.Millisecond
+				}, cache: forgetful,
+			}, func(*server.Server) {})
 			r.serving()
 			slow := follow(t, h, kv.Range{})
 			stuck := slow.on(watchOn(t, dial(t, r.clients)))
@@ -139,7 +143,7 @@ func TestUnitsWaitForAPlace(t *testing.T) {
 	}
 	eventually(t, "none is left", func() bool {
 		u := r.server.Units()
-		return u.Running == 0 && u.Waiting == 0 && u.Begun >= watches-1 && u.Sent[state].Units == watches-1 && u.Waited > 0
+		return u.Running == 0 && u.Waiting == 0 && u.Begun >= watches-1 && u.Sent[state].Batches == watches-1 && u.Waited > 0
 	})
 }
 

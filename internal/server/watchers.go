@@ -27,18 +27,9 @@ const sampleEvery = 5 * time.Second
 // and may tell of some that have just ended.
 func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher] {
 	return func(yield func(shardwatchv1.WatcherAPI, tally.Watcher) bool) {
-		for _, st := range s.allStreams() {
-			for _, w := range st.list() {
-				if w.tally.Rung() == 0 {
-					continue
-				}
-				out := tally.Watcher{Client: st.from, ID: w.id, Range: w.rng, Watch: &w.tally}
-				if caller := w.caller.Load(); caller != nil {
-					out.User = *caller
-				}
-				if !yield(nativeAPI, out) {
-					return
-				}
+		for w := range s.native.Watchers() {
+			if !yield(nativeAPI, w) {
+				return
 			}
 		}
 		if s.cfg.Etcd == nil {
@@ -66,17 +57,6 @@ func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 		}
 	}
 	return e
-}
-
-// allStreams returns the Watch streams of the native API.
-func (s *Server) allStreams() []*stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*stream, 0, len(s.streams))
-	for st := range s.streams {
-		out = append(out, st)
-	}
-	return out
 }
 
 // sample notes what the watches were sent, until ctx ends.

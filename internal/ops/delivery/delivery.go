@@ -13,10 +13,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/shardwatch/shardwatch/internal/edge/native"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
-	"github.com/shardwatch/shardwatch/internal/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -166,11 +166,11 @@ func (s *Recorder) revision(w *trail.Way) {
 
 // Happened returns a function that records what has happened to a watch of a client; nil without
 // a collector.
-func (s *Recorder) Happened() func(server.Happening) {
+func (s *Recorder) Happened() func(native.Happening) {
 	if !s.cfg.Spans.On() {
 		return nil
 	}
-	return func(x server.Happening) {
+	return func(x native.Happening) {
 		s.cfg.Spans.Tell(telemetry.Span{
 			Name: x.What, Begin: x.Began, End: time.Now(), Always: !x.Often, Err: x.Err,
 			Attributes: []attribute.KeyValue{

@@ -1,9 +1,7 @@
-package server
+package native
 
 import (
-	"context"
 	"errors"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,76 +11,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
-
-// Watches are told at the pace, or faster if half of the time that is left asks for it; what
-// is left when the time is over is returned, not forgotten.
-func TestTheTimeThatAFarewellTakes(t *testing.T) {
-	for name, c := range map[string]struct {
-		deadline, want time.Duration
-		told           int
-	}{
-		"without a deadline":                 {0, 10 * time.Second, 100},
-		"with time to spare":                 {time.Hour, 10 * time.Second, 100},
-		"in half of the time":                {8 * time.Second, 4 * time.Second, 100},
-		"when the time is over in the midst": {-3 * time.Second, 3 * time.Second, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &Server{pace: 10}
-				ended := 0
-				var all []farewell
-				for range 50 { // of two watches each
-					all = append(all, farewell{client: &net.TCPAddr{}, watches: 2, end: func() { ended += 2 }})
-				}
-				ctx := t.Context()
-				var cancel context.CancelFunc
-				switch {
-				case c.deadline > 0:
-					ctx, cancel = context.WithTimeout(ctx, c.deadline)
-					defer cancel()
-				case c.deadline < 0: // nothing says so before
-					ctx, cancel = context.WithCancel(ctx)
-					time.AfterFunc(-c.deadline, cancel)
-				}
-				began := time.Now()
-				told, left := s.sayGoodbye(ctx, all)
-				if took := time.Since(began).Round(time.Second / 2); took != c.want {
-					t.Errorf("took %v, want %v", took, c.want)
-				}
-				if told != ended || (c.told > 0 && told != c.told) || told+2*len(left) != 100 {
-					t.Errorf("%d told, %d ended, %d farewells left", told, ended, len(left))
-				}
-				if c.told == 0 && (told < 28 || told > 34) {
-					t.Errorf("%d told in 3 s of 10", told)
-				}
-				if n := endAll(left); n != 2*len(left) || ended != 100 {
-					t.Errorf("%d at the end, %d in all", n, ended)
-				}
-			})
-		})
-	}
-}
-
-// One client's watches are told one after the other.
-func TestFarewellsGoClientByClient(t *testing.T) {
-	var all []farewell
-	for i := range 60 {
-		all = append(all, farewell{client: &net.TCPAddr{Port: i % 3}})
-	}
-	clients := []net.Addr{all[0].client, all[1].client, all[2].client}
-	for i := range all {
-		all[i].client = clients[i%3]
-	}
-	changes := 0
-	for i, f := range clientByClient(all) {
-		if i > 0 && f.client != all[i-1].client {
-			changes++
-		}
-	}
-	if changes != 2 {
-		t.Errorf("%d changes between three clients", changes)
-	}
-}
 
 // A position is good in its own cluster and lineage only; one that names no lineage
 // is of any lineage of its cluster.

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"context"
@@ -12,27 +12,36 @@ import (
 
 // guard returns the authority on the read rights of the service's callers; nil: they
 // may read everything. Other nodes have asked for their clients.
-func (s *cacheService) guard() Guard {
+func (s *service) guard() callers.Guard {
 	if s.local {
 		return nil
 	}
-	return s.srv.cfg.Guard
+	return s.api.cfg.Guard
+}
+
+// caller returns the caller of ctx, by the policy. Other nodes have
+// asked for their clients.
+func (s *service) caller(ctx context.Context) (*access.Caller, error) {
+	if s.local {
+		return nil, nil //nolint:nilnil // nil is the caller with all rights
+	}
+	return s.api.cfg.Access.Caller(ctx)
 }
 
 // permit fails unless the caller of ctx may read all of r, by the policy and at
 // etcd.
-func (s *cacheService) permit(ctx context.Context, r kv.Range) (*access.Caller, error) {
+func (s *service) permit(ctx context.Context, r kv.Range) (*access.Caller, error) {
 	caller, err := s.caller(ctx)
 	if err == nil {
 		err = caller.May(ctx, policy.Read, r)
 	}
 	if g := s.guard(); err == nil && !callers.Open(g, r) {
 		var user string
-		if user, err = s.srv.callers.User(ctx); err == nil {
+		if user, err = s.api.cfg.Callers.User(ctx); err == nil {
 			err = g.MayRead(user, r)
 		}
 		err = callers.Error(err)
-		s.srv.cfg.Audit.Refused(ctx, user, err)
+		s.api.cfg.Audit.Refused(ctx, user, err)
 	}
 	return caller, err
 }
@@ -47,30 +56,24 @@ func (w *watch) permit(ctx context.Context) error {
 	caller := ""
 	if !callers.Open(g, w.rng) {
 		var err error
-		if caller, err = w.s.srv.callers.User(ctx); err != nil {
+		if caller, err = w.s.api.cfg.Callers.User(ctx); err != nil {
 			err = callers.Error(err)
-			w.s.srv.cfg.Audit.Refused(ctx, "", err)
+			w.s.api.cfg.Audit.Refused(ctx, "", err)
 			return err
 		}
 	}
 	w.caller.Store(&caller) // before it is asked: whatever changes behind that, recheck sees
 	err := callers.Error(g.MayRead(caller, w.rng))
-	w.s.srv.cfg.Audit.Refused(ctx, caller, err)
+	w.s.api.cfg.Audit.Refused(ctx, caller, err)
 	return err
 }
 
 // recheck ends the watches whose callers have lost the right to them, whenever
 // rights have changed, until ctx ends.
-func (s *Server) recheck(ctx context.Context) {
+func (a *API) recheck(ctx context.Context) {
 	for {
-		changed := s.cfg.Guard.Changed() // before they are asked: nothing is missed
-		s.mu.Lock()
-		streams := make([]*stream, 0, len(s.streams))
-		for st := range s.streams {
-			streams = append(streams, st)
-		}
-		s.mu.Unlock()
-		for _, st := range streams {
+		changed := a.cfg.Guard.Changed() // before they are asked: nothing is missed
+		for _, st := range a.allStreams() {
 			if st.guard == nil {
 				continue
 			}
@@ -79,6 +82,29 @@ func (s *Server) recheck(ctx context.Context) {
 					if err := st.guard.MayRead(*caller, w.rng); err != nil && !wire.IsUnavailable(err) {
 						w.end(ended(callers.Error(err), nil))
 					}
+				}
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// enforce ends the watches that the policy no longer allows, whenever it has
+// changed, until ctx ends.
+func (a *API) enforce(ctx context.Context) {
+	for {
+		changed := a.cfg.Access.Changed() // before they are asked: nothing is missed
+		for _, st := range a.allStreams() {
+			for _, w := range st.list() {
+				if st.caller.Allows(policy.Watch, w.rng) {
+					continue
+				}
+				if err := st.caller.May(st.ctx, policy.Watch, w.rng); err != nil { // or it may again, by now
+					w.end(ended(err, nil))
 				}
 			}
 		}

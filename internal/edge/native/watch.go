@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -89,6 +91,9 @@ func (w *watch) Wake() {
 	}
 }
 
+// Holder returns the client that the watch counts for.
+func (w *watch) Holder() budget.Client { return w.s.holder }
+
 // end has the pump end the watch. The first reason stays.
 func (w *watch) end(why *shardwatchv1.Ended) {
 	w.ending.CompareAndSwap(nil, why)
@@ -97,7 +102,7 @@ func (w *watch) end(why *shardwatchv1.Ended) {
 
 // refuse ends a watch that never started.
 func (w *watch) refuse(err error) {
-	w.end(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+	w.end(ended(err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 	w.task.Start()
 }
 
@@ -108,14 +113,14 @@ func (w *watch) open(ctx context.Context, at start) {
 		w.refuse(err)
 		return
 	}
-	r := w.s.srv.cfg.Router
+	r := w.s.api.cfg.Router
 	here := r.History()
 	w.follows, w.cluster = historyOf(here), here.Cluster
 	from := at.from
 	var err error
 	switch {
 	case at.state:
-		w.begins(unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_STATE})
+		w.begins(syncbatch.Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_STATE})
 		return
 	case at.fetch:
 		var now kv.Revision
@@ -152,7 +157,7 @@ func (w *watch) open(ctx context.Context, at start) {
 
 // resumed reports a watch that resumes from a position.
 func (w *watch) resumed(at start) {
-	if happened := w.s.srv.cfg.Happened; happened != nil && !at.fetch {
+	if happened := w.s.api.cfg.Happened; happened != nil && !at.fetch {
 		happened(Happening{What: "resume", Began: w.tally.Since(), From: at.from, Revision: w.inner.Furthest(), Often: true})
 	}
 }
@@ -171,7 +176,7 @@ func (w *watch) putShared(m *wire.Shared) bool {
 }
 
 // begins starts a watch with a unit.
-func (w *watch) begins(key unitKey) {
+func (w *watch) begins(key syncbatch.Key) {
 	if w.maxStaleness > 0 {
 		w.s.progress.bound(w.maxStaleness)
 	}
@@ -204,7 +209,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		return false
 	case w.phase == creating:
 		if ready, err := w.stateReady(); err != nil {
-			w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+			w.finish(ended(err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 			return false
 		} else if !ready || !w.s.send(w.created()) {
 			return false
@@ -232,7 +237,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 
 // events sends the revisions that are ready, up to a pass's worth.
 func (w *watch) events(own *pump.Scratch) (again bool) {
-	limit := w.s.srv.cfg.FragmentBytes
+	limit := w.s.api.cfg.FragmentBytes
 	for n, sent := 0, 0; n < passRevisions && sent < passBytes; n++ {
 		revision, events, err := w.inner.Next(own.Events[:0])
 		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
@@ -264,7 +269,7 @@ func (w *watch) events(own *pump.Scratch) (again bool) {
 // is nowhere in this one, and the token is that of where the client is.
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	c := &shardwatchv1.Created{
-		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.srv.cfg.Self),
+		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.api.cfg.Self),
 		ResumeToken: w.token(w.begin),
 	}
 	if w.in != w.follows {

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 
 // listChanges sends what has changed. A client of a node that is behind the
 // revision it asks from is told so.
-func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading, cluster string, since kv.Revision, out grpc.ServerStream) error {
+func (s *service) listChanges(ctx context.Context, reading *router.Reading, cluster string, since kv.Revision, out grpc.ServerStream) error {
 	body, err := reading.Changes(ctx, since)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *cacheService) listChanges(ctx context.Context, reading *router.Reading,
 	of := kv.History{Cluster: cluster, Lineage: body.Lineage}
 	for at := (router.Place{}); !body.End(at); {
 		var chunk router.Chunk
-		chunk, at = body.Chunk(at, s.srv.cfg.FragmentBytes)
+		chunk, at = body.Chunk(at, s.api.cfg.FragmentBytes)
 		if len(chunk.KVs) > 0 {
 			if err := out.SendMsg(wire.ListChunk(body.Revision, of, chunk.KVs)); err != nil {
 				return err

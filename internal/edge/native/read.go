@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// cacheService serves clients, and other nodes when local is set: then it
+// service serves clients, and other nodes when local is set: then it
 // answers for what is here and forwards nothing.
-type cacheService struct {
+type service struct {
 	shardwatchv1.UnimplementedCacheServiceServer
-	srv   *Server
+	api   *API
 	local bool
 }
 
@@ -47,11 +47,11 @@ func staleness(req *router.ReadRequest, c shardwatchv1.Consistency, bound *durat
 }
 
 // List implements shardwatchv1.CacheServiceServer.
-func (s *cacheService) List(r *shardwatchv1.ListRequest, out grpc.ServerStreamingServer[shardwatchv1.ListResponse]) error {
+func (s *service) List(r *shardwatchv1.ListRequest, out grpc.ServerStreamingServer[shardwatchv1.ListResponse]) error {
 	return wire.Status(s.list(out.Context(), r, out))
 }
 
-func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, out grpc.ServerStream) error {
+func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grpc.ServerStream) error {
 	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if err := checkChangedSince(r, s.local); err != nil {
 		return err
 	}
-	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.srv.cfg.FragmentBytes}
-	known := s.srv.cfg.Router.History()
+	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.api.cfg.FragmentBytes}
+	known := s.api.cfg.Router.History()
 	here := historyOf(known)
 	if r.GetRevision() > 0 || r.GetChangedSince() > 0 {
 		if err := s.learnedHere(r.GetClusterId(), r.GetLineage()); err != nil {
@@ -97,12 +97,12 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 	if err != nil {
 		return err
 	}
-	done, err := caller.List(int64(s.srv.cfg.FragmentBytes)) // a chunk is made at a time
+	done, err := caller.List(int64(s.api.cfg.FragmentBytes)) // a chunk is made at a time
 	if err != nil {
 		return err
 	}
 	defer done()
-	reading, err := s.srv.cfg.Router.Read(ctx, req)
+	reading, err := s.api.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (s *cacheService) list(ctx context.Context, r *shardwatchv1.ListRequest, ou
 
 // learnedHere fails with a *kv.LineageError when a read's revision was learned in
 // another history.
-func (s *cacheService) learnedHere(clusterID string, lineage uint64) error {
-	here := historyOf(s.srv.cfg.Router.History())
+func (s *service) learnedHere(clusterID string, lineage uint64) error {
+	here := historyOf(s.api.cfg.Router.History())
 	if here.lineage == 0 {
 		return nil // no shard map: the read fails for that
 	}
@@ -159,12 +159,12 @@ func (s *cacheService) learnedHere(clusterID string, lineage uint64) error {
 }
 
 // Get implements shardwatchv1.CacheServiceServer.
-func (s *cacheService) Get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
+func (s *service) Get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
 	out, err := s.get(ctx, r)
 	return out, wire.Status(err)
 }
 
-func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
+func (s *service) get(ctx context.Context, r *shardwatchv1.GetRequest) (*shardwatchv1.GetResponse, error) {
 	rng, err := wire.Range(r.GetKey(), nil)
 	if err != nil {
 		return nil, err
@@ -184,13 +184,13 @@ func (s *cacheService) get(ctx context.Context, r *shardwatchv1.GetRequest) (*sh
 	if _, err := s.permit(ctx, rng); err != nil {
 		return nil, err
 	}
-	known := s.srv.cfg.Router.History()
-	reading, err := s.srv.cfg.Router.Read(ctx, req)
+	known := s.api.cfg.Router.History()
+	reading, err := s.api.cfg.Router.Read(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	out := &shardwatchv1.GetResponse{ClusterId: known.Cluster, Lineage: reading.Lineage}
-	err = reading.Each(ctx, router.Options{ChunkBytes: s.srv.cfg.FragmentBytes}, func(chunk []*kv.KeyValue) error {
+	err = reading.Each(ctx, router.Options{ChunkBytes: s.api.cfg.FragmentBytes}, func(chunk []*kv.KeyValue) error {
 		out.Kv = wire.KeyValueMessage(chunk[0])
 		return nil
 	})

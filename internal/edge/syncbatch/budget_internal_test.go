@@ -1,4 +1,4 @@
-package server
+package syncbatch
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -71,31 +70,31 @@ func (l *farList) RecvMsg(m any) error {
 	return nil
 }
 
-// What a unit holds of other nodes' keys is given back when no watch needs it any more, whoever
-// ends: the watch, before the unit is loaded or afterwards, or the node.
-func TestUnitsGiveTheirBytesBack(t *testing.T) {
-	for name, end := range map[string]func(u *units, x *unit, w *watch, let chan struct{}, stop func()){
-		"the watch has had all of it": func(u *units, x *unit, w *watch, let chan struct{}, _ func()) {
+// What a batch holds of other nodes' keys is given back when no watch needs it any more, whoever
+// ends: the watch, before the batch is loaded or afterwards, or the node.
+func TestBatchesGiveTheirBytesBack(t *testing.T) {
+	for name, end := range map[string]func(q *Queue, x *Batch, w Watch, let chan struct{}, stop func()){
+		"the watch has had all of it": func(q *Queue, x *Batch, w Watch, let chan struct{}, _ func()) {
 			let <- struct{}{}
 			synctest.Wait()
-			u.leave(x, w, true)
+			q.Leave(x, w, true)
 		},
-		"it is cancelled": func(u *units, x *unit, w *watch, let chan struct{}, _ func()) {
+		"it is cancelled": func(q *Queue, x *Batch, w Watch, let chan struct{}, _ func()) {
 			let <- struct{}{}
 			synctest.Wait()
-			u.leave(x, w, false)
+			q.Leave(x, w, false)
 		},
-		"it is cancelled while the unit is loaded": func(u *units, x *unit, w *watch, let chan struct{}, _ func()) {
-			u.leave(x, w, false)
+		"it is cancelled while the batch is loaded": func(q *Queue, x *Batch, w Watch, let chan struct{}, _ func()) {
+			q.Leave(x, w, false)
 			let <- struct{}{}
 		},
-		"nothing of it is read": func(_ *units, _ *unit, _ *watch, let chan struct{}, _ func()) { let <- struct{}{} },
-		"the node ends": func(_ *units, _ *unit, _ *watch, let chan struct{}, stop func()) {
+		"nothing of it is read": func(_ *Queue, _ *Batch, _ Watch, let chan struct{}, _ func()) { let <- struct{}{} },
+		"the node ends": func(_ *Queue, _ *Batch, _ Watch, let chan struct{}, stop func()) {
 			let <- struct{}{}
 			synctest.Wait()
 			stop()
 		},
-		"the node ends while the unit is loaded": func(_ *units, _ *unit, _ *watch, _ chan struct{}, stop func()) { stop() },
+		"the node ends while the batch is loaded": func(_ *Queue, _ *Batch, _ Watch, _ chan struct{}, stop func()) { stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,29 +109,26 @@ func TestUnitsGiveTheirBytesBack(t *testing.T) {
 				n.Use(m)
 				<-n.Replica(1).Ready()
 				b := budget.New(64 << 20)
-				u := newUnits(&Config{MaxResyncs: 1, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
+				q := New(Config{Patience: UsualPatience(), MaxResyncs: 1, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					u.run(ctx)
+					q.Run(ctx)
 				}()
 				stop := func() { cancel(); <-done }
 				defer stop()
-				tasks := new(pump.Pumps).Open(t.Context(), nil)
-				defer tasks.Close()
-				w := &watch{s: new(stream)}
-				w.task.Init(tasks, nil) // never started
-				x := u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, lineage: 1}, h.Now(), "")
+				w := &quiet{}
+				x := q.Join(w, Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, Lineage: 1}, h.Now(), "")
 				synctest.Wait()
-				end(u, x, w, let, stop)
+				end(q, x, w, let, stop)
 				synctest.Wait()
 				if x.body != nil && b.Held(budget.Fetches) < 1<<20 {
-					t.Errorf("%d bytes are held while the unit is there", b.Held(budget.Fetches))
+					t.Errorf("%d bytes are held while the batch is there", b.Held(budget.Fetches))
 				}
-				time.Sleep(2 * u.patience.hold) // of the bubble
+				time.Sleep(2 * q.cfg.Patience.Hold) // of the bubble
 				if held := b.Held(budget.Fetches); held != 0 {
-					t.Errorf("%d bytes are held of a unit that is gone", held)
+					t.Errorf("%d bytes are held of a batch that is gone", held)
 				}
 			})
 		})
@@ -141,7 +137,7 @@ func TestUnitsGiveTheirBytesBack(t *testing.T) {
 
 // A client whose watches have its part of the bytes for keys of other nodes is refused more.
 // Another client that needs the same keys is not.
-func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
+func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
 		h.Commit(cachetest.Put("a", "here"), cachetest.Put("y", strings.Repeat("v", 2<<20)), cachetest.Put("z", strings.Repeat("v", 1<<20)))
@@ -154,22 +150,18 @@ func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
 		n.Use(m)
 		<-n.Replica(1).Ready()
 		b := budget.New(64 << 20) // 4 MiB of them for this, and 2 MiB for each client
-		u := newUnits(&Config{MaxResyncs: 3, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
+		q := New(Config{Patience: UsualPatience(), MaxResyncs: 3, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			u.run(ctx)
+			q.Run(ctx)
 		}()
 		defer func() { cancel(); <-done }()
-		tasks := new(pump.Pumps).Open(t.Context(), nil)
-		defer tasks.Close()
-		board := func(key string, clients ...string) *unit {
-			var x *unit
+		board := func(key string, clients ...string) *Batch {
+			var x *Batch
 			for _, name := range clients {
-				w := &watch{s: &stream{holder: budget.Client{Name: name, Max: budget.HalfOfTotal}}}
-				w.task.Init(tasks, nil) // never started
-				x = u.board(w, unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, rng: kv.Single(key), lineage: 1}, h.Now(), "")
+				x = q.Join(&quiet{of: budget.Client{Name: name, Max: budget.HalfOfTotal}}, Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, Range: kv.Single(key), Lineage: 1}, h.Now(), "")
 				time.Sleep(time.Millisecond) // of the bubble: the first has waited longest
 			}
 			for range 4 { // lists of the other node, each a try
@@ -182,7 +174,7 @@ func TestUnitsOfOneClientLeaveRoomForOthers(t *testing.T) {
 			return x
 		}
 		if x := board("y", "greedy"); x.err != nil || b.Held(budget.Fetches) < 2<<20 {
-			t.Fatalf("one unit larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+			t.Fatalf("one batch larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
 		}
 		if x := board("z", "greedy"); !errors.As(x.err, new(*kv.LimitError)) {
 			t.Errorf("more than the part: %v", x.err)

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"math"
@@ -108,7 +108,7 @@ func (p *progress) request() {
 func (p *progress) askLocked() {
 	p.asking, p.again = true, false
 	p.s.opening.Go(func() {
-		now, err := p.s.srv.cfg.Router.Now(p.s.ctx)
+		now, err := p.s.api.cfg.Router.Now(p.s.ctx)
 		if err != nil {
 			now = 0
 		}

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -24,17 +25,11 @@ func (d deaf) SendMsg(any) error {
 // A client that creates watches over the limit and reads none of the answers
 // loses its stream before they fill the memory.
 func TestRefusalsThatAreNotRead(t *testing.T) {
-	cfg := Defaults()
-	cfg.MaxWatchesPerStream = 1
 	h := cachetest.New()
-	cfg.Router = router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})
-	srv, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := New(Config{MaxWatchesPerStream: 1, Openings: etcdapi.NewOpenings(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
 	ctx, cancel := context.WithCancel(t.Context())
 	var pumps pump.Pumps
-	st := &stream{srv: srv, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{api: api, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
 	st.progress.start(st, time.Hour)
 	defer pumps.Wait()
 	defer st.close()
@@ -45,6 +40,7 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	// What the client does not read of is one watch, the refusals that it is not
 	// told, and the one that may be on its way.
 	last := int64(3 + maxRefused)
+	var err error
 	for id := int64(1); id <= last && err == nil; id++ {
 		if err = create(id); err != nil && id <= 1+maxRefused {
 			t.Fatalf("watch %d: %v", id, err)

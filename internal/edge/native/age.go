@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"fmt"
@@ -73,7 +73,7 @@ func (s *stream) endStale() {
 			continue
 		}
 		if err := w.stale(time.Now()); err != nil {
-			w.end(ended(err, s.srv.cfg.Router.Elsewhere(w.rng)))
+			w.end(ended(err, s.api.cfg.Router.Elsewhere(w.rng)))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"time"
@@ -18,8 +18,8 @@ type opening struct {
 
 // openInTurn opens the watch beside its stream, now or in its turn. It fails with a
 // *kv.LimitError when too many wait.
-func (s *Server) openInTurn(x opening) error {
-	again, ok := s.cfg.Openings.Enter(x.w.s.turns(), func() bool {
+func (a *API) openInTurn(x opening) error {
+	again, ok := a.cfg.Openings.Enter(x.w.s.turns(), func() bool {
 		return x.w.s.spawn(func() {
 			began := time.Now()
 			if x.w.ending.Load() != nil { // while it waited
@@ -27,7 +27,7 @@ func (s *Server) openInTurn(x opening) error {
 			} else {
 				x.w.open(x.w.s.ctx, x.at)
 			}
-			s.cfg.Openings.Leave(time.Since(began))
+			a.cfg.Openings.Leave(time.Since(began))
 		})
 	})
 	if !ok {

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"cmp"
@@ -23,10 +23,10 @@ import (
 
 // stream is one client's Watch stream.
 type stream struct {
-	srv    *Server
+	api    *API
 	tasks  *pump.Stream
 	from   net.Addr        // where the client is: the very same for all streams of its connection
-	guard  Guard           // of the watches; nil: all are permitted
+	guard  callers.Guard   // of the watches; nil: all are permitted
 	caller *access.Caller  // by the policy
 	holder budget.Client   // of what the stream makes the node hold; none: another node
 	ctx    context.Context //nolint:containedctx // the stream's life is the context's
@@ -57,30 +57,30 @@ func (s *stream) turns() string {
 }
 
 // Watch implements shardwatchv1.CacheServiceServer.
-func (s *cacheService) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
+func (s *service) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, shardwatchv1.WatchResponse]) error {
 	caller, err := s.caller(gs.Context())
 	if err == nil {
-		err = s.srv.cfg.Router.AwaitMap(gs.Context())
+		err = s.api.cfg.Router.AwaitMap(gs.Context())
 	}
 	if err != nil {
 		return wire.Status(err)
 	}
-	tasks := s.srv.pumps.Open(gs.Context(), gs)
+	tasks := s.api.cfg.Pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{srv: s.srv, tasks: tasks, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{api: s.api, tasks: tasks, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.local {
 		st.holder = access.Holder(ctx, caller)
 	}
-	if !s.srv.enter(st) {
+	if !s.api.enter(st) {
 		cancel()
 		tasks.Close()
 		return wire.Status(kv.ShuttingDown())
 	}
-	st.progress.start(st, s.srv.cfg.ProgressInterval)
+	st.progress.start(st, s.api.cfg.ProgressInterval)
 	st.crowd.start(st)
 	defer st.close()
 	defer cancel()
-	defer s.srv.leave(st)
+	defer s.api.leave(st)
 	for {
 		m, err := gs.Recv()
 		switch {
@@ -131,8 +131,8 @@ func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
 		return nil
 	case *shardwatchv1.WatchRequest_Options:
 		if d := r.Options.GetProgressInterval(); d != nil {
-			if !d.IsValid() || d.AsDuration() < minProgressInterval || d.AsDuration() > maxProgressInterval {
-				return &kv.InvalidError{Field: "options.progress_interval", Reason: fmt.Sprintf("must lie between %v and %v", minProgressInterval, maxProgressInterval)}
+			if !d.IsValid() || d.AsDuration() < MinProgressInterval || d.AsDuration() > MaxProgressInterval {
+				return &kv.InvalidError{Field: "options.progress_interval", Reason: fmt.Sprintf("must lie between %v and %v", MinProgressInterval, MaxProgressInterval)}
 			}
 			s.progress.setInterval(d.AsDuration())
 		}
@@ -170,10 +170,10 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	}
 	w := newWatch(s, id, rng, r.GetPrevKv())
 	var full error
-	if len(s.watches) >= s.srv.cfg.MaxWatchesPerStream {
-		full = s.srv.tooMany()
+	if len(s.watches) >= s.api.cfg.MaxWatchesPerStream {
+		full = s.api.tooMany()
 	} else {
-		full = access.OpenWatch(s.srv.cfg.Budget, s.holder, s.caller, rng)
+		full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)
 	}
 	if full != nil {
 		s.refused++
@@ -192,7 +192,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return nil
 	}
 	select {
-	case <-s.srv.stopping: // after it is on the list: Drain finds it there, or this does
+	case <-s.api.cfg.Stopping: // after it is on the list: Drain finds it there, or this does
 		w.refuse(kv.ShuttingDown())
 		return nil
 	default:
@@ -220,10 +220,10 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.refuse(err)
 		return nil
 	}
-	if start.fetch || !s.srv.cfg.Router.Here(rng) || !callers.Open(s.guard, rng) {
+	if start.fetch || !s.api.cfg.Router.Here(rng) || !callers.Open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
-		if err := s.srv.openInTurn(opening{w, start}); err != nil {
+		if err := s.api.openInTurn(opening{w, start}); err != nil {
 			w.refuse(err)
 		}
 		return nil
@@ -271,7 +271,7 @@ func claimed(clusterID string, lineage uint64, here history) history {
 
 func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, error) {
 	var out start
-	here := historyOf(s.srv.cfg.Router.History())
+	here := historyOf(s.api.cfg.Router.History())
 	out.in.cluster = here.cluster
 	what := "start revision"
 	switch at := r.GetStart().(type) {
@@ -320,7 +320,7 @@ func (s *stream) forget(w *watch) {
 		return
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)
+	access.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
 	if len(s.watches) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
@@ -367,7 +367,7 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.srv.cfg.Budget, s.holder, s.caller, w.rng)
+		access.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches) // no caller waits for them
 	s.mu.Unlock()

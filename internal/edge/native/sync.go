@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -26,8 +27,8 @@ import (
 // climb is a watch's way through units. But for landed it is owned as the
 // watch's phase is.
 type climb struct {
-	unit   *unit // that it waits for, or is sent
-	key    unitKey
+	unit   *syncbatch.Batch // that it waits for, or is sent
+	key    syncbatch.Key
 	since  kv.Revision // everything up to it was sent when the watch fell
 	least  kv.Revision // the first after which the window could continue then
 	begun  bool        // the client knows that a unit is on its way
@@ -46,7 +47,7 @@ type landed struct {
 // for this reason, if one helps. A history that has ended while the watch was
 // running ends it: the client learns of the other one when it creates the watch
 // again, from the same position.
-func (w *watch) rung(err error) (unitKey, bool) {
+func (w *watch) rung(err error) (syncbatch.Key, bool) {
 	var compacted *kv.CompactedError
 	var lineage *kv.LineageError
 	switch {
@@ -57,18 +58,18 @@ func (w *watch) rung(err error) (unitKey, bool) {
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:
 		w.follows.lineage, w.climb.least = lineage.Current, 0
-		return unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}, true
+		return syncbatch.Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC}, true
 	}
-	return unitKey{}, false
+	return syncbatch.Key{}, false
 }
 
 // delta is the first rung below the window.
-func (w *watch) delta() unitKey {
+func (w *watch) delta() syncbatch.Key {
 	kind := shardwatchv1.SyncKind_SYNC_KIND_DELTA
 	if w.interval > 0 {
 		kind = shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
 	}
-	return unitKey{kind: kind, since: max(w.at, w.climb.since)}
+	return syncbatch.Key{Kind: kind, Since: max(w.at, w.climb.since)}
 }
 
 // fall continues with a unit, or ends the watch, when the window has failed.
@@ -76,7 +77,7 @@ func (w *watch) fall(err error) (again bool) {
 	w.climb.since, _ = w.position()
 	key, ok := w.rung(err)
 	if !ok {
-		w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+		w.finish(ended(err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 		return false
 	}
 	w.latest.drop()
@@ -88,32 +89,32 @@ func (w *watch) fall(err error) (again bool) {
 }
 
 // board has the watch wait for a unit.
-func (w *watch) board(key unitKey) {
-	key.rng, key.lineage = w.rng, w.follows.lineage
+func (w *watch) board(key syncbatch.Key) {
+	key.Range, key.Lineage = w.rng, w.follows.lineage
 	c := &w.climb
 	c.key, c.begun, c.part = key, false, 0
 	w.tally.Leave(max(w.at, c.since), time.Now())
-	w.tally.Wait(key.rung())
-	c.unit = w.s.srv.units.board(w, key, c.least, w.s.turns())
+	w.tally.Wait(key.Rung())
+	c.unit = w.s.api.batches.Join(w, key, c.least, w.s.turns())
 }
 
 // leave takes the watch off its unit.
 func (w *watch) leave() {
 	if w.climb.unit != nil {
-		w.s.srv.units.leave(w.climb.unit, w, false)
+		w.s.api.batches.Leave(w.climb.unit, w, false)
 		w.climb.unit = nil
 	}
 }
 
 // reboard has the watch begin the unit anew.
-func (w *watch) reboard(key unitKey) {
+func (w *watch) reboard(key syncbatch.Key) {
 	w.leave()
 	w.board(key)
 }
 
 // owes reports whether the watch has begun with a state that was not sent.
 func (w *watch) owes() bool {
-	return w.climb.unit != nil && w.climb.key.kind == shardwatchv1.SyncKind_SYNC_KIND_STATE
+	return w.climb.unit != nil && w.climb.key.Kind == shardwatchv1.SyncKind_SYNC_KIND_STATE
 }
 
 // stateReady reports whether the watch may be said to be created: at once, or
@@ -122,14 +123,14 @@ func (w *watch) stateReady() (bool, error) {
 	if !w.owes() {
 		return true, nil
 	}
-	body, state, err := w.s.srv.units.ready(w.climb.unit)
+	body, state, err := w.s.api.batches.Result(w.climb.unit)
 	var lineage *kv.LineageError
 	if errors.As(err, &lineage) { // nothing was sent: any history will do
 		w.follows.lineage = lineage.Current
 		w.reboard(w.climb.key)
 		return false, nil
 	}
-	if state != unitReady || err != nil {
+	if state != syncbatch.Ready || err != nil {
 		return false, err
 	}
 	w.begin, w.follows.lineage = body.Revision, body.Lineage
@@ -140,48 +141,48 @@ func (w *watch) stateReady() (bool, error) {
 // sync sends the next chunk of the unit, if it is ready: the connection's others
 // have their turn between two. It reports whether to run again at once.
 func (w *watch) sync() (again bool) {
-	c, units := &w.climb, w.s.srv.units
-	body, state, err := units.ready(c.unit)
-	if lineage := w.s.srv.cfg.Router.History().Lineage; err == nil && lineage != w.follows.lineage {
+	c, units := &w.climb, w.s.api.batches
+	body, state, err := units.Result(c.unit)
+	if lineage := w.s.api.cfg.Router.History().Lineage; err == nil && lineage != w.follows.lineage {
 		err = &kv.LineageError{Requested: w.follows.lineage, Current: lineage}
 	}
 	switch {
 	case errors.As(err, new(*kv.CompactedError)): // the deletes are not known
-		w.reboard(unitKey{kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC})
+		w.reboard(syncbatch.Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC})
 		return true
 	case err != nil:
-		w.finish(ended(err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+		w.finish(ended(err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 		return false
-	case state == unitGone && w.owes():
+	case state == syncbatch.Gone && w.owes():
 		w.finish(ended(&kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "the state was released: it was not read for too long"}, nil))
 		return false
-	case state != unitGone && state != unitReady:
+	case state != syncbatch.Gone && state != syncbatch.Ready:
 		return false
-	case state == unitGone, body.Revision < c.least: // it was not read for too long; it had begun before the watch fell
+	case state == syncbatch.Gone, body.Revision < c.least: // it was not read for too long; it had begun before the watch fell
 		w.reboard(c.key)
 		return true
 	}
 	if !c.begun {
 		c.begun = true
-		w.tally.Begin(c.key.rung())
+		w.tally.Begin(c.key.Rung())
 		if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(w.beginning(body)))) {
 			return false
 		}
 	}
-	part, gone := units.take(c.unit, w, c.part)
+	part, gone := units.Take(c.unit, w, c.part)
 	if part == nil {
 		return gone // or woken with it
 	}
 	c.part++
-	kind := int32(c.key.kind)
-	if part.keys > 0 {
-		m := wire.WatchSync(w.id, part.encoded)
-		units.sent(kind, 0, part.keys, m.Buffers.Len())
+	kind := int32(c.key.Kind)
+	if part.Keys > 0 {
+		m := wire.WatchSync(w.id, part.Encoded)
+		units.Sent(kind, 0, part.Keys, m.Buffers.Len())
 		if !w.put(m) {
 			return false
 		}
 	}
-	if !part.last {
+	if !part.Last {
 		return true
 	}
 	w.arrive(body, wire.Sync{Kind: kind, End: true, Revision: body.Revision})
@@ -190,8 +191,8 @@ func (w *watch) sync() (again bool) {
 
 // beginning is the first part of a unit.
 func (w *watch) beginning(body *router.Body) wire.Sync {
-	s := wire.Sync{Kind: int32(w.climb.key.kind), Begin: true, Revision: body.Revision}
-	if w.climb.key.delta() {
+	s := wire.Sync{Kind: int32(w.climb.key.Kind), Begin: true, Revision: body.Revision}
+	if w.climb.key.Delta() {
 		s.From = w.at
 	}
 	return s
@@ -200,8 +201,8 @@ func (w *watch) beginning(body *router.Body) wire.Sync {
 // arrive sends the end of a unit, which moves the client's position, and opens
 // what is behind it.
 func (w *watch) arrive(body *router.Body, end wire.Sync) {
-	c, units := &w.climb, w.s.srv.units
-	units.leave(c.unit, w, true)
+	c, units := &w.climb, w.s.api.batches
+	units.Leave(c.unit, w, true)
 	c.unit = nil
 	w.at, w.begin, w.follows.lineage = body.Revision, body.Revision, body.Lineage
 	w.in = w.follows
@@ -210,12 +211,12 @@ func (w *watch) arrive(body *router.Body, end wire.Sync) {
 	if !w.put(wire.WatchSync(w.id, wire.NewSyncPart(end))) {
 		return
 	}
-	units.sent(end.Kind, 1, 0, 0)
+	units.Sent(end.Kind, 1, 0, 0)
 	w.tally.Reached(w.at)
 	w.latest.sentNow(w.interval)
 	req := router.WatchRequest{Range: w.rng, From: w.at + 1, Lineage: w.in.lineage}
 	w.s.opening.Go(func() { // it may wait for a relay
-		inner, err := w.s.srv.cfg.Router.Watch(w.s.ctx, req, w)
+		inner, err := w.s.api.cfg.Router.Watch(w.s.ctx, req, w)
 		if !c.landed.CompareAndSwap(nil, &landed{inner: inner, err: err}) && inner != nil {
 			inner.Close() // the watch was released meanwhile
 		}
@@ -234,7 +235,7 @@ func (w *watch) land() {
 	default:
 		key, ok := w.rung(l.err)
 		if !ok {
-			w.finish(ended(l.err, w.s.srv.cfg.Router.Elsewhere(w.rng)))
+			w.finish(ended(l.err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 			return
 		}
 		w.phase = syncing

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"cmp"
@@ -185,7 +185,7 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) {
 		}
 		to = wire.NewRecipients(p.ids)
 	}
-	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.srv.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
+	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.api.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
 			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
 			// Each answers for its share, to the byte above: all of them for what

@@ -1,8 +1,9 @@
-package server
+package native
 
 import (
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -17,4 +18,11 @@ type Happening struct {
 	// Often: it may happen to all watches at once.
 	Often bool
 	Err   error
+}
+
+// resynced reports that a watch was brought up to date by a unit.
+func (a *API) resynced(key syncbatch.Key, began time.Time, revision kv.Revision) {
+	if a.cfg.Happened != nil {
+		a.cfg.Happened(Happening{What: key.Rung().String(), Began: began, From: key.Since, Revision: revision})
+	}
 }

@@ -1,4 +1,4 @@
-package server
+package native
 
 import (
 	"fmt"
@@ -137,7 +137,7 @@ func (w *watch) collected() (again bool) {
 // sendLatest sends the next part of a unit.
 func (w *watch) sendLatest() (again bool) {
 	l := &w.latest
-	chunk, next := l.body.Chunk(l.place, w.s.srv.cfg.FragmentBytes)
+	chunk, next := l.body.Chunk(l.place, w.s.api.cfg.FragmentBytes)
 	part := wire.Sync{
 		Kind:     int32(shardwatchv1.SyncKind_SYNC_KIND_CONFLATED),
 		Begin:    l.place == router.Place{},
@@ -155,6 +155,20 @@ func (w *watch) sendLatest() (again bool) {
 		l.sentNow(w.interval)
 	}
 	m := wire.WatchSync(w.id, wire.NewSyncPart(part))
-	w.s.srv.units.sent(part.Kind, units, len(chunk.KVs)+len(chunk.Deleted), m.Buffers.Len())
+	w.s.api.batches.Sent(part.Kind, units, len(chunk.KVs)+len(chunk.Deleted), m.Buffers.Len())
 	return w.put(m) // there may be more, now or when the interval is over
+}
+
+// bodyOf is a unit of one watch.
+func bodyOf(lineage uint64, revision kv.Revision, latest map[string]*kv.KeyValue) *router.Body {
+	var changed []*kv.KeyValue
+	var deleted []string
+	for key, item := range latest {
+		if item == nil {
+			deleted = append(deleted, key)
+		} else {
+			changed = append(changed, item)
+		}
+	}
+	return router.NewBody(lineage, revision, changed, deleted)
 }

@@ -1,0 +1,112 @@
+// Package farewell sends open watches to other nodes, at a pace that these nodes bear.
+//
+// The APIs return a [Farewell] for each watch or stream that can end; [Send] ends them.
+package farewell
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+)
+
+// Pace is how many watches a second are sent elsewhere, unless there is
+// too little time: a herd would come down on the other nodes all at once.
+const Pace = 1000
+
+// Tick is how often some are.
+const Tick = 10 * time.Millisecond
+
+// unreadTimeout is how long a stream that was told to end may take to write that.
+const unreadTimeout = 5 * time.Second
+
+// Farewell is what ends together: a watch of the native API, or a stream of etcd's API,
+// which has no way to end one watch.
+type Farewell struct {
+	Client  net.Addr // nil: not known
+	Watches int
+	// End ends it: its client resumes on another node, after its last revision. Open reports
+	// whether it has not ended yet: it cannot while its client does not read.
+	End  func()
+	Open func() bool
+}
+
+// Unread waits until all have ended. It returns those that have not after unreadTimeout:
+// their clients do not read. It returns none when ctx ends before.
+func Unread(ctx context.Context, all []Farewell) []Farewell {
+	tick, late := time.NewTicker(Tick), time.NewTimer(unreadTimeout)
+	defer tick.Stop()
+	defer late.Stop()
+	for {
+		if all = slices.DeleteFunc(all, func(f Farewell) bool { return !f.Open() }); len(all) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		case <-late.C:
+			return all
+		}
+	}
+}
+
+// ByClient puts all in a random order of clients, one client's after the other's, so that
+// each client moves once.
+func ByClient(all []Farewell) []Farewell {
+	place := make(map[net.Addr]int64)
+	for i := range all {
+		if _, ok := place[all[i].Client]; !ok {
+			place[all[i].Client] = rand.Int64()
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Farewell) int { return cmp.Compare(place[a.Client], place[b.Client]) })
+	return all
+}
+
+// Send ends them, in their order, so many watches per second or within half of the time
+// that ctx leaves, until ctx ends. It returns how many watches that were, and what is left.
+func Send(ctx context.Context, all []Farewell, pace int) (told int, left []Farewell) {
+	watches := 0
+	for i := range all {
+		watches += all[i].Watches
+	}
+	took := time.Duration(float64(watches) / float64(pace) * float64(time.Second))
+	if end, ok := ctx.Deadline(); ok {
+		took = min(took, time.Until(end)/2)
+	}
+	tick := time.NewTicker(Tick)
+	defer tick.Stop()
+	began := time.Now()
+	for len(all) > 0 {
+		for due := dueBy(watches, time.Since(began), took); len(all) > 0 && told <= due; all = all[1:] {
+			told += all[0].Watches
+			all[0].End()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return told, all
+		}
+	}
+	return told, nil
+}
+
+// EndAll ends them at once, and returns how many watches that were.
+func EndAll(all []Farewell) (watches int) {
+	for i := range all {
+		watches += all[i].Watches
+		all[i].End()
+	}
+	return watches
+}
+
+// dueBy returns how many of all are due when some of the time is over.
+func dueBy(all int, elapsed, took time.Duration) int {
+	if elapsed >= took {
+		return all
+	}
+	return int(float64(all) * (float64(elapsed) / float64(took)))
+}

@@ -1,0 +1,182 @@
+package native
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/pump"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Config is what an API needs. All is required but where it says what nil is.
+type Config struct {
+	Router *router.Router
+	// Callers knows the callers. Guard is asked what clients may read; nil: everything.
+	Callers *callers.Checker
+	Guard   callers.Guard
+	// Access decides what clients may do; nil: everything. Audit records what is
+	// refused; nil: no audit.
+	Access *access.Access
+	Audit  *access.Audit
+	// Openings lets in the watches that are being opened.
+	Openings *fair.Gate
+	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	Budget *budget.Budget
+	// Pumps serve the watches.
+	Pumps *pump.Pumps
+	// Stopping is closed when no watch may begin any more.
+	Stopping <-chan struct{}
+	// Happened is called with events of watches for operators. It must not
+	// block; nil: not called.
+	Happened func(Happening)
+	Self     shard.NodeID
+
+	// For the rest see server.Config.
+	MaxWatchesPerStream int
+	MaxResyncs          int
+	ResyncRate          int64
+	Patience            syncbatch.Patience
+	FragmentBytes       int
+	ProgressInterval    time.Duration
+}
+
+// Bounds of what a client may ask for as progress interval.
+const (
+	MinProgressInterval = 100 * time.Millisecond
+	MaxProgressInterval = 10 * time.Minute
+)
+
+// API serves the native API's reads and watches. Create it with New.
+type API struct {
+	cfg     Config
+	batches *syncbatch.Queue
+
+	mu       sync.Mutex
+	streams  map[*stream]struct{} // guarded by mu
+	draining bool                 // guarded by mu
+}
+
+// New returns an API.
+func New(cfg Config) *API {
+	a := &API{cfg: cfg, streams: make(map[*stream]struct{})}
+	a.batches = syncbatch.New(syncbatch.Config{
+		Router: cfg.Router, Budget: cfg.Budget, MaxResyncs: cfg.MaxResyncs, ResyncRate: cfg.ResyncRate,
+		FragmentBytes: cfg.FragmentBytes, Patience: cfg.Patience, Done: a.resynced,
+	})
+	return a
+}
+
+// ForClients returns the service for clients, ForNodes the one for other nodes: it
+// answers for the shards that are here and forwards nothing.
+func (a *API) ForClients() shardwatchv1.CacheServiceServer { return &service{api: a} }
+
+// ForNodes is documented at ForClients.
+func (a *API) ForNodes() shardwatchv1.CacheServiceServer { return &service{api: a, local: true} }
+
+// Run makes sync batches, and ends the watches that callers may not have any more, until
+// ctx ends.
+func (a *API) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	if a.cfg.Guard != nil {
+		wg.Go(func() { a.recheck(ctx) })
+	}
+	if a.cfg.Access != nil {
+		wg.Go(func() { a.enforce(ctx) })
+	}
+	a.batches.Run(ctx)
+	wg.Wait()
+}
+
+// Drain refuses new streams from now on. left returns how many watches the streams that
+// are open now still have.
+func (a *API) Drain() (left func() int) {
+	a.mu.Lock()
+	a.draining = true
+	a.mu.Unlock()
+	streams := a.allStreams()
+	return func() (n int) {
+		for _, st := range streams {
+			n += st.count()
+		}
+		return n
+	}
+}
+
+// Watches returns how many watches are open.
+func (a *API) Watches() (n int) {
+	for _, st := range a.allStreams() {
+		n += st.count()
+	}
+	return n
+}
+
+// Watchers returns the open watches of clients. It blocks no other caller,
+// and may return some that have just ended.
+func (a *API) Watchers() iter.Seq[tally.Watcher] {
+	return func(yield func(tally.Watcher) bool) {
+		for _, st := range a.allStreams() {
+			for _, w := range st.list() {
+				if w.tally.Rung() == 0 {
+					continue
+				}
+				out := tally.Watcher{Client: st.from, ID: w.id, Range: w.rng, Watch: &w.tally}
+				if caller := w.caller.Load(); caller != nil {
+					out.User = *caller
+				}
+				if !yield(out) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Batches returns what has become of sync batches since the start.
+func (a *API) Batches() syncbatch.Stats { return a.batches.Stats() }
+
+// allStreams returns the Watch streams.
+func (a *API) allStreams() []*stream {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]*stream, 0, len(a.streams))
+	for st := range a.streams {
+		out = append(out, st)
+	}
+	return out
+}
+
+// tooMany is what a watch over the limit ends with.
+func (a *API) tooMany() error {
+	return &kv.LimitError{
+		Limit: "--max-watches-per-stream", Max: int64(a.cfg.MaxWatchesPerStream),
+		Detail: "too many watches on one stream: open another one", RetryAfter: time.Second,
+	}
+}
+
+// enter counts a stream in; false when the node drains.
+func (a *API) enter(st *stream) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.draining {
+		return false
+	}
+	a.streams[st] = struct{}{}
+	return true
+}
+
+func (a *API) leave(st *stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.streams, st)
+}

@@ -1,0 +1,190 @@
+package native
+
+import (
+	"math"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// The streams of a client share its turn, by whatever connections they come; other nodes,
+// whose streams hold nothing for a client, have one for each connection.
+func TestStreamsOfAClientShareItsTurn(t *testing.T) {
+	at := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: port} }
+	alice := budget.Client{Name: "alice"}
+	a, b := &stream{holder: alice, from: at(1)}, &stream{holder: alice, from: at(2)}
+	if a.turns() != b.turns() {
+		t.Errorf("turns of %q and %q", a.turns(), b.turns())
+	}
+	m, n := &stream{from: at(1)}, &stream{from: at(2)}
+	if m.turns() == n.turns() || m.turns() == a.turns() {
+		t.Errorf("nodes have the turns of %q and %q", m.turns(), n.turns())
+	}
+	if unknown := (&stream{}).turns(); unknown != "" {
+		t.Errorf("a stream from nowhere has the turn of %q", unknown)
+	}
+}
+
+// While a unit is on its way, progress does not pass the client's position, and a
+// watch without a position in this history holds progress back altogether.
+func TestProgressStaysAtTheClientsPosition(t *testing.T) {
+	here := history{1, 1}
+	for name, x := range map[string]struct {
+		change func(*watch)
+		want   kv.Revision
+	}{
+		"waits for a unit":           {func(*watch) {}, 20},
+		"is sent a unit":             {func(w *watch) { w.climb.begun = true }, 10},
+		"has had a unit":             {func(w *watch) { w.phase, w.climb.begun, w.climb.since, w.at = landing, true, 0, 30 }, 30},
+		"live":                       {func(w *watch) { w.phase = live }, math.MaxInt64},
+		"collects a conflated unit":  {func(w *watch) { w.phase, w.latest.keys = live, map[string]*kv.KeyValue{} }, 20},
+		"is sent a conflated unit":   {func(w *watch) { w.phase, w.latest.body = live, &router.Body{} }, 10},
+		"comes from another history": {func(w *watch) { w.in = history{2, 1} }, 0},
+		"comes from another lineage": {func(w *watch) { w.in = history{1, 7} }, 0},
+		"begins with a state": {func(w *watch) {
+			w.climb.unit, w.climb.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_STATE
+		}, 0},
+		"is resynced, and has not had": {func(w *watch) {
+			w.climb.unit, w.climb.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_RESYNC
+		}, 20},
+	} {
+		w := &watch{phase: syncing, at: 10, in: here, follows: here, climb: climb{since: 20}}
+		if x.change(w); w.reached() != x.want {
+			t.Errorf("%s: progress up to %d, want %d", name, w.reached(), x.want)
+		}
+	}
+}
+
+// A stream's progress is that of the watch that is furthest behind, among those that
+// were created.
+func TestProgressOfAStream(t *testing.T) {
+	at := func(p phase, revision kv.Revision) *watch { return &watch{phase: p, at: revision} }
+	for name, x := range map[string]struct {
+		watches []*watch
+		want    reached
+	}{
+		"no watch":                    {nil, reached{idle: true}},
+		"one that is not created yet": {[]*watch{at(creating, 5)}, reached{}},
+		"the furthest behind":         {[]*watch{at(syncing, 30), at(landing, 10), at(syncing, 20)}, reached{revision: 10}},
+		"not the one that comes":      {[]*watch{at(syncing, 30), at(creating, 10)}, reached{revision: 30}},
+		"not the one that is over":    {[]*watch{at(syncing, 30), at(over, 10)}, reached{revision: 30}},
+	} {
+		s := &stream{watches: map[int64]*watch{}}
+		for i, w := range x.watches {
+			s.watches[int64(i)] = w
+		}
+		if got := s.reached(); got != x.want {
+			t.Errorf("%s: %+v, want %+v", name, got, x.want)
+		}
+	}
+	for p, want := range map[phase]kv.Revision{creating: 10, syncing: 20, landing: 20, live: 20, over: 10} {
+		w := at(p, 10)
+		if w.told(5); w.at != 10 {
+			t.Errorf("a watch in phase %d goes back to %d", p, w.at)
+		}
+		if w.told(20); w.at != want {
+			t.Errorf("a watch in phase %d is at %d, want %d", p, w.at, want)
+		}
+	}
+}
+
+// A request for progress is answered once the stream has all of etcd's present
+// revision, and at once when there is no watch.
+func TestProgressRequestIsAnswered(t *testing.T) {
+	for name, x := range map[string]struct {
+		known   bool
+		r       reached
+		answer  bool
+		waiting kv.Revision
+	}{
+		"nobody asks":                 {false, reached{revision: 9}, false, 0},
+		"etcd has not answered":       {false, reached{revision: 10}, false, 0},
+		"one revision is missing":     {true, reached{revision: 9}, false, 10},
+		"all is sent":                 {true, reached{revision: 10}, true, 0},
+		"more is sent":                {true, reached{revision: 11}, true, 0},
+		"there is no watch":           {true, reached{idle: true}, true, 0},
+		"a watch waits for its start": {true, reached{}, false, 10},
+	} {
+		p := &progress{known: x.known, asking: x.known, wanted: 10, poll: time.AfterFunc(math.MaxInt64, func() {})}
+		answer, waiting := p.dueAt(x.r)
+		if answer != x.answer || waiting != x.waiting || p.asking != (x.known && !x.answer) {
+			t.Errorf("%s: answer %v, waits for %d, request open %v", name, answer, waiting, p.asking)
+		}
+		p.poll.Stop()
+	}
+}
+
+// The age of a stream is that of its oldest watch, and not known while that of one is
+// not.
+func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		defer n.Stop()
+		n.Use(cachetest.Map(1, []string{"m"}, "here"))
+		r := router.New(router.Config{Shards: n, Clock: h, Self: "here"})
+		s := &stream{watches: map[int64]*watch{9: {phase: syncing}}}
+		for i, key := range []string{"a", "z"} {
+			<-n.Replica(shard.ID(i + 1)).Ready()
+			inner, err := r.Watch(t.Context(), router.WatchRequest{Range: kv.Single(key), From: h.Now() + 1}, silent{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer inner.Close()
+			s.watches[int64(i)] = &watch{phase: live, inner: inner}
+		}
+		time.Sleep(time.Minute)
+		observe := func(id shard.ID, age time.Duration) {
+			n.Replica(id).Observe(time.Now().Add(-age), n.Replica(id).Progress())
+		}
+		observe(1, time.Second)
+		if age, known := s.age(); known {
+			t.Errorf("%v, though one watch's age is not known", age)
+		}
+		observe(2, 5*time.Second)
+		if age, known := s.age(); !known || age != 5*time.Second {
+			t.Errorf("%v, known %v; want 5s", age, known)
+		}
+		if m := ageMessage(s.age()); m.AsDuration() != 5*time.Second {
+			t.Errorf("the client is told %v", m)
+		}
+		if m := ageMessage(0, false); m != nil {
+			t.Errorf("an age that is not known is told as %v", m)
+		}
+	})
+}
+
+// Bounds of what a watch may ask for.
+func TestBoundsOfAWatchsRequest(t *testing.T) {
+	for d, ok := range map[time.Duration]bool{
+		minWatchStaleness - 1: false, minWatchStaleness: true, time.Hour: true, 0: false, -1: false,
+	} {
+		if got, err := watchStaleness(durationpb.New(d)); (err == nil) != ok || ok && got != d {
+			t.Errorf("max_staleness %v: %v, %v", d, got, err)
+		}
+	}
+	for d, ok := range map[time.Duration]bool{
+		minConflate - 1: false, minConflate: true, maxConflate: true, maxConflate + 1: false,
+	} {
+		if got, err := conflation(&shardwatchv1.CreateWatch{Conflate: durationpb.New(d), AllowSync: true}); (err == nil) != ok || ok && got != d {
+			t.Errorf("conflate %v: %v, %v", d, got, err)
+		}
+	}
+	for _, r := range []*shardwatchv1.CreateWatch{{AllowSync: false}, {AllowSync: true, PrevKv: true}} {
+		r.Conflate = durationpb.New(time.Second)
+		if _, err := conflation(r); err == nil {
+			t.Errorf("%v is accepted", r)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package mutants
+
+func farewellGroup() Group {
+	return Group{Package: "internal/edge/farewell", Mutants: []Mutant{
+		{
+			Name: "farewell-takes-all-time", Bug: "a drain leaves clients no time to read", File: "farewell.go",
+			Old: `took = min(took, time.Until(end)/2)`, New: `took = min(took, time.Until(end))`, Tests: "TestTheTimeThatAFarewellTakes",
+		},
+		{
+			Name: "farewell-forgets-rest", Bug: "watches that were not told in time are not told at all", File: "farewell.go",
+			Old: `return told, all
+		}`, New: `return told, nil
+		}`, Tests: "TestTheTimeThatAFarewellTakes",
+		},
+	}}
+}

@@ -1,0 +1,190 @@
+package mutants
+
+func nativeGroup() Group {
+	return Group{Package: "internal/edge/native", Mutants: []Mutant{
+		{
+			Name: "landing-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
+			Old: `w.climb.landed.Swap(&landed{})`, New: `w.climb.landed.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/server",
+		},
+		{
+			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
+			Old: `	case s.holder.Name != "":`, New: `	case false:`, Tests: "TestStreamsOfAClientShareItsTurn",
+		},
+		{
+			Name: "delta-across-lineages", Bug: "sends a delta to a watch whose position is of another lineage", File: "sync.go",
+			Old: `case errors.As(err, &lineage) && w.phase == creating:`,
+			New: `case errors.As(err, &lineage):
+		w.follows.lineage = lineage.Current
+		return w.delta(), true
+	case errors.As(err, &lineage) && w.phase == creating:`, Tests: "TestAnotherLineageResyncs|TestLineageEndsWhileWatching", Package: "internal/server",
+		},
+		{
+			Name: "resync-misses-chunk", Bug: "omits a chunk of a resync", File: "sync.go",
+			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestLadder", Package: "internal/server",
+		},
+		{
+			Name: "position-before-end", Bug: "moves the position at the beginning of a unit", File: "sync.go",
+			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestLadder|TestUnitBeginsAgainElsewhere", Package: "internal/server",
+		},
+		{
+			Name: "page-of-another-revision", Bug: "reads the next page at another revision", File: "read.go",
+			Old: `req.Revision, options.From = p.Revision, p.Next`, New: `options.From = p.Next`, Tests: "TestListIsOneRevision|TestListEdges", Package: "internal/server",
+		},
+		{
+			Name: "page-of-any-lineage", Bug: "accepts a page token of another lineage", File: "read.go",
+			Old: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil`, New: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); false && err != nil`, Tests: "TestListEdges|TestReadsOfAnotherClustersRevision", Package: "internal/server",
+		},
+		{
+			Name: "foreign-token-renamed", Bug: "issues a token of this cluster for a position of another one", File: "watch.go",
+			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs", Package: "internal/server",
+		},
+		{
+			Name: "read-of-any-lineage", Bug: "reads at a revision that was learned in another lineage", File: "read.go",
+			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/server",
+		},
+		{
+			Name: "position-of-any-cluster", Bug: "accepts a position that another cluster issued", File: "stream.go",
+			Old: `case h.cluster != here.cluster:`, New: `case false:`, Tests: "TestJudgeAPosition",
+		},
+		{
+			Name: "position-of-older-lineage", Bug: "accepts a position of an earlier lineage", File: "stream.go",
+			Old: `case h.lineage != 0 && h.lineage != here.lineage:`, New: `case h.lineage > here.lineage:`, Tests: "TestJudgeAPosition",
+		},
+		{
+			Name: "resume-repeats-revision", Bug: "resumes at the revision of the token instead of after it", File: "stream.go",
+			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel", Package: "internal/server",
+		},
+		{
+			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
+			Old: "\n\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+		},
+		{
+			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
+			Old: "\t\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+		},
+		{
+			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
+			Old: `full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+		},
+		{
+			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
+			Old: `len(s.watches) >= s.api.cfg.MaxWatchesPerStream`, New: `len(s.watches) > s.api.cfg.MaxWatchesPerStream`, Tests: "TestTooManyWatches", Package: "internal/server",
+		},
+		{
+			Name: "watch-id-reused", Bug: "a watch takes the place of another one with its ID", File: "stream.go",
+			Old: `if s.watches[id] != nil {`, New: `if false {`, Tests: "TestStreamRefused|TestWatchRefused", Package: "internal/server",
+		},
+		{
+			Name: "watch-not-permitted", Bug: "opens watches that the policy does not allow", File: "stream.go",
+			Old: `err = s.caller.May(s.ctx, policy.Watch, rng)`, New: `_ = policy.Watch`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/server",
+		},
+		{
+			Name: "stale-watch-goes-on", Bug: "a watch whose age is not known is as fresh as when it was last known", File: "age.go",
+			Old: `if age = now.Sub(w.freshAt); age <= w.maxStaleness {`, New: `if age <= w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
+		},
+		{
+			Name: "stale-at-bound", Bug: "a watch is stale at just the age that it allows", File: "age.go",
+			Old: `age <= w.maxStaleness {`, New: `age < w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
+		},
+		{
+			Name: "unit-of-ended-lineage", Bug: "sends the rest of a unit whose history has ended", File: "sync.go",
+			Old: `err == nil && lineage != w.follows.lineage`, New: `false`, Tests: "TestLineageEndsDuringAUnit", Package: "internal/server",
+		},
+		{
+			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not ask for them", File: "progress.go",
+			Old: `if p.tokens.Load() {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/server",
+		},
+		{
+			Name: "token-without-position", Bug: "sends a token of a watch that has no position", File: "progress.go",
+			Old: `if at, ok := w.position(); ok {`, New: `if at, _ := w.position(); true {`, Tests: "TestNoTokenBeforeTheState", Package: "internal/server",
+		},
+		{
+			Name: "progress-passes-unit", Bug: "progress passes the client's position while it is sent a unit", File: "sync.go",
+			Old: `w.climb.begun && w.phase == syncing || w.latest.body != nil`, New: `w.latest.body != nil`, Tests: "TestProgressStaysAtTheClientsPosition",
+		},
+		{
+			Name: "progress-passes-conflated-unit", Bug: "progress passes the client's position while it is sent a conflated unit", File: "sync.go",
+			Old: `w.climb.begun && w.phase == syncing || w.latest.body != nil`, New: `w.climb.begun && w.phase == syncing`, Tests: "TestProgressStaysAtTheClientsPosition",
+		},
+		{
+			Name: "progress-of-other-history", Bug: "tells progress to a watch whose position is of another history", File: "sync.go",
+			Old: `w.owes() || w.in != w.follows`, New: `w.owes()`, Tests: "TestProgressStaysAtTheClientsPosition",
+		},
+		{
+			Name: "progress-without-state", Bug: "tells progress to a watch that has not had its state", File: "sync.go",
+			Old: `w.owes() || w.in != w.follows`, New: `w.in != w.follows`, Tests: "TestProgressStaysAtTheClientsPosition",
+		},
+		{
+			Name: "progress-passes-collected", Bug: "progress passes the events that a conflated watch collects", File: "sync.go",
+			Old: `w.phase == live && !w.latest.collecting()`, New: `w.phase == live`, Tests: "TestProgressStaysAtTheClientsPosition",
+		},
+		{
+			Name: "progress-before-created", Bug: "progress moves a watch that is not created yet", File: "sync.go",
+			Old: `w.phase == live || w.phase == syncing || w.phase == landing`, New: `true`, Tests: "TestProgressOfAStream",
+		},
+		{
+			Name: "progress-goes-back", Bug: "progress moves a watch back", File: "sync.go",
+			Old: `w.at = max(w.at, revision)`, New: `w.at = revision`, Tests: "TestProgressOfAStream",
+		},
+		{
+			Name: "answer-one-early", Bug: "answers a progress request one revision early", File: "progress.go",
+			Old: `r.revision >= p.wanted || r.idle`, New: `r.revision >= p.wanted-1 || r.idle`, Tests: "TestProgressRequestIsAnswered",
+		},
+		{
+			Name: "idle-not-answered", Bug: "does not answer a progress request on a stream without watches", File: "progress.go",
+			Old: `r.revision >= p.wanted || r.idle`, New: `r.revision >= p.wanted`, Tests: "TestProgressRequestIsAnswered",
+		},
+		{
+			Name: "answer-one-late", Bug: "answers a progress request one revision late", File: "progress.go",
+			Old: `r.revision >= p.wanted || r.idle`, New: `r.revision > p.wanted || r.idle`, Tests: "TestProgressRequestIsAnswered",
+		},
+		{
+			Name: "watch-ends-with-etcd", Bug: "ends watches when etcd cannot tell their rights", File: "guard.go",
+			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/server",
+		},
+		{
+			Name: "unknown-age-ignored", Bug: "a stream's age leaves out watches whose age is not known", File: "age.go",
+			Old: "\t\tif !ok {\n\t\t\treturn 0, false\n\t\t}", New: `if !ok { continue }`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
+			Name: "age-of-the-newest", Bug: "a stream's age is that of its newest watch", File: "age.go",
+			Old: `age, known = max(age, one), true`, New: `age, known = min(age, one), true`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
+			Name: "staleness-at-bound-refused", Bug: "refuses the least max_staleness", File: "age.go",
+			Old: `bound.AsDuration() < minWatchStaleness`, New: `bound.AsDuration() <= minWatchStaleness`, Tests: "TestBoundsOfAWatchsRequest",
+		},
+		{
+			Name: "unknown-age-is-zero", Bug: "an age that is not known is told as 0", File: "age.go",
+			Old: "\tif !known {\n\t\treturn nil\n\t}", New: ``, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
+			Name: "conflate-at-bound-refused", Bug: "refuses the least interval of a conflated watch", File: "conflate.go",
+			Old: `d.AsDuration() < minConflate`, New: `d.AsDuration() <= minConflate`, Tests: "TestBoundsOfAWatchsRequest",
+		},
+		{
+			Name: "conflate-without-bound", Bug: "accepts a conflated watch that is sent nothing for days", File: "conflate.go",
+			Old: `d.AsDuration() > maxConflate`, New: `false`, Tests: "TestBoundsOfAWatchsRequest",
+		},
+		{
+			Name: "page-without-map", Bug: "a node without a map calls page tokens foreign", File: "read.go",
+			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/server",
+		},
+		{
+			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",
+			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map: the read fails for that\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/server",
+		},
+		{
+			Name: "changes-of-any-lineage", Bug: "lists changes since a revision of another history", File: "read.go",
+			Old: `r.GetRevision() > 0 || r.GetChangedSince() > 0`, New: `r.GetRevision() > 0`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/server",
+		},
+		{
+			Name: "drain-lets-in", Bug: "a node that drains accepts new streams", File: "api.go",
+			Old: "if a.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain", Package: "internal/server",
+		},
+		{
+			Name: "policy-change-ignored", Bug: "watches go on after the policy forbids them", File: "guard.go",
+			Old: `w.end(ended(err, nil))`, New: `_, _ = w, err`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/server",
+		},
+	}}
+}

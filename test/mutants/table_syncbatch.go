@@ -1,0 +1,66 @@
+package mutants
+
+func syncbatchGroup() Group {
+	return Group{Package: "internal/edge/syncbatch", Mutants: []Mutant{
+		{
+			Name: "units-of-nobody", Bug: "one client's units hold all bytes that there are for keys of other nodes", File: "queue.go",
+			Old: "router.ReadRequest{Range: key.Range, Holder: holder}", New: "router.ReadRequest{Range: key.Range}", Tests: "TestBatchesOfOneClientLeaveRoomForOthers",
+		},
+		{
+			Name: "units-refused-for-another", Bug: "refuses a unit to a client because another one has its part", File: "queue.go",
+			Old: "if errors.As(err, new(*kv.LimitError)) {\n\t\tif other", New: "if err == nil {\n\t\tif other", Tests: "TestBatchesOfOneClientLeaveRoomForOthers",
+		},
+		{
+			Name: "shares-older-unit", Bug: "a watch shares a unit that is older than it needs", File: "queue.go",
+			Old: `(x.body == nil || x.body.Revision >= least)`, New: `true`, Tests: "TestBatchesThatAreShared",
+		},
+		{
+			Name: "shares-state", Bug: "a watch that asks for the state is sent that of before its question", File: "queue.go",
+			Old: `x.state != Waits && x.key.Kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < q.cfg.Patience.Share`, New: `x.state != Waits && now.Sub(x.begun) < q.cfg.Patience.Share`, Tests: "TestBatchesThatAreShared",
+		},
+		{
+			Name: "shares-for-ever", Bug: "units are shared however old they are", File: "queue.go",
+			Old: `x.state != Waits && x.key.Kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < q.cfg.Patience.Share`, New: `x.state != Waits && x.key.Kind != shardwatchv1.SyncKind_SYNC_KIND_STATE`, Tests: "TestBatchesThatAreShared",
+		},
+		{
+			Name: "least-of-the-last", Bug: "a unit is as new as the last watch needs, not as all need", File: "queue.go",
+			Old: `x.watches[w], x.least = now, max(x.least, least)`, New: `x.watches[w], x.least = now, least`, Tests: "TestBatchesThatAreShared",
+		},
+		{
+			Name: "unit-keeps-bytes", Bug: "a unit that is dropped keeps its bytes of the budget", File: "queue.go",
+			Old: "\tx.body.Release()\n\tx.body, x.parts = nil, nil", New: "\tx.body, x.parts = nil, nil", Tests: "TestBatchesGiveTheirBytesBack",
+		},
+		{
+			Name: "leaves-twice", Bug: "a watch that leaves its unit twice is counted twice", File: "queue.go",
+			Old: "\tif _, on := x.watches[w]; !on {\n\t\treturn\n\t}", New: ``, Tests: "TestPlaceOfABatchIsGivenBackOnce",
+		},
+		{
+			Name: "place-kept-by-abandoned", Bug: "a unit without watches keeps its place", File: "queue.go",
+			Old: `through || len(x.watches) == 0`, New: `through`, Tests: "TestPlaceOfABatchIsGivenBackOnce",
+		},
+		{
+			Name: "place-kept-when-through", Bug: "a unit that was sent whole keeps its place", File: "queue.go",
+			Old: `through || len(x.watches) == 0`, New: `len(x.watches) == 0`, Tests: "TestPlaceOfABatchIsGivenBackOnce",
+		},
+		{
+			Name: "unit-of-other-lineage", Bug: "brings a watch up to date with another lineage than it was promised", File: "queue.go",
+			Old: `err == nil && body.Lineage != key.Lineage`, New: `false`, Tests: "TestBatchIsOfThePromisedHistory",
+		},
+		{
+			Name: "unit-too-old", Bug: "a unit is older than the watch needs", File: "queue.go",
+			Old: `req.Revision, req.Exists = max(now, least), true`, New: `req.Revision, req.Exists = now, true`, Tests: "TestBatchIsOfThePromisedHistory",
+		},
+		{
+			Name: "made-part-stalls", Bug: "drops a unit of which a part is being made", File: "queue.go",
+			Old: ` || x.making > 0 {`, New: ` {`, Tests: "TestWhichBatchesStall",
+		},
+		{
+			Name: "one-unit-more-held", Bug: "holds a unit more than the bound for watches that do not read", File: "queue.go",
+			Old: `over := len(held) - holdFactor*q.cfg.MaxResyncs; over > 0`, New: `over := len(held) - 1 - holdFactor*q.cfg.MaxResyncs; over > 0`, Tests: "TestWhichBatchesStall",
+		},
+		{
+			Name: "units-outlive-their-node", Bug: "units keep their bytes of the budget when the node ends", File: "queue.go",
+			Old: "\t\t\tq.dropAll()\n", New: "", Tests: "TestBatchesGiveTheirBytesBack",
+		},
+	}}
+}
