@@ -105,7 +105,7 @@ fmt: ## Format the code
 	"$$(tools/pinned golangci-lint)" fmt ./...
 
 .PHONY: generate
-generate: ## Generate Go from api/proto
+generate: ## Generate Go, Python and TypeScript from api/proto
 	tools/generate
 
 .PHONY: generate-check

@@ -189,7 +189,7 @@ class Sync(_message.Message):
     def __init__(self, kind: _Optional[_Union[SyncKind, str]] = ..., begin: bool = ..., end: bool = ..., revision: _Optional[int] = ..., from_revision: _Optional[int] = ..., kvs: _Optional[_Iterable[_Union[_kv_pb2.KeyValue, _Mapping]]] = ..., deleted: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("reason", "message", "floor", "resume_revision", "resume_token", "endpoints", "retry_after")
+    __slots__ = ("reason", "message", "floor", "resume_revision", "resume_token", "endpoints", "retry_after", "foreign")
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class Ended(_message.Message):
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
     reason: EndReason
     message: str
     floor: int
@@ -204,7 +205,8 @@ class Ended(_message.Message):
     resume_token: bytes
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     retry_after: _duration_pb2.Duration
-    def __init__(self, reason: _Optional[_Union[EndReason, str]] = ..., message: _Optional[str] = ..., floor: _Optional[int] = ..., resume_revision: _Optional[int] = ..., resume_token: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    foreign: str
+    def __init__(self, reason: _Optional[_Union[EndReason, str]] = ..., message: _Optional[str] = ..., floor: _Optional[int] = ..., resume_revision: _Optional[int] = ..., resume_token: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., foreign: _Optional[str] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("key", "range_end", "revision", "consistency", "max_staleness", "limit", "page_token", "keys_only", "count", "count_only", "changed_since", "cluster_id", "lineage")

@@ -372,7 +372,14 @@ export interface Ended {
   /** Client endpoints of other nodes that have the range, best first. */
   endpoints: string[];
   /** How long to wait before trying again. */
-  retryAfter: Duration | undefined;
+  retryAfter:
+    | Duration
+    | undefined;
+  /**
+   * With LINEAGE: which position another cluster has issued, such as "resume token".
+   * Empty: this cluster issued it.
+   */
+  foreign: string;
 }
 
 /** ListRequest asks for the keys of a range. */
@@ -1614,6 +1621,7 @@ function createBaseEnded(): Ended {
     resumeToken: Buffer.alloc(0),
     endpoints: [],
     retryAfter: undefined,
+    foreign: "",
   };
 }
 
@@ -1645,6 +1653,9 @@ export const Ended: MessageFns<Ended> = {
     }
     if (message.retryAfter !== undefined) {
       Duration.encode(message.retryAfter, writer.uint32(58).fork()).join();
+    }
+    if (message.foreign !== "") {
+      writer.uint32(66).string(message.foreign);
     }
     return writer;
   },
@@ -1718,6 +1729,14 @@ export const Ended: MessageFns<Ended> = {
             message.retryAfter = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.foreign = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1746,6 +1765,7 @@ export const Ended: MessageFns<Ended> = {
     message.retryAfter = (object.retryAfter !== undefined && object.retryAfter !== null)
       ? Duration.fromPartial(object.retryAfter)
       : undefined;
+    message.foreign = object.foreign ?? "";
     return message;
   },
 };
