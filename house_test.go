@@ -43,7 +43,7 @@ func floors() [][]string {
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/auth/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
-		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/gateway"},
+		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/gateway", "internal/kube/guard"},
 		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
 		{"internal/router", "internal/pump"},
 		{"internal/ops/tally", "internal/data/peerapi"},

@@ -98,22 +98,28 @@ func (ca *CA) Issue(t testing.TB, name string, names ...string) Leaf {
 
 // Make is Issue outside of tests.
 func (ca *CA) Make(name string, names ...string) (Leaf, error) {
-	return ca.issue(name, time.Time{}, time.Now().Add(time.Hour), names)
+	return ca.issue(pkix.Name{CommonName: name}, time.Time{}, time.Now().Add(time.Hour), names)
 }
 
 // IssueFor is Issue for a certificate with a lifetime of its own.
 func (ca *CA) IssueFor(t testing.TB, name string, from, to time.Time) Leaf {
 	t.Helper()
-	return issued(t)(ca.issue(name, from, to, nil))
+	return issued(t)(ca.issue(pkix.Name{CommonName: name}, from, to, nil))
 }
 
-func (ca *CA) issue(name string, from, to time.Time, names []string) (Leaf, error) {
+// IssueIn is Issue for a member of groups, as Kubernetes reads them.
+func (ca *CA) IssueIn(t testing.TB, name string, groups ...string) Leaf {
+	t.Helper()
+	return issued(t)(ca.issue(pkix.Name{CommonName: name, Organization: groups}, time.Time{}, time.Now().Add(time.Hour), nil))
+}
+
+func (ca *CA) issue(subject pkix.Name, from, to time.Time, names []string) (Leaf, error) {
 	key, number, err := newKey()
 	if err != nil {
 		return Leaf{}, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
+		SerialNumber: number, Subject: subject, NotBefore: from, NotAfter: to,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}

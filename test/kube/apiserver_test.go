@@ -22,7 +22,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
+	"github.com/shardwatch/shardwatch/internal/proc"
 )
 
 // kubeAPIServer returns the path of a kube-apiserver of the version in
@@ -70,27 +73,41 @@ type cluster struct {
 	etcd   *etcdtest.Process
 	bin    string
 	dir    string
-	token  string
+	token  string // of a member of system:masters
 	client *http.Client
+
+	ca, front *certtest.CA // of clients and apiservers, and of front proxies
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{bin: kubeAPIServer(t), etcd: etcdtest.StartProcess(t), dir: t.TempDir(), token: rand.Text()}
+	c := &cluster{bin: kubeAPIServer(t), etcd: etcdtest.StartProcess(t), dir: t.TempDir(), token: rand.Text(), ca: certtest.NewCA(t, "kubernetes"), front: certtest.NewCA(t, "front-proxy")}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.write(t, "accounts.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	c.write(t, "tokens.csv", []byte(c.token+",kube,kube,system:masters\n"))
-	// Apiservers listen on loopback with certificates that they make themselves.
-	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 2 * time.Second, PingTimeout: 2 * time.Second},
-	}
-	c.client = &http.Client{Transport: transport}
-	t.Cleanup(transport.CloseIdleConnections)
+	serving := c.ca.Issue(t, "kube-apiserver")
+	c.write(t, "apiserver.pem", serving.Cert)
+	c.write(t, "apiserver.key", serving.Key)
+	c.write(t, "ca.pem", c.ca.PEM)
+	c.write(t, "front.pem", c.front.PEM)
+	c.client = &http.Client{Transport: c.transport(t)}
 	return c
+}
+
+// transport returns a transport that trusts the cluster's CA, with client
+// certificates.
+func (c *cluster) transport(t *testing.T, certs ...certtest.Leaf) *http.Transport {
+	t.Helper()
+	secure := &tls.Config{RootCAs: certtest.Pool(c.ca)}
+	for _, leaf := range certs {
+		secure.Certificates = append(secure.Certificates, leaf.Pair)
+	}
+	transport := kubeconfig.Transport(secure)
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
 }
 
 func (c *cluster) write(t *testing.T, name string, content []byte) {
@@ -107,9 +124,8 @@ type apiserver struct {
 	url   string
 	flags []string
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd     // guarded by mu; nil: killed
-	ended chan struct{} // guarded by mu
+	mu      sync.Mutex
+	process *proc.Process // guarded by mu; nil: killed
 }
 
 // apiserver returns a kube-apiserver that runs until the test ends.
@@ -135,31 +151,23 @@ func (a *apiserver) start(t *testing.T) {
 	t.Helper()
 	c := a.c
 	at := func(name string) string { return filepath.Join(c.dir, name) }
-	cmd := exec.Command(c.bin, append([]string{
+	log := at("apiserver-" + a.port + ".log")
+	process, err := proc.Start(log, c.bin, append([]string{
 		"--etcd-servers=" + c.etcd.Endpoint(), "--etcd-compaction-interval=0",
-		"--bind-address=127.0.0.1", "--secure-port=" + a.port, "--cert-dir=" + at("certs-"+a.port),
+		"--bind-address=127.0.0.1", "--secure-port=" + a.port, "--tls-cert-file=" + at("apiserver.pem"), "--tls-private-key-file=" + at("apiserver.key"),
+		"--client-ca-file=" + at("ca.pem"), "--requestheader-client-ca-file=" + at("front.pem"), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + at("accounts.key"), "--service-account-signing-key-file=" + at("accounts.key"),
 		"--token-auth-file=" + at("tokens.csv"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 	}, a.flags...)...)
-	log, err := os.Create(at("apiserver-" + a.port + ".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // it is killed
-	}()
 	a.mu.Lock()
-	a.cmd, a.ended = cmd, ended
+	a.process = process
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -178,31 +186,29 @@ func (a *apiserver) start(t *testing.T) {
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
-		case <-ended:
-			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("kube-apiserver has ended:\n%s", text[max(0, len(text)-4000):])
 		case <-ctx.Done():
 			t.Fatalf("kube-apiserver is not ready: %v", err)
+		}
+		if err := process.Err(); err != nil {
+			text, _ := os.ReadFile(log)
+			t.Fatalf("kube-apiserver has ended: %v\n%s", err, text[max(0, len(text)-4000):])
 		}
 	}
 }
 
 func (a *apiserver) kill() {
 	a.mu.Lock()
-	cmd, ended := a.cmd, a.ended
-	a.cmd = nil
-	a.mu.Unlock()
-	if cmd == nil {
-		return
+	defer a.mu.Unlock()
+	if a.process != nil {
+		a.process.Kill()
+		a.process = nil
 	}
-	_ = cmd.Process.Kill() // it may have ended
-	<-ended
 }
 
 // clients returns a client of an API at a URL that the cluster's token opens.
 func (c *cluster) clients(t *testing.T, url string, change func(*rest.Config)) *kubernetes.Clientset {
 	t.Helper()
-	cfg := &rest.Config{Host: url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	cfg := &rest.Config{Host: url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM}, QPS: -1}
 	if change != nil {
 		change(cfg)
 	}

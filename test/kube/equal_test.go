@@ -29,7 +29,7 @@ func TestReadsEqual(t *testing.T) {
 	direct := c.clients(t, a.url, nil)
 	r := rand.New(rand.NewPCG(13, 14))
 	churn(t, direct, r, 60)
-	x := c.tier(t, nil, a.url)
+	x := c.tier(t, nil, nil, a.url)
 	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
 		through := c.clients(t, x.url, func(cfg *rest.Config) { cfg.ContentType = enc.MediaType() })
 		compareLists(t, enc, through, direct)

@@ -2,13 +2,13 @@ package kube_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
@@ -38,7 +40,7 @@ type tier struct {
 	passed map[string]int // guarded by mu; requests that an apiserver got, by verb and path
 }
 
-func (c *cluster) tier(t *testing.T, change func(*api.Config), servers ...string) *tier {
+func (c *cluster) tier(t *testing.T, change func(*api.Config), tune func(*guard.Config), servers ...string) *tier {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	from := source.Defaults()
@@ -48,12 +50,20 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), servers ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := url.Parse(servers[len(servers)-1])
+	reviews := guard.Defaults()
+	reviews.Apiservers, reviews.Logger = client, logger
+	if tune != nil {
+		tune(&reviews)
+	}
+	guards, err := guard.New(reviews)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tier := &tier{lists: map[string]int{}, passed: map[string]int{}}
-	upstream := api.NewUpstream(target, c.client.Transport)
+	proxy := c.front.Issue(t, "front-proxy")
+	upgrades := c.transport(t, proxy)
+	upgrades.ForceAttemptHTTP2 = false
+	upstream := api.NewUpstream(api.UpstreamConfig{Source: client, Streams: c.transport(t, proxy), Upgrades: upgrades, Logger: logger})
 	cfg := api.Defaults()
 	cfg.Source, cfg.Logger = client, logger
 	cfg.Upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,12 +72,7 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), servers ...string
 		tier.mu.Unlock()
 		upstream.ServeHTTP(w, r)
 	})
-	cfg.Allow = func(r *http.Request) *object.Status {
-		if r.Header.Get("Authorization") != "Bearer "+c.token {
-			return &object.Status{Code: http.StatusUnauthorized, Reason: "Unauthorized", Message: "unknown token"}
-		}
-		return nil
-	}
+	cfg.Guard = guards
 	if change != nil {
 		change(&cfg)
 	}
@@ -91,6 +96,7 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), servers ...string
 		server.ServeHTTP(w, r)
 	}))
 	front.EnableHTTP2 = true
+	front.TLS = &tls.Config{Certificates: []tls.Certificate{c.ca.Issue(t, "tier").Pair}, ClientCAs: certtest.Pool(c.ca), ClientAuth: tls.VerifyClientCertIfGiven}
 	front.StartTLS()
 	tier.url = front.URL
 	t.Cleanup(func() {
@@ -247,7 +253,7 @@ func (c *cluster) informers(ctx context.Context, t *testing.T, at string, each i
 		}
 		name := fmt.Sprintf("metadata-%d", i)
 		partial, err := metadata.NewForConfig(metadata.ConfigFor(&rest.Config{
-			Host: at, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, UserAgent: name,
+			Host: at, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM}, UserAgent: name,
 		}))
 		if err != nil {
 			t.Fatal(err)
@@ -267,7 +273,7 @@ func TestInformersDoNotListAgain(t *testing.T) {
 	writer := c.clients(t, beside.url, nil)
 	r := rand.New(rand.NewPCG(11, 12))
 	churn(t, writer, r, 40)
-	x := c.tier(t, nil, behind.url)
+	x := c.tier(t, nil, nil, behind.url)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	all := c.informers(ctx, t, x.url, 4)

@@ -61,7 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeConfigGroup(), kubeAPIGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

@@ -114,6 +114,49 @@ func kubeConfigGroup() Group {
 	}}
 }
 
+func kubeGuardGroup() Group {
+	return Group{Package: "internal/kube/guard", Mutants: []Mutant{
+		{
+			Name: "kube-guard-forever", Bug: "an allow counts for as long as no apiserver answers", File: "guard.go",
+			Old: `held := known && allowed && time.Since(at) <= g.cfg.Stale`, New: `held := known && allowed`, Tests: "TestTheLastAllowCountsWhileNoApiserverAnswers",
+		},
+		{
+			Name: "kube-guard-token-forever", Bug: "a token counts for as long as no apiserver answers", File: "guard.go",
+			Old: `held := known && time.Since(at) <= g.cfg.Stale`, New: `held := known`, Tests: "TestTokens",
+		},
+		{
+			Name: "kube-guard-denial", Bug: "the last denial counts as an allow while no apiserver answers", File: "guard.go",
+			Old: `held := known && allowed && time`, New: `held := known && time`, Tests: "TestTheLastAllowCountsWhileNoApiserverAnswers",
+		},
+		{
+			Name: "kube-guard-starting", Bug: "an apiserver that has just started takes rights away", File: "guard.go",
+			Old: `	if !held {
+		return nil
+	}`, New: `	if held || !held {
+		return nil
+	}`, Tests: "TestAnApiserverThatStartsWithdrawsNothing",
+		},
+		{
+			Name: "kube-guard-rejected", Bug: "a token that was rejected counts again when no apiserver answers", File: "guard.go",
+			Old: `			g.identities.drop(k)
+`, New: ``, Tests: "TestTokens|TestAnApiserverThatStartsWithdrawsNothing",
+		},
+		{
+			Name: "kube-guard-groups", Bug: "users of other groups share a decision", File: "identity.go",
+			Old: `	hashed(h, id.Groups...)
+`, New: ``, Tests: "TestAQuestionHasAllThatADecisionDependsOn",
+		},
+		{
+			Name: "kube-guard-expired", Bug: "a certificate counts after its time on a connection that stands", File: "identity.go",
+			Old: `if now.After(cert.NotAfter) {`, New: `if cert == nil {`, Tests: "TestCertificates",
+		},
+		{
+			Name: "kube-guard-bound", Bug: "decisions are held without a bound", File: "memory.go",
+			Old: `m.bytes > m.maxBytes; {`, New: `m.bytes < 0; {`, Tests: "TestMemoryHasABound",
+		},
+	}}
+}
+
 func kubeAPIGroup() Group {
 	return Group{Package: "internal/kube/api", Mutants: []Mutant{
 		{
@@ -141,6 +184,22 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		{
 			Name: "kube-api-foreign-continue", Bug: "any token continues a list", File: "request.go",
 			Old: `return !q.watch && text == "" && match == "" && q.parseContinue(token)`, New: `return true`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
+			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
+		},
+		{
+			Name: "kube-api-sent-twice", Bug: "a write that may have been carried out is sent to another apiserver", File: "upstream.go",
+			Old: `; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {`, New: `; !again && !errors.As(err, &dialed) && false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+		},
+		{
+			Name: "kube-api-write-again", Bug: "429 has a client repeat a write that may have been carried out", File: "upstream.go",
+			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+		},
+		{
+			Name: "kube-api-named-object", Bug: "a role for one object does not count for a list of it", File: "request.go",
+			Old: `	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {`, New: `	if name, ok := q.selector.Exact("metadata.name"); !ok && q.name == "" {`, Tests: "TestAttributesAreAnApiservers",
 		},
 		{
 			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",

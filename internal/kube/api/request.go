@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
@@ -27,6 +28,8 @@ type request struct {
 	namespace string
 	name      string // of a get
 	selector  selector.Selector
+	// labels and fields are the selector's text.
+	labels, fields string
 
 	watch         bool
 	bookmarks     bool
@@ -58,7 +61,8 @@ func parse(r *http.Request) (*request, bool) {
 		}
 	}
 	var err error
-	if q.selector, err = selector.Parse(query.Get("labelSelector"), query.Get("fieldSelector")); err != nil {
+	q.labels, q.fields = query.Get("labelSelector"), query.Get("fieldSelector")
+	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil {
 		return nil, false
 	}
 	if q.forms = accepted(r.Header.Values("Accept")); len(q.forms) == 0 {
@@ -95,6 +99,27 @@ func (q *request) parsePath(path string) bool {
 		q.name = parts[1]
 	}
 	return len(parts) <= 2
+}
+
+// attributes returns what a request reads, as an apiserver sees it.
+func (q *request) attributes() *guard.Attributes {
+	a := &guard.Attributes{
+		Verb: "list", Group: q.resource.Group, Version: q.resource.Version, Resource: q.resource.Name,
+		Namespace: q.namespace, Name: q.name, FieldSelector: q.fields, LabelSelector: q.labels,
+	}
+	switch {
+	case q.name != "":
+		a.Verb = "get"
+	case q.watch:
+		a.Verb = "watch"
+	}
+	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {
+		a.Name = name // so that a role may name the object
+	}
+	if a.Group == "" && a.Resource == "namespaces" && a.Namespace == "" {
+		a.Namespace = q.name
+	}
+	return a
 }
 
 // parameter reads a query parameter. Unknown ones are for an apiserver.

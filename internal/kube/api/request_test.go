@@ -169,9 +169,34 @@ func TestThePastHasABound(t *testing.T) {
 func TestConfigIsValidated(t *testing.T) {
 	cfg := Defaults()
 	cfg.MaxFeeds = 0
-	for _, want := range []string{"Source, Allow and Upstream", "MaxFeeds"} {
+	for _, want := range []string{"Source, Guard and Upstream", "MaxFeeds"} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}
+
+func TestAttributesAreAnApiservers(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/pods":                                                 "list /v1/pods  ",
+		"/api/v1/namespaces/a/pods?watch=1":                            "watch /v1/pods a ",
+		"/api/v1/namespaces/a/pods/b?resourceVersion=0":                "get /v1/pods a b",
+		"/api/v1/namespaces/a":                                         "get /v1/namespaces a a",
+		"/api/v1/namespaces":                                           "list /v1/namespaces  ",
+		"/apis/apps/v1/namespaces/a/deployments":                       "list apps/v1/deployments a ",
+		"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dn":        "watch /v1/nodes  n metadata.name=n",
+		"/api/v1/nodes?fieldSelector=metadata.name!%3Dn":               "list /v1/nodes   metadata.name!=n",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a": "list /v1/pods   spec.nodeName=n a",
+	} {
+		q, ok := parse(get(path, ""))
+		if !ok {
+			t.Errorf("%s is for an apiserver", path)
+			continue
+		}
+		a := q.attributes()
+		got := fmt.Sprintf("%s %s/%s/%s %s %s %s %s", a.Verb, a.Group, a.Version, a.Resource, a.Namespace, a.Name, a.FieldSelector, a.LabelSelector)
+		if strings.TrimRight(got, " ") != strings.TrimRight(want, " ") {
+			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -18,12 +19,20 @@ import (
 type Config struct {
 	// Source follows the resources.
 	Source *source.Client
-	// Allow decides whether a request may be answered from caches: nil if so. It
-	// authenticates and authorizes. Requests that go to Upstream are for the
-	// apiserver to judge.
-	Allow func(*http.Request) *object.Status
+	// Guard says who sent a request, and whether caches may answer it. If not, the
+	// apiserver judges it.
+	Guard *guard.Guard
 	// Upstream answers what caches do not; see NewUpstream.
 	Upstream http.Handler
+	// Impersonates: Upstream impersonates the sender, so that a request cannot
+	// impersonate another user.
+	Impersonates bool
+	// Secrets are answered from caches, too; otherwise they are passed on, and
+	// never held.
+	Secrets bool
+	// Recheck is how often it is asked whether the sender of an open watch may
+	// still have it.
+	Recheck time.Duration
 	// Cache has the bounds of each resource's cache.
 	Cache cache.Config
 	// PastBytes bounds former versions of objects, for each resource.
@@ -40,23 +49,26 @@ type Config struct {
 	Logger        *slog.Logger
 }
 
-// Defaults returns the Config of a production node, without Source, Allow and
+// Defaults returns the Config of a production node, without Source, Guard and
 // Upstream.
 func Defaults() Config {
 	return Config{
 		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
 		Patience: 10 * time.Second, BookmarkEvery: time.Minute,
+		// With a guard's 10 seconds and the time of a review: less than 15 seconds.
+		Recheck: 3 * time.Second,
 	}
 }
 
 // Validate returns every mistake, joined.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Source == nil || c.Allow == nil || c.Upstream == nil {
-		errs = append(errs, errors.New("kube: Source, Allow and Upstream must be set"))
+	if c.Source == nil || c.Guard == nil || c.Upstream == nil {
+		errs = append(errs, errors.New("kube: Source, Guard and Upstream must be set"))
 	}
 	for name, value := range map[string]int64{
 		"PastBytes": c.PastBytes, "MaxFeeds": int64(c.MaxFeeds), "Idle": int64(c.Idle), "Patience": int64(c.Patience), "BookmarkEvery": int64(c.BookmarkEvery),
+		"Recheck": int64(c.Recheck),
 	} {
 		if value <= 0 {
 			errs = append(errs, fmt.Errorf("kube: %s must be above 0", name))
@@ -106,22 +118,49 @@ func (s *Server) Run(ctx context.Context) error {
 
 // ServeHTTP answers from caches if it can.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q, ok := parse(r)
-	if !ok {
-		s.cfg.Upstream.ServeHTTP(w, r)
-		return
-	}
-	if status := s.cfg.Allow(r); status != nil {
+	id, status := s.cfg.Guard.Identify(r)
+	if status != nil {
 		fail(w, status)
 		return
 	}
-	for _, q.form = range q.forms {
-		q.resource.Encoding = q.form.enc
-		if s.answer(w, r, q) {
+	r = guard.With(r, id)
+	if impersonates(r) {
+		if s.cfg.Impersonates {
+			fail(w, &object.Status{Code: http.StatusForbidden, Reason: "Forbidden", Message: "this node impersonates its clients, which cannot impersonate others: ask an apiserver"})
 			return
+		}
+		s.cfg.Upstream.ServeHTTP(w, r)
+		return
+	}
+	q, ok := parse(r)
+	if !ok || !s.cfg.Secrets && q.resource.Group == "" && q.resource.Name == "secrets" {
+		s.cfg.Upstream.ServeHTTP(w, r)
+		return
+	}
+	allowed, status := s.cfg.Guard.Allow(r.Context(), id, q.attributes())
+	if status != nil {
+		fail(w, status)
+		return
+	}
+	if allowed {
+		for _, q.form = range q.forms {
+			q.resource.Encoding = q.form.enc
+			if s.answer(w, r, q) {
+				return
+			}
 		}
 	}
 	s.cfg.Upstream.ServeHTTP(w, r)
+}
+
+// mayStill reports whether the sender of a request may still have the answer.
+func (s *Server) mayStill(r *http.Request, q *request) bool {
+	id, status := s.cfg.Guard.Identify(r)
+	if status != nil {
+		return false
+	}
+	allowed, status := s.cfg.Guard.Allow(r.Context(), id, q.attributes())
+	return allowed && status == nil
 }
 
 // answer answers a request in one form. It returns false, and has sent nothing,

@@ -1,25 +1,222 @@
 package api
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// NewUpstream returns a handler that passes requests on to an apiserver, with the
-// caller's own credentials. While the apiserver does not answer it answers
-// 429: a reflector that sees 502 or 503 lists again.
-func NewUpstream(server *url.URL, transport http.RoundTripper) http.Handler {
-	return &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1, // watches and logs are streams
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(server)
-			r.SetXForwarded()
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			fail(w, later(fmt.Errorf("apiserver does not answer: %w", err)))
-		},
+// UpstreamConfig is what passing requests on needs.
+type UpstreamConfig struct {
+	// Source knows the apiservers, and which one answers.
+	Source *source.Client
+	// Streams sends requests over HTTP/2, and Upgrades those that change the
+	// protocol over HTTP/1.1.
+	Streams, Upgrades http.RoundTripper
+	// Token is that of a node that may impersonate users. nil: the certificate of
+	// the two transports is that of a front proxy.
+	Token  func() (string, error)
+	Logger *slog.Logger
+}
+
+// NewUpstream returns a handler that passes requests on to an apiserver, as the
+// identity that guard.With has put into their context. While no apiserver answers,
+// it answers 429: a reflector that sees 502 or 503 lists again.
+func NewUpstream(cfg UpstreamConfig) http.Handler {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	u := &upstream{cfg}
+	return &httputil.ReverseProxy{
+		Transport:      u,
+		FlushInterval:  -1, // watches and logs are streams
+		Rewrite:        u.rewrite,
+		ModifyResponse: modify,
+		ErrorHandler:   u.failed,
+		ErrorLog:       slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+type upstream struct{ cfg UpstreamConfig }
+
+// The headers of a front proxy, which kubeadm and most others configure.
+const (
+	remoteUser  = "X-Remote-User"
+	remoteUID   = "X-Remote-Uid"
+	remoteGroup = "X-Remote-Group"
+	remoteExtra = "X-Remote-Extra-"
+	// remote is what all of them begin with, impersonate what those of impersonation do.
+	remote      = "X-Remote-"
+	impersonate = "Impersonate-"
+)
+
+// impersonates reports whether a request is to be judged as one of another user.
+func impersonates(r *http.Request) bool {
+	for name := range r.Header {
+		if strings.HasPrefix(name, impersonate) {
+			return true
+		}
+	}
+	return false
+}
+
+// rewrite puts the sender's identity in place of the credentials.
+func (u *upstream) rewrite(r *httputil.ProxyRequest) {
+	r.SetXForwarded()
+	h := r.Out.Header
+	h.Del("Authorization")
+	for name := range h {
+		if strings.HasPrefix(name, remote) {
+			h.Del(name)
+		}
+	}
+	id := guard.From(r.In)
+	if id == nil {
+		id = &guard.Identity{User: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	}
+	user, uid, group, extra := remoteUser, remoteUID, remoteGroup, remoteExtra
+	if u.cfg.Token != nil {
+		user, uid, group, extra = impersonate+"User", impersonate+"Uid", impersonate+"Group", impersonate+"Extra-"
+	}
+	h.Set(user, id.User)
+	if id.UID != "" {
+		h.Set(uid, id.UID)
+	}
+	h.Del(group)
+	for _, name := range id.Groups {
+		h.Add(group, name)
+	}
+	for name, values := range id.Extra {
+		h[http.CanonicalHeaderKey(extra+escape(name))] = values
+	}
+}
+
+// escape makes a header's name of the name of an extra.
+func escape(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		c := name[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// errNotSent says that no apiserver has got a request.
+var errNotSent = errors.New("no apiserver can be reached")
+
+// RoundTrip sends a request to the apiserver that is asked first, or to another one
+// if it cannot be reached.
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := r.Body // nil: none
+	if body != nil {
+		defer func() {
+			if body != nil {
+				_ = body.Close()
+			}
+		}()
+	}
+	errs := []error{errNotSent}
+	for _, server := range u.cfg.Source.Servers() {
+		out, err := u.at(server, r)
+		if err != nil {
+			return nil, err
+		}
+		if body != nil {
+			out.Body = io.NopCloser(body)
+		}
+		resp, err := u.transport(r).RoundTrip(out)
+		if err == nil {
+			body = nil // the transport reads it, until the response is closed
+			return resp, nil
+		}
+		if r.Context().Err() != nil {
+			return nil, err
+		}
+		u.cfg.Source.Avoid(server)
+		var dialed *net.OpError
+		if again := reads(r) && body == nil; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {
+			return nil, err // it may have been carried out
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// at returns a request for one server.
+func (u *upstream) at(server string, r *http.Request) (*http.Request, error) {
+	to, err := url.Parse(strings.TrimSuffix(server, "/") + r.URL.EscapedPath())
+	if err != nil {
+		return nil, err
+	}
+	to.RawQuery = r.URL.RawQuery
+	out := r.WithContext(r.Context())
+	out.URL, out.Host = to, ""
+	if u.cfg.Token != nil {
+		token, err := u.cfg.Token()
+		if err != nil {
+			return nil, fmt.Errorf("token of this node: %w", err)
+		}
+		out.Header = r.Header.Clone()
+		out.Header.Set("Authorization", "Bearer "+token)
+	}
+	return out, nil
+}
+
+func (u *upstream) transport(r *http.Request) http.RoundTripper {
+	if r.Header.Get("Upgrade") != "" {
+		return u.cfg.Upgrades
+	}
+	return u.cfg.Streams
+}
+
+// failed answers a request that no apiserver has answered.
+func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
+	u.cfg.Logger.Debug("no apiserver answers a request", "method", r.Method, "path", r.URL.Path, "error", err)
+	if !reads(r) && !errors.Is(err, errNotSent) {
+		// As an apiserver that dies: 429 would say that nothing was done.
+		panic(http.ErrAbortHandler)
+	}
+	fail(w, later(fmt.Errorf("apiserver does not answer: %w", err)))
+}
+
+// modify turns a passing failure of a list or watch into one that has the client
+// try again. A 504 has a meaning: the version that is asked for is not there yet.
+func modify(resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:
+	default:
+		return nil
+	}
+	var q request
+	if resp.Request.Method != http.MethodGet || !q.parsePath(resp.Request.URL.Path) || q.name != "" {
+		return nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of the reason as came
+	_ = resp.Body.Close()
+	status := later(fmt.Errorf("apiserver fails with %d: %s", resp.StatusCode, bytes.TrimSpace(text)))
+	body := status.Encode(object.JSON)
+	resp.StatusCode, resp.Status = status.Code, ""
+	resp.Header = http.Header{
+		"Content-Type": {object.JSON.MediaType()}, "Retry-After": {strconv.Itoa(status.RetryAfter)}, "Content-Length": {strconv.Itoa(len(body))},
+	}
+	resp.ContentLength, resp.Body = int64(len(body)), io.NopCloser(bytes.NewReader(body))
+	return nil
 }

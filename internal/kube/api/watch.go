@@ -60,7 +60,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	defer func() { s.watcher.Close() }()
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
 	s.w.WriteHeader(http.StatusOK)
-	s.serve(r.Context())
+	s.serve(r)
 	return nil
 }
 
@@ -132,7 +132,8 @@ func (s *stream) ahead(cause error) error {
 }
 
 // serve sends until the client, the time of the watch, or the cache ends it.
-func (s *stream) serve(ctx context.Context) {
+func (s *stream) serve(r *http.Request) {
+	ctx := r.Context()
 	length := s.q.timeout
 	if length == 0 {
 		length = 30*time.Minute + rand.N(30*time.Minute) // as apiservers do
@@ -141,6 +142,9 @@ func (s *stream) serve(ctx context.Context) {
 	defer end.Stop()
 	often := time.NewTicker(s.s.cfg.BookmarkEvery)
 	defer often.Stop()
+	recheck := time.NewTicker(s.s.cfg.Recheck)
+	defer recheck.Stop()
+	var may chan bool // while a check runs, which may wait for an apiserver
 	for {
 		alive := s.pending()
 		if !s.flush() {
@@ -159,6 +163,16 @@ func (s *stream) serve(ctx context.Context) {
 			return
 		case <-often.C:
 			s.progress()
+		case <-recheck.C:
+			if may == nil {
+				may = make(chan bool, 1)
+				go func(answer chan<- bool) { answer <- s.s.mayStill(r, s.q) }(may)
+			}
+		case still := <-may:
+			if may = nil; !still {
+				s.last(ctx)
+				return
+			}
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package source
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -74,15 +76,15 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg}, nil
 }
 
-// servers returns the servers, the one to ask first at the front.
-func (c *Client) servers() []string {
+// Servers returns the URLs of the servers, the one to ask first at the front.
+func (c *Client) Servers() []string {
 	n := len(c.cfg.Servers)
 	first := int(c.preferred.Load()) % n
 	return append(append(make([]string, 0, n), c.cfg.Servers[first:]...), c.cfg.Servers[:first]...)
 }
 
-// avoid has another server asked first, if this one was.
-func (c *Client) avoid(server string) {
+// Avoid has another server asked first, if this one was.
+func (c *Client) Avoid(server string) {
 	at := c.preferred.Load()
 	if c.cfg.Servers[int(at)%len(c.cfg.Servers)] == server {
 		c.preferred.CompareAndSwap(at, at+1)
@@ -93,22 +95,11 @@ func (c *Client) avoid(server string) {
 // *object.Status.
 func (c *Client) get(ctx context.Context, server string, r Resource, query url.Values) (*http.Response, error) {
 	u := strings.TrimSuffix(server, "/") + r.Path() + "?" + query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", r.Encoding.MediaType())
+	accept := r.Encoding.MediaType()
 	if query.Get("watch") != "" {
-		req.Header.Set("Accept", r.Encoding.WatchType())
+		accept = r.Encoding.WatchType()
 	}
-	if c.cfg.Token != nil {
-		token, err := c.cfg.Token()
-		if err != nil {
-			return nil, fmt.Errorf("token for %s: %w", server, err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := c.cfg.HTTP.Do(req)
+	resp, err := c.do(ctx, http.MethodGet, u, accept, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +109,79 @@ func (c *Client) get(ctx context.Context, server string, r Resource, query url.V
 	}
 	defer resp.Body.Close()
 	return nil, failure(server, resp, got)
+}
+
+// Post creates an object at an apiserver that answers, and reads the answer into
+// out. Both are JSON. It is for objects that no apiserver stores, such as
+// reviews: with a failure another one is asked.
+func (c *Client) Post(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, server := range c.Servers() {
+		err := c.post(ctx, server, path, body, out)
+		if code := CodeOf(err); err == nil || code >= 400 && code < 500 && code != http.StatusTooManyRequests {
+			return err
+		}
+		errs = append(errs, err)
+		c.Avoid(server)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) post(ctx context.Context, server, path string, body []byte, out any) error {
+	resp, err := c.do(ctx, http.MethodPost, strings.TrimSuffix(server, "/")+path, object.JSON.MediaType(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
+		got, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+		return failure(server, resp, got)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		return fmt.Errorf("%s: %s: %w", server, path, err)
+	}
+	return nil
+}
+
+// maxAnswer bounds the answer to a Post.
+const maxAnswer = 1 << 20
+
+// Ready fails while the apiserver that is asked first is not ready.
+func (c *Client) Ready(ctx context.Context) error {
+	server := c.Servers()[0]
+	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/readyz", "*/*", http.NoBody)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return failure(server, resp, "")
+	}
+	return nil
+}
+
+// do sends a request with the token.
+func (c *Client) do(ctx context.Context, method, url, accept string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	if body != http.NoBody {
+		req.Header.Set("Content-Type", object.JSON.MediaType())
+	}
+	if c.cfg.Token != nil {
+		token, err := c.cfg.Token()
+		if err != nil {
+			return nil, fmt.Errorf("token of this node: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return c.cfg.HTTP.Do(req)
 }
 
 // maxFailure bounds what is read of a failure.
@@ -172,7 +236,7 @@ func (c *Client) list(ctx context.Context, server string, r Resource, query url.
 // apiserver reads it from etcd.
 func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 	var errs []error
-	for _, server := range c.servers() {
+	for _, server := range c.Servers() {
 		meta, _, err := c.list(ctx, server, r, url.Values{"limit": {"1"}})
 		if err == nil {
 			var version kv.Revision
@@ -181,7 +245,7 @@ func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 			}
 		}
 		errs = append(errs, err)
-		c.avoid(server)
+		c.Avoid(server)
 	}
 	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
 }

@@ -97,19 +97,19 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) error) error {
 	var errs []error
 	expired := false
-	for _, server := range s.c.servers() {
+	for _, server := range s.c.Servers() {
 		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1}
 		err := f.run(ctx)
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
 			return err
 		}
 		if f.moved {
-			s.c.avoid(server)
+			s.c.Avoid(server)
 			return err
 		}
 		expired = expired || CodeOf(err) == http.StatusGone
 		errs = append(errs, err)
-		s.c.avoid(server)
+		s.c.Avoid(server)
 	}
 	if expired && req.From > 0 {
 		// The floor is not known, and lies above: apiservers do not tell it.

@@ -1,0 +1,250 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+)
+
+// Apiservers are asked for decisions; a [source.Client].
+type Apiservers interface {
+	// Post creates an object that is answered and not stored.
+	Post(ctx context.Context, path string, in, out any) error
+	// Ready fails while the apiserver that is asked first is not ready to serve.
+	Ready(ctx context.Context) error
+}
+
+// Config is what a Guard needs.
+type Config struct {
+	Apiservers Apiservers
+	// Fresh is for how long a decision is used, Stale for how long an allow is
+	// while no apiserver answers.
+	Fresh, Stale time.Duration
+	// Timeout bounds the time of one question.
+	Timeout time.Duration
+	// Bytes bounds the decisions that are kept, and the identities of tokens.
+	Bytes  int64
+	Logger *slog.Logger
+}
+
+// Defaults returns the Config of a production node, without Apiservers.
+func Defaults() Config {
+	return Config{Fresh: 10 * time.Second, Stale: 5 * time.Minute, Timeout: 3 * time.Second, Bytes: 64 << 20}
+}
+
+// Validate returns every mistake, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Apiservers == nil {
+		errs = append(errs, errors.New("kube: Apiservers must be set"))
+	}
+	if c.Fresh <= 0 || c.Timeout <= 0 || c.Stale < 0 || c.Bytes <= 0 {
+		errs = append(errs, errors.New("kube: Fresh, Timeout and Bytes must be above 0, and Stale must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// Stats count questions and their answers.
+type Stats struct {
+	TokenReviews, AccessReviews int64 // that were answered
+	Failures                    int64 // that no apiserver answered
+	Stale                       int64 // allows that counted because no apiserver answered
+	Refused                     int64 // requests that failed for the same reason
+	Bytes                       int64 // held
+}
+
+// Guard asks apiservers who may read what.
+type Guard struct {
+	cfg Config
+
+	identities *memory[*Identity] // by token
+	rejected   *memory[struct{}]  // tokens; apart, so that they push no identity out
+	decisions  *memory[bool]
+	asking     singleflight.Group
+	room       chan struct{} // for questions at a time
+	// silent is when the last question was not answered, in nanoseconds of Unix.
+	silent atomic.Int64
+
+	tokens, accesses, failures, stale, refused atomic.Int64
+}
+
+const (
+	// atATime bounds how many questions are open.
+	atATime = 64
+	// pause is for how long no apiserver is asked after one has not answered: a
+	// request must not wait for each timeout.
+	pause = time.Second
+	// rejectedPart is the part of Bytes for rejected tokens, identitiesPart that for others.
+	rejectedPart, identitiesPart = 16, 4
+)
+
+// New returns a guard.
+func New(cfg Config) (*Guard, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Guard{
+		cfg: cfg, room: make(chan struct{}, atATime),
+		rejected:   newMemory[struct{}](cfg.Bytes / rejectedPart),
+		identities: newMemory[*Identity](cfg.Bytes / identitiesPart),
+		decisions:  newMemory[bool](cfg.Bytes - cfg.Bytes/rejectedPart - cfg.Bytes/identitiesPart),
+	}, nil
+}
+
+// Stats returns the counts.
+func (g *Guard) Stats() Stats {
+	return Stats{
+		TokenReviews: g.tokens.Load(), AccessReviews: g.accesses.Load(), Failures: g.failures.Load(),
+		Stale: g.stale.Load(), Refused: g.refused.Load(),
+		Bytes: g.identities.held() + g.rejected.held() + g.decisions.held(),
+	}
+}
+
+// Identify returns the sender of a request, or the status that it fails with.
+func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
+	if id := ofCertificate(r, time.Now()); id != nil {
+		return id, nil
+	}
+	token := bearer(r)
+	if token == "" {
+		return nil, unauthorized("a certificate of the cluster's CA or a bearer token is required")
+	}
+	k := keyOfToken(token)
+	if _, at, ok := g.rejected.get(k); ok && time.Since(at) < g.cfg.Fresh {
+		return nil, unauthorized("the token is not valid")
+	}
+	id, at, known := g.identities.get(k)
+	if known && time.Since(at) < g.cfg.Fresh {
+		return id, nil
+	}
+	held := known && time.Since(at) <= g.cfg.Stale
+	v, err := g.ask(r.Context(), "token", k, func(ctx context.Context) (any, error) {
+		found, err := g.reviewToken(ctx, token, held)
+		switch {
+		case err != nil:
+			return nil, err
+		case found == nil:
+			g.identities.drop(k)
+			g.rejected.put(k, struct{}{}, time.Now(), 0)
+		default:
+			g.identities.put(k, found, time.Now(), found.size())
+		}
+		return found, nil
+	})
+	if err != nil {
+		if held {
+			g.stale.Add(1)
+			return id, nil
+		}
+		return nil, g.later(err)
+	}
+	if id, _ = v.(*Identity); id == nil {
+		return nil, unauthorized("the token is not valid")
+	}
+	return id, nil
+}
+
+// Allow reports whether the sender may read what a request wants. A status is
+// what the request fails with because that is not known.
+func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
+	k := keyOf(id, a)
+	allowed, at, known := g.decisions.get(k)
+	if known && time.Since(at) < g.cfg.Fresh {
+		return allowed, nil
+	}
+	held := known && allowed && time.Since(at) <= g.cfg.Stale
+	v, err := g.ask(ctx, "access", k, func(ctx context.Context) (any, error) {
+		found, err := g.reviewAccess(ctx, id, a, held)
+		if err != nil {
+			return nil, err
+		}
+		g.decisions.put(k, found, time.Now(), 0)
+		return found, nil
+	})
+	if err != nil {
+		if held {
+			g.stale.Add(1)
+			return true, nil
+		}
+		return false, g.later(err)
+	}
+	allowed, _ = v.(bool)
+	return allowed, nil
+}
+
+// ask asks one question once for all that wait for its answer.
+func (g *Guard) ask(ctx context.Context, kind string, k key, question func(context.Context) (any, error)) (any, error) {
+	if time.Since(time.Unix(0, g.silent.Load())) < pause {
+		return nil, errors.New("no apiserver answers")
+	}
+	answer := g.asking.DoChan(kind+string(k[:]), func() (any, error) {
+		// Not the caller's context: others wait, too.
+		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
+		defer cancel()
+		select {
+		case g.room <- struct{}{}:
+			defer func() { <-g.room }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		v, err := question(ctx)
+		if err != nil {
+			g.failures.Add(1)
+			g.silent.Store(time.Now().UnixNano())
+			g.cfg.Logger.Warn("no apiserver answers a review", "review", kind, "error", err)
+		}
+		return v, err
+	})
+	select {
+	case a := <-answer:
+		return a.Val, a.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// withdrawn decides about a refusal of something that was allowed before. An
+// apiserver that has just started knows neither roles nor service accounts and
+// refuses everything, until it is ready.
+func (g *Guard) withdrawn(ctx context.Context, held bool) error {
+	if !held {
+		return nil
+	}
+	if err := g.cfg.Apiservers.Ready(ctx); err != nil {
+		return fmt.Errorf("refused by an apiserver that is not ready: %w", err)
+	}
+	return nil
+}
+
+func unauthorized(why string) *object.Status {
+	return &object.Status{Code: http.StatusUnauthorized, Reason: "Unauthorized", Message: why}
+}
+
+// later returns the status of a request that cannot be decided now.
+func (g *Guard) later(err error) *object.Status {
+	g.refused.Add(1)
+	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", RetryAfter: 1, Message: fmt.Sprintf("who may read this cannot be decided now: %v", err)}
+}
+
+// decisive reports whether a failure of a review is an answer: the apiserver
+// does not take the question, and will not take it later.
+func decisive(err error) bool {
+	switch code := source.CodeOf(err); code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false // ours, or for a while
+	default:
+		return code >= 400 && code < 500
+	}
+}
