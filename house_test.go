@@ -74,8 +74,9 @@ func beside() map[string][]string {
 		"cmd/cachectl":      {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
 		"examples":          {}, // counts the lines of the programs below
 		"examples/...":      {"client"},
-		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd"},
-		"internal/nodetest": {},
+		"internal/etcdtest": {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd", "internal/freeport"},
+		"internal/freeport": {},
+		"internal/nodetest": {"internal/freeport"},
 		"internal/proc":     {},
 		"test/...":          {"test/...", "client", "client/...", "api/...", "internal/..."},
 		"bench/...":         {"bench/...", "client", "client/...", "api/...", "internal/..."},

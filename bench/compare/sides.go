@@ -19,6 +19,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 	"github.com/shardwatch/shardwatch/internal/proc"
 )
@@ -61,7 +62,7 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 	if err := os.MkdirAll(filepath.Join(dir, "etcd"), 0o700); err != nil {
 		return nil, err
 	}
-	addrs, err := nodetest.FreePorts(3)
+	addrs, err := freeport.Take(3)
 	if err != nil {
 		return nil, err
 	}

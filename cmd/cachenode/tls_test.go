@@ -7,8 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // role is the name that nodes know each other by.
@@ -452,24 +451,12 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// ports are those that free has returned.
-var ports sync.Map
-
-// free returns an address that nobody listens on, that no other call returns,
-// and that the system gives to no connection meanwhile: below the ports that it
-// gives out, and those of other packages' tests.
+// free returns an address of this machine for this test alone.
 func free(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+mathrand.IntN(4_000))
-		if _, taken := ports.LoadOrStore(address, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
+	at, err := freeport.Take(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return ""
+	return at[0]
 }

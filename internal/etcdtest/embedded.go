@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/shardwatch/shardwatch/internal/devetcd"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // TB is the part of testing.TB that is needed, so that runners outside of
@@ -45,7 +46,12 @@ func WithProgressInterval(d time.Duration) Option {
 // Start runs an etcd on a free loopback port until the test ends.
 func Start(t TB, options ...Option) *Server {
 	t.Helper()
-	s := &Server{t: t, dir: t.TempDir(), addr: "127.0.0.1:0"}
+	free, err := freeport.Take(1)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	s := &Server{t: t, dir: t.TempDir(), addr: free[0]}
 	t.Cleanup(s.Stop)
 	s.Restart(options...)
 	return s

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // StartMembers runs an etcd cluster of n members, each in a process of its own,
@@ -16,7 +18,7 @@ func StartMembers(t TB, n int) []*Process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	peers, err := freeAddrs(ctx, n)
+	peers, err := freeport.Take(n)
 	if err != nil {
 		t.Fatalf("%v", err)
 		return nil

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // ProcessConfig is what NewProcess needs.
@@ -66,7 +68,7 @@ func NewProcess(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 		}
 		cfg.Binary = binary
 	}
-	free, err := freeAddrs(ctx, 2)
+	free, err := freeport.Take(2)
 	if err != nil {
 		return nil, err
 	}
@@ -103,20 +105,6 @@ func StartProcess(t TB) *Process {
 		return nil
 	}
 	return p
-}
-
-// freeAddrs returns loopback addresses that are free at the moment.
-func freeAddrs(ctx context.Context, n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close() // all are held until all are found
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
 }
 
 // Endpoint returns host:port. It stays over every kind of restart.

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -145,27 +145,14 @@ func (c *cluster) stopAll() {
 	all.Wait()
 }
 
-// ports are those that freePort has returned.
-var ports sync.Map
-
-// freePort returns an address of this machine that nobody listens on now, that
-// no other call returns, and that the system gives to no connection until it is
-// used: below the ports that it gives out (from 32768 on). Another package's
-// tests, which run at the same time, take theirs below 24000.
+// freePort returns an address of this machine for this test alone.
 func freePort(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 24_000+rand.IntN(8_000))
-		if _, taken := ports.LoadOrStore(address, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
+	free, err := freeport.Take(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return ""
+	return free[0]
 }
 
 // config is the node's, with timings for tests.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
@@ -114,7 +115,7 @@ func (r *rebuilding) connect() *client.Client {
 func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // two starts of six processes
 	defer cancel()
-	ports, err := nodetest.FreePorts(2)
+	ports, err := freeport.Take(2)
 	if err != nil {
 		t.Fatal(err)
 	}

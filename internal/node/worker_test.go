@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
@@ -92,7 +93,7 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	ports, err := nodetest.FreePorts(2)
+	ports, err := freeport.Take(2)
 	if err != nil {
 		t.Fatal(err)
 	}

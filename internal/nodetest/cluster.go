@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // Config is what Start needs.
@@ -48,7 +50,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		cfg.Nodes = 3
 	}
 	const each = 5
-	addrs, err := FreePorts(cfg.Nodes * each)
+	addrs, err := freeport.Take(cfg.Nodes * each)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
@@ -51,7 +52,7 @@ const spares = 2
 func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
 	n := cfg.Nodes + spares
-	addrs, err := nodetest.FreePorts(n * each)
+	addrs, err := freeport.Take(n * each)
 	if err != nil {
 		return nil, err
 	}

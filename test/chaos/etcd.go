@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // etcd is the store: one member or three, each a process of its own.
@@ -40,7 +40,7 @@ type member struct {
 // startEtcd runs members with their data under dir and waits until all answer.
 // It puts each on a host, when there are any.
 func startEtcd(ctx context.Context, bin, dir string, members int, hosts []*host) (*etcd, error) {
-	addrs, err := nodetest.FreePorts(2 * members)
+	addrs, err := freeport.Take(2 * members)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // script is the nodes of a case, as its script sees them.
@@ -42,7 +42,7 @@ const (
 )
 
 func newScript(ctx context.Context) (*script, error) {
-	addresses, err := nodetest.FreePorts(nodes)
+	addresses, err := freeport.Take(nodes)
 	if err != nil {
 		return nil, err
 	}

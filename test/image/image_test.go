@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
 // user is that of the Dockerfile.
@@ -87,7 +87,7 @@ func serves(t *testing.T, root string) {
 	must(t, os.MkdirAll(root+data, 0o755))
 	must(t, os.Chown(root+data, user, user))
 	e := etcdtest.Start(t)
-	at, err := nodetest.FreePorts(5)
+	at, err := freeport.Take(5)
 	must(t, err)
 	cmd := inside(t, root, "run", "--name", "n1", "--data-dir", data, "--etcd", e.Endpoint(), "--bootstrap-expect", "1",
 		"--listen", at[0], "--peer-listen", at[1], "--raft-listen", at[2], "--gossip-listen", at[3], "--http-listen", at[4])
