@@ -37,12 +37,12 @@ type Attack struct {
 }
 
 // in reports whether there is such an attack in a mode: without TLS nothing is forbidden,
-// and no name is looked at. The control runs once.
+// and no name is looked at.
 func (a *Attack) in(mode string) bool {
 	if mode == plain {
 		return a.API != peerAPI && a.Name != "administers" && a.Name != "leases"
 	}
-	return a.Name != control
+	return true
 }
 
 // order tells an attacker's process what to do.
@@ -227,7 +227,11 @@ func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 // launch starts an attacker in a process of its own and returns when it has begun. The function that it returns ends
 // it and returns what it has done.
 func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (report, error), err error) {
-	cmd := exec.CommandContext(ctx, cfg.Program[0], cfg.Program[1:]...)
+	command, nice := cfg.Program, cfg.Nice
+	if nice == Idle {
+		command, nice = append([]string{"chrt", "--idle", "0"}, command...), 0
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), AttackEnv+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -243,7 +247,7 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 		// A process inherits the priority of the thread that starts it. The thread ends
 		// with this function, since it stays locked.
 		runtime.LockOSThread()
-		err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, cfg.Nice)
+		err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, nice)
 		if err == nil {
 			err = cmd.Start()
 		}

@@ -54,6 +54,10 @@ func Attacks() []Attack {
 		{"refusals", "lists with keys of 900 KiB that are refused, 8 at a time", etcdAPI, nameless, refusals},
 		{"health-watches", "5,000 watches of the node's health", "gRPC", nameless, healthWatches},
 		{"administers", "what only administrators may do: alarms, compactions, users, lineages", etcdAPI, reader, administer},
+		{"unauthenticated", "calls that etcd allows its users, without a token, at an etcd with authentication that takes the node's certificate for root's", etcdAPI, operator, unauthenticated},
+		{"reader-administers", "lineages, by a user of etcd's who may read everything and is not root", nativeAPI, operator, readerAdministers},
+		{"homeless", "10,000 watches of keys whose node is gone", etcdAPI, reader, homeless},
+		{"drain-unread", "1,000 watches on streams that are not read, at a node that is told to end", "both", reader, unreadWindows},
 		{"leases", "another client's lease: to attach keys, to end it, to list its keys", etcdAPI, writer, leases},
 		{"peers", "the port of nodes, with a certificate that a wildcard in theirs matches", peerAPI, sibling, peers},
 

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -158,6 +160,34 @@ func unreadWatches(ctx context.Context, a *attacker) error {
 		defer h.conn.Close()
 		for range streams {
 			h.call(etcdserverpb.Watch_Watch_FullMethodName, createRequest(etcdAPI, 0, "/crowd/", "/crowd0", 0), true)
+		}
+		if err := h.send(); err != nil {
+			return err
+		}
+		a.did("watches", streams)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// unreadWindows watches what the crowd's writer writes, through both APIs, on streams whose
+// windows are soon full: as a program's that has stopped to read.
+func unreadWindows(ctx context.Context, a *attacker) error {
+	const conns, streams, window = 10, 100, 64<<10 - 1
+	return a.many(ctx, conns, func(ctx context.Context, i int) error {
+		h, err := a.h2(ctx)
+		if err != nil {
+			return err
+		}
+		defer h.conn.Close()
+		h.discard()
+		method, api := etcdserverpb.Watch_Watch_FullMethodName, etcdAPI
+		if i%2 == 1 {
+			method, api = pb.CacheService_Watch_FullMethodName, nativeAPI
+		}
+		_ = h.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}) // to a buffer
+		for range streams {
+			h.call(method, createRequest(api, 1, "/crowd/", "/crowd0", 0), true)
 		}
 		if err := h.send(); err != nil {
 			return err

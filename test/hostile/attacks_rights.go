@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -50,6 +52,65 @@ func administer(ctx context.Context, a *attacker) error {
 		call{pb.AdminService_BumpLineage_FullMethodName, &pb.BumpLineageRequest{}},
 		call{pb.AdminService_ClusterStatus_FullMethodName, &pb.ClusterStatusRequest{}},
 	)
+}
+
+// unauthenticated makes calls that etcd allows its users, without a token.
+func unauthenticated(ctx context.Context, a *attacker) error {
+	return a.forbidden(ctx,
+		call{etcdserverpb.Maintenance_Alarm_FullMethodName, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE}},
+		call{etcdserverpb.Maintenance_Status_FullMethodName, &etcdserverpb.StatusRequest{}},
+		call{etcdserverpb.Lease_LeaseGrant_FullMethodName, &etcdserverpb.LeaseGrantRequest{TTL: 600}},
+		call{etcdserverpb.Lease_LeaseLeases_FullMethodName, &etcdserverpb.LeaseLeasesRequest{}},
+		call{etcdserverpb.Lease_LeaseTimeToLive_FullMethodName, &etcdserverpb.LeaseTimeToLiveRequest{ID: crowdLease, Keys: true}},
+		call{etcdserverpb.KV_Put_FullMethodName, &etcdserverpb.PutRequest{Key: []byte(everything + "mine")}},
+		call{etcdserverpb.KV_Compact_FullMethodName, &etcdserverpb.CompactionRequest{Revision: 2}},
+		call{etcdserverpb.Auth_UserList_FullMethodName, &etcdserverpb.AuthUserListRequest{}},
+	)
+}
+
+// readerAdministers changes the cluster as a user who may read everything.
+func readerAdministers(ctx context.Context, a *attacker) error {
+	conn, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: ann, Password: password})
+	if err != nil {
+		return fmt.Errorf("log in as %s: %w", ann, err)
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, in.GetToken())
+	if _, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/crowd/")}); err != nil {
+		return fmt.Errorf("read as %s: %w", ann, err) // or the refusals would prove nothing
+	}
+	return a.forbidden(ctx,
+		call{pb.AdminService_BumpLineage_FullMethodName, &pb.BumpLineageRequest{Lineage: 1, Reason: "to harm"}},
+	)
+}
+
+// homeless watches keys whose shard no node serves.
+func homeless(ctx context.Context, a *attacker) error {
+	const streams, each = 10, 1000
+	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		s, err := watch(ctx, conn, etcdAPI)
+		if err != nil {
+			return err
+		}
+		go a.countWatches(s)
+		for range each {
+			if err := s.SendMsg(raw(createRequest(etcdAPI, 0, everything, everythingEnd, 0))); err != nil {
+				return err
+			}
+			a.did("requests", 1)
+		}
+		<-ctx.Done()
+		return nil
+	})
 }
 
 // crowdLease is a lease of the crowd's, with a key that attackers may not write.

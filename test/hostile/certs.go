@@ -23,6 +23,7 @@ const (
 	reader   right = "reader"   // reads and watches
 	writer   right = "writer"   // writes /data/
 	sibling  right = "sibling"  // has a certificate with a name beside the nodes'
+	operator right = "operator" // may do everything that the policy can allow
 	measures right = "crowd"    // is not an attacker
 )
 
@@ -34,10 +35,16 @@ const policyText = `roles:
   writer:
     - verbs: [write]
       prefixes: [/data/]
+  operator:
+    - verbs: [read, watch, write]
+      all: true
+    - verbs: [operator:read, operator:write]
   crowd:
     - verbs: [read, watch]
       prefixes: [/crowd/]
 identities:
+  - match: ["cn:operator"]
+    roles: [operator]
   - match: ["cn:reader"]
     roles: [reader]
   - match: ["cn:writer"]
@@ -66,7 +73,7 @@ func newPKI(dir string) (pki, error) {
 		p.write("ca.crt", ca.PEM), p.write("policy.yaml", []byte(policyText)),
 		p.write("gossip.key", []byte(base64.StdEncoding.EncodeToString(key))),
 	}
-	for _, name := range []string{"server", string(nameless), string(reader), string(writer), string(measures)} {
+	for _, name := range []string{"server", string(nameless), string(reader), string(writer), string(operator), string(measures)} {
 		leaf, err := ca.Make(name)
 		errs = append(errs, err, p.write(name+".crt", leaf.Cert), p.write(name+".key", leaf.Key))
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/nodetest"
 )
 
 // The ways in which a client reaches a node.
@@ -38,8 +40,8 @@ type Config struct {
 	// Apart gives the node half of the cores for itself, as its machine. The other half is
 	// that of all clients and of etcd. Otherwise all share all cores.
 	Apart bool
-	// Nice is the niceness of an attacker's process: the crowd and etcd are not to be slower
-	// because the attacker's CPU time comes from theirs.
+	// Nice is the niceness of an attacker's process, 0 to 19, or [Idle]: the crowd and etcd are
+	// not to be slower because the attacker's CPU time comes from theirs.
 	Nice int
 	// Cachenode is the program's path; empty: built from this repository.
 	Cachenode string
@@ -50,14 +52,20 @@ type Config struct {
 	// Say is told the progress; nil: nothing is said.
 	Say func(format string, args ...any)
 
-	under []string // runs a node on its cores; see moveApart
+	under   []string // runs a node on its cores; see moveApart
+	shipped nodetest.Shipped
 }
+
+// Idle as a niceness is the kernel's SCHED_IDLE: the attacker runs while no other process of
+// its cores does, and one that wakes up preempts it at once. A process of niceness 19 keeps
+// its core for the rest of its time slice, some milliseconds: as much as the crowd's delays.
+const Idle = 20
 
 // Defaults returns the configuration of `make hostile`, without Program and Dir.
 func Defaults() Config {
 	return Config{
 		Modes: []string{plain, secure}, Rounds: 3, Calm: 5 * time.Second, Hot: 10 * time.Second,
-		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: 19,
+		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: Idle,
 	}
 }
 
@@ -83,6 +91,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Calm <= 0 || c.Hot <= 0 {
 		wrong("--calm and --hot must be positive")
+	}
+	if c.Nice < 0 || c.Nice > Idle {
+		wrong("--nice: must be 0 to %d", Idle)
 	}
 	if c.Watches < 2*clients {
 		wrong("--watches: must be at least %d", 2*clients)

@@ -72,14 +72,22 @@ func newCrowd(s *store, addr string, cfg *tls.Config, watches int) (_ *crowd, er
 	c := &crowd{store: s.client, keys: watches - clients, began: time.Now()}
 	for i := range clients {
 		if i%2 == 0 {
-			n, err := client.New(client.Config{Endpoints: []string{addr}, TLS: cfg, RetryFor: patience})
+			own := client.Config{Endpoints: []string{addr}, TLS: cfg, RetryFor: patience}
+			if s.user != "" {
+				own.Username, own.Password = s.user, password
+			}
+			n, err := client.New(own)
 			if err != nil {
 				return nil, errors.Join(err, c.close())
 			}
 			c.natives = append(c.natives, n)
 			continue
 		}
-		n, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, TLS: cfg, Logger: zap.NewNop(), DialTimeout: patience})
+		own := clientv3.Config{Endpoints: []string{addr}, TLS: cfg, Logger: zap.NewNop(), DialTimeout: patience}
+		if s.user != "" {
+			own.Username, own.Password = s.user, password
+		}
+		n, err := clientv3.New(own)
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}

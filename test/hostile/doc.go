@@ -5,8 +5,8 @@
 // and the memory limit of deploy/k8s/base in front of a real etcd, connects the crowd,
 // and takes turns: a calm round, then a round under attack. The attacker is a
 // process of its own. It stands for another machine: the node has cores that no other
-// process uses ([Config].Apart), and the attacker has the least priority on those of the
-// crowd and etcd.
+// process uses ([Config].Apart), and the attacker runs on those of the crowd
+// and etcd while they do not ([Idle]).
 //
 //	writer ──▶ etcd ──▶ node ──▶ crowd: 500 watches, one reader
 //	                     ▲  ▲

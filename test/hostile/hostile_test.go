@@ -93,6 +93,7 @@ func TestExceeded(t *testing.T) {
 		"read p99":         func(r *hostile.Row) { r.During.Read++ },
 		"probes":           func(r *hostile.Row) { r.Failed = 1 },
 		"restart":          func(r *hostile.Row) { r.Restarts = 1 },
+		"drain":            func(r *hostile.Row) { r.Drain = hostile.MaxDrain + 1 },
 		"breach":           func(r *hostile.Row) { r.Did.Breach = "an alarm was set" },
 		"nothing was done": func(r *hostile.Row) { r.Did.Refused = nil },
 	} {
@@ -106,9 +107,9 @@ func TestExceeded(t *testing.T) {
 
 // Wrong settings are all named.
 func TestValidate(t *testing.T) {
-	cfg := hostile.Config{Attacks: []string{"nonsense"}, Modes: []string{"carrier pigeon"}}
+	cfg := hostile.Config{Attacks: []string{"nonsense"}, Modes: []string{"carrier pigeon"}, Nice: 21}
 	err := cfg.Validate()
-	for _, want := range []string{"--only", "nonsense", "--modes", "carrier pigeon", "--rounds", "--calm", "--watches", "--keys"} {
+	for _, want := range []string{"--only", "nonsense", "--modes", "carrier pigeon", "--rounds", "--calm", "--watches", "--keys", "--nice"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

@@ -3,18 +3,20 @@ package hostile
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // probes ask a node whether it is alive and ready, as a kubelet does: each on a
 // connection of its own, with the timeouts of deploy/k8s/base. They come more often
-// than a kubelet's, since attacks are short.
+// than a kubelet's, since attacks are short. One more asks whether new watches begin.
 type probes struct {
 	mu     sync.Mutex
 	made   int    // guarded by mu
@@ -24,9 +26,9 @@ type probes struct {
 
 const probePace = 500 * time.Millisecond
 
-// run probes until ctx ends.
-// atLeast is the least timeout of each.
-func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, atLeast time.Duration) {
+// run probes until ctx ends. watches is a client of the crowd; atLeast is the least timeout
+// of each.
+func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, watches *clientv3.Client, atLeast time.Duration) {
 	scheme := "http"
 	if cfg != nil {
 		scheme = "https"
@@ -68,6 +70,24 @@ func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, atLeast time
 	g.Go(func() { p.repeat(ctx, max(2*time.Second, atLeast), get("/readyz")) })
 	g.Go(func() { p.repeat(ctx, max(5*time.Second, atLeast), get("/healthz")) })
 	g.Go(func() { p.repeat(ctx, max(2*time.Second, atLeast), health) })
+	g.Go(func() {
+		p.repeat(ctx, max(2*time.Second, atLeast), func(ctx context.Context) error { return begins(ctx, watches) })
+	})
+}
+
+// begins reports whether a new watch begins.
+func begins(ctx context.Context, c *clientv3.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select {
+	case r := <-c.Watch(ctx, "/crowd/none", clientv3.WithCreatedNotify()):
+		if err := r.Err(); err != nil || !r.Created {
+			return fmt.Errorf("a new watch ended: %w", errors.Join(err, ctx.Err()))
+		}
+		return nil
+	case <-ctx.Done():
+		return errors.New("a new watch does not begin")
+	}
 }
 
 func (p *probes) repeat(ctx context.Context, timeout time.Duration, probe func(context.Context) error) {

@@ -23,6 +23,8 @@ type Row struct {
 	Before, During pain
 	Probes, Failed int
 	Restarts       int
+	// Drain is how long the node took to end when it was told to, in rows that try that.
+	Drain time.Duration
 	// MaxMemory and MaxRatio are the run's; see [Config].
 	MaxMemory int64
 	MaxRatio  float64
@@ -60,6 +62,9 @@ func (r *Row) Unsafe() (out []string) {
 	if r.Did.Breach != "" {
 		out = append(out, "breach")
 	}
+	if r.Drain > MaxDrain {
+		out = append(out, "drain")
+	}
 	if r.Attack != control && r.Did.empty() {
 		out = append(out, "nothing was done")
 	}
@@ -96,9 +101,13 @@ func (r Report) Exceeded() (out []string) {
 }
 
 func (r *Row) line() string {
-	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, cores %s, %d of %d probes failed, %d restarts; %s; %s", r.Attack, r.Mode,
+	drain := ""
+	if r.Drain > 0 {
+		drain = fmt.Sprintf("drained in %.1f s; ", r.Drain.Seconds())
+	}
+	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, cores %s, %d of %d probes failed, %d restarts; %s; %s%s", r.Attack, r.Mode,
 		mib(r.Peak-r.Rest), mib(r.Rest), ms(r.Before.Watch), ms(r.During.Watch), ms(r.Before.Read), ms(r.During.Read),
-		r.cores(), r.Failed, r.Probes, r.Restarts, r.Did, verdict(r))
+		r.cores(), r.Failed, r.Probes, r.Restarts, r.Did, drain, verdict(r))
 }
 
 func verdict(r *Row) string {

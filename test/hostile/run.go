@@ -36,7 +36,11 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		}
 	}
 	cfg.Say("etcd with %d keys", cfg.Keys)
-	s, err := newStore(ctx, &cfg)
+	var err error
+	if cfg.shipped, err = nodetest.ReadShipped(ctx); err != nil {
+		return out, err
+	}
+	s, err := newStore(ctx, filepath.Join(cfg.Dir, "etcd"), cfg.Keys, "")
 	if err != nil {
 		return out, err
 	}
@@ -66,7 +70,13 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	if mode == secure {
 		row.Right = string(a.right)
 	}
-	t, err := newSite(ctx, c, s, mode, filepath.Join(c.Dir, a.Name+"-"+mode))
+	dir := filepath.Join(c.Dir, a.Name+"-"+mode)
+	s, end, err := c.around(ctx, s, a.scene(), dir)
+	if err != nil {
+		return row, err
+	}
+	defer end()
+	t, err := newSite(ctx, c, s, a.scene(), mode, dir)
 	if err != nil {
 		return row, err
 	}
@@ -84,11 +94,15 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	if err != nil {
 		return row, err
 	}
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var g sync.WaitGroup
-	defer func() {
+	leave := func() {
 		cancel()
 		g.Wait()
+	}
+	defer func() {
+		leave()
 		err = errors.Join(err, people.close())
 	}()
 	var kubelet probes
@@ -107,7 +121,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	if err := t.resetPeak(); err != nil {
 		return row, err
 	}
-	g.Go(func() { kubelet.run(ctx, t, mine, c.Probe) })
+	g.Go(func() { kubelet.run(ctx, t, mine, people.etcds[1], c.Probe) })
 	var before, during []pain
 	for round := range c.Rounds {
 		calm, err := people.calm(ctx, c.Calm, t.node.PID(), before)
@@ -121,8 +135,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			}
 			row.Log = -t.disk()
 		}
-		o := order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, PKI: t.pki}
-		pid, end, err := launch(ctx, c, o)
+		pid, end, err := launch(ctx, c, t.order(&a))
 		if err != nil {
 			return row, err
 		}
@@ -144,6 +157,10 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			break
 		}
 		p, err := hot(ctx)
+		if row.Did.Breach != "" && err != nil { // as a new lineage ends the crowd's watches
+			row.Why = err.Error()
+			break
+		}
 		if err != nil {
 			return row, err
 		}
@@ -164,7 +181,30 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	if first != "" && row.Why == "" {
 		row.Why = first
 	}
-	return row, nil
+	if a.scene() == joined && row.Restarts == 0 {
+		row.Drain, err = c.drain(outer, t, &a, leave)
+	}
+	return row, err
+}
+
+// unreadFor is how long the crowd's writer fills the streams of a client that reads nothing.
+const unreadFor = 3 * time.Second
+
+// drain attacks once more, and has the node end under the attack, after the crowd has left.
+func (c *Config) drain(ctx context.Context, t *site, a *Attack, leave func()) (took time.Duration, err error) {
+	_, end, err := launch(ctx, c, t.order(a))
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		_, broken := end()
+		err = errors.Join(err, broken)
+	}()
+	if err := pause(ctx, unreadFor); err != nil {
+		return 0, err
+	}
+	leave()
+	return t.drain(ctx)
 }
 
 // calm measures a calm round. After an attack, and on a machine with other work, a

@@ -26,6 +26,11 @@ import (
 type store struct {
 	etcd   *etcdtest.Process
 	client *clientv3.Client
+	// forNodes is where nodes reach it, with flags; user is one that may do everything, where
+	// it has authentication on.
+	forNodes string
+	flags    []string
+	user     string
 }
 
 // perTxn is how many keys are written at a time, valueSize the bytes of each value.
@@ -34,31 +39,33 @@ const (
 	valueSize = 1 << 10
 )
 
-// newStore starts etcd and writes the keys.
-func newStore(ctx context.Context, cfg *Config) (_ *store, err error) {
+// newStore starts etcd at an address, any if it is empty, and writes so many keys.
+func newStore(ctx context.Context, dir string, keys int, addr string, args ...string) (_ *store, err error) {
 	s := &store{}
 	defer func() {
 		if err != nil {
 			s.stop()
 		}
 	}()
-	dir := filepath.Join(cfg.Dir, "etcd")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if s.etcd, err = etcdtest.NewProcess(ctx, etcdtest.ProcessConfig{Dir: dir, Args: []string{"--quota-backend-bytes=8589934592"}}); err != nil {
+	if s.etcd, err = etcdtest.NewProcess(ctx, etcdtest.ProcessConfig{
+		Dir: filepath.Join(dir, "data"), ClientAddr: addr, Args: append([]string{"--quota-backend-bytes=8589934592"}, args...),
+	}); err != nil {
 		return nil, err
 	}
 	if err := s.etcd.Start(ctx); err != nil {
 		return nil, err
 	}
-	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{s.etcd.Endpoint()}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}); err != nil {
-		return nil, fmt.Errorf("connect to etcd: %w", err)
+	s.forNodes = s.etcd.Endpoint()
+	if s.client, err = s.connect(ctx); err != nil {
+		return nil, err
 	}
 	value := strings.Repeat("v", valueSize)
-	for at := 0; at < cfg.Keys; {
+	for at := 0; at < keys; {
 		var ops []clientv3.Op
-		for ; at < cfg.Keys && len(ops) < perTxn; at++ {
+		for ; at < keys && len(ops) < perTxn; at++ {
 			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/data/%08d", at), value))
 		}
 		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
@@ -72,6 +79,19 @@ func newStore(ctx context.Context, cfg *Config) (_ *store, err error) {
 		return nil, fmt.Errorf("write a key with a lease: %w", err)
 	}
 	return s, nil
+}
+
+// connect connects to etcd, as its user.
+func (s *store) connect(ctx context.Context) (*clientv3.Client, error) {
+	cfg := clientv3.Config{Context: context.WithoutCancel(ctx), Endpoints: []string{s.etcd.Endpoint()}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}
+	if s.user != "" {
+		cfg.Username, cfg.Password = s.user, password
+	}
+	c, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	return c, nil
 }
 
 func (s *store) stop() {
@@ -96,16 +116,16 @@ type site struct {
 
 // newSite starts a node that has nothing yet, with the settings and the memory limit
 // of the shipped manifests.
-func newSite(ctx context.Context, cfg *Config, s *store, mode, dir string) (_ *site, err error) {
+func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir string) (_ *site, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	shipped, err := nodetest.ReadShipped(ctx)
-	if err != nil {
-		return nil, err
-	}
+	shipped := cfg.shipped
 	t := &site{memory: shipped.Memory, dir: dir}
-	nodes := nodetest.Config{Binary: cfg.Cachenode, Dir: dir, Etcd: s.etcd.Endpoint(), Nodes: 1, HTTPS: mode == secure}
+	nodes := nodetest.Config{Binary: cfg.Cachenode, Dir: dir, Etcd: s.forNodes, Nodes: 1, HTTPS: mode == secure, Args: s.flags}
+	if around == bereft || around == joined {
+		nodes.Nodes, nodes.Args = 3, apart()
+	}
 	for _, v := range shipped.Env {
 		if !strings.HasPrefix(v, "CACHENODE_JOIN=") { // it is alone
 			nodes.Env = append(nodes.Env, v)
@@ -115,7 +135,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, mode, dir string) (_ *s
 		if t.pki, err = newPKI(filepath.Join(dir, "pki")); err != nil {
 			return nil, fmt.Errorf("make certificates: %w", err)
 		}
-		nodes.Args = t.pki.flags()
+		nodes.Args = append(nodes.Args, t.pki.flags()...)
 	}
 	var without error
 	if t.limit, without = newLimit(shipped.Memory); without != nil {
@@ -128,7 +148,18 @@ func newSite(ctx context.Context, cfg *Config, s *store, mode, dir string) (_ *s
 		return nil, err
 	}
 	t.node = t.nodes.Nodes[0]
+	if around == bereft {
+		if err := t.leave(ctx); err != nil {
+			t.stop()
+			return nil, err
+		}
+	}
 	return t, nil
+}
+
+// order is what an attacker needs to know.
+func (t *site) order(a *Attack) order {
+	return order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, PKI: t.pki}
 }
 
 func (t *site) stop() {

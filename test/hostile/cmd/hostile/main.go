@@ -27,10 +27,10 @@ medians of the rounds), the cores that the node and the attacker used, failed pr
 restarts.
 
 The node has half of the machine's cores for itself. The crowd, etcd and the attackers share
-the other half, where attackers have the least priority: a client on another machine takes no
+the other half, where attackers run while no other process does: a client on another machine takes no
 CPU time from the node or its other clients. All CPU time that the node
 spends on an attack delays the crowd as it would in production. --apart=false runs all
-processes on all cores, and measures the machine, too. It needs taskset.
+processes on all cores, and measures the machine, too. It needs taskset and chrt.
 
 Each attack runs without TLS, where every caller may do everything, and with TLS and a
 policy, where the attacker has the least right that reaches the code.
@@ -75,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Int64Var(&cfg.MaxMemory, "max-memory", cfg.MaxMemory, "`bytes` that the node's memory may grow above rest")
 	flags.Float64Var(&cfg.MaxRatio, "max-ratio", cfg.MaxRatio, "`times` of its own 99th percentile that the crowd may wait")
 	flags.BoolVar(&cfg.Apart, "apart", cfg.Apart, "give the node half of the cores for itself")
-	flags.IntVar(&cfg.Nice, "nice", cfg.Nice, "`niceness` of the attackers: on a machine with other work, at most that work's")
+	flags.IntVar(&cfg.Nice, "nice", cfg.Nice, "`niceness` of the attackers; 20: they run while no other process of their cores does (SCHED_IDLE). On a machine with other work, at most that work's")
 	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
 	markdown := flags.Bool("markdown", false, "print the table for a page")
