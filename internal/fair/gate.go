@@ -1,6 +1,7 @@
 package fair
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -44,6 +45,37 @@ func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration,
 		g.waiting.Push(client, begin)
 	}
 	return 0, true
+}
+
+// Wait is Enter for a goroutine that has something to do: it returns in the client's turn, and
+// leave ends that. It fails when ctx ends before. Any number may wait.
+func (g *Gate) Wait(ctx context.Context, client string) (leave func(), err error) {
+	in := make(chan time.Time, 1)
+	begin := func() bool {
+		in <- time.Now()
+		return true
+	}
+	var entry *Entry[func() bool]
+	g.mu.Lock()
+	if g.running < g.atATime {
+		g.running++
+		begin()
+	} else {
+		entry = g.waiting.Push(client, begin)
+	}
+	g.mu.Unlock()
+	select {
+	case began := <-in:
+		return func() { g.Leave(time.Since(began)) }, nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	gone := entry != nil && g.waiting.Remove(entry)
+	g.mu.Unlock()
+	if !gone { // its turn has come at the same time
+		g.Leave(time.Since(<-in))
+	}
+	return nil, context.Cause(ctx)
 }
 
 // Leave ends what has begun, after the time that it took.

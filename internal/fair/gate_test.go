@@ -1,8 +1,11 @@
 package fair_test
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/fair"
@@ -42,6 +45,68 @@ func TestGate(t *testing.T) {
 		t.Errorf("let in %v, want %v", in, want)
 	}
 	if running, waiting := g.Figures(); running != 0 || waiting != 0 {
+		t.Errorf("%d are in, %d wait", running, waiting)
+	}
+}
+
+// Goroutines that wait are let in in the turn of their clients. One whose context ends leaves
+// the queue, or gives back the turn that it has got at the same time.
+func TestGateWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := fair.NewGate(1, 0)
+		leave, err := g.Wait(t.Context(), client(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, x := range []struct {
+			name string
+			of   int
+			ctx  context.Context
+		}{{"a1", 1, t.Context()}, {"a2", 1, t.Context()}, {"b gone", 2, ctx}, {"b1", 2, t.Context()}} {
+			all.Go(func() {
+				leave, err := g.Wait(x.ctx, client(x.of))
+				if err != nil {
+					order = append(order, x.name)
+					return
+				}
+				order = append(order, x.name)
+				leave()
+			})
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		leave()
+		all.Wait()
+		if want := []string{"b gone", "a1", "b1", "a2"}; !slices.Equal(order, want) {
+			t.Errorf("%v, want %v", order, want)
+		}
+		if running, waiting := g.Figures(); running != 0 || waiting != 0 {
+			t.Errorf("%d are in, %d wait", running, waiting)
+		}
+	})
+}
+
+// A turn that comes as its context ends is not lost.
+func TestGateWaitAgainstItsContext(t *testing.T) {
+	g := fair.NewGate(1, 0)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 2000 {
+				ctx, cancel := context.WithCancel(t.Context())
+				go cancel()
+				if leave, err := g.Wait(ctx, client(i)); err == nil {
+					leave()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if running, waiting := g.Figures(); running != 0 {
 		t.Errorf("%d are in, %d wait", running, waiting)
 	}
 }
