@@ -5,37 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/budget"
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/fair"
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Upstream is etcd behind the cache. All methods may be called from any
 // goroutine.
 type Upstream interface {
-	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
-	// while they are not known.
-	Identity() (cluster, term uint64)
-	// Verify tells, by a linearizable read that begins after the call, etcd's
-	// revision and whether revision can be read there: it fails with a
-	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
-	// *kv.FutureError. Callers share reads.
-	Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
-	// History returns a part of the past from etcd's own log. It fails with a
-	// *kv.CompactedError whose Floor is etcd's compact revision.
-	History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error)
+	etcdview.Upstream
+	etcdwatch.Log
 	// Passage leads to etcd: what is called through it carries the token of the
 	// incoming call, and its wish for a leader.
 	Passage() grpc.ClientConnInterface
@@ -44,16 +31,7 @@ type Upstream interface {
 // Guard knows what a caller may read where etcd's authentication is on. All
 // methods may be called from any goroutine. Errors are etcd's own.
 type Guard interface {
-	// Caller returns the user of the call of ctx. Without
-	// authentication at etcd, callers have no name and may read everything.
-	Caller(ctx context.Context) (string, error)
-	// MayRead fails when the caller may not read all of the range.
-	MayRead(caller string, r kv.Range) error
-	// Changed is closed when rights may have changed.
-	Changed() <-chan struct{}
-	// Refresh reads users and roles again, here and at the other nodes, after a
-	// change of them. It returns when they are in force, or cannot be had for now.
-	Refresh(ctx context.Context)
+	etcdview.Guard
 }
 
 // Member is a node as etcd's clients see it: a member of the cluster.
@@ -98,6 +76,9 @@ type Config struct {
 	// without a leader: serializable reads, and streams that require a leader,
 	// are refused. 0: any age.
 	MaxStaleness time.Duration
+	// HomeTimeout is how long a home for a new watch is looked for before its stream is sent
+	// to another node.
+	HomeTimeout time.Duration
 }
 
 // Defaults returns the Config of a production node, without its parts.
@@ -108,6 +89,7 @@ func Defaults() Config {
 		MaxMessageBytes:        3<<19 + 512<<10,
 		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
 		MaxStaleness:           5 * time.Second,
+		HomeTimeout:            5 * time.Second,
 	}
 }
 
@@ -135,32 +117,11 @@ func (c *Config) Validate() error {
 // Door serves etcd's API. Create it with New and add it to a gRPC server with
 // Register.
 type Door struct {
-	cfg   Config
-	reads reads
-	// member is this node's ID as a member of the cluster.
-	member uint64
-	seen   atomic.Int64 // the newest revision of etcd's that was seen
-	// seenIn is the lineage in which newest looked at that last.
-	seenIn atomic.Uint64
-
-	past *past
-
-	homeFor time.Duration // see homeTimeout
-
-	mu       sync.Mutex
-	streams  map[*stream]struct{} // guarded by mu
-	draining bool                 // guarded by mu
+	cfg                Config
+	reads              reads
+	view               *etcdview.View
+	*etcdwatch.Streams // its watches
 }
-
-// Bounds of the watches of a node that are being opened with the help of etcd or other
-// nodes, and that wait for that.
-const (
-	maxOpens        = 1000
-	MaxOpensWaiting = 100_000
-)
-
-// NewOpenings returns the gate for the watches of a node, of both APIs.
-func NewOpenings() *fair.Gate { return fair.NewGate(maxOpens, MaxOpensWaiting) }
 
 // New returns a Door. It fails when the Config is wrong.
 func New(cfg Config) (*Door, error) {
@@ -171,27 +132,16 @@ func New(cfg Config) (*Door, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Openings == nil {
-		cfg.Openings = NewOpenings()
+		cfg.Openings = etcdwatch.NewOpenings()
 	}
 	d := &Door{
-		cfg: cfg, reads: newReads(cfg.Budget), member: memberID(cfg.Self),
-		homeFor: homeTimeout, streams: make(map[*stream]struct{}),
+		cfg: cfg, reads: newReads(cfg.Budget),
+		view: etcdview.New(etcdview.Config{Router: cfg.Router, Etcd: cfg.Etcd, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, Self: cfg.Self}),
 	}
-	d.past = newPast(d)
+	d.Streams = etcdwatch.New(etcdwatch.Config{
+		View: d.view, Router: cfg.Router, Log: cfg.Etcd, Guard: cfg.Guard, Access: cfg.Access, Openings: cfg.Openings, Budget: cfg.Budget, Logger: cfg.Logger,
+		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxMessageBytes: cfg.MaxMessageBytes, ProgressNotifyInterval: cfg.ProgressNotifyInterval,
+		MaxStaleness: cfg.MaxStaleness, HomeTimeout: cfg.HomeTimeout,
+	})
 	return d, nil
-}
-
-// wireHeader is header for messages that are encoded by hand.
-func (d *Door) wireHeader(revision kv.Revision) wire.Header {
-	cluster, term := d.cfg.Etcd.Identity()
-	return wire.Header{Cluster: cluster, Member: d.member, Term: term, Revision: revision}
-}
-
-// header returns the header of an answer at a revision. The member is this
-// node.
-func (d *Door) header(revision kv.Revision) *etcdserverpb.ResponseHeader {
-	h := d.wireHeader(revision)
-	return &etcdserverpb.ResponseHeader{
-		ClusterId: h.Cluster, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term,
-	}
 }

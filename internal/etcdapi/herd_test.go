@@ -8,17 +8,20 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
+// oneAtATime has one watch opened at a time.
+func oneAtATime(c *etcdapi.Config) { c.Openings = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
+
 // Streams that open watches all at once stand in line. None is refused, and one
 // that ends in between leaves no gap.
 func TestNewWatchesStandInLine(t *testing.T) {
-	r := startWatches(t, rigOptions{})
-	r.door.BoundOpens(1)
+	r := startWatches(t, rigOptions{door: oneAtATime})
 	r.etcd.mu.Lock() // nobody gets an answer from etcd
 	var streams []*watchStream
 	for range 4 {
@@ -45,9 +48,10 @@ func TestNewWatchesStandInLine(t *testing.T) {
 func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
 	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is away
-	r := startWatches(t, rigOptions{shards: m})
-	r.door.BoundOpens(1)
-	r.door.LookForHomes(time.Hour)
+	r := startWatches(t, rigOptions{shards: m, door: func(c *etcdapi.Config) {
+		oneAtATime(c)
+		c.HomeTimeout = time.Hour
+	}})
 	r.node.RefuseRelays(&kv.UnavailableError{Why: kv.NotReady, Detail: "there is away"})
 	homeless := r.watch()
 	for range 3 {
@@ -67,7 +71,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 
 // A client has one turn, whatever number of connections its watches come by.
 func TestAClientsConnectionsShareItsTurn(t *testing.T) {
-	openings := fair.NewGate(1, etcdapi.MaxOpensWaiting)
+	openings := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
 	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Openings = openings }})
 	r.etcd.allow = make(chan struct{})
 	open := func(from string, waiting int) *watchStream {

@@ -42,7 +42,7 @@ func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	} {
 		r.RegisterService(d.serve(s.desc, s.own), nil)
 	}
-	etcdserverpb.RegisterWatchServer(r, &watchService{door: d, pumps: pumps})
+	etcdserverpb.RegisterWatchServer(r, d.Service(pumps))
 }
 
 // methods are those of a service that do not simply go to etcd, by name.
@@ -116,7 +116,7 @@ func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encode
 
 // passBy is pass for a request that send sends.
 func (d *Door) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
-	caller, err := d.caller(ctx)
+	caller, err := d.view.Caller(ctx)
 	forward := d.cfg.Access.Forward(ctx)
 	if err == nil {
 		err = d.Nameless(forward, name)
@@ -160,7 +160,7 @@ func (d *Door) carry(holder budget.Client, request any) (size int64, err error) 
 // passStream joins a client's stream with one at etcd, message by message.
 func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	return func(_ any, client grpc.ServerStream) error {
-		caller, err := d.caller(client.Context())
+		caller, err := d.view.Caller(client.Context())
 		if err != nil {
 			return err
 		}

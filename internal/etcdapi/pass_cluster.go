@@ -3,10 +3,9 @@ package etcdapi
 import (
 	"context"
 
-	"github.com/cespare/xxhash/v2"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 )
 
 // cluster is the Cluster service: clients that keep their endpoints in step
@@ -30,7 +29,7 @@ func memberMaintenance() methods {
 }
 
 func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
-	caller, err := d.caller(ctx)
+	caller, err := d.view.Caller(ctx)
 	if err == nil {
 		err = d.judge(ctx, caller, etcdserverpb.Cluster_MemberList_FullMethodName, nil)
 	}
@@ -42,13 +41,13 @@ func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest
 			return nil, err
 		}
 	}
-	out := &etcdserverpb.MemberListResponse{Header: d.header(0)} // as etcd's, without a revision
+	out := &etcdserverpb.MemberListResponse{Header: d.view.Header(0)} // as etcd's, without a revision
 	for _, m := range d.cfg.Members() {
 		scheme := "http://"
 		if m.TLS {
 			scheme = "https://"
 		}
-		member := &etcdserverpb.Member{ID: memberID(m.Name), Name: string(m.Name), ClientURLs: []string{scheme + m.Client}}
+		member := &etcdserverpb.Member{ID: etcdview.MemberID(m.Name), Name: string(m.Name), ClientURLs: []string{scheme + m.Client}}
 		if m.Peer != "" {
 			member.PeerURLs = []string{scheme + m.Peer}
 		}
@@ -56,7 +55,3 @@ func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest
 	}
 	return out, nil
 }
-
-// memberID is the ID under which a node is a member of the cluster: it follows
-// from its name, so that all nodes say the same.
-func memberID(name shard.NodeID) uint64 { return xxhash.Sum64String(string(name)) }

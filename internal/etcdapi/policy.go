@@ -2,7 +2,6 @@ package etcdapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -26,7 +26,7 @@ func (d *Door) judge(ctx context.Context, c *access.Caller, method string, reque
 	if c == nil {
 		return nil
 	}
-	return inEtcdsWords(d.weigh(ctx, c, method, request))
+	return etcdview.InEtcdsWords(d.weigh(ctx, c, method, request))
 }
 
 func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, request any) error {
@@ -113,7 +113,7 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 			changed := d.cfg.Access.Changed()
 			if !c.Allows(policy.Watch, keys) {
 				if err := c.May(ctx, policy.Watch, keys); err != nil { // or it may again, by now
-					end(inEtcdsWords(err))
+					end(etcdview.InEtcdsWords(err))
 					return
 				}
 			}
@@ -151,15 +151,6 @@ func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, 
 		}
 	}
 	return nil
-}
-
-// inEtcdsWords returns an error of the policy as clients of etcd know it.
-func inEtcdsWords(err error) error {
-	var denied *kv.DeniedError
-	if errors.As(err, &denied) {
-		return wire.Denied(denied.Detail)
-	}
-	return wire.Status(err)
 }
 
 // errRequest is for requests that cannot be read: whatever they are about, it

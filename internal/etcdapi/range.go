@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -115,12 +116,12 @@ func (d *Door) holder(ctx context.Context) func() budget.Client {
 
 // mayRead fails when the caller may not read all of rng.
 func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
-	caller, err := d.caller(ctx)
+	caller, err := d.view.Caller(ctx)
 	if err == nil {
-		err = inEtcdsWords(caller.May(ctx, policy.Read, rng))
+		err = etcdview.InEtcdsWords(caller.May(ctx, policy.Read, rng))
 	}
 	if err == nil {
-		_, err = d.permit(ctx, rng, false)
+		_, err = d.view.Permit(ctx, rng, false)
 	}
 	return err
 }
@@ -191,7 +192,7 @@ func (d *Door) refusal(ctx context.Context, err error) error {
 	case kv.Stale:
 		return rpctypes.ErrGRPCNoLeader
 	case kv.EtcdUnavailable:
-		if wantsLeader(ctx) {
+		if etcdview.WantsLeader(ctx) {
 			return rpctypes.ErrGRPCNoLeader
 		}
 		return rpctypes.ErrGRPCTimeout
@@ -215,7 +216,7 @@ func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading
 	if now == 0 {
 		now = reading.Revision
 	}
-	h := d.wireHeader(now)
+	h := d.view.WireHeader(now)
 	a := wire.RangeAnswer{Header: &h, Encoded: l.buffers, Items: l.items, Form: l.form, More: more, Count: count}
 	return a.Encode(), nil
 }

@@ -105,7 +105,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 	if now == 0 {
 		now = s.revision
 	}
-	s.header = s.d.wireHeader(now)
+	s.header = s.d.view.WireHeader(now)
 	if s.r.GetCountOnly() {
 		return s.send(&wire.RangeAnswer{Header: &s.header, Count: s.count})
 	}
@@ -199,7 +199,7 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 			break
 		}
 		if chunk := m.GetRangeResponse(); chunk.GetHeader() != nil { // the last one
-			chunk.Header = s.d.header(s.header.Revision)
+			chunk.Header = s.d.view.Header(s.header.Revision)
 			chunk.More, chunk.Count = s.count > s.total, s.count
 		}
 		err = s.out.SendMsg(m)
@@ -212,7 +212,7 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 
 // forwardStream has etcd answer.
 func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream) error {
-	caller, err := d.caller(ctx)
+	caller, err := d.view.Caller(ctx)
 	if err == nil {
 		err = d.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
 	}

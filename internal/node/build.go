@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -162,7 +163,7 @@ func buildAPIs(n *Node) (err error) {
 		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
 		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.client, FetchMap: n.mapFollower.Fetch,
 	})
-	n.openings = etcdapi.NewOpenings()
+	n.openings = etcdwatch.NewOpenings()
 	ac := n.cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, n.cfg.Etcd, n.self, n.etcdMembers, n.log
 	ac.Access, ac.Audit, ac.Budget, ac.Openings = n.access, n.audit, n.budget, n.openings

@@ -24,9 +24,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/edge/admin"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/edge/farewell"
 	"github.com/shardwatch/shardwatch/internal/edge/native"
-	"github.com/shardwatch/shardwatch/internal/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/intake"
@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Openings == nil {
-		cfg.Openings = etcdapi.NewOpenings()
+		cfg.Openings = etcdwatch.NewOpenings()
 	}
 	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 

@@ -3,7 +3,7 @@ package native
 import (
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -32,7 +32,7 @@ func (a *API) openInTurn(x opening) error {
 	})
 	if !ok {
 		return &kv.LimitError{
-			Limit: "watches that wait to be opened", Max: etcdapi.MaxOpensWaiting, RetryAfter: again,
+			Limit: "watches that wait to be opened", Max: etcdwatch.MaxOpensWaiting, RetryAfter: again,
 			Detail: "too many watches are opening at this node: retry, or use another node",
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cachetest"
-	"github.com/shardwatch/shardwatch/internal/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -26,7 +26,7 @@ func (d deaf) SendMsg(any) error {
 // loses its stream before they fill the memory.
 func TestRefusalsThatAreNotRead(t *testing.T) {
 	h := cachetest.New()
-	api := New(Config{MaxWatchesPerStream: 1, Openings: etcdapi.NewOpenings(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
+	api := New(Config{MaxWatchesPerStream: 1, Openings: etcdwatch.NewOpenings(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
 	ctx, cancel := context.WithCancel(t.Context())
 	var pumps pump.Pumps
 	st := &stream{api: api, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}

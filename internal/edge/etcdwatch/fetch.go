@@ -1,7 +1,6 @@
-package etcdapi
+package etcdwatch
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -49,7 +48,7 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 		if sent >= passBytes {
 			return true
 		}
-		batches, next, ok := w.s.door.past.take(w)
+		batches, next, ok := w.s.of.past.take(w)
 		if !ok {
 			return false // woken when there is more
 		}
@@ -117,7 +116,7 @@ func (w *watch) rejoin(from kv.Revision) {
 			w.deliver(&fetched{err: err})
 			return
 		}
-		w.s.door.cfg.Logger.Debug("a watch waits for the window", "range", w.rng, "from", from, "error", err)
+		w.s.of.cfg.Logger.Debug("a watch waits for the window", "range", w.rng, "from", from, "error", err)
 		select {
 		case <-time.After(fetchRetry):
 		case <-w.s.ctx.Done():
@@ -134,25 +133,4 @@ func (w *watch) forget() {
 	if f := w.fetched.Swap(nil); f != nil && f.inner != nil {
 		f.inner.Close()
 	}
-}
-
-// verifyNewest is verify, but that a *kv.CompactedError's Floor is the newest
-// compact revision, and comes with etcd's present one.
-func (d *Door) verifyNewest(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
-	now, err = d.verify(ctx, revision)
-	var compacted *kv.CompactedError
-	if !errors.As(err, &compacted) {
-		return now, err
-	}
-	// What was known to be compacted may not be all: the client shall be told of
-	// a revision that it can have.
-	for last := kv.Revision(0); compacted.Floor > last; {
-		last = compacted.Floor
-		var more error
-		if now, more = d.verify(ctx, last); more == nil {
-			break
-		}
-		errors.As(more, &compacted)
-	}
-	return now, compacted
 }

@@ -1,4 +1,4 @@
-package etcdapi
+package etcdwatch
 
 import (
 	"testing"
@@ -16,9 +16,9 @@ func TestACatchUpDoesNotWaitForAnotherClient(t *testing.T) {
 	if err := b.Take(half("unread"), budget.CatchUps, all, 0); err != nil {
 		t.Fatal(err)
 	}
-	p := newPast(&Door{cfg: Config{Budget: b}})
+	p := newPast(&Streams{cfg: Config{Budget: b}})
 	wants := func(client string) *watch {
-		return &watch{s: &stream{door: p.door, holder: half(client)}, rng: kv.Prefix("/a/"), next: 5, before: 10}
+		return &watch{s: &stream{of: p.of, holder: half(client)}, rng: kv.Prefix("/a/"), next: 5, before: 10}
 	}
 	watches := []*watch{wants("unread"), wants("unread"), wants("reader"), wants("reader")}
 	for i, parts := range []int{1, 1, 2, 2} {

@@ -1,4 +1,4 @@
-package etcdapi
+package etcdwatch
 
 import (
 	"cmp"
@@ -12,11 +12,11 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -47,7 +47,7 @@ const (
 // answered in that order: a watch that needs time to open holds back the
 // answers behind it, not the work.
 type stream struct {
-	door   *Door
+	of     *Streams
 	tasks  *pump.Stream
 	failed bool        // owned by the pump that is at it: sending does not work
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
@@ -87,38 +87,38 @@ type reply struct {
 // watchService is etcd's Watch service.
 type watchService struct {
 	etcdserverpb.UnimplementedWatchServer
-	door  *Door
+	of    *Streams
 	pumps *pump.Pumps
 }
 
 // Watch implements etcdserverpb.WatchServer.
 func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]) error {
-	d := w.door
-	caller, err := d.caller(gs.Context())
+	x := w.of
+	caller, err := x.view.Caller(gs.Context())
 	if err != nil {
 		return err
 	}
-	if err := d.cfg.Router.AwaitMap(gs.Context()); err != nil {
+	if err := x.cfg.Router.AwaitMap(gs.Context()); err != nil {
 		return wire.Status(err)
 	}
 	tasks := w.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		door: d, tasks: tasks, from: clientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: wantsLeader(ctx),
+		of: x, tasks: tasks, from: etcdview.ClientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: etcdview.WantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), done: make(chan struct{}), gone: make(chan struct{}),
 	}
-	if !d.enter(s) {
+	if !x.enter(s) {
 		cancel()
 		tasks.Close()
-		return errStopped
+		return etcdview.ErrStopped
 	}
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)
 	defer s.close()
 	defer cancel()
-	defer d.leave(s)
+	defer x.leave(s)
 
 	requests := make(chan *etcdserverpb.WatchRequest)
 	// Ends with the handler: Recv fails then.
@@ -155,14 +155,6 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 			return ctx.Err()
 		}
 	}
-}
-
-// wantsLeader reports whether the call asks to be refused, or ended, while
-// there is no leader.
-func wantsLeader(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	v := md.Get(rpctypes.MetadataRequireLeaderKey)
-	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }
 
 // spawn runs f beside the stream, which waits for it when it closes. It reports
@@ -220,7 +212,7 @@ func (s *stream) slot() bool {
 		return true
 	}
 	got := make(chan struct{})
-	wait, err := s.door.cfg.Budget.Wait(s.holder, budget.Replies, replyBytes, func() { close(got) })
+	wait, err := s.of.cfg.Budget.Wait(s.holder, budget.Replies, replyBytes, func() { close(got) })
 	if err != nil {
 		s.fail(wire.Status(err))
 		return false
@@ -241,7 +233,7 @@ func (s *stream) slot() bool {
 // gaveUp ends the wait for an answer's bytes.
 func (s *stream) gaveUp(wait *budget.Waiter) bool {
 	if !wait.Cancel() {
-		s.door.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
+		s.of.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
 	}
 	return false
 }
@@ -269,13 +261,13 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	}
 	if !empty {
 		if err := s.caller.May(s.ctx, policy.Watch, rng); err != nil {
-			s.refuse(inEtcdsWords(err).Error())
+			s.refuse(etcdview.InEtcdsWords(err).Error())
 			return
 		}
 	}
-	caller, err := s.door.permit(s.ctx, rng, empty)
+	caller, err := s.of.view.Permit(s.ctx, rng, empty)
 	switch {
-	case err != nil && isAway(err):
+	case err != nil && etcdview.IsAway(err):
 		s.give()
 		s.fail(wire.Status(err))
 		return
@@ -287,21 +279,21 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
-	if err := access.OpenWatch(s.door.cfg.Budget, s.holder, s.caller, rng); err != nil {
+	if err := access.OpenWatch(s.of.cfg.Budget, s.holder, s.caller, rng); err != nil {
 		s.refuse(err.Error())
 		return
 	}
 	listed := false
 	defer func() {
 		if !listed {
-			access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, rng)
+			access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, rng)
 		}
 	}()
 	s.mu.Lock()
 	switch {
-	case len(s.watches) >= s.door.cfg.MaxWatchesPerStream:
+	case len(s.watches) >= s.of.cfg.MaxWatchesPerStream:
 		s.mu.Unlock()
-		s.refuse(errTooManyWatches(s.door.cfg.MaxWatchesPerStream).Error())
+		s.refuse(errTooManyWatches(s.of.cfg.MaxWatchesPerStream).Error())
 		return
 	case r.GetWatchId() == 0: // the server chooses
 		for s.watches[s.nextID] != nil {
@@ -323,7 +315,7 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	// "later", so the stream waits: one place at a time is what each stands in line
 	// for, and what it does not read stays with its client.
 	let := make(chan struct{})
-	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.door.homeFor)}, func() { close(let) })
+	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.of.cfg.HomeTimeout)}, func() { close(let) })
 	select {
 	case <-let:
 	case <-s.done:
@@ -334,7 +326,7 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 // refuse answers that a watch is not created.
 func (s *stream) refuse(reason string) {
 	m := &etcdserverpb.WatchResponse{
-		Header: s.door.header(s.door.newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
+		Header: s.of.view.Header(s.of.view.Newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
 	}
 	s.mu.Lock()
 	s.replies = append(s.replies, &reply{m: m, ready: true})
@@ -346,7 +338,7 @@ func (s *stream) refuse(reason string) {
 // nothing but this node. It is queued in the moment in which the watch leaves the
 // list: see progress.answer.
 func (s *stream) cancel(id int64) {
-	m := &etcdserverpb.WatchResponse{Header: s.door.header(s.door.newest()), WatchId: id, Canceled: true}
+	m := &etcdserverpb.WatchResponse{Header: s.of.view.Header(s.of.view.Newest()), WatchId: id, Canceled: true}
 	s.mu.Lock()
 	w := s.watches[id]
 	if w == nil { // it has ended by itself meanwhile
@@ -359,7 +351,7 @@ func (s *stream) cancel(id int64) {
 	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
 	s.cancels++
 	s.mu.Unlock()
-	access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
+	access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	s.answers.Wake()
 }
 
@@ -378,7 +370,7 @@ func (s *stream) give() {
 	defer s.mu.Unlock()
 	if s.reserved > 0 {
 		s.reserved--
-		s.door.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
+		s.of.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
 	}
 }
 
@@ -443,7 +435,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
+	access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	return true
 }
 
@@ -481,10 +473,10 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.door.cfg.Budget, s.holder, s.caller, w.rng)
+		access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches)
-	s.door.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)
+	s.of.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)
 	s.reserved = 0
 	for _, r := range s.replies { // cancelled, and not yet told
 		if r.gone != nil {

@@ -1,4 +1,4 @@
-package etcdapi
+package etcdwatch
 
 import (
 	"math"
@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/pump"
 )
@@ -55,7 +56,7 @@ func (p *progress) start(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.poll = time.AfterFunc(math.MaxInt64, p.task.Wake)
-	if s.leader && s.door.cfg.MaxStaleness > 0 {
+	if s.leader && s.of.cfg.MaxStaleness > 0 {
 		p.age = time.AfterFunc(lookAtAge, func() { p.fire(&p.aging, func() { p.age.Reset(lookAtAge) }) })
 	}
 	p.task.Start()
@@ -80,7 +81,7 @@ func (p *progress) notify() {
 		return
 	}
 	// Spread, as etcd does: clients come in crowds.
-	interval := p.s.door.cfg.ProgressNotifyInterval
+	interval := p.s.of.cfg.ProgressNotifyInterval
 	interval += rand.N(interval/10 + 1)
 	p.quiet = time.AfterFunc(interval, func() { p.fire(&p.due, func() { p.quiet.Reset(interval) }) })
 }
@@ -118,7 +119,7 @@ func (p *progress) askLocked() {
 	}
 	p.asking, p.again, p.wanted = true, false, 0
 	p.s.spawn(func() {
-		now, err := p.s.door.now(p.s.ctx)
+		now, err := p.s.of.view.Now(p.s.ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.wanted = now; err != nil {
@@ -147,7 +148,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	}
 	watches, answered := p.s.state()
 	if aging && p.stale(watches) {
-		p.s.fail(errNoLeader)
+		p.s.fail(etcdview.ErrNoLeader)
 		return false
 	}
 	if due {
@@ -169,7 +170,7 @@ func (p *progress) tell(watches []*watch) {
 		}
 		if at := w.reached(); w.quiet && at >= w.start && at > 0 {
 			p.s.sent = max(p.s.sent, at)
-			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(at), WatchId: w.id})
+			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(at), WatchId: w.id})
 		}
 		w.quiet = true
 	}
@@ -208,7 +209,7 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 		p.wait(watches, target)
 		return
 	default:
-		p.s.send(&etcdserverpb.WatchResponse{Header: p.s.door.header(reached), WatchId: invalidID})
+		p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(reached), WatchId: invalidID})
 	}
 	p.release(watches)
 	p.mu.Lock()
@@ -253,7 +254,7 @@ func (p *progress) stale(watches []*watch) bool {
 		if !w.joined() {
 			continue
 		}
-		if age, known := w.inner.Age(); known && age > p.s.door.cfg.MaxStaleness {
+		if age, known := w.inner.Age(); known && age > p.s.of.cfg.MaxStaleness {
 			return true
 		}
 	}

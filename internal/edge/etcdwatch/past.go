@@ -1,4 +1,4 @@
-package etcdapi
+package etcdwatch
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 //	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ gone
 //	                             └─▶ failed ─fetchRetry─▶ gone
 type past struct {
-	door *Door
+	of *Streams
 
 	mu      sync.Mutex
 	closed  bool                // guarded by mu; nothing more is read
@@ -83,7 +83,7 @@ const (
 	fetchRetry = time.Second
 )
 
-func newPast(d *Door) *past { return &past{door: d, parts: make(map[pastKey][]*part)} }
+func newPast(x *Streams) *past { return &past{of: x, parts: make(map[pastKey][]*part)} }
 
 // run ends all reads when ctx ends, and waits for them.
 func (p *past) run(ctx context.Context) {
@@ -130,7 +130,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	p.rideLocked(x, w)
 	p.running.Add(1)
 	var err error
-	if x.wait, err = p.door.cfg.Budget.Wait(x.holder, budget.CatchUps, int64(x.size), func() { go p.load(x) }); err != nil {
+	if x.wait, err = p.of.cfg.Budget.Wait(x.holder, budget.CatchUps, int64(x.size), func() { go p.load(x) }); err != nil {
 		p.running.Done()
 		x.size = 0
 		p.failLocked(x, err)
@@ -208,7 +208,7 @@ func (p *past) dropLocked(x *part) {
 		} // else load does
 	case partLoads: // load gives back what it has
 	default:
-		p.door.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
+		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 	}
 	x.batches = nil
 	if was == partFailed {
@@ -232,7 +232,7 @@ func (p *past) expire(x *part) func() {
 func (p *past) failLocked(x *part, err error) {
 	x.state = partFailed
 	x.idle = time.AfterFunc(fetchRetry, p.expire(x))
-	p.door.cfg.Logger.Debug("watches wait for etcd's log", "range", x.key.rng, "from", x.from, "error", err)
+	p.of.cfg.Logger.Debug("watches wait for etcd's log", "range", x.key.rng, "from", x.from, "error", err)
 }
 
 // load reads the part, which has its bytes.
@@ -256,10 +256,10 @@ func (p *past) load(x *part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone || x.state == partGone { // no watch needs it any more
-		p.door.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
+		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 		return
 	}
-	p.door.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
+	p.of.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
 	x.size = size
 	var compacted *kv.CompactedError
 	switch {
@@ -290,13 +290,12 @@ const partOverhead = 512
 // read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
 // lineage has ended.
 func (p *past) read(x *part) (etcd.History, error) {
-	d := p.door
-	h, err := d.cfg.Etcd.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: x.size})
-	if d.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
+	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: x.size})
+	if p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
 		return etcd.History{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
 	}
 	if errors.As(err, new(*kv.CompactedError)) {
-		if _, newest := d.verifyNewest(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
+		if _, newest := p.of.view.Verify(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
 			err = newest
 		}
 	}

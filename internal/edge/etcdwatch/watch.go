@@ -1,4 +1,4 @@
-package etcdapi
+package etcdwatch
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/pump"
@@ -32,9 +33,9 @@ const (
 	// verifyTimeout bounds the question whether etcd still has the start
 	// revision. Without an answer, what we have counts.
 	verifyTimeout = time.Second
-	// homeTimeout is how long a home for the watch is looked for before the
-	// stream is sent to another node, homeLook for how long at a time, and homeRetry
-	// is the pause before it is looked for again.
+	// homeTimeout is how long a home is looked for once a watch has caught up with the log,
+	// homeLook for how long at a time, and homeRetry is the pause before it is looked for
+	// again.
 	homeTimeout = 5 * time.Second
 	homeLook    = 250 * time.Millisecond
 	homeRetry   = 100 * time.Millisecond
@@ -120,7 +121,7 @@ type opening struct {
 // and again until its keys have a home: a watch that waits for one holds no place at the
 // gate. let is called once it has had its turn, or its stream is closing.
 func (w *watch) openInTurn(o *opening, let func()) {
-	gate := w.s.door.cfg.Openings
+	gate := w.s.of.cfg.Openings
 	again, ok := gate.Enter(w.s.holder.Name, func() bool {
 		let()
 		return w.s.spawn(func() {
@@ -146,7 +147,7 @@ func (w *watch) open(o *opening) (opened bool) {
 	var err error
 	for again := true; again; again = w.start == 0 && errors.As(err, new(*kv.LineageError)) {
 		if !o.found {
-			w.lineage = s.door.cfg.Router.History().Lineage
+			w.lineage = s.of.cfg.Router.History().Lineage
 			o.from, o.now, err = w.from()
 			o.found = err == nil
 		}
@@ -177,14 +178,14 @@ func (w *watch) open(o *opening) (opened bool) {
 		s.drop(w)
 		answer.created = nil // there is no watch to start
 		s.ready(answer, &etcdserverpb.WatchResponse{
-			Header: s.door.header(now), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
+			Header: s.of.view.Header(now), WatchId: invalidID, Created: true, Canceled: true, CancelReason: err.Error(),
 		})
 		return true
 	default:
 		s.fail(wire.Status(err))
 		return true
 	}
-	s.ready(answer, &etcdserverpb.WatchResponse{Header: s.door.header(now), WatchId: w.id, Created: true})
+	s.ready(answer, &etcdserverpb.WatchResponse{Header: s.of.view.Header(now), WatchId: w.id, Created: true})
 	return true
 }
 
@@ -192,14 +193,14 @@ func (w *watch) open(o *opening) (opened bool) {
 // header. It fails with a *kv.CompactedError when etcd has compacted the
 // first; its Floor is etcd's compact revision then.
 func (w *watch) from() (from, now kv.Revision, err error) {
-	d := w.s.door
+	view := w.s.of.view
 	if w.start == 0 {
-		if now, err = d.now(w.s.ctx); err != nil {
+		if now, err = view.Now(w.s.ctx); err != nil {
 			if w.s.leader {
-				return 0, 0, errNoLeader
+				return 0, 0, etcdview.ErrNoLeader
 			}
 			// As at a member that has lost its leader: from what it has on.
-			if now = d.newest(); now == 0 {
+			if now = view.Newest(); now == 0 {
 				return 0, 0, err
 			}
 		}
@@ -209,24 +210,24 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	defer cancel()
 	// The revision before: where that is gone, a watch from the first is fine,
 	// but etcd has no previous values for it.
-	now, err = d.verifyNewest(ctx, w.start-1)
+	now, err = view.Verify(ctx, w.start-1)
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
 	switch {
 	case errors.As(err, &compacted) && compacted.Floor == w.start:
 		w.bare = w.start
 		if now == 0 {
-			now = d.newest()
+			now = view.Newest()
 		}
 	case errors.As(err, &compacted):
 		if now == 0 {
-			now = d.newest()
+			now = view.Newest()
 		}
 		return 0, now, err
 	case errors.As(err, &future):
 		now = future.Current
 	case err != nil:
-		now = d.newest()
+		now = view.Newest()
 	}
 	return w.start, now, nil
 }
@@ -235,7 +236,7 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 func (w *watch) lookForHome(from kv.Revision) (*router.Watch, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeLook)
 	defer cancel()
-	return w.s.door.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
+	return w.s.of.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
 }
 
 // homeless reports whether err says that a shard has no home for now.
@@ -266,7 +267,7 @@ func (w *watch) home(from kv.Revision) (*router.Watch, error) {
 func (w *watch) release() {
 	w.over.Store(true)
 	w.forget()
-	w.s.door.past.leave(w)
+	w.s.of.past.leave(w)
 	if w.inner != nil {
 		w.inner.Close()
 	}
@@ -385,7 +386,7 @@ func (w *watch) filter(events []*kv.Event) []*kv.Event {
 // send sends events, whose last revision is given, and returns their size. etcd
 // splits its messages only for clients that request it (v3rpc/watch.go).
 func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
-	h := w.s.door.wireHeader(revision)
+	h := w.s.of.view.WireHeader(revision)
 	prev := w.prev && revision != w.bare
 	one := func(run []*kv.Event, more bool) error {
 		m := own.Fan.EtcdShared(h, more, run, prev)
@@ -398,10 +399,10 @@ func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event
 		return nil
 	}
 	own.Trail.Sent(revision, 1)
-	w.s.door.saw(revision)
+	w.s.of.view.Saw(revision)
 	w.quiet, w.s.sent = false, max(w.s.sent, revision)
 	if w.fragment {
-		_ = wire.Fragments(events, prev, w.s.door.cfg.MaxMessageBytes, one)
+		_ = wire.Fragments(events, prev, w.s.of.cfg.MaxMessageBytes, one)
 	} else {
 		_ = one(events, false)
 	}
@@ -443,7 +444,7 @@ func overtaken(err error) bool {
 // the header has no revision, and there is no reason.
 func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{
-		Header: w.s.door.header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(max(floor, 1)),
+		Header: w.s.of.view.Header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(max(floor, 1)),
 	}
 }
 
@@ -451,5 +452,5 @@ func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 // among them any more. etcd itself would serve them, but the stream ends here: the
 // reason says so, and there is no revision to list at.
 func (w *watch) unserved(err error) *etcdserverpb.WatchResponse {
-	return &etcdserverpb.WatchResponse{Header: w.s.door.header(0), WatchId: w.id, Canceled: true, CancelReason: err.Error()}
+	return &etcdserverpb.WatchResponse{Header: w.s.of.view.Header(0), WatchId: w.id, Canceled: true, CancelReason: err.Error()}
 }

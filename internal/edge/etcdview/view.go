@@ -1,0 +1,216 @@
+// Package etcdview is etcd as the clients of its API see it at this node: its present
+// revision, the headers of answers, and who may read what.
+//
+// Read [View] first. All methods may be called from any goroutine.
+package etcdview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Upstream is etcd behind the cache. All methods may be called from any
+// goroutine.
+type Upstream interface {
+	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
+	// while they are not known.
+	Identity() (cluster, term uint64)
+	// Verify tells, by a linearizable read that begins after the call, etcd's
+	// revision and whether revision can be read there: it fails with a
+	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
+	// *kv.FutureError. Callers share reads.
+	Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
+}
+
+// Guard knows what a caller may read where etcd's authentication is on. All
+// methods may be called from any goroutine. Errors are etcd's own.
+type Guard interface {
+	// Caller returns the user of the call of ctx. Without
+	// authentication at etcd, callers have no name and may read everything.
+	Caller(ctx context.Context) (string, error)
+	// MayRead fails when the caller may not read all of the range.
+	MayRead(caller string, r kv.Range) error
+	// Changed is closed when rights may have changed.
+	Changed() <-chan struct{}
+	// Refresh reads users and roles again, here and at the other nodes, after a
+	// change of them. It returns when they are in force, or cannot be had for now.
+	Refresh(ctx context.Context)
+}
+
+// Config is what a View needs.
+type Config struct {
+	Router *router.Router
+	Etcd   Upstream
+	Guard  Guard // nil: no authentication
+	// Access decides beside etcd what clients may do; nil: everything. Audit is
+	// told of refusals; nil: not called.
+	Access *access.Access
+	Audit  *access.Audit
+	Self   shard.NodeID
+}
+
+// View is etcd as this node knows it. Create it with New.
+type View struct {
+	cfg Config
+	// member is this node's ID as a member of the cluster.
+	member uint64
+	seen   atomic.Int64 // the newest revision of etcd's that was seen
+	// seenIn is the lineage in which Newest looked at that last.
+	seenIn atomic.Uint64
+}
+
+// New returns a View.
+func New(cfg Config) *View { return &View{cfg: cfg, member: MemberID(cfg.Self)} }
+
+// What streams end with, in etcd's words: every client of etcd resumes
+// elsewhere then.
+var (
+	ErrStopped  = rpctypes.ErrGRPCStopped
+	ErrNoLeader = rpctypes.ErrGRPCNoLeader
+)
+
+// WireHeader is Header for messages that are encoded by hand.
+func (v *View) WireHeader(revision kv.Revision) wire.Header {
+	cluster, term := v.cfg.Etcd.Identity()
+	return wire.Header{Cluster: cluster, Member: v.member, Term: term, Revision: revision}
+}
+
+// Header returns the header of an answer at a revision. The member is this
+// node.
+func (v *View) Header(revision kv.Revision) *etcdserverpb.ResponseHeader {
+	h := v.WireHeader(revision)
+	return &etcdserverpb.ResponseHeader{
+		ClusterId: h.Cluster, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term,
+	}
+}
+
+// Permit returns the caller, or why it may not read the range. An empty range
+// shows nothing: for that one it is enough to be known.
+func (v *View) Permit(ctx context.Context, rng kv.Range, empty bool) (caller string, err error) {
+	if v.cfg.Guard == nil {
+		return "", nil
+	}
+	if caller, err = v.cfg.Guard.Caller(v.cfg.Access.Forward(ctx)); err == nil && !empty {
+		err = v.cfg.Guard.MayRead(caller, rng)
+	}
+	if wire.IsDenied(err) {
+		v.cfg.Audit.Refused(ctx, caller, &kv.DeniedError{Detail: fmt.Sprintf("etcd's rights do not let %s read %v", caller, rng)})
+	}
+	return caller, err
+}
+
+// Caller returns the caller of ctx, by the policy.
+func (v *View) Caller(ctx context.Context) (*access.Caller, error) {
+	c, err := v.cfg.Access.Caller(ctx)
+	return c, wire.Status(err)
+}
+
+// IsAway reports whether err says to ask another node.
+func IsAway(err error) bool {
+	var away *kv.UnavailableError
+	return errors.As(err, &away) || wire.IsUnavailable(err)
+}
+
+// Now returns etcd's revision, read after the call.
+func (v *View) Now(ctx context.Context) (kv.Revision, error) {
+	now, err := v.cfg.Router.Now(ctx)
+	if err == nil {
+		v.Saw(now)
+	}
+	return now, err
+}
+
+// verify is Upstream.Verify.
+func (v *View) verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+	now, err := v.cfg.Etcd.Verify(ctx, revision)
+	if err == nil {
+		v.Saw(now)
+	}
+	return now, err
+}
+
+// Saw notes that etcd is at least at a revision.
+func (v *View) Saw(revision kv.Revision) {
+	for {
+		old := v.seen.Load()
+		if int64(revision) <= old || v.seen.CompareAndSwap(old, int64(revision)) {
+			return
+		}
+	}
+}
+
+// Newest returns the newest revision this node knows of, for headers: as an
+// etcd member's, it may be behind.
+func (v *View) Newest() kv.Revision {
+	lineage := v.cfg.Router.History().Lineage
+	if was := v.seenIn.Swap(lineage); was != 0 && was != lineage {
+		v.seen.Store(0) // that was of another history
+	}
+	return max(kv.Revision(v.seen.Load()), v.cfg.Router.Newest())
+}
+
+// Verify is Upstream.Verify, but that a *kv.CompactedError's Floor is the newest
+// compact revision, and comes with etcd's present one.
+func (v *View) Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
+	now, err = v.verify(ctx, revision)
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) {
+		return now, err
+	}
+	// What was known to be compacted may not be all: the client shall be told of
+	// a revision that it can have.
+	for last := kv.Revision(0); compacted.Floor > last; {
+		last = compacted.Floor
+		var more error
+		if now, more = v.verify(ctx, last); more == nil {
+			break
+		}
+		errors.As(more, &compacted)
+	}
+	return now, compacted
+}
+
+// InEtcdsWords returns an error of the policy as clients of etcd know it.
+func InEtcdsWords(err error) error {
+	var denied *kv.DeniedError
+	if errors.As(err, &denied) {
+		return wire.Denied(denied.Detail)
+	}
+	return wire.Status(err)
+}
+
+// ClientOf returns where a call comes from; nil when that is not known.
+func ClientOf(ctx context.Context) net.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr
+	}
+	return nil
+}
+
+// MemberID is the ID under which a node is a member of the cluster: it follows
+// from its name, so that all nodes say the same.
+func MemberID(name shard.NodeID) uint64 { return xxhash.Sum64String(string(name)) }
+
+// WantsLeader reports whether the call asks to be refused, or ended, while
+// there is no leader.
+func WantsLeader(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v := md.Get(rpctypes.MetadataRequireLeaderKey)
+	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+}
