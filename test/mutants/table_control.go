@@ -354,6 +354,10 @@ func mapchangeGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/control/placement", Mutants: []Mutant{
 		{
+			Name: "barrier-each-second", Bug: "writes an entry of the raft log each second", File: "config.go",
+			Old: `BarrierEvery: 5 * time.Second`, New: `BarrierEvery: time.Second`, Tests: "TestVotersAtRestWriteLittle",
+		},
+		{
 			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
 			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
 		},

@@ -105,11 +105,15 @@ type Config struct {
 // wants it, and no identity.
 func Defaults() Config {
 	return Config{
-		Heartbeat: time.Second, Election: time.Second,
+		// The leader sends a heartbeat ten times in that time to each voter, and all of them
+		// wake for it. What waits for a new leader is changes of the map, and gossip needs
+		// 5 s to find that a node is gone.
+		Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 		Rules: planner.DefaultRules(), Balance: planner.DefaultBalance(),
 		ReplaceVoterAfter: 10 * time.Minute,
 		SplitCheck:        10 * time.Second,
-		BarrierEvery:      time.Second, BarrierTimeout: 5 * time.Second,
+		// A barrier is an entry in the log, and so four syncs of each voter's disk.
+		BarrierEvery: 5 * time.Second, BarrierTimeout: 5 * time.Second,
 		ProposeTimeout: 10 * time.Second,
 		Logger:         slog.New(slog.DiscardHandler),
 	}

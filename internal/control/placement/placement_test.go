@@ -730,3 +730,28 @@ func TestAMapFileOfAnotherClusterThanTheRaftLog(t *testing.T) {
 		t.Errorf("ended with %v", n.err)
 	}
 }
+
+// Voters without anything to agree on write little: each entry wakes all of them, and waits
+// for their disks.
+func TestVotersAtRestWriteLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, true)
+		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
+		time.Sleep(30 * time.Second)
+		c.founded(nodes...)
+		lead, before := leader(t, nodes...), nodes[0].p.RaftIndex()
+		time.Sleep(time.Minute)
+		if leader(t, nodes...) != lead {
+			t.Error("another node leads")
+		}
+		for _, n := range nodes {
+			// At least one: the leader finds out whether its disk hangs.
+			if wrote := n.p.RaftIndex() - before; wrote < 1 || wrote > 13 {
+				t.Errorf("%s has written %d entries in a minute", n.name, wrote)
+			}
+		}
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
+}
