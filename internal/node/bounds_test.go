@@ -84,6 +84,40 @@ func TestTheNewestLookIsKept(t *testing.T) {
 	}
 }
 
+// A node takes the look of another node for its own while that is recent, and reads etcd
+// itself now and then. Of nodes that tell each other, the one with the newest look reads.
+func TestALookIsBorrowed(t *testing.T) {
+	start := time.Unix(1000, 0)
+	ago := func(d time.Duration) time.Time { return start.Add(-d) }
+	theirs := func(d time.Duration) replica.Look { return replica.Look{Lineage: 1, Revision: 7, At: ago(d)} }
+	const fresh, ms = 100 * time.Millisecond, time.Millisecond
+	for name, step := range map[string]struct {
+		own, told     time.Duration // ago
+		other, newest replica.Look
+		err           error
+		want          bool
+	}{
+		"none is known":               {own: fresh, told: time.Minute},
+		"recent":                      {own: time.Second, told: time.Minute, other: theirs(fresh), newest: theirs(fresh), want: true},
+		"older than our own":          {own: fresh, told: time.Minute, other: theirs(2 * fresh), newest: theirs(fresh), want: true},
+		"almost too old":              {own: fresh, told: time.Minute, other: theirs(borrowedFor - ms), want: true},
+		"too old":                     {own: fresh, told: time.Minute, other: theirs(borrowedFor)},
+		"our own is due soon":         {own: ownEvery - ms, told: time.Minute, other: theirs(fresh), want: true},
+		"our own is due":              {own: ownEvery, told: time.Minute, other: theirs(fresh)},
+		"etcd does not answer here":   {own: fresh, told: time.Minute, other: theirs(fresh), err: errAlone},
+		"told, and ours is newest":    {own: 2 * fresh, told: toldFor - ms, other: theirs(3 * fresh), newest: theirs(2 * fresh)},
+		"told long ago, ours newest":  {own: 2 * fresh, told: toldFor, other: theirs(3 * fresh), newest: theirs(2 * fresh), want: true},
+		"told, and theirs is newest":  {own: 3 * fresh, told: fresh, other: theirs(2 * fresh), newest: theirs(2 * fresh), want: true},
+		"told, and theirs is too old": {own: time.Second, told: fresh, other: theirs(borrowedFor), newest: theirs(borrowedFor)},
+	} {
+		c := newClock(nil)
+		c.own, c.told, c.other, c.newest, c.err = ago(step.own), ago(step.told), step.other, step.newest, step.err
+		if _, got := c.lendsLocked(start); got != step.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // A connection is to where gossip sees the node, and to none that is gone.
 func TestConnectionsFollowGossip(t *testing.T) {
 	m := shard.Member{Name: "other", PeerAddress: "127.0.0.1:1", State: shard.Alive}

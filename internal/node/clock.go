@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +18,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// clock asks etcd twice a second how far it is, and tells every cache: so each
+// clock compares every cache twice a second with etcd's revision, so that each
 // knows how old its data may be. A node that is cut from etcd looks healthy to
-// gossip; this is what tells.
+// gossip; this is what tells. The revision is read at etcd, or is the one that
+// another node has just read: see borrowed.
 type clock struct {
 	n     *Node
 	alone alone
@@ -27,8 +29,11 @@ type clock struct {
 	kick  chan struct{} // capacity 1: the next look is due now
 
 	mu       sync.Mutex
-	revision kv.Revision  // guarded by mu; etcd's, as read last
-	at       time.Time    // guarded by mu; before that read
+	revision kv.Revision  // guarded by mu; etcd's, as compared last
+	at       time.Time    // guarded by mu; before that was read
+	own      time.Time    // guarded by mu; before this node's last read of etcd
+	told     time.Time    // guarded by mu; when another node was last told the newest look
+	other    replica.Look // guarded by mu; the last one that another node told
 	id       uint64       // guarded by mu; etcd's cluster
 	forgot   int          // guarded by mu; how often forget was called
 	newest   replica.Look // guarded by mu; of any node; zero: none in this lineage
@@ -44,7 +49,7 @@ const clockTimeout = 1500 * time.Millisecond
 
 // run asks until ctx ends. It fails when etcd is one that must not be served.
 func (c *clock) run(ctx context.Context) error {
-	tick := time.NewTicker(copies.LookEvery)
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
 		if !c.ok.Load() {
@@ -55,9 +60,13 @@ func (c *clock) run(ctx context.Context) error {
 		if err := c.n.lineage.WrongCluster(); err != nil {
 			return err
 		}
-		if c.ok.Load() {
+		if look, ok := c.borrowed(time.Now()); ok && c.ok.Load() {
+			c.compare(ctx, look, nil)
+		} else if c.ok.Load() {
 			c.look(ctx)
 		}
+		// Of nodes that look at the same moment, none is the last: see borrowed.
+		tick.Reset(copies.LookEvery - rand.N(copies.LookEvery/50))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -117,6 +126,9 @@ func (c *clock) look(ctx context.Context) {
 	c.mu.Unlock()
 	before, _ := c.n.cfg.Etcd.Known()
 	at := time.Now()
+	c.mu.Lock()
+	c.own = at
+	c.mu.Unlock()
 	now, err := c.n.cfg.Etcd.Look(looking)
 	if err != nil && ctx.Err() != nil {
 		return // we are stopping
@@ -146,8 +158,60 @@ func (c *clock) look(ctx context.Context) {
 		return
 	}
 	c.n.lineage.Read()
-	revision := now.Revision
-	c.keep(replica.Look{Lineage: lineage, Revision: revision, At: at})
+	look := replica.Look{Lineage: lineage, Revision: now.Revision, At: at}
+	c.keep(look)
+	c.compare(ctx, look, reached)
+}
+
+const (
+	// ownEvery is how often a node reads etcd itself at the least: it finds out that
+	// etcd does not answer here, and takes part in finding that etcd was restored.
+	ownEvery = 2 * time.Second
+	// borrowedFor is how old a look of another node may be. It is up to a heartbeat old
+	// when it arrives, and so is the next one, which begins LookEvery later.
+	borrowedFor = copies.LookEvery + 2*replica.Heartbeat
+	// toldFor is for how long a node that was told of looks counts on being told again.
+	toldFor = time.Second
+)
+
+// borrowed returns the look of another node that does in place of one of our own: it is
+// recent, and proves that all etcd watches of this node bring what there is. Of nodes that
+// tell each other, the one with the newest look is the one that looks.
+func (c *clock) borrowed(now time.Time) (replica.Look, bool) {
+	lineage, _ := c.n.cfg.Etcd.Known()
+	c.mu.Lock()
+	look, known := c.lendsLocked(now)
+	c.mu.Unlock()
+	if !known || look.Lineage != lineage {
+		return replica.Look{}, false
+	}
+	for _, h := range c.n.copies.All() {
+		if _, direct := h.Source.Current(); direct && h.Cache.Progress() < look.Revision {
+			return replica.Look{}, false
+		}
+	}
+	return look, true
+}
+
+// lendsLocked is borrowed without regard to the caches.
+func (c *clock) lendsLocked(now time.Time) (replica.Look, bool) {
+	look := c.other
+	if now.Sub(c.told) < toldFor { // others count on this node
+		if c.newest.At.Equal(c.own) {
+			return look, false
+		}
+		look = c.newest
+	}
+	return look, c.err == nil && now.Sub(c.own) < ownEvery && now.Sub(look.At) < borrowedFor
+}
+
+// compare compares the caches with what a look has found. reached is their progress
+// before it, as far as known.
+func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*copies.Copy]kv.Revision) {
+	lineage, revision, at := look.Lineage, look.Revision, look.At
+	c.mu.Lock()
+	c.revision, c.at = revision, at
+	c.mu.Unlock()
 	var stuck []kv.Range // what is relayed to watches here, and does not arrive
 	for _, h := range c.n.copies.All() {
 		if at := reached[h]; at > revision && h.Cache.Lineage() == lineage {
@@ -179,13 +243,44 @@ func (c *clock) look(ctx context.Context) {
 // heard takes a look of another node, which is as good as one of our own: while
 // etcd does not answer here, it alone tells how old what others send is.
 func (c *clock) heard(look replica.Look) {
-	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage || !c.keep(look) {
+	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage {
 		return
 	}
+	c.mu.Lock()
+	if look.Lineage != c.other.Lineage || look.At.After(c.other.At) {
+		c.other = look
+	}
+	c.mu.Unlock()
+	if !c.keep(look) {
+		return
+	}
+	lags := false // a watch of this node at etcd
 	for _, h := range c.n.copies.All() {
-		if h.Cache.Lineage() == look.Lineage {
-			h.Cache.Observe(look.At, look.Revision)
+		if h.Cache.Lineage() != look.Lineage || !h.Cache.Observe(look.At, look.Revision) {
+			continue
 		}
+		if _, direct := h.Source.Current(); direct {
+			h.Cache.Demand(look.Revision)
+			lags = true
+		}
+	}
+	if lags && c.idleFor(copies.LookEvery) {
+		c.lookNow()
+	}
+}
+
+// idleFor reports whether this node has not read etcd for so long.
+func (c *clock) idleFor(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.own) >= d
+}
+
+// lookNow has etcd read at once.
+func (c *clock) lookNow() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -201,10 +296,11 @@ func (c *clock) keep(look replica.Look) bool {
 	return newer
 }
 
-// Looked implements server.Node.
+// Looked implements peerapi.Node: another node is told the newest look.
 func (c *clock) Looked() (replica.Look, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.told = time.Now()
 	return c.newest, !c.newest.At.IsZero()
 }
 
@@ -220,12 +316,9 @@ func (c *clock) Trouble() error {
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.revision, c.at, c.newest = 0, time.Time{}, replica.Look{}
+	c.revision, c.at, c.newest, c.other = 0, time.Time{}, replica.Look{}, replica.Look{}
 	c.forgot++
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
+	c.lookNow()
 }
 
 // Last returns etcd's revision, when it was read, and etcd's cluster.
@@ -238,7 +331,7 @@ func (c *clock) Last() (kv.Revision, time.Time, uint64) {
 // register registers the metrics of how old etcd's revision is here.
 func (c *clock) register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
-	age := in.Seconds("shardwatch.etcd.age", "Time since this node last read etcd's revision. Absent before the first read.")
+	age := in.Seconds("shardwatch.etcd.age", "Age of the newest read of etcd's revision, by this node or by another one that tells it. Absent before the first read.")
 	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision at the last read.")
 	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while this node cannot read etcd's revision.")
 	return in.Observe(func(o metric.Observer) {

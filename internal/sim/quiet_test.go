@@ -102,6 +102,36 @@ func TestAQuietClusterOfManyNodesSendsLittle(t *testing.T) {
 	})
 }
 
+// Nodes at rest read little at etcd: one of them reads its revision twice a second for all,
+// the others each two seconds for themselves, and each asks as often for the rights of users.
+func TestNodesAtRestReadLittleAtEtcd(t *testing.T) {
+	for _, shards := range []int{1, 3} { // one node owns all, or each node owns one
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			run(t, sim.Config{Shards: shards}, func(t *testing.T, c *sim.Cluster) {
+				const quiet = time.Minute
+				time.Sleep(10 * time.Second)
+				before, oldest := c.Etcd.Counts().Ranges, time.Duration(0)
+				for range int(quiet / (100 * time.Millisecond)) {
+					time.Sleep(100 * time.Millisecond)
+					for _, name := range c.Names() {
+						for _, r := range c.Node(name).Status().GetReplicas() {
+							oldest = max(oldest, r.GetAge().AsDuration())
+						}
+					}
+				}
+				reads := c.Etcd.Counts().Ranges - before
+				t.Logf("%d reads in %v, data up to %v old", reads, quiet, oldest)
+				if least := int(quiet / time.Second); reads < least || reads > 5*least {
+					t.Errorf("etcd was read %d times in %v", reads, quiet)
+				}
+				if oldest == 0 || oldest > time.Second {
+					t.Errorf("data has been %v old", oldest)
+				}
+			})
+		})
+	}
+}
+
 // A further shard costs little: at rest, and for each write to another one. docs/scaling.md
 // has the figures.
 func TestAFurtherShardSendsLittle(t *testing.T) {

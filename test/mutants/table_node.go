@@ -1,0 +1,23 @@
+package mutants
+
+func nodeGroup() Group {
+	return Group{Package: "internal/node", Mutants: []Mutant{
+		{
+			Name: "looks-not-borrowed", Bug: "has each node read etcd's revision twice a second", File: "clock.go",
+			Old: `c.borrowed(time.Now()); ok && c.ok.Load()`, New: `c.borrowed(time.Now()); ok && false`,
+			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/sim",
+		},
+		{
+			Name: "old-look-borrowed", Bug: "takes an old read of another node for its own", File: "clock.go",
+			Old: `now.Sub(look.At) < borrowedFor`, New: `true`, Tests: "TestALookIsBorrowed",
+		},
+		{
+			Name: "own-look-never-due", Bug: "never reads etcd itself while another node does", File: "clock.go",
+			Old: `now.Sub(c.own) < ownEvery`, New: `true`, Tests: "TestALookIsBorrowed",
+		},
+		{
+			Name: "all-borrow", Bug: "has no node read etcd of those that tell each other", File: "clock.go",
+			Old: `if c.newest.At.Equal(c.own) {`, New: `if false {`, Tests: "TestALookIsBorrowed",
+		},
+	}}
+}
