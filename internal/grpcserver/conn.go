@@ -42,6 +42,7 @@ type conn struct {
 	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
 	keep     keepalive          // guarded by mu
 	bye      goodbye            // guarded by mu
+	probe    probe              // guarded by mu
 	attached any                // guarded by mu; see stream.Attach
 
 	early         int       // guarded by mu; streams that the client has reset at once

@@ -162,8 +162,19 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {
 		return errPings
 	}
-	c.out = append(appendFrame(c.output(), http2.FramePing, http2.FlagPingAck, 0, len(f.Data)), f.Data[:]...)
+	if f.Data == probePing && !c.probe.held && c.probe.sent < probeBytes {
+		c.probe.held = true
+		return nil
+	}
+	c.ackLocked(f.Data)
+	if f.Data == probePing {
+		c.probe.sent = 0
+	}
 	return nil
+}
+
+func (c *conn) ackLocked(data [8]byte) {
+	c.out = append(appendFrame(c.output(), http2.FramePing, http2.FlagPingAck, 0, len(data)), data[:]...)
 }
 
 // maxWindow is the largest flow-control window: RFC 9113, 6.9.1.

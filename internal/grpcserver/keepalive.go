@@ -75,6 +75,7 @@ func (c *conn) look() {
 	if c.err != nil {
 		return
 	}
+	c.answerProbeLocked()
 	now, cfg := time.Now(), &c.srv.cfg
 	heard := time.Unix(0, c.heard.Load())
 	if !heard.Before(c.keep.pinged) {

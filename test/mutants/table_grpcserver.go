@@ -98,6 +98,23 @@ func grpcserverGroup() Group {
 			Old: `if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {`, New: `if c.keep.tooOften(time.Now(), 0) {`, Tests: "TestTooManyPings",
 		},
 		{
+			Name: "grpc-probes-at-once", Bug: "answers each ping that measures the path at once", File: "frames.go",
+			Old: `if f.Data == probePing && !c.probe.held && c.probe.sent < probeBytes {`, New: `if f.Data == probePing && c.probe.sent < 0 {`,
+			Tests: "TestProbesWaitForData|TestSmallMessagesCauseFewPings",
+		},
+		{
+			Name: "grpc-pings-held", Bug: "holds back the answers to keepalive's pings, too", File: "frames.go",
+			Old: `if f.Data == probePing && !c.probe.held`, New: `if !c.probe.held`, Tests: "TestProbesWaitForData",
+		},
+		{
+			Name: "grpc-probes-never", Bug: "does not answer a ping that measures the path once data was sent", File: "send.go",
+			Old: `c.probe.sent >= probeBytes {`, New: `c.probe.sent < 0 {`, Tests: "TestProbesWaitForData",
+		},
+		{
+			Name: "grpc-probes-at-rest", Bug: "does not answer a ping that measures the path of a connection at rest", File: "keepalive.go",
+			Old: "\tc.answerProbeLocked()\n", New: "", Tests: "TestProbesAreAnsweredAtRest",
+		},
+		{
 			Name: "grpc-silence", Bug: "keeps connections of clients that answer no ping", File: "keepalive.go",
 			Old: `c.failLocked(errSilent)`, New: `_ = errSilent`, Tests: "TestKeepalive",
 		},
