@@ -48,3 +48,46 @@ func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 		t.Errorf("not a word of it; exit code %d", <-code)
 	}
 }
+
+// --zone, or its variable, has the watch at the node of that zone.
+func TestZoneOfAWatch(t *testing.T) {
+	zones := []string{"z1", "z2", "z3"}
+	for i, zone := range zones {
+		t.Run(zone, func(t *testing.T) {
+			c, err := clienttest.Start(clienttest.Config{Zones: zones})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.Put("/demo/a", "x")
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			out, outEnd := io.Pipe()
+			args := []string{"watch", "--prefix", "/demo/", "--state", "--endpoints", strings.Join(c.Endpoints(), ",")}
+			env := map[string]string{}
+			if i == 0 {
+				env["CACHECTL_ZONE"] = zone
+			} else {
+				args = append(args, "--zone", zone)
+			}
+			go func() {
+				execute(ctx, process{getenv: func(name string) string { return env[name] }, stdout: outEnd, stderr: io.Discard}, args)
+				outEnd.Close()
+			}()
+			lines := bufio.NewReader(out)
+			for range 2 { // a node counts a watch after its state
+				if _, err := lines.ReadString('\n'); err != nil {
+					t.Fatalf("the watch has begun: %v", err)
+				}
+				c.Put("/demo/b", "x")
+			}
+			for k, n := range c.Nodes() {
+				if got := n.Watches(); (got > 0) != (k == i) {
+					t.Errorf("%d watches at %s of zone %s", got, n.Name, zones[k])
+				}
+			}
+			stop()
+			_, _ = io.Copy(io.Discard, out) // until it has ended
+		})
+	}
+}

@@ -23,7 +23,7 @@ import (
 // connectionFlags are the flags that an environment variable or a context may set. A
 // secret is a file's path in each of them.
 func connectionFlags() []string {
-	return []string{"endpoints", "timeout", "tls", "cacert", "cert", "key", "user", "password-file", "token-file"}
+	return []string{"endpoints", "timeout", "tls", "cacert", "cert", "key", "user", "password-file", "token-file", "zone"}
 }
 
 // variable returns the name of the environment variable of a flag.

@@ -34,6 +34,8 @@ type session struct {
 	user, passwordFile string
 	tokenFile          string
 
+	zone string
+
 	context  string
 	resolved bool // resolve has run
 
@@ -52,6 +54,7 @@ func newSession(p process, flags *pflag.FlagSet) *session {
 	flags.StringVar(&s.user, "user", "", "etcd user, if etcd's authentication is on")
 	flags.StringVar(&s.passwordFile, "password-file", "", "file with the password of --user, read at each login")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with a bearer token (a JWT), if the nodes' policy accepts tokens; reloaded when it is renewed")
+	flags.StringVar(&s.zone, "zone", "", "failure domain whose nodes serve reads and watches if they can, as cachenode --zone names it")
 	flags.StringVar(&s.context, "context", "", "context of cachectl config to use instead of the current one")
 	for _, name := range append(connectionFlags(), "context") {
 		flags.Lookup(name).Usage += " (" + variable(name) + ")"
@@ -111,7 +114,7 @@ func (s *session) reach(ctx context.Context, c *client.Client) (string, error) {
 }
 
 func (s *session) config() (client.Config, error) {
-	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user, Logger: s.logger}
+	cfg := client.Config{RetryFor: min(s.timeout, 3*time.Second), Username: s.user, Zone: s.zone, Logger: s.logger}
 	if (s.user == "") != (s.passwordFile == "") {
 		return cfg, errors.New("--user and --password-file go together")
 	}
