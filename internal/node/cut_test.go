@@ -214,18 +214,29 @@ func TestNodeCutFromAllOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	const ownKey, everything = 1, 2
-	for id, create := range map[int64]*pb.CreateWatch{
+	ranges := map[int64]*pb.CreateWatch{
 		ownKey:     {Key: []byte(own)},
 		everything: {Key: []byte{0}, RangeEnd: []byte{0}},
-	} {
-		create.WatchId, create.Start = id, &pb.CreateWatch_StartRevision{StartRevision: position + 1}
-		if err := watch.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}}); err != nil {
+	}
+	create := func(id int64) {
+		w := ranges[id]
+		w.WatchId, w.Start = id, &pb.CreateWatch_StartRevision{StartRevision: position + 1}
+		if err := watch.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: w}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range 2 {
-		if m, err := watch.Recv(); err != nil || m.GetCreated() == nil {
-			t.Fatal(m, err)
+	create(ownKey)
+	create(everything)
+	for created := 0; created < len(ranges); {
+		switch m, err := watch.Recv(); {
+		case err != nil:
+			t.Fatal(err)
+		case m.GetCreated() != nil:
+			created++
+		case m.GetWatchId() == everything && m.GetEnded().GetRetryAfter() != nil:
+			create(everything) // the other nodes are too slow to answer
+		default:
+			t.Fatal(m)
 		}
 	}
 	for _, m := range c.nodes {
