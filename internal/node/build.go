@@ -138,7 +138,7 @@ func buildDataPath(n *Node) (err error) {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	n.copies = copies.New(copies.Config{
-		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
+		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, HandOver: cfg.HandOver, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
 		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.roster.Accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
 		Known: func(node shard.NodeID) bool { _, known := n.roster.Member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
 		Contradicted: func(c *copies.Copy, found *kv.ContradictionError) { n.suspects.report(c, found) },

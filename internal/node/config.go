@@ -133,6 +133,10 @@ type Config struct {
 	StatusPage StatusPage
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
+	// HandOver is how long, after the ranges of shards have changed, the new caches are
+	// waited for before the old ones end. A new cache without its next events loads the
+	// difference from etcd.
+	HandOver time.Duration
 	// DrainTimeout bounds the time that Run takes to end.
 	DrainTimeout time.Duration
 
@@ -170,7 +174,7 @@ func Defaults() Config {
 		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, AddressRate: 64 << 20, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
-		RelayIdle: time.Minute, DrainTimeout: 30 * time.Second,
+		RelayIdle: time.Minute, HandOver: time.Second, DrainTimeout: 30 * time.Second,
 		Balance: planner.DefaultBalance(), MaxMoves: placement.Defaults().MaxFills, MaxNodeMoves: placement.Defaults().MaxNodeFills,
 		ReplaceVoterAfter: placement.Defaults().ReplaceVoterAfter,
 		SignOfLife:        300 * time.Millisecond,
@@ -218,6 +222,9 @@ func (c *Config) Validate() error {
 	}
 	if c.VerifyInterval < 0 || c.VerifyEtcdInterval < 0 {
 		errs = append(errs, fmt.Errorf("--verify-interval, --verify-etcd-interval: %v, %v: at least 0", c.VerifyInterval, c.VerifyEtcdInterval))
+	}
+	if c.HandOver <= 0 {
+		errs = append(errs, fmt.Errorf("time to hand over to new caches: %v must be above 0", c.HandOver))
 	}
 	if c.SignOfLife <= 0 {
 		errs = append(errs, fmt.Errorf("time for a sign of life: %v must be above 0", c.SignOfLife))

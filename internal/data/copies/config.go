@@ -49,6 +49,9 @@ type Config struct {
 	Cache cache.Config
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
+	// HandOver is how long a cache that inherits is waited for: until it has a source and is
+	// as far as those that it inherits from.
+	HandOver time.Duration
 	// Join: other nodes may have the shards of this one, and are waited for.
 	Join      bool
 	Etcd      cache.Source

@@ -202,7 +202,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	}
 	past := s.cfg.History.Load(m, mine)
 	// A predecessor serves until its successor has reached its revision.
-	from := &predecessors{lineage: m.Lineage, caches: gone.caches(m.Lineage)}
+	from := &predecessors{lineage: m.Lineage, caches: gone.caches(m.Lineage), patience: s.cfg.HandOver}
 	s.going.Store(from)
 	replicas, relays := s.succeed(ctx, m, mine, gone, from.caches, past)
 	s.mu.Lock()
@@ -239,10 +239,6 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	s.cfg.Kick()
 }
 
-// handOver is how long a cache that inherits is waited for: until it has a
-// source and is as far as those that it inherits from.
-const handOver = time.Second
-
 // succeed starts the replicas that this node has got, and relays where there
 // are watches of shards that other nodes have now. All of them inherit from
 // those that go, as far as these have what they need, and are as far as they are
@@ -250,7 +246,7 @@ const handOver = time.Second
 func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.History) (replicas, relays []*Copy) {
 	var starting, following errgroup.Group
 	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
-	limit, cancel := context.WithTimeout(ctx, handOver)
+	limit, cancel := context.WithTimeout(ctx, s.cfg.HandOver)
 	defer cancel()
 	var mu sync.Mutex
 	come := func(list *[]*Copy, h *Copy) {

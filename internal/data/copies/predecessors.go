@@ -17,6 +17,8 @@ import (
 type predecessors struct {
 	lineage uint64
 	caches  []*cache.Cache
+	// patience is how long Follow waits for something new.
+	patience time.Duration
 }
 
 // predecessors returns those of now as candidates.
@@ -58,7 +60,7 @@ func (f *predecessors) since(ctx context.Context, req kv.FollowRequest) (batches
 	if req.From == 0 {
 		return nil, 0, nothing
 	}
-	soon, cancel := context.WithTimeout(ctx, handOver)
+	soon, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	for _, c := range f.caches {
 		if c.Range().Overlaps(req.Range) {
