@@ -70,7 +70,8 @@ type Config struct {
 	// address may take its name.
 	ReclaimTime time.Duration
 	// ViewInterval is the time between two looks at memberlist's states while
-	// they change; at rest, members beyond ten make it longer in proportion.
+	// they change; at rest it is four times as long, and members beyond forty make
+	// it longer in proportion.
 	// Joins and departures are seen at once; a suspicion that comes and goes
 	// within this time is not seen at all.
 	ViewInterval time.Duration

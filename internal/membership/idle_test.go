@@ -74,6 +74,27 @@ func TestManyMembersCostLittleAtRestAndWhenTheMapChanges(t *testing.T) {
 	})
 }
 
+// At rest few members read their view seldom, too: a look wakes several goroutines.
+func TestFewMembersLookSeldomAtRest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const members, seconds = 3, 60
+		var looks atomic.Int64
+		var nodes []*running
+		for i := range members {
+			nodes = append(nodes, b.start(i+1, like(&looks)))
+		}
+		defer func() { stopAll(nodes) }()
+		together(t, nodes)
+		time.Sleep(time.Minute)
+		looks.Store(0)
+		time.Sleep(seconds * time.Second)
+		// Every two seconds; one more for where the minute begins.
+		if got := looks.Load() / members; got < 1 || got > seconds/2+1 {
+			t.Errorf("a node read its view %d times in %d s at rest", got, seconds)
+		}
+	})
+}
+
 // A suspicion that ends is seen without looking for it at intervals.
 func TestSuspicionAmongManyMembersIsSeenFromGossip(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -14,7 +14,8 @@ import (
 //
 // This is sure to see a change that is sent in two rounds at least. With fewer than
 // ten members memberlist sends a message four times, some of them with probes, which
-// may be one round: there, watch looks at each ViewInterval.
+// may be one round: watch sees such a suspicion with its next look, up to lookInterval
+// later.
 type quiet struct {
 	interval time.Duration // between two rounds of gossip
 
@@ -46,12 +47,18 @@ func (q *quiet) busy(now time.Time) bool {
 // busyLocked reports whether a round has passed; half of one is for late timers.
 func (q *quiet) busyLocked(now time.Time) bool { return now.Sub(q.last) >= q.interval*3/2 }
 
-// smallView is how many members may be looked at in each ViewInterval. A larger view
-// is looked at less often while memberlist is quiet, so that rest costs the same
-// whatever the number of members.
-const smallView = 10
+const (
+	// smallView is how many members may be looked at in each ViewInterval. A larger view
+	// is looked at less often while memberlist is quiet, so that rest costs the same
+	// whatever the number of members.
+	smallView = 10
+	// restViews is how many times as long as ViewInterval a look comes after the last one
+	// at the least, while memberlist is quiet. A look is an exchange between two
+	// memberlists, some ten switches of goroutines.
+	restViews = 4
+)
 
 // lookInterval is the time between two looks at members while memberlist is quiet.
 func lookInterval(view time.Duration, members int) time.Duration {
-	return view * time.Duration(max(1, members/smallView))
+	return view * time.Duration(max(restViews, members/smallView))
 }

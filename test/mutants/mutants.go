@@ -46,7 +46,7 @@ func Groups() []Group {
 		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
 		plannerGroup(),
 		mapchangeGroup(),
-		placementGroup(), nodeGroup(),
+		placementGroup(), nodeGroup(), membershipGroup(),
 		replicaGroup(),
 		historyGroup(),
 		guardGroup(),

@@ -1,5 +1,14 @@
 package mutants
 
+func membershipGroup() Group {
+	return Group{Package: "internal/membership", Mutants: []Mutant{
+		{
+			Name: "view-read-twice-a-second", Bug: "reads the view of few members twice a second at rest", File: "quiet.go",
+			Old: `max(restViews, `, New: `max(1, `, Tests: "TestFewMembersLookSeldomAtRest",
+		},
+	}}
+}
+
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
