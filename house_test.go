@@ -39,7 +39,7 @@ func floors() [][]string {
 		{"internal/rawconn"},
 		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
 		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/control/planner", "internal/intake"},
+		{"internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/auth/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -16,7 +17,7 @@ const maxClaims = 16
 // agree fails with a *kv.ContradictionError when what h says has happened cannot
 // have led to a state as of revision: etcd was restored since, or one of the two
 // is wrong.
-func (h *History) agree(state *tree, revision kv.Revision) error {
+func (h *History) agree(state *keytree.Tree, revision kv.Revision) error {
 	upTo := min(h.Progress, revision)
 	last := h.last(upTo)
 	var first string
@@ -97,7 +98,7 @@ func (c *Cache) Claims() []kv.Claim {
 	}
 	var out []kv.Claim
 	for _, key := range c.changes.newest(maxClaims) {
-		held, _ := v.root.Get(pivot(key))
+		held, _ := v.root.Get(keytree.Pivot(key))
 		// As of the last change: the state is the same from there to the progress.
 		out = append(out, kv.Claim{Key: key, Revision: v.changed, Held: held})
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -41,7 +42,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 		"a key is missing":         {20, []kv.Event{put("a", 11, "1")}, true},
 		"missing in the middle":    {15, []kv.Event{put("a", 11, "1")}, true},
 	} {
-		state := newTree()
+		state := keytree.New()
 		for _, e := range x.state {
 			state.Set(e.KV)
 		}
@@ -82,7 +83,7 @@ func TestAContradictionClaimsWhatIsHeld(t *testing.T) {
 		"of a state that is older":    {18, []*kv.KeyValue{a, other("c", 18)}, []kv.Claim{{Key: "c", Revision: 18, Held: c}}},
 		"of one just before a change": {17, []*kv.KeyValue{a}, nil},
 	} {
-		state := newTree()
+		state := keytree.New()
 		for _, i := range x.state {
 			state.Set(i)
 		}
@@ -113,14 +114,14 @@ func sameClaim(a, b kv.Claim) bool {
 // A contradiction of very many keys names some of them.
 func TestClaimsAreBounded(t *testing.T) {
 	h := &History{Progress: 100, Floor: 1}
-	present, absent := newTree(), newTree()
+	present, absent := keytree.New(), keytree.New()
 	for i := range kv.Revision(40) {
 		b := puts(i+1, fmt.Sprintf("k%02d", i))
 		h.Batches = append(h.Batches, &b)
 		present.Set(item(fmt.Sprintf("k%02d", i), "another", i+1))
 	}
 	for what, x := range map[string]struct {
-		state    *tree
+		state    *keytree.Tree
 		revision kv.Revision
 	}{"other contents": {present, 101}, "other contents and no later write": {present, 100}, "missing": {absent, 100}} {
 		var found *kv.ContradictionError

@@ -3,6 +3,7 @@ package cache
 import (
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -33,7 +34,7 @@ func (c *Cache) apply(b *kv.Batch) {
 				// the previous value is that of the revision before.
 				e.Prev, _ = old.root.Get(e.KV)
 			}
-			replaced += rootOverhead
+			replaced += keytree.RootOverhead
 			if prev != nil {
 				replaced += int64(prev.Size())
 				grown -= int64(prev.Size())
@@ -41,7 +42,7 @@ func (c *Cache) apply(b *kv.Batch) {
 		}
 		c.changes.mu.Unlock()
 		c.counters.stateBytes.Add(grown)
-		c.roots.push(old.changed, old.root, replaced, b.Received)
+		c.roots.Push(old.changed, old.root, replaced, b.Received)
 	}
 	c.counters.batches.Add(1)
 	c.counters.events.Add(int64(len(b.Events)))
@@ -68,7 +69,7 @@ func (c *Cache) advance(revision kv.Revision) {
 	if now.Sub(c.trimmed) > time.Second {
 		c.trimmed = now
 		c.win.evict(now)
-		c.roots.trim(now)
+		c.roots.Trim(now)
 		c.changes.trim(now)
 		c.complain(now)
 	} else if revision <= old.progress {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -113,12 +114,12 @@ type Cache struct {
 	used atomic.Bool // read since Idle was called last
 
 	freshness freshness
-	roots     rootLog
+	roots     keytree.Versions
 	changes   changeLog
 	counters  counters
 
 	// Owned by Run.
-	tree     *tree
+	tree     *keytree.Tree
 	behind   bool // the source could not continue after our progress
 	win      window
 	woken    []*Watcher // scratch
@@ -137,7 +138,7 @@ type Cache struct {
 // ahead of progress by nothing.
 type view struct {
 	win      windowView
-	root     *tree
+	root     *keytree.Tree
 	changed  kv.Revision // revision of the newest batch in root
 	progress kv.Revision // everything up to it is here
 	ready    bool
@@ -165,7 +166,7 @@ func New(cfg Config) *Cache {
 	c := &Cache{
 		cfg: cfg, start: time.Now(),
 		want: make(chan kv.Revision, 1), ready: make(chan struct{}),
-		roots:   rootLog{maxBytes: cfg.RootsBytes, maxAge: cfg.RootsTime},
+		roots:   keytree.Versions{MaxBytes: cfg.RootsBytes, MaxAge: cfg.RootsTime},
 		win:     window{maxBytes: cfg.WindowBytes, maxAge: cfg.WindowTime, next: 1},
 		changes: changeLog{maxBytes: cfg.TombstoneBytes, maxAge: cfg.TombstoneTime, byMod: newByMod()},
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -50,11 +51,11 @@ func TestDeletesAreKnownFromARevisionOn(t *testing.T) {
 func TestPositionsAroundLeaps(t *testing.T) {
 	l := &changeLog{maxBytes: 1 << 20, maxAge: time.Hour}
 	now := time.Now()
-	l.reset(newTree(), nil, 1, now)
+	l.reset(keytree.New(), nil, 1, now)
 	over := func(i int) hole { return hole{after: kv.Revision(10 * i), before: kv.Revision(10*i + 5)} }
 	leap := func(i int) {
 		behind := kv.Tombstone{Key: fmt.Sprint("behind ", i), Revision: over(i).before + 1}
-		l.leap(newTree(), over(i), []string{fmt.Sprint("lost ", i)}, []kv.Tombstone{behind}, now)
+		l.leap(keytree.New(), over(i), []string{fmt.Sprint("lost ", i)}, []kv.Tombstone{behind}, now)
 	}
 	ask := func(since kv.Revision, want ...string) {
 		t.Helper()

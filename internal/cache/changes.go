@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -21,7 +22,7 @@ type changeLog struct {
 	maxAge   time.Duration
 
 	mu      sync.Mutex
-	byMod   *tree          // guarded by mu; the live keys, by mod revision
+	byMod   *keytree.Tree  // guarded by mu; the live keys, by mod revision
 	deletes []kv.Tombstone // guarded by mu; by revision; never changed, only appended to and cut
 	floor   kv.Revision    // guarded by mu; deletes are known from here on
 	bytes   int64          // guarded by mu; of deletes
@@ -48,13 +49,13 @@ type mark struct {
 // kept.
 const marksPerAge = 64
 
-func newByMod() *tree {
+func newByMod() *keytree.Tree {
 	return btree.NewBTreeGOptions(func(a, b *kv.KeyValue) bool {
 		if a.ModRevision() != b.ModRevision() {
 			return a.ModRevision() < b.ModRevision()
 		}
 		return bytes.Compare(a.Key(), b.Key()) < 0
-	}, btree.Options{NoLocks: true, Degree: treeDegree})
+	}, btree.Options{NoLocks: true, Degree: keytree.Degree})
 }
 
 // behind returns a value to search byMod for what has changed behind since.
@@ -64,7 +65,7 @@ func behindPivot(since kv.Revision) *kv.KeyValue {
 
 // reset starts again, with a state and with the deletes from floor on, by
 // revision.
-func (l *changeLog) reset(state *tree, deletes []kv.Tombstone, floor kv.Revision, now time.Time) {
+func (l *changeLog) reset(state *keytree.Tree, deletes []kv.Tombstone, floor kv.Revision, now time.Time) {
 	byMod := indexByMod(state)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +75,7 @@ func (l *changeLog) reset(state *tree, deletes []kv.Tombstone, floor kv.Revision
 
 // leap continues with another state, over a hole, with the keys that were lost in
 // it and the deletes behind it.
-func (l *changeLog) leap(state *tree, over hole, lost []string, deletes []kv.Tombstone, now time.Time) {
+func (l *changeLog) leap(state *keytree.Tree, over hole, lost []string, deletes []kv.Tombstone, now time.Time) {
 	byMod := indexByMod(state)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +94,7 @@ func (l *changeLog) leap(state *tree, over hole, lost []string, deletes []kv.Tom
 	l.buryLocked(now, deletes...)
 }
 
-func indexByMod(state *tree) *tree {
+func indexByMod(state *keytree.Tree) *keytree.Tree {
 	items := make([]*kv.KeyValue, 0, state.Len())
 	state.Scan(func(item *kv.KeyValue) bool {
 		items = append(items, item)
@@ -185,7 +186,7 @@ func (l *changeLog) trimLocked(now time.Time) {
 
 // since returns the live keys by mod revision, and the deletes behind a
 // revision; both must only be read. It fails with a *kv.CompactedError.
-func (l *changeLog) since(revision kv.Revision) (byMod *tree, deletes []kv.Tombstone, err error) {
+func (l *changeLog) since(revision kv.Revision) (byMod *keytree.Tree, deletes []kv.Tombstone, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if revision+1 < l.floor {
@@ -278,7 +279,7 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 
 // changed collects the live keys, and takes those that exist in state out of
 // gone.
-func (out *Changes) changed(r kv.Range, since kv.Revision, state *Snapshot, byMod *tree, gone map[string]bool) {
+func (out *Changes) changed(r kv.Range, since kv.Revision, state *keytree.Snapshot, byMod *keytree.Tree, gone map[string]bool) {
 	take := func(item *kv.KeyValue) {
 		if item.ModRevision() > since {
 			out.Changed = append(out.Changed, item)

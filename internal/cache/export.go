@@ -4,13 +4,14 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // Export is a consistent cut of the cache: what another one needs to become
 // its equal.
 type Export struct {
-	Snapshot *Snapshot
+	Snapshot *keytree.Snapshot
 	Floor    kv.Revision
 	// DeltaFloor is the oldest revision from which on deletes are known.
 	DeltaFloor kv.Revision
@@ -40,7 +41,7 @@ func (c *Cache) export() (*Export, error) {
 	// Taken later, they are those below the view's floor and more.
 	deletes, floor := c.changes.all()
 	x := &Export{
-		Snapshot: &Snapshot{Revision: v.progress, root: v.root},
+		Snapshot: &keytree.Snapshot{Revision: v.progress, Root: v.root},
 		Floor:    v.win.floor, DeltaFloor: min(floor, v.win.floor), window: v.win,
 	}
 	x.deletes = deletes[:cutTombstones(deletes, v.win.floor)]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -13,9 +14,9 @@ const firstRevision = 1
 
 // loading is a state on its way in.
 type loading struct {
-	had       *tree       // what is held meanwhile; nil: nothing, or nothing of use
-	at        kv.Revision // up to which it goes
-	tree      *tree
+	had       *keytree.Tree // what is held meanwhile; nil: nothing, or nothing of use
+	at        kv.Revision   // up to which it goes
+	tree      *keytree.Tree
 	leap      bool // tree begins as had: what comes is what differs
 	stateless bool
 	gone      []string // by a leap: keys that are not in tree
@@ -26,7 +27,7 @@ type loading struct {
 // newLoading begins to take in what a source brings.
 func (c *Cache) newLoading(begin kv.Update) *loading {
 	l := &loading{
-		tree: newTree(), leap: begin.Leap, stateless: c.cfg.Stateless, count: &c.counters,
+		tree: keytree.New(), leap: begin.Leap, stateless: c.cfg.Stateless, count: &c.counters,
 		past: History{Progress: begin.Revision, Floor: begin.Floor, DeltaFloor: begin.DeltaFloor},
 	}
 	if !l.stateless && c.tree != nil {
@@ -69,7 +70,7 @@ func (l *loading) add(u kv.Update) error {
 			if err := l.check(item); err != nil {
 				return err
 			}
-			size += int64(item.Size()) + keyOverhead
+			size += int64(item.Size()) + keytree.KeyOverhead
 			if l.leap {
 				l.tree.Set(item)
 			} else {
@@ -79,7 +80,7 @@ func (l *loading) add(u kv.Update) error {
 		l.count.loadedState.Add(size)
 		for _, key := range u.Gone {
 			if l.leap {
-				l.tree.Delete(pivot(key))
+				l.tree.Delete(keytree.Pivot(key))
 				l.gone = append(l.gone, key)
 			}
 		}
@@ -158,7 +159,7 @@ func (l *loading) lost() []string {
 }
 
 // load replaces all there is.
-func (c *Cache) load(t *tree, past *History) {
+func (c *Cache) load(t *keytree.Tree, past *History) {
 	if past.Progress <= firstRevision { // nothing can have happened before
 		past.Floor, past.DeltaFloor = min(past.Floor, firstRevision), min(past.DeltaFloor, firstRevision)
 	}
@@ -170,13 +171,13 @@ func (c *Cache) load(t *tree, past *History) {
 
 // replace replaces state and window. Watchers from before have a gap, and are
 // told.
-func (c *Cache) replace(t *tree, past *History) {
+func (c *Cache) replace(t *keytree.Tree, past *History) {
 	if c.view.Load().ready {
 		c.counters.resets.Add(1)
 	}
 	floor := past.Floor
 	c.tree = t
-	c.roots.clear()
+	c.roots.Clear()
 	old := c.view.Load()
 	before := c.win.next
 	c.win.reset(floor, old.progress)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -44,7 +45,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 		items[i] = item(i/(keys/1000)+i%(keys/1000)*1000, 1, kv.Revision(10_000_000+i))
 	}
 	h.items = grown() - 8*keys
-	t := newTree()
+	t := keytree.New()
 	for _, one := range items {
 		t.Load(one)
 	}
@@ -66,7 +67,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	h.status = c.Status()
 	last = liveHeap()
 	h.rewritten = last - before
-	c.roots.clear()
+	c.roots.Clear()
 	h.roots = -grown()
 	c.win.reset(revision+1, revision)
 	v := *c.view.Load()

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -591,7 +592,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 			var bytes int64
 			snap.Ascend(kv.Range{}, func(item *kv.KeyValue) bool { bytes += int64(item.Size()); return true })
-			if bytes += int64(st.Keys) * keyOverhead; bytes != st.StateBytes {
+			if bytes += int64(st.Keys) * keytree.KeyOverhead; bytes != st.StateBytes {
 				t.Errorf("the state holds %d bytes, counted %d", bytes, st.StateBytes)
 			}
 		}

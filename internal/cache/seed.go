@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -136,16 +137,16 @@ func Unite(parts ...*History) *History {
 
 // Seed is what a new cache starts with instead of nothing.
 type Seed struct {
-	tree    *tree       // the state at base
-	base    kv.Revision // where the new cache's oldest kept root is
-	past    *History    // on both sides of base
-	freshAt time.Time   // all that etcd had acknowledged by then is here; zero: not known
+	tree    *keytree.Tree // the state at base
+	base    kv.Revision   // where the new cache's oldest kept root is
+	past    *History      // on both sides of base
+	freshAt time.Time     // all that etcd had acknowledged by then is here; zero: not known
 }
 
 // Empty returns what a stateless cache starts with that has everything up to a revision
 // and holds nothing of it.
 func Empty(at kv.Revision) *Seed {
-	return &Seed{tree: newTree(), base: at, past: &History{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
+	return &Seed{tree: keytree.New(), base: at, past: &History{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
 }
 
 // Inherit returns what caches have in r, for a shard that comes of a split, a
@@ -173,7 +174,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 		}
 		histories[i] = x.Past().Part(p.r)
 	}
-	s := &Seed{tree: newTree(), past: Unite(histories...)}
+	s := &Seed{tree: keytree.New(), past: Unite(histories...)}
 	if s.past == nil {
 		return nil
 	}
@@ -187,12 +188,12 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 		s.base = s.past.Progress
 		return s
 	}
-	var roots []*tree
+	var roots []*keytree.Tree
 	if roots, s.base = rootsOf(parts, s.past.Floor-1, s.past.Progress); roots == nil {
 		return nil
 	}
 	for i, p := range parts {
-		(&Snapshot{root: roots[i]}).Ascend(p.r, func(item *kv.KeyValue) bool {
+		(&keytree.Snapshot{Root: roots[i]}).Ascend(p.r, func(item *kv.KeyValue) bool {
 			s.tree.Load(item)
 			return true
 		})
@@ -230,7 +231,7 @@ func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch,
 
 // rootsOf returns the states of the oldest revision in [from, to] that all parts
 // keep, and that; nil when there is none.
-func rootsOf(parts []part, from, to kv.Revision) (roots []*tree, at kv.Revision) {
+func rootsOf(parts []part, from, to kv.Revision) (roots []*keytree.Tree, at kv.Revision) {
 	for at = from; at <= to; {
 		roots = roots[:0]
 		next := at

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -164,7 +165,7 @@ func TestHeirsAgainstModel(t *testing.T) {
 		return cfg
 	}
 	caches := []*Cache{New(config(all, nil))}
-	caches[0].load(newTree(), &History{Progress: 1, Floor: 2, DeltaFloor: 2})
+	caches[0].load(keytree.New(), &History{Progress: 1, Floor: 2, DeltaFloor: 2})
 	roots, reads := 0, 0
 	for range generations {
 		for range rng.IntN(80) {

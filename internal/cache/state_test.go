@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -42,8 +43,8 @@ func TestReadsAgainstCopies(t *testing.T) {
 				}
 			}
 			c.apply(&b)
-			if c.roots.bytes > bytes || len(c.roots.roots) > 0 && bytes == 0 {
-				t.Fatalf("%d bytes in old roots, the bound is %d", c.roots.bytes, bytes)
+			if c.roots.Bytes > bytes || len(c.roots.Roots) > 0 && bytes == 0 {
+				t.Fatalf("%d bytes in old roots, the bound is %d", c.roots.Bytes, bytes)
 			}
 		}
 		read := 0
@@ -84,21 +85,21 @@ func TestReadsAgainstCopies(t *testing.T) {
 }
 
 func TestRootsAge(t *testing.T) {
-	l := rootLog{maxBytes: 1 << 20, maxAge: time.Minute}
+	l := keytree.Versions{MaxBytes: 1 << 20, MaxAge: time.Minute}
 	now := time.Now()
 	for revision := range kv.Revision(100) {
-		l.push(revision+1, newTree(), 10, now.Add(time.Duration(revision)*time.Second))
+		l.Push(revision+1, keytree.New(), 10, now.Add(time.Duration(revision)*time.Second))
 	}
-	l.trim(now.Add(99 * time.Second))
-	if root, oldest := l.at(39); root != nil || oldest != 40 {
+	l.Trim(now.Add(99 * time.Second))
+	if root, oldest := l.At(39); root != nil || oldest != 40 {
 		t.Errorf("at 39: %v, oldest %d", root, oldest)
 	}
-	if root, _ := l.at(40); root == nil {
+	if root, _ := l.At(40); root == nil {
 		t.Error("40 is gone")
 	}
-	l.trim(now.Add(time.Hour))
-	if root, oldest := l.at(100); root != nil || oldest != 0 || l.bytes != 0 {
-		t.Errorf("an hour later: %v, oldest %d, %d bytes", root, oldest, l.bytes)
+	l.Trim(now.Add(time.Hour))
+	if root, oldest := l.At(100); root != nil || oldest != 0 || l.Bytes != 0 {
+		t.Errorf("an hour later: %v, oldest %d, %d bytes", root, oldest, l.Bytes)
 	}
 }
 

@@ -3,6 +3,7 @@ package cache
 import (
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -53,11 +54,11 @@ func (c *Cache) Status() Status {
 		Late: c.counters.late.Load(), Resets: c.counters.resets.Load(), Leaps: c.counters.leaps.Load(),
 	}
 	s.Tombstones, s.TombstoneBytes, s.DeltaFloor, s.TombstonesSqueezed = c.changes.status()
-	s.Roots, s.RootsBytes = c.roots.status()
+	s.Roots, s.RootsBytes = c.roots.Status()
 	s.Age, s.AgeKnown = c.Age()
 	if v.root != nil {
 		s.Keys = v.root.Len()
-		s.StateBytes += int64(s.Keys) * keyOverhead
+		s.StateBytes += int64(s.Keys) * keytree.KeyOverhead
 	}
 	for _, seg := range v.win.segments {
 		s.WindowBytes += seg.size.Load()

@@ -7,6 +7,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -39,7 +40,7 @@ func NewBody(lineage uint64, revision kv.Revision, changed []*kv.KeyValue, delet
 
 // section is one shard's share: the keys of a range of a snapshot, or items.
 type section struct {
-	snapshot *cache.Snapshot
+	snapshot *keytree.Snapshot
 	rng      kv.Range
 	items    []*kv.KeyValue
 }

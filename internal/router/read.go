@@ -14,6 +14,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -59,8 +60,8 @@ type Reading struct {
 type part struct {
 	shard    *shard.Shard // part of the map
 	rng      kv.Range
-	home     *cache.Cache    // nil: on another node
-	snapshot *cache.Snapshot // of home
+	home     *cache.Cache      // nil: on another node
+	snapshot *keytree.Snapshot // of home
 }
 
 // Age returns how old what is read may be: everything that etcd acknowledged
@@ -292,7 +293,7 @@ func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) e
 }
 
 // local reads a part that is here; limit 0 is none.
-func local(s *cache.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) (err error) {
+func local(s *keytree.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) (err error) {
 	var chunk []*kv.KeyValue
 	size, n := 0, int64(0)
 	flush := func() bool {

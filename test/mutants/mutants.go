@@ -67,7 +67,7 @@ func Groups() []Group {
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		mapfollowGroup(), etcdwatchGroup(), farewellGroup(), syncbatchGroup(), nativeGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
+		mapfollowGroup(), keytreeGroup(), etcdwatchGroup(), farewellGroup(), syncbatchGroup(), nativeGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
 	}
 }
 

@@ -106,10 +106,6 @@ func cacheGroup() Group {
 			Old: `if u.Revision < have {`, New: `if false {`, Tests: "TestOlderStateIsRefused",
 		},
 		{
-			Name: "digest-of-key-alone", Bug: "compares copies by their keys alone", File: "digest.go",
-			Old: `return xxhash.Sum64(item.Encoded())`, New: `return xxhash.Sum64(item.Key())`, Tests: "TestDigestTellsEveryByte",
-		},
-		{
 			Name: "fresh-before-caught-up", Bug: "calls data fresh that has not caught up", File: "freshness.go",
 			Old: `if revision <= f.reach {`, New: `if true {`, Tests: "TestFreshness",
 		},

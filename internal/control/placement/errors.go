@@ -16,8 +16,6 @@ var (
 	ErrForeign = errors.New("another cluster")
 	// ErrStuck ends Run on a leader whose own disk keeps it from committing.
 	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")
-	// ErrMapFile says that a map file cannot be used.
-	ErrMapFile = errors.New("map file cannot be used")
 )
 
 // NotLeaderError is ApplyEncoded's answer on a node that does not lead.

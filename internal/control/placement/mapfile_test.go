@@ -19,7 +19,7 @@ type countedFile struct {
 
 func (f *countedFile) save(m *shard.Map) error {
 	f.writes.Add(1)
-	return f.MemDisk.save(m)
+	return f.MemDisk.Save(m)
 }
 
 // A map that changes five times a second is written about once a second, each time the
@@ -37,7 +37,7 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 		go func() { ended <- p.Run(ctx) }()
 		versionOnDisk := func() uint64 {
 			t.Helper()
-			m, err := file.load()
+			m, err := file.Load()
 			if err != nil || m == nil {
 				t.Fatalf("the file has %v, %v", m, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapfile"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -180,17 +181,17 @@ func (d *MemDisk) storage() *storage {
 	}
 }
 
-func (d *MemDisk) load() (*shard.Map, error) {
+func (d *MemDisk) Load() (*shard.Map, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.m == nil {
 		return nil, nil
 	}
-	return decodeMapFile(d.m)
+	return mapfile.Decode(d.m)
 }
 
-func (d *MemDisk) save(m *shard.Map) error {
-	b, err := encodeMapFile(m)
+func (d *MemDisk) Save(m *shard.Map) error {
+	b, err := mapfile.Encode(m)
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (d *MemDisk) save(m *shard.Map) error {
 	return nil
 }
 
-func (d *MemDisk) refuse() (string, error) {
+func (d *MemDisk) Refuse() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.m = nil

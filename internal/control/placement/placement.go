@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/control/mapfile"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -28,6 +29,15 @@ const (
 	// voter, and voters also have each change in the raft log.
 	mapFilePause = time.Second
 )
+
+// mapFile is the map's place on disk.
+type mapFile interface {
+	// Load returns nil without an error when there is none.
+	Load() (*shard.Map, error)
+	Save(*shard.Map) error
+	// Refuse puts a file that cannot be used aside and says where it is now.
+	Refuse() (string, error)
+}
 
 // Placement is a node's part in agreeing on the shard map.
 type Placement struct {
@@ -70,14 +80,14 @@ func New(cfg Config) (*Placement, error) {
 	if cfg.Disk != nil {
 		p.file, p.logs = cfg.Disk, cfg.Disk
 	} else {
-		p.file, p.logs = newDiskMapFile(cfg.DataDir), diskLogs{raftDir(cfg.DataDir)}
+		p.file, p.logs = mapfile.New(cfg.DataDir), diskLogs{raftDir(cfg.DataDir)}
 	}
-	m, err := p.file.load()
+	m, err := p.file.Load()
 	switch {
 	case errors.Is(err, shard.ErrNewer): // the newer software needs it
 		return nil, err
-	case errors.Is(err, ErrMapFile):
-		to, rerr := p.file.refuse()
+	case errors.Is(err, mapfile.ErrInvalid):
+		to, rerr := p.file.Refuse()
 		p.log.Error("the map file is moved aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
 	case err != nil:
 		return nil, err
@@ -316,7 +326,7 @@ func (p *Placement) saveMap(m *shard.Map) (bool, error) {
 	if m == nil || p.saved != nil && p.saved.Version == m.Version && p.saved.ClusterID == m.ClusterID {
 		return false, nil
 	}
-	if err := p.file.save(m); err != nil {
+	if err := p.file.Save(m); err != nil {
 		return false, err
 	}
 	p.saved = m

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -115,37 +114,6 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	if _, ok := l.find("0"); ok {
 		t.Error("the oldest is kept")
-	}
-}
-
-// Cut off anywhere, or with any one byte changed, a map file is refused.
-func TestMapFileTornAnywhere(t *testing.T) {
-	f := newDiskMapFile(t.TempDir())
-	if m, err := f.load(); m != nil || err != nil {
-		t.Fatalf("no file: %v, %v", m, err)
-	}
-	m := testMap(t, "a", "b")
-	for range 2 { // also over an old one
-		if err := f.save(m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := f.load(); err != nil || !reflect.DeepEqual(got, m) {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	b, err := os.ReadFile(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range b {
-		if m, err := decodeMapFile(b[:i]); m != nil || !errors.Is(err, ErrMapFile) {
-			t.Fatalf("cut at %d: %v, %v", i, m, err)
-		}
-		c := bytes.Clone(b)
-		c[i] ^= 0x20
-		if m, err := decodeMapFile(c); m != nil || !errors.Is(err, ErrMapFile) {
-			t.Fatalf("byte %d changed: %v, %v", i, m, err)
-		}
 	}
 }
 

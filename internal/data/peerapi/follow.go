@@ -13,6 +13,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -288,7 +289,7 @@ func (f *follower) frame(begin *peerv1.FollowBegin, middle func() error) error {
 }
 
 // state sends the whole state.
-func (f *follower) state(s *cache.Snapshot) error {
+func (f *follower) state(s *keytree.Snapshot) error {
 	return f.chunks(func(yield func(*kv.KeyValue) bool) { s.Ascend(f.home.Range(), yield) })
 }
 

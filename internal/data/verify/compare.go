@@ -9,7 +9,7 @@ import (
 	"time"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
-	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -29,8 +29,8 @@ type finding struct {
 // copied is one node's copy.
 type copied struct {
 	node  shard.NodeID
-	sum   *cache.Digest // nil: there is none
-	err   error         // why
+	sum   *keytree.Digest // nil: there is none
+	err   error           // why
 	wrong bool
 	etcd  bool // that showed in the comparison with etcd
 }
@@ -171,15 +171,15 @@ func (v *Verifier) ask(ctx context.Context, node shard.NodeID, req *peerv1.Diges
 	return r, wire.Error(err)
 }
 
-func sumOf(r *peerv1.DigestResponse) *cache.Digest {
-	d := &cache.Digest{Revision: kv.Revision(r.GetRevision()), Keys: r.GetKeys(), Bytes: r.GetBytes()}
+func sumOf(r *peerv1.DigestResponse) *keytree.Digest {
+	d := &keytree.Digest{Revision: kv.Revision(r.GetRevision()), Keys: r.GetKeys(), Bytes: r.GetBytes()}
 	copy(d.Buckets[:], r.GetBuckets())
 	return d
 }
 
 // explain finds the keys that differ, and which copies are wrong.
 func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding) error {
-	var base *cache.Digest
+	var base *keytree.Digest
 	var buckets []uint32
 	for _, c := range out.copies {
 		switch {
@@ -197,11 +197,11 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 	slices.Sort(buckets)
 	buckets = slices.Compact(buckets)
 	// So many that all their keys can be told; one at least.
-	most := max(1, int(detailed*cache.DigestBuckets/max(1, base.Keys)))
+	most := max(1, int(detailed*keytree.DigestBuckets/max(1, base.Keys)))
 	out.more = len(buckets) > most
 	req := v.request(m, sh)
 	req.Revision, req.Buckets = int64(out.revision), buckets[:min(most, len(buckets))]
-	lists := make([][]cache.KeyDigest, len(out.copies))
+	lists := make([][]keytree.KeyDigest, len(out.copies))
 	end, cut := "", false // the lists are comparable below it
 	for i := range out.copies {
 		c := &out.copies[i]
@@ -222,14 +222,14 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 			end, cut = lists[i][last].Key, true
 		}
 	}
-	keys := make(map[string][]cache.KeyDigest) // of each copy
+	keys := make(map[string][]keytree.KeyDigest) // of each copy
 	for i, list := range lists {
 		for _, k := range list {
 			if cut && k.Key >= end {
 				break
 			}
 			if keys[k.Key] == nil {
-				keys[k.Key] = make([]cache.KeyDigest, len(lists))
+				keys[k.Key] = make([]keytree.KeyDigest, len(lists))
 			}
 			keys[k.Key][i] = k
 		}
@@ -249,8 +249,8 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 }
 
 // alike reports whether all copies have a key alike.
-func (v *Verifier) alike(out *finding, of []cache.KeyDigest) bool {
-	var first *cache.KeyDigest
+func (v *Verifier) alike(out *finding, of []keytree.KeyDigest) bool {
+	var first *keytree.KeyDigest
 	for i := range out.copies {
 		switch {
 		case out.copies[i].sum == nil:
@@ -263,18 +263,18 @@ func (v *Verifier) alike(out *finding, of []cache.KeyDigest) bool {
 	return true
 }
 
-func keysOf(r *peerv1.DigestResponse) []cache.KeyDigest {
-	out := make([]cache.KeyDigest, 0, len(r.GetKeyDigests()))
+func keysOf(r *peerv1.DigestResponse) []keytree.KeyDigest {
+	out := make([]keytree.KeyDigest, 0, len(r.GetKeyDigests()))
 	for _, k := range r.GetKeyDigests() {
-		out = append(out, cache.KeyDigest{Key: string(k.GetKey()), ModRevision: kv.Revision(k.GetModRevision()), Hash: k.GetHash()})
+		out = append(out, keytree.KeyDigest{Key: string(k.GetKey()), ModRevision: kv.Revision(k.GetModRevision()), Hash: k.GetHash()})
 	}
 	return out
 }
 
 // judge says which copies are wrong: those that have a key otherwise than etcd, or,
 // when etcd does not say, than most copies.
-func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]cache.KeyDigest) {
-	truth := make(map[string]cache.KeyDigest)
+func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]keytree.KeyDigest) {
+	truth := make(map[string]keytree.KeyDigest)
 	for _, key := range differ[:min(judged, len(differ))] {
 		is, err := v.etcdSays(ctx, key, out.revision)
 		if err != nil {
@@ -309,7 +309,7 @@ func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, dif
 }
 
 // majority returns what more than half of the copies have of a key.
-func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
+func majority(out *finding, of []keytree.KeyDigest) (keytree.KeyDigest, bool) {
 	for i := range of {
 		same := 0
 		for k := range of {
@@ -321,11 +321,11 @@ func majority(out *finding, of []cache.KeyDigest) (cache.KeyDigest, bool) {
 			return of[i], true
 		}
 	}
-	return cache.KeyDigest{}, false
+	return keytree.KeyDigest{}, false
 }
 
 // etcdSays returns what etcd has of a key at a revision.
-func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is cache.KeyDigest, err error) {
+func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is keytree.KeyDigest, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err = v.cfg.Etcd.At(ctx, kv.Single(key), revision, func(kvs []*kv.KeyValue) error {
@@ -349,8 +349,8 @@ func (v *Verifier) sameHistory(ctx context.Context) error {
 	return nil
 }
 
-func digestOf(k *kv.KeyValue) cache.KeyDigest {
-	return cache.KeyDigest{Key: string(k.Key()), ModRevision: k.ModRevision(), Hash: cache.HashOf(k)}
+func digestOf(k *kv.KeyValue) keytree.KeyDigest {
+	return keytree.KeyDigest{Key: string(k.Key()), ModRevision: k.ModRevision(), Hash: keytree.HashOf(k)}
 }
 
 // withEtcd has a copy compared with etcd by the node that has it.

@@ -8,6 +8,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -62,7 +63,7 @@ func (v *Verifier) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1
 	return out, nil
 }
 
-func keyMessages(keys []cache.KeyDigest) []*peerv1.KeyDigest {
+func keyMessages(keys []keytree.KeyDigest) []*peerv1.KeyDigest {
 	out := make([]*peerv1.KeyDigest, 0, len(keys))
 	for _, k := range keys {
 		out = append(out, &peerv1.KeyDigest{Key: []byte(k.Key), ModRevision: int64(k.ModRevision), Hash: k.Hash})
@@ -99,21 +100,21 @@ func (v *Verifier) begin(ctx context.Context) (pace func(context.Context) error,
 }
 
 // againstEtcd compares a state with etcd's at its revision.
-func (v *Verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *cache.Snapshot) (*peerv1.DigestResponse, error) {
+func (v *Verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *keytree.Snapshot) (*peerv1.DigestResponse, error) {
 	rest := home.Range()
-	var found []cache.KeyDigest
+	var found []keytree.KeyDigest
 	errEnough := errors.New("enough")
-	differ := func(mine, is []cache.KeyDigest) error {
-		for _, d := range cache.Differences(mine, is) {
+	differ := func(mine, is []keytree.KeyDigest) error {
+		for _, d := range keytree.Differences(mine, is) {
 			if len(found) == differing {
 				return errEnough
 			}
-			found = append(found, cache.KeyDigest{Key: d.Key, ModRevision: d.Mine.ModRevision, Hash: d.Mine.Hash})
+			found = append(found, keytree.KeyDigest{Key: d.Key, ModRevision: d.Mine.ModRevision, Hash: d.Mine.Hash})
 		}
 		return nil
 	}
 	err := v.cfg.Etcd.At(ctx, rest, state.Revision, func(page []*kv.KeyValue) error {
-		is, bytes := make([]cache.KeyDigest, len(page)), 0
+		is, bytes := make([]keytree.KeyDigest, len(page)), 0
 		for i, k := range page {
 			is[i] = digestOf(k)
 			bytes += len(k.Encoded())

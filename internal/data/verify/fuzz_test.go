@@ -6,16 +6,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
-	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 )
 
 // Whatever another node says of its copy, it is a sum of all buckets and keys in order, or
 // of none.
 func FuzzDigest(f *testing.F) {
 	for _, m := range []*peerv1.DigestResponse{
-		{Revision: 7, Keys: 3, Bytes: 100, Buckets: make([]uint64, len(cache.Digest{}.Buckets))},
+		{Revision: 7, Keys: 3, Bytes: 100, Buckets: make([]uint64, len(keytree.Digest{}.Buckets))},
 		{Revision: 7, Buckets: []uint64{1, 2, 3}},
-		{Revision: -1, Keys: -1, Buckets: make([]uint64, 2*len(cache.Digest{}.Buckets))},
+		{Revision: -1, Keys: -1, Buckets: make([]uint64, 2*len(keytree.Digest{}.Buckets))},
 		{KeyDigests: []*peerv1.KeyDigest{{Key: []byte("a"), ModRevision: 3, Hash: 9}, {Key: []byte("b")}, {}}, More: true},
 	} {
 		b, err := proto.Marshal(m)
@@ -34,7 +34,7 @@ func FuzzDigest(f *testing.F) {
 		if again := y.Differ(x); len(differ) != len(again) {
 			t.Fatalf("%v one way, %v the other", differ, again)
 		}
-		found := cache.Differences(keysOf(&a), keysOf(&b))
+		found := keytree.Differences(keysOf(&a), keysOf(&b))
 		if len(found) > len(a.GetKeyDigests())+len(b.GetKeyDigests()) {
 			t.Fatalf("%d of %d and %d keys differ", len(found), len(a.GetKeyDigests()), len(b.GetKeyDigests()))
 		}

@@ -3,17 +3,17 @@ package verify
 import (
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 )
 
 // Half of the copies are not most of them: of two, neither is right for that.
 func TestMajorityIsMoreThanHalf(t *testing.T) {
-	copies := &finding{copies: []copied{{sum: new(cache.Digest)}, {sum: new(cache.Digest)}, {}}}
-	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {
+	copies := &finding{copies: []copied{{sum: new(keytree.Digest)}, {sum: new(keytree.Digest)}, {}}}
+	if is, some := majority(copies, []keytree.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {
 		t.Errorf("of two copies that differ, %+v is right", is)
 	}
-	copies.copies[2].sum = new(cache.Digest)
-	if is, some := majority(copies, []cache.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
+	copies.copies[2].sum = new(keytree.Digest)
+	if is, some := majority(copies, []keytree.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); !some || is.Hash != 1 {
 		t.Errorf("of three copies, %+v is right: %v", is, some)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -63,7 +64,7 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 
 // each calls fn for the objects of a range that match the selector, until it
 // returns false.
-func (a *answer) each(state *cache.Snapshot, keys kv.Range, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
+func (a *answer) each(state *keytree.Snapshot, keys kv.Range, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
 	state.Ascend(keys, func(item *kv.KeyValue) bool {
 		var o object.Object
 		if o, err = object.Parse(a.f.r.Encoding, item.Value()); err != nil {
@@ -116,7 +117,7 @@ func (a *answer) get(w http.ResponseWriter) error {
 }
 
 // state returns the state that a list is to be made from.
-func (a *answer) state(ctx context.Context) (*cache.Snapshot, error) {
+func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 	want, exact := a.q.version, kv.Revision(0)
 	switch {
 	case a.q.exact, a.q.chunked:

@@ -1,4 +1,4 @@
-package cache
+package keytree
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 )
 
 func stateOf(kvs ...*kv.KeyValue) *Snapshot {
-	s := &Snapshot{Revision: 100, root: newTree()}
+	s := &Snapshot{Revision: 100, Root: New()}
 	for _, k := range kvs {
-		s.root.Set(k)
+		s.Root.Set(k)
 	}
 	return s
 }
@@ -118,9 +118,9 @@ func BenchmarkDigest(b *testing.B) {
 		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {
 			const total = 256 << 20
 			n := total / size
-			s := &Snapshot{root: newTree()}
+			s := &Snapshot{Root: New()}
 			for _, i := range rand.Perm(n) { // as memory is after a while
-				s.root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i), Value: make([]byte, size), ModRevision: kv.Revision(i)}))
+				s.Root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i), Value: make([]byte, size), ModRevision: kv.Revision(i)}))
 			}
 			var bytes int64
 			for b.Loop() {

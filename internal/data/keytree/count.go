@@ -1,4 +1,4 @@
-package cache
+package keytree
 
 import (
 	"sort"
@@ -9,7 +9,7 @@ import (
 // Count returns the number of keys in r. It looks at a few keys only, however
 // many there are.
 func (s *Snapshot) Count(r kv.Range) int {
-	end := s.root.Len()
+	end := s.Root.Len()
 	if r.End != "" {
 		end = s.rank(r.End)
 	}
@@ -21,8 +21,8 @@ func (s *Snapshot) Count(r kv.Range) int {
 
 // rank returns the number of keys below key.
 func (s *Snapshot) rank(key string) int {
-	return sort.Search(s.root.Len(), func(i int) bool {
-		item, _ := s.root.GetAt(i)
+	return sort.Search(s.Root.Len(), func(i int) bool {
+		item, _ := s.Root.GetAt(i)
 		return string(item.Key()) >= key
 	})
 }
@@ -34,7 +34,7 @@ func (s *Snapshot) AscendN(key string, n int, fn func(*kv.KeyValue) bool) {
 	if n <= 0 {
 		return
 	}
-	s.root.Ascend(pivot(key), func(item *kv.KeyValue) bool {
+	s.Root.Ascend(Pivot(key), func(item *kv.KeyValue) bool {
 		n--
 		return fn(item) && n > 0
 	})

@@ -1,4 +1,4 @@
-package cache
+package keytree
 
 import (
 	"context"
@@ -112,7 +112,7 @@ func (s *Snapshot) Keys(r kv.Range, most int) []KeyDigest {
 func (s *Snapshot) each(ctx context.Context, pace func(context.Context) error, fn func(*kv.KeyValue) bool) (err error) {
 	const overhead = 128 // of a key that is looked at, in bytes that are summed up
 	done := 0
-	s.root.Scan(func(item *kv.KeyValue) bool {
+	s.Root.Scan(func(item *kv.KeyValue) bool {
 		if done += len(item.Encoded()) + overhead; done >= digestStep {
 			done = 0
 			if err = ctx.Err(); err == nil {

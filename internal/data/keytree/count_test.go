@@ -1,4 +1,4 @@
-package cache
+package keytree
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 func TestCountAgainstALookAtEveryKey(t *testing.T) {
 	rng := newRand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {
-		s := &Snapshot{root: newTree()}
+		s := &Snapshot{Root: New()}
 		for range n {
-			s.root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "%04d", rng.IntN(2*n))}))
+			s.Root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "%04d", rng.IntN(2*n))}))
 		}
 		for range 200 {
 			r := kv.Range{Start: fmt.Sprintf("%04d", rng.IntN(2*n+2)), End: fmt.Sprintf("%04d", rng.IntN(2*n+2))}
@@ -49,9 +49,9 @@ func TestCountAgainstALookAtEveryKey(t *testing.T) {
 func BenchmarkCount(b *testing.B) {
 	for _, n := range []int{1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			s := &Snapshot{root: newTree()}
+			s := &Snapshot{Root: New()}
 			for i := range n {
-				s.root.Load(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i)}))
+				s.Root.Load(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i)}))
 			}
 			r := kv.Range{Start: fmt.Sprintf("/registry/pods/%08d", n/4), End: fmt.Sprintf("/registry/pods/%08d", 3*n/4)}
 			b.ReportAllocs()

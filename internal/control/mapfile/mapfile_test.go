@@ -1,0 +1,94 @@
+package mapfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Whatever is in the map file, it is refused with its reason or a valid map, which is
+// written as it was read.
+func FuzzMapFile(f *testing.F) {
+	whole, err := Encode(testMap(f, "a", "b"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole, false)
+	f.Add(whole[len(magic)+8:], true)
+	f.Add(whole[:len(magic)+3], false)
+	f.Add([]byte(nil), true)
+	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
+		if sealed { // b is what a checksum protects
+			b = append(binary.BigEndian.AppendUint64([]byte(magic), xxhash.Sum64(b)), b...)
+		}
+		m, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("another error: %v", err)
+			}
+			return
+		}
+		if err := m.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Decode(again)
+		if err != nil || back.Version != m.Version || len(back.Shards) != len(m.Shards) {
+			t.Fatalf("%+v is read back as %+v, %v", m, back, err)
+		}
+	})
+}
+
+// Cut off anywhere, or with any one byte changed, a map file is refused.
+func TestMapFileTornAnywhere(t *testing.T) {
+	f := New(t.TempDir())
+	if m, err := f.Load(); m != nil || err != nil {
+		t.Fatalf("no file: %v, %v", m, err)
+	}
+	m := testMap(t, "a", "b")
+	for range 2 { // also over an old one
+		if err := f.Save(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := f.Load(); err != nil || !reflect.DeepEqual(got, m) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	b, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b {
+		if m, err := Decode(b[:i]); m != nil || !errors.Is(err, ErrInvalid) {
+			t.Fatalf("cut at %d: %v, %v", i, m, err)
+		}
+		c := bytes.Clone(b)
+		c[i] ^= 0x20
+		if m, err := Decode(c); m != nil || !errors.Is(err, ErrInvalid) {
+			t.Fatalf("byte %d changed: %v, %v", i, m, err)
+		}
+	}
+}
+
+func testMap(t testing.TB, replicas ...shard.NodeID) *shard.Map {
+	t.Helper()
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
+		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},
+		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{replicas, replicas},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
