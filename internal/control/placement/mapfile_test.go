@@ -17,7 +17,7 @@ type countedFile struct {
 	writes atomic.Int64
 }
 
-func (f *countedFile) save(m *shard.Map) error {
+func (f *countedFile) Save(m *shard.Map) error {
 	f.writes.Add(1)
 	return f.MemDisk.Save(m)
 }

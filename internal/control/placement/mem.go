@@ -181,6 +181,7 @@ func (d *MemDisk) storage() *storage {
 	}
 }
 
+// Load implements mapFile.
 func (d *MemDisk) Load() (*shard.Map, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,6 +191,7 @@ func (d *MemDisk) Load() (*shard.Map, error) {
 	return mapfile.Decode(d.m)
 }
 
+// Save implements mapFile.
 func (d *MemDisk) Save(m *shard.Map) error {
 	b, err := mapfile.Encode(m)
 	if err != nil {
@@ -201,6 +203,7 @@ func (d *MemDisk) Save(m *shard.Map) error {
 	return nil
 }
 
+// Refuse implements mapFile.
 func (d *MemDisk) Refuse() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
