@@ -1,0 +1,30 @@
+// Package workqueue feeds a queue of k8s.io/client-go with the keys that change, as an
+// informer's handlers do.
+package workqueue
+
+import (
+	"context"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/shardwatch/shardwatch/client"
+)
+
+// Feed adds an item for each key that a mirror has at first, and for each key that is created,
+// changed or deleted after that, until ctx or the mirror ends, and returns the reason. While the
+// workers are busy, changes of one key are merged, here and in the queue. A worker gets the
+// value from the mirror, which holds it when the item is added: no value means that the
+// key is deleted.
+//
+//	go workqueue.Feed(ctx, mirror, queue, func(key string) string { return key })
+func Feed[T comparable](ctx context.Context, m *client.Mirror, queue workqueue.TypedInterface[T], item func(key string) T) error {
+	for change, err := range m.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		for _, e := range change.Events {
+			queue.Add(item(string(e.KV.Key)))
+		}
+	}
+	return context.Cause(ctx)
+}
