@@ -388,6 +388,7 @@ func (q *Queue) sweep(now time.Time) {
 			q.freeLocked(x)
 		}
 		if idle > q.cfg.Patience.Hold || len(x.watches) == 0 && !q.sharesLocked(x, now) {
+			q.stats.Abandoned += int64(len(x.watches))
 			q.dropLocked(x)
 		} else if !x.placed {
 			held = append(held, x)
@@ -396,6 +397,7 @@ func (q *Queue) sweep(now time.Time) {
 	if over := len(held) - holdFactor*q.cfg.MaxResyncs; over > 0 {
 		slices.SortFunc(held, func(a, b *Batch) int { return a.taken.Compare(b.taken) })
 		for _, x := range held[:over] {
+			q.stats.Abandoned += int64(len(x.watches))
 			q.dropLocked(x)
 		}
 	}
@@ -460,6 +462,8 @@ type Stats struct {
 	// together.
 	Begun  int64
 	Waited time.Duration
+	// Abandoned is how many watches have not read on for so long that they begin anew.
+	Abandoned int64
 	// Made are the bytes of the chunks that were made. What several watches share
 	// counts once.
 	Made int64
