@@ -360,8 +360,8 @@ func TestCancellation(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("deadline: %v", err)
 	}
-	if _, _, code := r.answer(1); code != http2.ErrCodeCancel {
-		t.Errorf("reset with %v", code)
+	if h, _, code := r.answer(1); h["grpc-status"] != "4" {
+		t.Errorf("deadline: answered with %v, %v", h, code)
 	}
 	r.open(3, false, call(duplexMethod)...)
 	r.alive()
@@ -369,6 +369,19 @@ func TestCancellation(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Stop: %v", err)
 	}
+}
+
+// A call whose time is over in the middle of a message is reset: its client must not take a part
+// for the whole.
+func TestDeadlineWithinAMessage(t *testing.T) {
+	inBubble(t, config(), &testService{}, func(t *testing.T, r *raw) {
+		r.must(r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+		r.open(1, false, call(duplexMethod, "grpc-timeout", "1S")...)
+		r.must(r.WriteData(1, false, message(&pb.StreamingOutputCallRequest{ResponseParameters: sizes(100)})))
+		if h, content, code := r.answer(1); len(content) != 10 || code != http2.ErrCodeCancel {
+			t.Errorf("%d bytes, %v, %v", len(content), h, code)
+		}
+	})
 }
 
 // asksFor is a service whose duplex calls wait for the end of their context.

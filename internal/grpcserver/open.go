@@ -88,14 +88,20 @@ func newStream(c *conn, id uint32, r *request) *stream {
 	return s
 }
 
-// expire ends a stream whose time is over. The client has noticed by itself.
+// expire ends a stream whose time is over. The client gets the outcome of the call: grpc-js takes
+// RST_STREAM for a cancellation. It gets RST_STREAM in the middle of a message, and if
+// it does not read.
 func (s *stream) expire() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams[s.id] == s {
+	switch {
+	case s.gone:
+	case s.partial || len(c.out) >= maxPending:
 		c.resetLocked(s.id, http2.ErrCodeCancel)
 		c.flushLocked()
+	default:
+		s.finishLocked(status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
 	}
 }
 

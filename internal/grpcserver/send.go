@@ -38,6 +38,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 		c.out = appendFrame(c.output(), http2.FrameData, 0, s.id, n)
 		parts = c.appendPartsLocked(parts, n)
 		left -= n
+		s.partial = left > 0
 		s.sent += int64(n)
 		c.window -= int64(n)
 		c.keep.sent()
@@ -159,9 +160,13 @@ func (s *stream) finish(outcome *status.Status) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.waitForRoomLocked(); s.gone {
-		return
+	if s.waitForRoomLocked(); !s.gone {
+		s.finishLocked(outcome)
 	}
+}
+
+func (s *stream) finishLocked(outcome *status.Status) {
+	c := s.conn
 	b := startBlock(c)
 	switch {
 	case s.headed:

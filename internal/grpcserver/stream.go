@@ -44,6 +44,7 @@ type stream struct {
 	place       *list.Element // among the blocked senders; nil: it is none
 	granted     bool          // it was one, and may continue
 	headed      bool          // response headers are sent
+	partial     bool          // the last message is not sent whole
 	header      metadata.MD
 	trailer     metadata.MD
 }

@@ -135,6 +135,14 @@ func grpcserverGroup() Group {
 			Old: `s.unwatch = context.AfterFunc(ctx, s.expire)`, New: `s.unwatch = nil`, Tests: "TestCancellation",
 		},
 		{
+			Name: "grpc-deadline-within-a-message", Bug: "sends the outcome of a call after a part of a message", File: "open.go",
+			Old: `case s.partial || len(c.out)`, New: `case len(c.out)`, Tests: "TestDeadlineWithinAMessage",
+		},
+		{
+			Name: "grpc-deadline-as-reset", Bug: "resets a stream at its deadline", File: "open.go",
+			Old: `case s.partial || len(c.out) >= maxPending:`, New: `case !s.partial || len(c.out) >= maxPending:`, Tests: "TestCancellation",
+		},
+		{
 			Name: "grpc-backlog", Bug: "has no bound for what the kernel does not take", File: "socket.go",
 			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded",
 		},
