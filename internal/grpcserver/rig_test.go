@@ -2,7 +2,6 @@ package grpcserver_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,16 +12,14 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec
 	pb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/grpcserver/interoptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,80 +70,9 @@ func dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// testService is the server of gRPC's interop cases:
-// https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md
-type testService struct {
-	pb.UnimplementedTestServiceServer
-}
-
-// echo sends back the metadata that the interop cases send.
-func echo(ctx context.Context) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	if v := md["x-grpc-test-echo-initial"]; len(v) > 0 {
-		_ = grpc.SendHeader(ctx, metadata.Pairs("x-grpc-test-echo-initial", v[0]))
-	}
-	if v := md["x-grpc-test-echo-trailing-bin"]; len(v) > 0 {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs("x-grpc-test-echo-trailing-bin", v[0]))
-	}
-}
+type testService = interoptest.Service
 
 func payload(n int32) *pb.Payload { return &pb.Payload{Body: make([]byte, n)} }
-
-func (*testService) EmptyCall(context.Context, *pb.Empty) (*pb.Empty, error) {
-	return new(pb.Empty), nil
-}
-
-func (*testService) UnaryCall(ctx context.Context, in *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-	echo(ctx)
-	if st := in.GetResponseStatus(); st.GetCode() != 0 {
-		return nil, status.Error(codes.Code(st.GetCode()), st.GetMessage())
-	}
-	return &pb.SimpleResponse{Payload: payload(in.GetResponseSize())}, nil
-}
-
-func (*testService) StreamingOutputCall(in *pb.StreamingOutputCallRequest, out pb.TestService_StreamingOutputCallServer) error {
-	for _, p := range in.GetResponseParameters() {
-		if err := out.Send(&pb.StreamingOutputCallResponse{Payload: payload(p.GetSize())}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (*testService) StreamingInputCall(in pb.TestService_StreamingInputCallServer) error {
-	var sum int32
-	for {
-		m, err := in.Recv()
-		if errors.Is(err, io.EOF) {
-			return in.SendAndClose(&pb.StreamingInputCallResponse{AggregatedPayloadSize: sum})
-		}
-		if err != nil {
-			return err
-		}
-		sum += int32(len(m.GetPayload().GetBody()))
-	}
-}
-
-func (*testService) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
-	echo(both.Context())
-	for {
-		in, err := both.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if st := in.GetResponseStatus(); st.GetCode() != 0 {
-			return status.Error(codes.Code(st.GetCode()), st.GetMessage())
-		}
-		for _, p := range in.GetResponseParameters() {
-			if err := both.Send(&pb.StreamingOutputCallResponse{Payload: payload(p.GetSize())}); err != nil {
-				return err
-			}
-		}
-	}
-}
 
 // raw is a client of HTTP/2 that says what it likes.
 type raw struct {

@@ -32,6 +32,7 @@ func TestPython(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("interop", func(t *testing.T) { interoperates(t, nil, python, filepath.Join("testdata", "interop.py")) })
 	client := conformance.Command(python, "-m", "shardwatch.conformance")
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })

@@ -25,6 +25,9 @@ func TestTypeScript(t *testing.T) {
 		}
 		return in(dir, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", filepath.Join(dir, "shardwatch-0.1.0.tgz"))
 	})
+	t.Run("interop", func(t *testing.T) {
+		interoperates(t, []string{"NODE_PATH=" + filepath.Join(dir, "node_modules")}, "node", filepath.Join("testdata", "interop.cjs"))
+	})
 	client := conformance.Command("node", filepath.Join(dir, "node_modules", "shardwatch", "dist", "conformance.js"))
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
