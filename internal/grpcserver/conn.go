@@ -211,6 +211,7 @@ func codeOf(err error) (http2.ErrCode, bool) {
 func (c *conn) end(err error) {
 	c.mu.Lock()
 	c.endLocked(err)
+	c.leaveAllLocked()
 	code, tell := codeOf(c.err)
 	if tell {
 		debug := ""
@@ -247,17 +248,32 @@ func (c *conn) linger() {
 	}
 }
 
-// endLocked ends the streams. The first error stays.
+// endLocked begins no more streams. The reader ends the open ones. The first error stays.
 func (c *conn) endLocked(err error) {
 	if c.err != nil {
 		return
 	}
 	c.err = err
-	for _, s := range c.streams {
-		c.leaveLocked(s)
-	}
 	c.keep.stop()
 	c.room.Broadcast()
+}
+
+// leaveAllLocked ends the streams, some at a time: each makes its handler ready, and the
+// scheduler runs thousands of them before what other connections wait for. The lock is free in
+// between.
+func (c *conn) leaveAllLocked() {
+	for len(c.streams) > 0 {
+		n := 0
+		for _, s := range c.streams {
+			c.leaveLocked(s)
+			if n++; n == maxTurn {
+				break
+			}
+		}
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 }
 
 // fail ends the connection from any goroutine but the reader, which sees it then.

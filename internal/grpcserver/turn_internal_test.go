@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,9 +17,17 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec
 )
 
-// A connection that begins very many calls at a time lets others run in between: few of its
-// handlers are ready at a time.
-func TestCallsBeginInTurns(t *testing.T) {
+// highest is the greatest number that was noted.
+type highest struct{ atomic.Int64 }
+
+func (h *highest) note(n int64) {
+	for was := h.Load(); n > was && !h.CompareAndSwap(was, n); was = h.Load() {
+	}
+}
+
+// A connection that begins very many calls at a time, or ends with them, lets others run in
+// between: few of its handlers are ready at a time.
+func TestCallsBeginAndEndInTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const streams = 2000
 	s, err := New(Config{
@@ -29,20 +38,22 @@ func TestCallsBeginInTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var begun, most atomic.Int64
+	var begun, ended atomic.Int64
+	var ready, over highest
 	all := make(chan struct{})
 	handler := func(_ any, call grpc.ServerStream) error {
 		st, _ := grpc.ServerTransportStreamFromContext(call.Context()).(*stream)
 		n := begun.Add(1)
 		st.conn.mu.Lock()
-		ready := int64(st.conn.running) - n
+		ready.note(int64(st.conn.running) - n)
 		st.conn.mu.Unlock()
-		for was := most.Load(); ready > was && !most.CompareAndSwap(was, ready); was = most.Load() {
-		}
 		if n == streams {
 			close(all)
 		}
 		<-call.Context().Done()
+		st.conn.mu.Lock()
+		over.note(streams - int64(len(st.conn.streams)) - ended.Add(1))
+		st.conn.mu.Unlock()
 		return nil
 	}
 	s.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "M", ClientStreams: true, ServerStreams: true, Handler: handler}}}, nil)
@@ -55,7 +66,8 @@ func TestCallsBeginInTurns(t *testing.T) {
 		defer close(served)
 		_ = s.Serve(l)
 	}()
-	defer func() { s.Stop(); <-served }()
+	stop := sync.OnceFunc(func() { s.Stop(); <-served })
+	defer stop()
 
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -70,8 +82,13 @@ func TestCallsBeginInTurns(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatalf("%d of %d calls have begun", begun.Load(), streams)
 	}
-	if n := most.Load(); n > 4*maxTurn {
-		t.Errorf("%d handlers were ready at a time, want %d at most", n, 4*maxTurn)
+	_ = conn.Close()
+	stop()
+	if b, e := ready.Load(), over.Load(); b > 4*maxTurn || e > 4*maxTurn {
+		t.Errorf("%d handlers were ready to begin at a time, and %d to end, want %d at most", b, e, 4*maxTurn)
+	}
+	if n := ended.Load(); n != streams {
+		t.Errorf("%d of %d calls have ended", n, streams)
 	}
 }
 
