@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -14,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -24,6 +26,10 @@ type reads struct {
 	chunks *chunks
 	// detours has a place for each list that etcd answers because we cannot.
 	detours chan struct{}
+	// turns bounds the lists of more than one chunk that are made at a time: clients take
+	// turns. Lists are computed, and Go's scheduler would run all of them before whatever
+	// becomes ready later, as an event that other clients wait for.
+	turns *fair.Gate
 	// wide has a place for each write with etcd whose answer may be large.
 	wide chan struct{}
 }
@@ -33,7 +39,7 @@ type reads struct {
 const maxDetours = 16
 
 func newReads(b *budget.Budget) reads {
-	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), wide: make(chan struct{}, maxWide)}
+	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), turns: fair.NewGate(runtime.GOMAXPROCS(0), 0), wide: make(chan struct{}, maxWide)}
 }
 
 // Range implements etcd's KV.Range.
@@ -205,10 +211,14 @@ func (d *Door) refusal(ctx context.Context, err error) error {
 func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
 	how := selectionOf(r)
 	l := d.reads.chunks.list(how.form(), d.holder(ctx))
+	if reading.Here() { // it computes alone
+		l.turns, l.ctx = d.reads.turns, ctx
+	}
 	count, more, err := how.scan(ctx, reading, l.add)
 	if err == nil {
 		err = l.finish()
 	}
+	l.leave()
 	if err != nil {
 		l.buffers.Free()
 		return nil, err

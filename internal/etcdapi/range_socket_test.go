@@ -230,3 +230,36 @@ func TestListsThatNobodyReads(t *testing.T) {
 		t.Errorf("when they are gone: %v", err)
 	}
 }
+
+// Lists of more than a chunk are made in turns. Small ones need none, and a list that is given
+// up leaves its place.
+func TestListsTakeTurns(t *testing.T) {
+	n, h := startScripted(t, 5000)
+	var ops []cachetest.Op
+	for k := range 5000 {
+		ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", k), strings.Repeat("v", 1000)))
+	}
+	h.Commit(ops...)
+	leave := n.door.HoldTurns(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	list := func(ctx context.Context, want codes.Code) {
+		all.Go(func() {
+			r, err := n.kv.Range(ctx, pods())
+			if status.Code(err) != want || err == nil && len(r.GetKvs()) != 5000 {
+				t.Errorf("a list of %d keys: %v, want %v", len(r.GetKvs()), err, want)
+			}
+		})
+	}
+	list(ctx, codes.Canceled)
+	list(within(t), codes.OK)
+	eventually(t, "the lists wait", func() bool { _, waiting := n.door.Waiting(); return waiting == 2 })
+	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
+		t.Errorf("a get: %v", err)
+	}
+	cancel()
+	eventually(t, "one was given up", func() bool { _, waiting := n.door.Waiting(); return waiting == 1 })
+	leave()
+	all.Wait()
+	eventually(t, "all turns are given back", func() bool { running, waiting := n.door.Waiting(); return running == 0 && waiting == 0 })
+}

@@ -45,6 +45,14 @@ func etcdapiGroup() Group {
 			Old: `return lower(success, failure)`, New: `return success`, Tests: "TestDeadlyTransactionsAreRefused",
 		},
 		{
+			Name: "lists-without-turns", Bug: "makes all large lists at a time", File: "range_chunks.go",
+			Old: "	case l.left == nil:\n", New: "	case l.left == nil && l.own < 0:\n", Tests: "TestListsTakeTurns",
+		},
+		{
+			Name: "lists-keep-turns", Bug: "does not give back the turn of a list", File: "range.go",
+			Old: "	l.leave()\n", New: "", Tests: "TestListsTakeTurns",
+		},
+		{
 			Name: "lists-for-nobody", Bug: "lists count for no client", File: "range_chunks.go",
 			Old: `if h.of[holder.Name] == 0 {`, New: `if false {`, Tests: "TestOneClientsListsLeaveRoom",
 		},
