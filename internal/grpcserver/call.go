@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -221,12 +222,19 @@ func (c *call) admit(form byte, size int) error {
 
 // unpack decompresses a message, up to the limit. The caller frees it.
 func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
+	if turn := c.conn.srv.cfg.Turn; turn != nil {
+		leave, err := turn(c.ctx, c.conn.net.RemoteAddr())
+		if err != nil {
+			return nil, contextStatus(c.ctx)
+		}
+		defer leave()
+	}
 	r, err := c.decompress.Decompress(bytes.NewReader(data))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}
 	limit := c.conn.srv.cfg.MaxReceive
-	out, err := mem.ReadAll(io.LimitReader(r, int64(limit)+1), mem.DefaultBufferPool())
+	out, err := mem.ReadAll(&yielding{Reader: io.LimitReader(r, int64(limit)+1)}, mem.DefaultBufferPool())
 	switch {
 	case err != nil:
 		out.Free()
@@ -236,4 +244,23 @@ func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", limit)
 	}
 	return out, nil
+}
+
+// yielding is a reader that computes what is read: others run in between.
+type yielding struct {
+	io.Reader
+	n int // bytes since others have run
+}
+
+// yieldAfter is some 0.1 ms of decompression, in bytes.
+const yieldAfter = 256 << 10
+
+// Read implements io.Reader.
+func (y *yielding) Read(p []byte) (int, error) {
+	n, err := y.Reader.Read(p)
+	if y.n += n; y.n >= yieldAfter {
+		y.n = 0
+		runtime.Gosched()
+	}
+	return n, err
 }

@@ -1,6 +1,7 @@
 package grpcserver_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -12,7 +13,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
 )
@@ -442,5 +446,43 @@ func TestConfig(t *testing.T) {
 		if _, err := grpcserver.New(cfg); err == nil {
 			t.Errorf("%s is not checked", name)
 		}
+	}
+}
+
+// A message is decompressed in the turn of its client, and not without one.
+func TestDecompressionTakesTurns(t *testing.T) {
+	var in, out atomic.Int64
+	cfg := config()
+	fail := make(chan struct{})
+	cfg.Turn = func(ctx context.Context, client net.Addr) (func(), error) {
+		if client == nil {
+			t.Error("whose turn it is, is not known")
+		}
+		in.Add(1)
+		select {
+		case <-fail:
+			<-ctx.Done()
+			return nil, ctx.Err()
+		default:
+			return func() { out.Add(1) }, nil
+		}
+	}
+	address, _ := serve(t, cfg)
+	c := pb.NewTestServiceClient(dial(t, address))
+	call := func(ctx context.Context, opts ...grpc.CallOption) error {
+		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{Payload: payload(1 << 20)}, opts...)
+		return err
+	}
+	if err := call(t.Context()); err != nil || in.Load() != 0 {
+		t.Errorf("%d turns for a message that is as it is: %v", in.Load(), err)
+	}
+	if err := call(t.Context(), grpc.UseCompressor(gzip.Name)); err != nil || in.Load() != 1 || out.Load() != 1 {
+		t.Errorf("%d turns, %d of them over, for a compressed message: %v", in.Load(), out.Load(), err)
+	}
+	close(fail)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := call(ctx, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.DeadlineExceeded || out.Load() != 1 {
+		t.Errorf("a message whose turn does not come: %v, %d turns are over", err, out.Load())
 	}
 }

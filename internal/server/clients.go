@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"net"
+	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -36,10 +38,20 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		Credentials: creds, Codec: wire.NewCodec(),
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
-		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Flooded: netlimit.Punish,
+		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout,
 		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
 	})
+}
+
+// turn waits for a client's turn to compute, which it has by its address: the caller may not
+// be known yet. So many compute as there are cores: without turns, hundreds of compressed
+// requests that arrive together would run before all that becomes ready later.
+func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err error) {
+	if leave, err = s.turns.Wait(ctx, netlimit.SourceOf(from)); err == nil {
+		runtime.Gosched()
+	}
+	return leave, err
 }
 
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or

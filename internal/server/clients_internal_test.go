@@ -1,10 +1,15 @@
 package server
 
 import (
+	"fmt"
 	"net"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
 // What calls have not read of their requests is of the budget, and of their client's part.
@@ -27,4 +32,34 @@ func TestUnreadRequestsAreBounded(t *testing.T) {
 	if held := b.Held(budget.Requests); held != 0 {
 		t.Errorf("%d bytes are held in the end", held)
 	}
+}
+
+// Clients that compute take turns by address, whatever number of connections each has.
+func TestClientsTakeTurnsToCompute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{turns: fair.NewGate(1, 0)}
+		leave, err := s.turn(t.Context(), &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		var all sync.WaitGroup
+		for port, ip := range []byte{1, 1, 2} {
+			all.Go(func() {
+				leave, err := s.turn(t.Context(), &net.TCPAddr{IP: net.IPv4(10, 0, 0, ip), Port: port})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, fmt.Sprint(ip, " ", port))
+				leave()
+			})
+			synctest.Wait()
+		}
+		leave()
+		all.Wait()
+		if want := []string{"1 0", "2 2", "1 1"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/edge/farewell"
 	"github.com/shardwatch/shardwatch/internal/edge/native"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/gateway"
 	"github.com/shardwatch/shardwatch/internal/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/intake"
@@ -51,7 +53,8 @@ type Server struct {
 	pace     int // watches that Drain and SendOn send elsewhere per second
 
 	conns  connections
-	called calls // of clients
+	called calls      // of clients
+	turns  *fair.Gate // of clients that compute before their calls are known; see turn
 
 	mu       sync.Mutex
 	draining bool          // guarded by mu
@@ -80,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Openings == nil {
 		cfg.Openings = etcdwatch.NewOpenings()
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, turns: fair.NewGate(runtime.GOMAXPROCS(0), 0), health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
 	s.pumps.Trail = cfg.Trail

@@ -4,7 +4,19 @@ func grpcserverGroup() Group {
 	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
 		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
-			Old: "\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginInTurns",
+			Old: "\t\tc.turn = 0\n\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginAndEndInTurns",
+		},
+		{
+			Name: "grpc-ends-all-at-once", Bug: "ends thousands of calls of a connection before others run", File: "conn.go",
+			Old: "if n++; n == maxTurn {", New: "if n++; n < 0 {", Tests: "TestCallsBeginAndEndInTurns",
+		},
+		{
+			Name: "grpc-decompresses-at-once", Bug: "decompresses messages without a turn", File: "call.go",
+			Old: "turn := c.conn.srv.cfg.Turn; turn != nil", New: "turn := c.conn.srv.cfg.Turn; turn != nil && c.first", Tests: "TestDecompressionTakesTurns",
+		},
+		{
+			Name: "grpc-keeps-turns", Bug: "does not give back the turn of a message", File: "call.go",
+			Old: "		defer leave()\n", New: "		_ = leave\n", Tests: "TestDecompressionTakesTurns",
 		},
 		{
 			Name: "grpc-resets-at-once", Bug: "bears any number of streams that are reset at once", File: "frames.go",

@@ -58,6 +58,10 @@ func serverGroup() Group {
 			Old: `if left == 0 {`, New: `if true {`, Tests: "TestDrainWaitsForClientsThatDoNotRead",
 		},
 		{
+			Name: "turns-without-clients", Bug: "a client's compressed requests delay those of others", File: "clients.go",
+			Old: `s.turns.Wait(ctx, netlimit.SourceOf(from))`, New: `s.turns.Wait(ctx, "")`, Tests: "TestClientsTakeTurnsToCompute",
+		},
+		{
 			Name: "unread-streams-stay", Bug: "a drain leaves the connections of clients that do not read", File: "drain.go",
 			Old: `if s.conns.cut(f.Client) {`, New: `if f.Client == nil {`, Tests: "TestDrainsEndStreamsThatAreNotRead",
 		},
