@@ -19,7 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/certtest"
+	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 )
 
@@ -311,4 +313,30 @@ func TestRightsWhileNoApiserverAnswers(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// TestAUserHasAPartOfTheWatches opens more watches than one user may have.
+func TestAUserHasAPartOfTheWatches(t *testing.T) {
+	c := newCluster(t)
+	a := c.apiserver(t)
+	x := c.tier(t, func(cfg *api.Config) {
+		cfg.Budget = budget.New(64 << 20)
+		cfg.Budget.BoundWatches(4 * 32 << 10)
+	}, nil, a.url)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	one, two := c.ca.IssueIn(t, "one", "system:masters"), c.ca.IssueIn(t, "two", "system:masters")
+	for range 2 {
+		c.open(ctx, t, x.url, one)
+	}
+	client := &http.Client{Transport: c.transport(t, one)}
+	resp, err := client.Get(x.url + "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("a watch too many: %s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	c.open(ctx, t, x.url, two)
 }

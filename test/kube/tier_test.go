@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/certtest"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
@@ -72,7 +73,7 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), tune func(*guard.
 		tier.mu.Unlock()
 		upstream.ServeHTTP(w, r)
 	})
-	cfg.Guard = guards
+	cfg.Guard, cfg.Budget = guards, budget.New(64<<20)
 	if change != nil {
 		change(&cfg)
 	}
@@ -230,6 +231,12 @@ func (n *informer) equals(ctx context.Context, t *testing.T, set *kubernetes.Cli
 // selector, and of the metadata alone.
 func (c *cluster) informers(ctx context.Context, t *testing.T, at string, each int) (all []*informer) {
 	t.Helper()
+	return c.informersWith(ctx, t, at, each, func(*rest.Config) {})
+}
+
+// informersWith is informers with a change to the configuration of each.
+func (c *cluster) informersWith(ctx context.Context, t *testing.T, at string, each int, change func(*rest.Config)) (all []*informer) {
+	t.Helper()
 	start := func(name, selector string, shared cache.SharedIndexInformer) {
 		n := &informer{name: name, selector: selector, store: shared.GetStore(), known: map[string]string{}}
 		if _, err := shared.AddEventHandler(n); err != nil {
@@ -245,16 +252,19 @@ func (c *cluster) informers(ctx context.Context, t *testing.T, at string, each i
 		for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
 			for _, selector := range []string{"", "parity=1"} {
 				name := fmt.Sprintf("%v-%s-%d", enc, selector, i)
-				set := c.clients(t, at, func(cfg *rest.Config) { cfg.ContentType, cfg.UserAgent = enc.MediaType(), name })
+				set := c.clients(t, at, func(cfg *rest.Config) {
+					cfg.ContentType, cfg.UserAgent = enc.MediaType(), name
+					change(cfg)
+				})
 				factory := informers.NewSharedInformerFactoryWithOptions(set, 0, informers.WithNamespace("default"),
 					informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
 				start(name, selector, factory.Core().V1().ConfigMaps().Informer())
 			}
 		}
 		name := fmt.Sprintf("metadata-%d", i)
-		partial, err := metadata.NewForConfig(metadata.ConfigFor(&rest.Config{
-			Host: at, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM}, UserAgent: name,
-		}))
+		cfg := &rest.Config{Host: at, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM}, UserAgent: name}
+		change(cfg)
+		partial, err := metadata.NewForConfig(metadata.ConfigFor(cfg))
 		if err != nil {
 			t.Fatal(err)
 		}

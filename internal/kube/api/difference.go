@@ -37,9 +37,11 @@ func (s *stream) difference(ctx context.Context, since kv.Revision) error {
 	}
 	if err != nil {
 		s.out = s.out[:encoded]
+		s.s.counts.undifferable.Add(1)
 		s.s.cfg.Logger.Info("no difference for a watch below the window", "resource", s.f.r.String(), "since", since, "error", err)
 		return err
 	}
+	s.s.counts.differences.Add(1)
 	s.sent = changes.Revision
 	if s.q.bookmarks {
 		s.bookmark(changes.Revision, false)

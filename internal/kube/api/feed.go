@@ -49,6 +49,22 @@ func (s *feeds) use(r source.Resource) *feed {
 	return f
 }
 
+// loaded reports whether a resource has its state.
+func (s *feeds) loaded(r source.Resource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[r]
+	if f == nil {
+		return false
+	}
+	select {
+	case <-f.cache.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
 func (f *feed) release() {
 	f.used.Store(time.Now().UnixNano())
 	f.users.Add(-1)
@@ -85,6 +101,22 @@ func (s *feeds) drop(f *feed) {
 	}
 	s.mu.Unlock()
 	f.stop()
+}
+
+// feedsStatus adds up what feeds hold.
+type feedsStatus struct{ feeds, objects, bytes, losses int64 }
+
+func (s *feeds) status() (sum feedsStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.all {
+		st := f.cache.Status()
+		sum.feeds++
+		sum.objects += int64(st.Keys)
+		sum.bytes += st.StateBytes + st.RootsBytes + st.WindowBytes
+		sum.losses += st.Resets + st.Leaps
+	}
+	return sum
 }
 
 // sweep ends the feeds that no request has used for a time.

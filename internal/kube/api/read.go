@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
@@ -22,6 +23,8 @@ type answer struct {
 	f    *feed
 	q    *request
 	kind source.Kind
+	// client is who bears what the answer makes the node hold.
+	client budget.Client
 }
 
 // read answers a list or a get.
@@ -33,6 +36,11 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
+	held, err := a.s.cfg.Budget.Reserve(ctx, a.client, budget.Lists, a.listBytes(state.Len()))
+	if err != nil {
+		return later(err)
+	}
+	defer held.Release()
 	keys := a.f.r.InNamespace(a.q.namespace)
 	if a.q.next != "" {
 		keys.Start = max(keys.Start, a.q.next)
@@ -55,11 +63,31 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 		return err
 	}
 	w.Header().Set("Content-Type", a.f.r.Encoding.MediaType())
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := bufio.NewWriterSize(&patient{w, http.NewResponseController(w)}, listBuffer)
 	if err := object.WriteList(out, a.f.r.Encoding, meta, items); err == nil {
 		_ = out.Flush() // the client may have gone
 	}
 	return nil
+}
+
+const (
+	// listBuffer is what is written of a list at a time.
+	listBuffer = 64 << 10
+	// itemBytes is what a list holds of an object, which is the cache's, and partialBytes
+	// what it holds of a copy of the object's metadata.
+	itemBytes    = 32
+	partialBytes = 1 << 10
+)
+
+// listBytes returns what a list of so many objects makes the node hold, at most.
+func (a *answer) listBytes(objects int) int64 {
+	if a.q.limit > 0 {
+		objects = min(objects, a.q.limit)
+	}
+	if a.q.form.partial {
+		return listBuffer + int64(objects)*partialBytes
+	}
+	return listBuffer + int64(objects)*itemBytes
 }
 
 // each calls fn for the objects of a range that match the selector, until it

@@ -169,7 +169,7 @@ func TestThePastHasABound(t *testing.T) {
 func TestConfigIsValidated(t *testing.T) {
 	cfg := Defaults()
 	cfg.MaxFeeds = 0
-	for _, want := range []string{"Source, Guard and Upstream", "MaxFeeds"} {
+	for _, want := range []string{"Source, Guard, Upstream and Budget", "MaxFeeds"} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
 		}

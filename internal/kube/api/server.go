@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
@@ -37,6 +39,10 @@ type Config struct {
 	Cache cache.Config
 	// PastBytes bounds former versions of objects, for each resource.
 	PastBytes int64
+	// Budget bounds what clients make the node hold, each and together.
+	Budget *budget.Budget
+	// Preload are resources that are followed from the start, and always.
+	Preload []source.Resource
 	// MaxFeeds bounds how many resources are followed; requests for others go to
 	// Upstream.
 	MaxFeeds int
@@ -49,8 +55,8 @@ type Config struct {
 	Logger        *slog.Logger
 }
 
-// Defaults returns the Config of a production node, without Source, Guard and
-// Upstream.
+// Defaults returns the Config of a production node, without Source, Guard,
+// Upstream and Budget.
 func Defaults() Config {
 	return Config{
 		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
@@ -63,8 +69,8 @@ func Defaults() Config {
 // Validate returns every mistake, joined.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Source == nil || c.Guard == nil || c.Upstream == nil {
-		errs = append(errs, errors.New("kube: Source, Guard and Upstream must be set"))
+	if c.Source == nil || c.Guard == nil || c.Upstream == nil || c.Budget == nil {
+		errs = append(errs, errors.New("kube: Source, Guard, Upstream and Budget must be set"))
 	}
 	for name, value := range map[string]int64{
 		"PastBytes": c.PastBytes, "MaxFeeds": int64(c.MaxFeeds), "Idle": int64(c.Idle), "Patience": int64(c.Patience), "BookmarkEvery": int64(c.BookmarkEvery),
@@ -79,9 +85,13 @@ func (c *Config) Validate() error {
 
 // Server answers requests from caches.
 type Server struct {
-	cfg   Config
-	feeds *feeds
-	stop  context.CancelFunc
+	cfg    Config
+	feeds  *feeds
+	stop   context.CancelFunc
+	counts counts
+
+	draining chan struct{} // closed when the watches have to end
+	spread   atomic.Int64  // the time that they have for it, in nanoseconds
 }
 
 // New returns a server. It follows resources when they are asked for, until
@@ -93,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, draining: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}}
 	return s, nil
@@ -104,6 +114,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.feeds.run.Wait()
 	defer s.stop()
+	s.preload()
 	often := time.NewTicker(max(s.cfg.Idle/4, time.Millisecond))
 	defer often.Stop()
 	for {
@@ -111,34 +122,63 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-often.C:
+			s.preload()
 			s.feeds.sweep(now, s.cfg.Idle)
 		}
 	}
+}
+
+// preload uses the resources that are always followed, which starts them and
+// keeps them from being idle.
+func (s *Server) preload() {
+	for _, r := range s.cfg.Preload {
+		if f := s.feeds.use(r); f != nil {
+			f.release()
+		}
+	}
+}
+
+// NotReady returns why clients should go to another node; nothing: they need not.
+func (s *Server) NotReady() (reasons []string) {
+	select {
+	case <-s.draining:
+		reasons = append(reasons, "draining")
+	default:
+	}
+	for _, r := range s.cfg.Preload {
+		if !s.feeds.loaded(r) {
+			reasons = append(reasons, r.String()+" is not loaded yet")
+		}
+	}
+	return reasons
 }
 
 // ServeHTTP answers from caches if it can.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, status := s.cfg.Guard.Identify(r)
 	if status != nil {
+		s.counts.failed.Add(1)
 		fail(w, status)
 		return
 	}
 	r = guard.With(r, id)
 	if impersonates(r) {
 		if s.cfg.Impersonates {
+			s.counts.failed.Add(1)
 			fail(w, &object.Status{Code: http.StatusForbidden, Reason: "Forbidden", Message: "this node impersonates its clients, which cannot impersonate others: ask an apiserver"})
 			return
 		}
-		s.cfg.Upstream.ServeHTTP(w, r)
+		s.pass(w, r)
 		return
 	}
 	q, ok := parse(r)
 	if !ok || !s.cfg.Secrets && q.resource.Group == "" && q.resource.Name == "secrets" {
-		s.cfg.Upstream.ServeHTTP(w, r)
+		s.pass(w, r)
 		return
 	}
 	allowed, status := s.cfg.Guard.Allow(r.Context(), id, q.attributes())
 	if status != nil {
+		s.counts.failed.Add(1)
 		fail(w, status)
 		return
 	}
@@ -150,6 +190,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	s.pass(w, r)
+}
+
+// pass passes a request on.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
+	s.counts.passed.Add(1)
 	s.cfg.Upstream.ServeHTTP(w, r)
 }
 
@@ -179,22 +225,26 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 		s.feeds.drop(f)
 		return false
 	case err != nil:
+		s.counts.failed.Add(1)
 		fail(w, later(err))
 		return true
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
 		return false
 	}
-	a := &answer{s: s, f: f, q: q, kind: kind}
+	a := &answer{s: s, f: f, q: q, kind: kind, client: budget.Client{Name: guard.From(r).User, Max: budget.HalfOfTotal}}
 	if q.watch {
 		err = a.watch(ctx, w, r)
 	} else {
 		err = a.read(ctx, w)
 	}
-	if errors.Is(err, errUpstream) {
+	switch {
+	case errors.Is(err, errUpstream):
 		return false
-	}
-	if err != nil {
+	case err != nil:
+		s.counts.failed.Add(1)
 		fail(w, statusOf(err))
+	default:
+		s.counts.cached.Add(1)
 	}
 	return true
 }

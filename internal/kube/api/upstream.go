@@ -25,10 +25,11 @@ type UpstreamConfig struct {
 	// Streams sends requests over HTTP/2, and Upgrades those that change the
 	// protocol over HTTP/1.1.
 	Streams, Upgrades http.RoundTripper
-	// Token is that of a node that may impersonate users. nil: the certificate of
-	// the two transports is that of a front proxy.
-	Token  func() (string, error)
-	Logger *slog.Logger
+	// Impersonate is for a node that may impersonate users, with the transports'
+	// certificate or Token. Otherwise their certificate is that of a front proxy.
+	Impersonate bool
+	Token       func() (string, error) // nil: none
+	Logger      *slog.Logger
 }
 
 // NewUpstream returns a handler that passes requests on to an apiserver, as the
@@ -87,7 +88,7 @@ func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 		id = &guard.Identity{User: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	}
 	user, uid, group, extra := remoteUser, remoteUID, remoteGroup, remoteExtra
-	if u.cfg.Token != nil {
+	if u.cfg.Impersonate {
 		user, uid, group, extra = impersonate+"User", impersonate+"Uid", impersonate+"Group", impersonate+"Extra-"
 	}
 	h.Set(user, id.User)

@@ -26,7 +26,7 @@ func passing(t *testing.T, token func() (string, error), servers ...string) http
 		t.Fatal(err)
 	}
 	transport := httptest.NewTLSServer(nil).Client().Transport
-	return NewUpstream(UpstreamConfig{Source: client, Streams: transport, Upgrades: transport, Token: token})
+	return NewUpstream(UpstreamConfig{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil})
 }
 
 // recorder is an apiserver that notes what it gets.

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -48,9 +50,16 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
 	}
+	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, watchBytes, 0); err != nil {
+		return later(err)
+	}
+	defer a.s.cfg.Budget.Give(a.client, budget.Watches, watchBytes)
+	a.s.counts.watches.Add(1)
+	defer a.s.counts.watches.Add(-1)
+	var state *keytree.Snapshot
 	var err error
 	if a.q.unset || a.q.version == 0 || a.q.initialEvents {
-		err = s.fromState(ctx)
+		state, err = s.fromState(ctx)
 	} else {
 		err = s.fromVersion(ctx)
 	}
@@ -60,46 +69,53 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	defer func() { s.watcher.Close() }()
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
 	s.w.WriteHeader(http.StatusOK)
-	s.serve(r)
+	if state == nil || s.initial(state) {
+		s.serve(r)
+	}
 	return nil
 }
 
-// fromState begins with the state as events.
-func (s *stream) fromState(ctx context.Context) error {
+// watchBytes is what an open watch holds beside its events, with its stream, about:
+// the bound of what was encoded and not written is passed for the time of one write.
+const watchBytes = 32 << 10
+
+// fromState begins to watch after the state that it returns.
+func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 	want := s.q.version
 	if s.q.unset {
 		var err error
 		if want, err = s.s.cfg.Source.Current(ctx, s.f.r); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := s.f.cache.WaitProgress(ctx, want); err != nil {
 		if s.q.unset {
-			return errUpstream
+			return nil, errUpstream
 		}
-		return tooLarge(want, s.f.cache.Progress())
+		return nil, tooLarge(want, s.f.cache.Progress())
 	}
-	keys := s.f.r.InNamespace(s.q.namespace)
 	state, err := s.f.cache.At(ctx, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if s.watcher, err = s.f.cache.Watch(keys, state.Revision+1, s.wake); err != nil {
-		return err
-	}
+	s.watcher, err = s.f.cache.Watch(s.f.r.InNamespace(s.q.namespace), state.Revision+1, s.wake)
 	s.sent = state.Revision
-	err = s.each(state, keys, func(_ []byte, o *object.Object) (bool, error) {
+	return state, err
+}
+
+// initial sends a state as events. It returns false if the watch cannot go on.
+func (s *stream) initial(state *keytree.Snapshot) bool {
+	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func(_ []byte, o *object.Object) (bool, error) {
 		s.event(object.Added, o)
-		return true, nil
+		return len(s.out) <= maxPending || s.flush(), nil
 	})
-	if err != nil {
-		s.watcher.Close()
-		return err
+	if err != nil || len(s.out) > maxPending {
+		return false // an object that is not one, or a client that takes nothing
 	}
 	if s.q.initialEvents {
 		s.bookmark(state.Revision, true)
 	}
-	return nil
+	return true
 }
 
 // fromVersion begins after a version, with the difference if the window does
@@ -138,12 +154,14 @@ func (s *stream) serve(r *http.Request) {
 	if length == 0 {
 		length = 30*time.Minute + rand.N(30*time.Minute) // as apiservers do
 	}
-	end := time.NewTimer(max(length, shortestWatch))
+	length = max(length, shortestWatch)
+	end := time.NewTimer(length)
 	defer end.Stop()
 	often := time.NewTicker(s.s.cfg.BookmarkEvery)
 	defer often.Stop()
 	recheck := time.NewTicker(s.s.cfg.Recheck)
 	defer recheck.Stop()
+	draining := s.s.draining
 	var may chan bool // while a check runs, which may wait for an apiserver
 	for {
 		alive := s.pending()
@@ -168,8 +186,12 @@ func (s *stream) serve(r *http.Request) {
 				may = make(chan bool, 1)
 				go func(answer chan<- bool) { answer <- s.s.mayStill(r, s.q) }(may)
 			}
+		case <-draining:
+			draining = nil
+			end.Reset(min(length-time.Since(s.began), s.s.turn()))
 		case still := <-may:
 			if may = nil; !still {
+				s.s.counts.withdrawn.Add(1)
 				s.last(ctx)
 				return
 			}
@@ -272,6 +294,7 @@ func (s *stream) event(typ string, o *object.Object) {
 		raw = o.Partial()
 	}
 	s.out = object.AppendEvent(s.out, s.f.r.Encoding, typ, raw)
+	s.s.counts.events.Add(1)
 }
 
 // bookmark encodes a bookmark.
@@ -281,6 +304,7 @@ func (s *stream) bookmark(version kv.Revision, initialEnd bool) {
 		kind.APIVersion, kind.Kind = "meta.k8s.io/v1", "PartialObjectMetadata"
 	}
 	s.out = object.AppendEvent(s.out, s.f.r.Encoding, object.Bookmark, object.NewBookmark(s.f.r.Encoding, kind.APIVersion, kind.Kind, int64(version), initialEnd))
+	s.s.counts.events.Add(1)
 	s.sent = version
 }
 
@@ -304,6 +328,7 @@ func (s *stream) flush() bool {
 		if _, err := s.w.Write(s.out); err != nil {
 			return false
 		}
+		s.s.counts.bytes.Add(int64(len(s.out)))
 		s.out = s.out[:0]
 		if cap(s.out) > maxPending {
 			s.out = nil

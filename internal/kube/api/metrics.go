@@ -1,0 +1,65 @@
+package api
+
+import (
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+)
+
+// counts are what a server has done.
+type counts struct {
+	watches                   atomic.Int64 // that are open
+	cached, passed, failed    atomic.Int64 // requests
+	events, bytes             atomic.Int64 // sent to watches
+	differences, undifferable atomic.Int64 // of watches below the window
+	withdrawn                 atomic.Int64 // watches whose sender lost the right
+}
+
+// Register has the figures of a server observed at each scrape.
+func (s *Server) Register(m metric.Meter) error {
+	in := telemetry.NewInstruments(m)
+	watches := in.Gauge("shardwatch.kube.watches", "{watch}", "Open watches of Kubernetes' API that are served from caches.")
+	requests := in.Counter("shardwatch.kube.requests", "{request}", "Requests of Kubernetes' API: answered from caches, passed on to an apiserver, or failed here.")
+	events := in.Counter("shardwatch.kube.events", "{event}", "Events and bookmarks sent to watches of Kubernetes' API.")
+	sent := in.Counter("shardwatch.kube.sent", "By", "Bytes sent to watches of Kubernetes' API.")
+	differences := in.Counter("shardwatch.kube.differences", "{watch}", "Watches below the window: continued with the difference, or passed on because it is not known.")
+	withdrawn := in.Counter("shardwatch.kube.withdrawn_watches", "{watch}", "Watches that ended because their sender lost the right or it could not be decided for too long.")
+	feeds := in.Gauge("shardwatch.kube.resources", "{resource}", "Resources that are followed, each encoding counted.")
+	objects := in.Gauge("shardwatch.kube.objects", "{object}", "Objects of the followed resources.")
+	held := in.Gauge("shardwatch.kube.held", "By", "Bytes of objects and windows of the followed resources.")
+	resets := in.Counter("shardwatch.kube.window_losses", "{reset}", "Times that a followed resource lost its window, or continued over a gap, of the resources that are followed now.")
+	reviews := in.Counter("shardwatch.kube.reviews", "{review}", "Reviews that apiservers answered: of tokens, and of requests.")
+	failures := in.Counter("shardwatch.kube.review_failures", "{review}", "Reviews that no apiserver answered.")
+	stale := in.Counter("shardwatch.kube.stale_allows", "{request}", "Requests allowed by an earlier decision because no apiserver answered.")
+	refused := in.Counter("shardwatch.kube.undecided", "{request}", "Requests that failed with 429 because no apiserver answered and no earlier decision counts.")
+	decisions := in.Gauge("shardwatch.kube.decisions", "By", "Bytes of decisions and identities that are held.")
+	label := func(name, value string) metric.ObserveOption {
+		return metric.WithAttributes(attribute.String(name, value))
+	}
+	return in.Observe(func(o metric.Observer) {
+		o.ObserveInt64(watches, s.counts.watches.Load())
+		o.ObserveInt64(requests, s.counts.cached.Load(), label("answer", "cache"))
+		o.ObserveInt64(requests, s.counts.passed.Load(), label("answer", "apiserver"))
+		o.ObserveInt64(requests, s.counts.failed.Load(), label("answer", "failed"))
+		o.ObserveInt64(events, s.counts.events.Load())
+		o.ObserveInt64(sent, s.counts.bytes.Load())
+		o.ObserveInt64(differences, s.counts.differences.Load(), label("result", "continued"))
+		o.ObserveInt64(differences, s.counts.undifferable.Load(), label("result", "passed on"))
+		o.ObserveInt64(withdrawn, s.counts.withdrawn.Load())
+		all := s.feeds.status()
+		o.ObserveInt64(feeds, all.feeds)
+		o.ObserveInt64(objects, all.objects)
+		o.ObserveInt64(held, all.bytes)
+		o.ObserveInt64(resets, all.losses)
+		g := s.cfg.Guard.Stats()
+		o.ObserveInt64(reviews, g.TokenReviews, label("review", "token"))
+		o.ObserveInt64(reviews, g.AccessReviews, label("review", "access"))
+		o.ObserveInt64(failures, g.Failures)
+		o.ObserveInt64(stale, g.Stale)
+		o.ObserveInt64(refused, g.Refused)
+		o.ObserveInt64(decisions, g.Bytes)
+	})
+}
