@@ -70,6 +70,10 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 	cd test/compat/kubernetes && go test -count=1 -timeout 3h -v .
 	go test -C test/kube -count=1 -timeout 1h -v .
 
+.PHONY: kube-storm
+kube-storm: ## Kill and restart apiservers and nodes below 500 informers (KUBE_INFORMERS=5000)
+	KUBE_INFORMERS=$(or $(KUBE_INFORMERS),500) go test -C test/kube -run TestStorm -count=1 -timeout 30m -v .
+
 .PHONY: differential
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")
 	go test ./test/differential -run ForLong -count=1 -v -timeout 0 $(if $(ARGS),$(ARGS),-differential.for=1h)

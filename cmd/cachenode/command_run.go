@@ -35,6 +35,10 @@ A port that other machines can reach needs TLS, and gossip a key, unless --insec
 exempts it. The node reloads certificates, keys and the policy when their files change,
 and on SIGHUP. docs/security.md describes how to create and replace them.
 
+With --kube-listen the node serves Kubernetes' API in front of apiservers instead of
+etcd. Each such node follows resources by itself: they are not sharded or replicated
+among nodes yet. docs/kubernetes.md describes it.
+
 ` + settingsHelp + `
 
 Exit codes: 0 drained, 1 failed, 2 wrong flags or configuration, 130 the second

@@ -38,7 +38,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	}
 	useTwoProcessors()
 	limitMemory(log, memlimit.FromCgroup)
-	if cfg.Zone == "" {
+	if cfg.Zone == "" && cfg.Kube.Listen == "" {
 		log.Info("no failure domain is set: replicas and voters are not spread for this node; see --zone")
 	}
 	floor := make([]byte, heapFloor)
@@ -46,6 +46,9 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	if cfg.Kube.Listen != "" {
+		return serveKube(ctx, cfg, log, hangups)
+	}
 	return serve(ctx, cfg, log, hangups, nil)
 }
 

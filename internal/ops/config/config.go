@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -23,6 +24,9 @@ type Config struct {
 	Weight int
 	// Etcd is the store that is served.
 	Etcd Etcd
+
+	// Kube has the node serve Kubernetes' API, and nothing else.
+	Kube Kube
 
 	// Listen are the addresses that the node listens on.
 	Listen Listen
@@ -141,6 +145,27 @@ type Etcd struct {
 	User, PasswordFile string
 }
 
+// Kube says how Kubernetes' API is served.
+type Kube struct {
+	// Listen is host:port. Empty: the node serves etcd.
+	Listen string
+	// Servers are the URLs of the cluster's apiservers. Empty: the one of Kubeconfig.
+	Servers []string
+	// Kubeconfig says who this node is. Empty: the service account of its pod.
+	Kubeconfig string
+	// TLS: Cert and Key are for clients, whose certificates CA verifies.
+	TLS tlsconf.Files
+	// Proxy are the certificate and key of a front proxy. Without them the node
+	// impersonates its clients.
+	Proxy tlsconf.Files
+	// Preload are resources that are followed from the start; see KubePreload.
+	Preload []string
+	// Secrets are served from memory, too.
+	Secrets bool
+	// AllowStale is for how long an allow counts while no apiserver answers.
+	AllowStale time.Duration
+}
+
 // Listen are host:port; an empty host means all addresses of the machine.
 type Listen struct {
 	// Client serves both APIs, Peer the other nodes, Raft the voters, HTTP
@@ -231,6 +256,8 @@ var (
 	etcdTLSNames   = tlsconf.Names{Cert: "--etcd-cert", Key: "--etcd-key", CA: "--etcd-ca"}
 	clientTLSNames = tlsconf.Names{Cert: "--tls-cert", Key: "--tls-key", CA: "--tls-client-ca", CRL: "--tls-client-crl"}
 	peerTLSNames   = tlsconf.Names{Cert: "--peer-tls-cert", Key: "--peer-tls-key", CA: "--peer-tls-ca", CRL: "--peer-tls-crl"}
+	kubeTLSNames   = tlsconf.Names{Cert: "--kube-tls-cert", Key: "--kube-tls-key", CA: "--kube-client-ca", CRL: "--kube-client-crl"}
+	kubeProxyNames = tlsconf.Names{Cert: "--kube-proxy-cert", Key: "--kube-proxy-key"}
 	httpTLSNames   = tlsconf.Names{Cert: "--http-tls-cert", Key: "--http-tls-key", CA: "--http-tls-client-ca", CRL: "--http-tls-client-crl"}
 )
 
@@ -239,6 +266,7 @@ var (
 func Defaults() Config {
 	return Config{
 		Etcd: Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
+		Kube: Kube{AllowStale: 5 * time.Minute},
 		Listen: Listen{
 			Client: ":7400",
 			Peer:   ":7401",
@@ -322,6 +350,14 @@ func (c Config) PeerMaterial() (*tlsconf.Material, error) { return material(c.Pe
 // HTTPMaterial reads the certificates of the HTTP port. It returns nil when the
 // port speaks plain text.
 func (c Config) HTTPMaterial() (*tlsconf.Material, error) { return material(c.HTTPTLS, httpTLSNames) }
+
+// KubeMaterial reads the certificates of the port of Kubernetes' API, and those of
+// a front proxy; nil: there are none.
+func (c Config) KubeMaterial() (server, proxy *tlsconf.Material, err error) {
+	server, err1 := material(c.Kube.TLS, kubeTLSNames)
+	proxy, err2 := material(c.Kube.Proxy, kubeProxyNames)
+	return server, proxy, errors.Join(err1, err2)
+}
 
 // Protocol returns what TLS is spoken at the client and HTTP ports.
 func (c Config) Protocol() (tlsconf.Protocol, error) {

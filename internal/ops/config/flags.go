@@ -16,6 +16,7 @@ const (
 	groupSecurity   = "TLS and access"
 	groupLimits     = "Limits"
 	groupElasticity = "Elasticity"
+	groupKube       = "Kubernetes' API"
 	groupExpert     = "Expert flags"
 )
 
@@ -29,6 +30,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	grouped(fs, groupSecurity, c.securityFlags)
 	grouped(fs, groupLimits, c.limitFlags)
 	grouped(fs, groupElasticity, c.elasticFlags)
+	grouped(fs, groupKube, c.kubeFlags)
 	grouped(fs, groupExpert, c.expertFlags)
 }
 
@@ -45,7 +47,7 @@ func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 // Flags for experts are there only if all is true.
 func Usages(fs *pflag.FlagSet, all bool, columns int) string {
 	var out strings.Builder
-	titles := []string{groupBasic, groupSecurity, groupLimits, groupElasticity, groupExpert, ""}
+	titles := []string{groupBasic, groupSecurity, groupLimits, groupElasticity, groupKube, groupExpert, ""}
 	if !all {
 		titles = slices.DeleteFunc(titles, func(title string) bool { return title == groupExpert })
 	}
@@ -144,6 +146,23 @@ func (c *Config) elasticFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for each extra replica; 0: any")
 	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "maximum `number` of extra replicas, added to --replicas because of watches; 0: none")
 	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect replaces it; 0: never replaced")
+}
+
+// kubeFlags are those of a node that serves Kubernetes' API.
+func (c *Config) kubeFlags(fs *pflag.FlagSet) {
+	k := &c.Kube
+	fs.StringVar(&k.Listen, "kube-listen", "", "`address` for clients of Kubernetes' API. The node then serves that API in front of apiservers, and no etcd: it follows resources by itself, without other nodes and without a data directory (docs/kubernetes.md)")
+	fs.StringSliceVar(&k.Servers, "kube-server", nil, "`URL` of an apiserver of the cluster; repeatable: another one is used when one fails (default: the one of --kubeconfig)")
+	fs.StringVar(&k.Kubeconfig, "kubeconfig", "", "`file` with this node's own access to the apiservers: certificates, token or tokenFile (default: the service account of its pod)")
+	fs.StringVar(&k.TLS.Cert, "kube-tls-cert", "", "certificate `file` of --kube-listen; required")
+	fs.StringVar(&k.TLS.Key, "kube-tls-key", "", "private key `file` of --kube-tls-cert")
+	fs.StringVar(&k.TLS.CA, "kube-client-ca", "", "CA `file` of the cluster's client certificates, which identify users and groups (default: clients need tokens)")
+	fs.StringVar(&k.TLS.CRL, "kube-client-crl", "", "`file` with revocation lists of --kube-client-ca, as --tls-client-crl")
+	fs.StringVar(&k.Proxy.Cert, "kube-proxy-cert", "", "front-proxy client certificate `file`: requests passed on carry the client's identity in X-Remote headers (default: this node impersonates its clients and needs the right to)")
+	fs.StringVar(&k.Proxy.Key, "kube-proxy-key", "", "private key `file` of --kube-proxy-cert")
+	fs.StringSliceVar(&k.Preload, "kube-preload", nil, "`resource` to follow from the start, such as pods.v1, deployments.v1.apps or leases.v1.coordination.k8s.io, with /json for JSON instead of protobuf; repeatable (default: resources are followed while clients use them)")
+	fs.BoolVar(&k.Secrets, "kube-serve-secrets", false, "serve Secrets from memory, too; otherwise they are passed on and never held")
+	fs.DurationVar(&k.AllowStale, "kube-allow-stale", k.AllowStale, "how long the last permission for an identity and request counts while no apiserver answers; afterwards the request fails with 429")
 }
 
 // expertFlags have defaults that should do: they are for measurements and rare cases.

@@ -86,7 +86,14 @@ func (c Config) exposures() (out []exposure) {
 		listener{"peer-listen", c.Listen.Peer}, listener{"raft-listen", c.Listen.Raft})
 	add(c.GossipKeyFile != "", PortGossip, "--gossip-key-file",
 		"can declare nodes dead", listener{"gossip-listen", c.Listen.Gossip})
-	add(c.HTTPTLS.Cert+c.HTTPTLS.Key != "", PortHTTP, "--http-tls-cert and --http-tls-key",
-		"can see who serves and watches which keys", listener{"http-listen", c.Listen.HTTP})
-	return out
+	return append(out, c.httpExposure()...)
+}
+
+// httpExposure returns the HTTP port if it is one.
+func (c Config) httpExposure() []exposure {
+	host, _, err := splitAddress(c.Listen.HTTP)
+	if c.HTTPTLS.Cert+c.HTTPTLS.Key != "" || err != nil || loopback(host) {
+		return nil
+	}
+	return []exposure{{PortHTTP, "--http-listen " + c.Listen.HTTP, "--http-tls-cert and --http-tls-key", "can see who serves and watches which keys"}}
 }

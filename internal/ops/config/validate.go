@@ -51,6 +51,12 @@ func (m *mistakes) add(err error) { *m = append(*m, err) }
 // the files that are named can be opened, and opens no socket.
 func (c Config) Validate() error {
 	var m mistakes
+	c.validateProcess(&m)
+	if c.Kube.Listen != "" {
+		c.validateKube(&m)
+		return errors.Join(m...)
+	}
+	c.validateNoKube(&m)
 	c.validateIdentity(&m)
 	c.validateAddresses(&m)
 	c.validateEtcd(&m)
@@ -60,7 +66,7 @@ func (c Config) Validate() error {
 	return errors.Join(m...)
 }
 
-func (c Config) validateIdentity(m *mistakes) {
+func (c Config) validateProcess(m *mistakes) {
 	switch {
 	case c.Name == "":
 		m.addf("--name is empty: give the node a name that stays with its data")
@@ -69,6 +75,27 @@ func (c Config) validateIdentity(m *mistakes) {
 	case strings.Trim(c.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "":
 		m.addf("--name %q: use letters, digits, '-', '_' and '.' only", c.Name)
 	}
+	if c.OTLPEndpoint != "" {
+		if err := telemetry.ValidateEndpoint(c.OTLPEndpoint); err != nil {
+			m.addf("--otlp-endpoint %q: %w", c.OTLPEndpoint, err)
+		}
+	}
+	if c.LogFormat != FormatText && c.LogFormat != FormatJSON {
+		m.addf("--log-format %q: use %s or %s", c.LogFormat, FormatText, FormatJSON)
+	}
+	if c.DrainTimeout <= 0 {
+		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)
+	}
+	m.add(c.HTTPTLS.Validate(httpTLSNames))
+	if c.HTTPTLS.CA != "" && c.HTTPTLS.Cert == "" && c.HTTPTLS.Key == "" {
+		m.addf("--http-tls-client-ca is given without --http-tls-cert and --http-tls-key: a port without TLS cannot ask for certificates")
+	}
+	if _, err := c.Protocol(); err != nil {
+		m.add(err)
+	}
+}
+
+func (c Config) validateIdentity(m *mistakes) {
 	switch info, err := os.Stat(c.DataDir); {
 	case c.DataDir == "":
 		m.addf("--data-dir is required: name a directory that outlives the process; it is created if it does not exist")
@@ -86,14 +113,6 @@ func (c Config) validateIdentity(m *mistakes) {
 	case 1, 3, 5:
 	default:
 		m.addf("--bootstrap-expect %d: use 1, 3 or 5 (an even number of voters survives no more losses than one less), or 0 to join a cluster that exists", c.BootstrapExpect)
-	}
-	if c.OTLPEndpoint != "" {
-		if err := telemetry.ValidateEndpoint(c.OTLPEndpoint); err != nil {
-			m.addf("--otlp-endpoint %q: %w", c.OTLPEndpoint, err)
-		}
-	}
-	if c.LogFormat != FormatText && c.LogFormat != FormatJSON {
-		m.addf("--log-format %q: use %s or %s", c.LogFormat, FormatText, FormatJSON)
 	}
 }
 
@@ -278,14 +297,34 @@ func (e Elastic) validate(m *mistakes) {
 	}
 }
 
-func (c Config) validateBounds(m *mistakes) {
-	c.Elastic.validate(m)
+// validateShared looks at the bounds that all nodes have.
+func (c Config) validateShared(m *mistakes) {
 	if c.WindowBytes < minWindowBytes {
 		m.addf("--window-bytes %s: at least %s", c.WindowBytes, minWindowBytes)
 	}
 	if c.WindowTime < minWindowTime {
 		m.addf("--window-time %s: at least %s", c.WindowTime, minWindowTime)
 	}
+	if c.Limits.Connections < 1 {
+		m.addf("--max-connections %d: at least 1", c.Limits.Connections)
+	}
+	if c.Limits.ConnectionsPerAddress < 0 {
+		m.addf("--max-connections-per-address %d: at least 1, or 0 for any number", c.Limits.ConnectionsPerAddress)
+	}
+	if r := c.Limits.AddressRate; r != 0 && r < minAddressRate {
+		m.addf("--address-rate %s: at least %s, or 0 for no bound", r, minAddressRate)
+	}
+	if c.Limits.ClientBytes < minClientBytes {
+		m.addf("--max-client-bytes %s: at least %s", c.Limits.ClientBytes, minClientBytes)
+	}
+	if c.Limits.WatchBytes < minWatchBytes {
+		m.addf("--max-watch-bytes %s: at least %s", c.Limits.WatchBytes, minWatchBytes)
+	}
+}
+
+func (c Config) validateBounds(m *mistakes) {
+	c.Elastic.validate(m)
+	c.validateShared(m)
 	if c.HistoryBytes != 0 && c.HistoryBytes < minHistory {
 		m.addf("--history-bytes %s: must be at least %s, or 0 to keep nothing", c.HistoryBytes, minHistory)
 	}
@@ -310,20 +349,8 @@ func (c Config) validateBounds(m *mistakes) {
 	if c.WatchProgressNotifyInterval < minNotify {
 		m.addf("--watch-progress-notify-interval %s: at least %s", c.WatchProgressNotifyInterval, minNotify)
 	}
-	if c.DrainTimeout <= 0 {
-		m.addf("--drain-timeout %s: must be above 0", c.DrainTimeout)
-	}
 	if !slices.Contains(ClientServers(), c.ClientServer) {
 		m.addf("--client-server %q: use %s", c.ClientServer, strings.Join(ClientServers(), ", "))
-	}
-	if c.Limits.Connections < 1 {
-		m.addf("--max-connections %d: at least 1", c.Limits.Connections)
-	}
-	if c.Limits.ConnectionsPerAddress < 0 {
-		m.addf("--max-connections-per-address %d: at least 1, or 0 for any number", c.Limits.ConnectionsPerAddress)
-	}
-	if r := c.Limits.AddressRate; r != 0 && r < minAddressRate {
-		m.addf("--address-rate %s: at least %s, or 0 for no bound", r, minAddressRate)
 	}
 	if c.Limits.WatchesPerStream < 1 {
 		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
@@ -333,12 +360,6 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if b := c.Limits.MessageBytes; b < minMessage || b > maxMessage {
 		m.addf("--max-message-bytes %s: use %s (etcd's largest request) to %s", b, minMessage, maxMessage)
-	}
-	if c.Limits.ClientBytes < minClientBytes {
-		m.addf("--max-client-bytes %s: at least %s", c.Limits.ClientBytes, minClientBytes)
-	}
-	if c.Limits.WatchBytes < minWatchBytes {
-		m.addf("--max-watch-bytes %s: at least %s", c.Limits.WatchBytes, minWatchBytes)
 	}
 	if c.Limits.Resyncs < 1 {
 		m.addf("--max-resyncs %d: at least 1", c.Limits.Resyncs)
@@ -361,13 +382,6 @@ func (c Config) validateSecurity(m *mistakes) {
 		m.addf("--peer-tls-allowed-san is given without --peer-tls-cert, --peer-tls-key and --peer-tls-ca: ports without TLS see no certificates")
 	}
 	m.add(c.PeerSANs.Validate("peer-tls-allowed-san"))
-	m.add(c.HTTPTLS.Validate(httpTLSNames))
-	if c.HTTPTLS.CA != "" && c.HTTPTLS.Cert == "" && c.HTTPTLS.Key == "" {
-		m.addf("--http-tls-client-ca is given without --http-tls-cert and --http-tls-key: a port without TLS cannot ask for certificates")
-	}
-	if _, err := c.Protocol(); err != nil {
-		m.add(err)
-	}
 	if c.Policy != "" {
 		m.add(tlsconf.Readable("--policy", c.Policy))
 	}
@@ -423,6 +437,9 @@ func (c Config) GossipKeys() ([][]byte, error) {
 // Warnings are what is allowed and still worth a word, each with its flag. c
 // is valid.
 func (c Config) Warnings() []string {
+	if c.Kube.Listen != "" {
+		return c.kubeWarnings()
+	}
 	var w []string
 	if e := c.BootstrapExpect; e > 0 && c.Replicas > e {
 		w = append(w, fmt.Sprintf("--replicas (%d) is above --bootstrap-expect (%d): shards have fewer replicas until more nodes join", c.Replicas, e))

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/kube/api"
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
+	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/ops/config"
+	"github.com/shardwatch/shardwatch/internal/ops/reload"
+	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/version"
+)
+
+// kubeNode is a node that serves Kubernetes' API.
+type kubeNode struct {
+	cfg    config.Config
+	log    *slog.Logger
+	api    *api.Server
+	budget *budget.Budget
+	// server and http are the certificates of the two ports, proxy those of a front
+	// proxy; nil: none.
+	server, proxy, http *tlsconf.Material
+}
+
+// serveKube runs a node that serves Kubernetes' API until ctx ends, and drains it.
+func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-chan os.Signal) error {
+	n := &kubeNode{cfg: cfg, log: log}
+	if err := n.load(); err != nil {
+		return err
+	}
+	tel, err := telemetry.New(telemetry.Config{
+		ServiceName: "cachenode", Version: version.String(), Node: cfg.Name,
+		Endpoint: cfg.OTLPEndpoint, Getenv: os.Getenv, Logger: log, Pprof: cfg.Pprof,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), telemetryLast)
+		defer stop()
+		if err := tel.Shutdown(last); err != nil {
+			log.Warn("the collector did not accept the last data", "error", err)
+		}
+	}()
+	ports, err := n.listen(ctx)
+	if err != nil {
+		return err
+	}
+	files := reload.New(reload.Every, log, n.parts()...)
+	if err := errors.Join(n.api.Register(tel.Meter("kube")), n.budget.Register(tel.Meter("budget")), files.Register(tel.Meter("config")), netlimit.Register(tel.Meter("ports"), ports.limits...)); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	log.Info("starting", "node", cfg.Name, "version", version.String(), "kube", cfg.Kube.Listen)
+	// The caches, the files and the HTTP port go on while the node drains.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error { return files.Run(running, hangups) })
+	g.Go(func() error { return n.api.Run(running) })
+	g.Go(func() error {
+		return telemetry.Serve(running, ports.http, tel.Handler(n.api.NotReady, nil), ports.httpTLS, nil)
+	})
+	g.Go(func() error {
+		defer stop()
+		err := n.api.Serve(ctx, ports.kube, ports.kubeTLS, cfg.DrainTimeout)
+		log.Info("drained", "error", err)
+		return err
+	})
+	return g.Wait()
+}
+
+// load reads the files and makes the API of them.
+func (n *kubeNode) load() (err error) {
+	var err1, err2 error
+	n.server, n.proxy, err1 = n.cfg.KubeMaterial()
+	n.http, err2 = n.cfg.HTTPMaterial()
+	account, err3 := n.account()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	from := source.Defaults()
+	from.Servers, from.Token, from.Logger = n.cfg.Kube.Servers, account.Token, n.log
+	if len(from.Servers) == 0 {
+		from.Servers = []string{account.Server}
+	}
+	from.HTTP = &http.Client{Transport: kubeconfig.Transport(account.TLS)}
+	client, err := source.New(from)
+	if err != nil {
+		return err
+	}
+	reviews := guard.Defaults()
+	reviews.Apiservers, reviews.Stale, reviews.Logger = client, n.cfg.Kube.AllowStale, n.log
+	cfg := api.Defaults()
+	if cfg.Guard, err = guard.New(reviews); err != nil {
+		return err
+	}
+	n.budget = budget.New(int64(n.cfg.Limits.ClientBytes))
+	n.budget.BoundWatches(int64(n.cfg.Limits.WatchBytes))
+	cfg.Source, cfg.Budget, cfg.Logger = client, n.budget, n.log
+	cfg.Upstream, cfg.Impersonates = n.upstream(client, account), n.proxy == nil
+	cfg.Secrets = n.cfg.Kube.Secrets
+	cfg.Cache.WindowBytes, cfg.Cache.WindowTime = int64(n.cfg.WindowBytes), n.cfg.WindowTime
+	preload, err := n.cfg.KubePreload()
+	if err != nil {
+		return err
+	}
+	for _, p := range preload {
+		r := source.Resource{Group: p.Group, Version: p.Version, Name: p.Name, Encoding: object.Protobuf}
+		if p.JSON {
+			r.Encoding = object.JSON
+		}
+		cfg.Preload = append(cfg.Preload, r)
+	}
+	n.api, err = api.New(cfg)
+	return err
+}
+
+// account returns this node's own access to the apiservers.
+func (n *kubeNode) account() (*kubeconfig.Account, error) {
+	if n.cfg.Kube.Kubeconfig == "" {
+		account, err := kubeconfig.InCluster(os.Getenv)
+		if err != nil {
+			return nil, fmt.Errorf("without --kubeconfig: %w", err)
+		}
+		return account, nil
+	}
+	account, err := kubeconfig.Load(n.cfg.Kube.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return account, nil
+}
+
+// upstream passes requests on: as a front proxy, or as this node, which impersonates.
+func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) http.Handler {
+	cfg := api.UpstreamConfig{Source: client, Logger: n.log}
+	secure := account.TLS.Clone()
+	if n.proxy != nil {
+		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &n.proxy.Client(tls.VersionTLS12).Certificates[0], nil
+		}
+	} else {
+		cfg.Impersonate, cfg.Token = true, account.Token
+	}
+	upgrades := kubeconfig.Transport(secure.Clone())
+	// HTTP/2 has no upgrades.
+	upgrades.ForceAttemptHTTP2 = false
+	cfg.Streams, cfg.Upgrades = kubeconfig.Transport(secure), upgrades
+	return api.NewUpstream(cfg)
+}
+
+// kubePorts are the open ports of a node that serves Kubernetes' API.
+type kubePorts struct {
+	kube, http       net.Listener
+	kubeTLS, httpTLS *tls.Config
+	limits           []*netlimit.Limit
+}
+
+// listen opens the ports, with their connections bounded.
+func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
+	protocol, err := n.cfg.Protocol()
+	if err != nil {
+		return p, err
+	}
+	given := func() tls.ClientAuthType { return tls.VerifyClientCertIfGiven }
+	if p.kubeTLS, err = n.server.Server(protocol, given, "h2", "http/1.1"); err != nil {
+		return p, err
+	}
+	if n.http != nil {
+		if p.httpTLS, err = n.http.Server(protocol, given, "h2", "http/1.1"); err != nil {
+			return p, err
+		}
+	}
+	var lc net.ListenConfig
+	kube, err := lc.Listen(ctx, "tcp", n.cfg.Kube.Listen)
+	if err != nil {
+		return p, fmt.Errorf("--kube-listen %s: %w", n.cfg.Kube.Listen, err)
+	}
+	plain, err := lc.Listen(ctx, "tcp", n.cfg.Listen.HTTP)
+	if err != nil {
+		_ = kube.Close()
+		return p, fmt.Errorf("--http-listen %s: %w", n.cfg.Listen.HTTP, err)
+	}
+	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
+	clients := netlimit.New(netlimit.Config{
+		Port: "kube", Max: limits.Connections, MaxPending: 1024, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
+		Turns: netlimit.TurnsOfNode(), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
+	})
+	probes := netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: rate, Evict: true, MaxPending: 256, Logger: n.log})
+	p.kube = clients.Listener(n.server.Listener(kube))
+	if n.http != nil {
+		plain = n.http.Listener(plain)
+	}
+	p.http, p.limits = probes.Listener(plain), []*netlimit.Limit{clients, probes}
+	return p, nil
+}
+
+// parts are what is read again while the node runs.
+func (n *kubeNode) parts() (parts []reload.Part) {
+	for _, p := range []struct {
+		what string
+		*tlsconf.Material
+	}{{"kube-tls", n.server}, {"kube-proxy-tls", n.proxy}, {"http-tls", n.http}} {
+		if p.Material != nil {
+			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires, Issued: p.Issued})
+		}
+	}
+	return parts
+}

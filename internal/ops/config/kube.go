@@ -1,0 +1,127 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/tlsconf"
+)
+
+// given is a setting that is not at its default.
+type given struct {
+	flag string
+	is   bool
+}
+
+// ofEtcd are settings that have a meaning for a node that serves etcd alone.
+func (c Config) ofEtcd() []given {
+	return []given{
+		{"etcd", !slices.Equal(c.Etcd.Endpoints, Defaults().Etcd.Endpoints)},
+		{"join", len(c.Join) > 0},
+		{"bootstrap-expect", c.BootstrapExpect != 0},
+		{"prefix", len(c.Prefixes) > 0},
+		{"policy", c.Policy != ""},
+		{"audit-log", c.AuditLog != ""},
+		{"tls-cert", !c.ClientTLS.IsZero()},
+		{"peer-tls-cert", !c.PeerTLS.IsZero()},
+		{"gossip-key-file", c.GossipKeyFile != ""},
+	}
+}
+
+// validateNoKube reports settings that have no effect on a node that serves etcd.
+func (c Config) validateNoKube(m *mistakes) {
+	k := c.Kube
+	for _, g := range []given{
+		{"kube-server", len(k.Servers) > 0},
+		{"kubeconfig", k.Kubeconfig != ""},
+		{"kube-tls-cert", !k.TLS.IsZero()},
+		{"kube-proxy-cert", !k.Proxy.IsZero()},
+		{"kube-preload", len(k.Preload) > 0},
+		{"kube-serve-secrets", k.Secrets},
+		{"kube-allow-stale", k.AllowStale != Defaults().Kube.AllowStale},
+	} {
+		if g.is {
+			m.addf("--%s is given without --kube-listen, which has the node serve Kubernetes' API", g.flag)
+		}
+	}
+}
+
+// maxAllowStale bounds for how long a right that was taken away counts, at most.
+const maxAllowStale = 5 * time.Minute
+
+func (c Config) validateKube(m *mistakes) {
+	for _, g := range c.ofEtcd() {
+		if g.is {
+			m.addf("--%s has no effect with --kube-listen: such a node serves Kubernetes' API alone, by itself", g.flag)
+		}
+	}
+	c.validateShared(m)
+	k := c.Kube
+	_, port, err := splitAddress(k.Listen)
+	if err != nil {
+		m.addf("--kube-listen %q: %w", k.Listen, err)
+	}
+	switch _, http, httpErr := splitAddress(c.Listen.HTTP); {
+	case httpErr != nil:
+		m.addf("--http-listen %q: %w", c.Listen.HTTP, httpErr)
+	case err == nil && http == port:
+		m.addf("--kube-listen and --http-listen both use port %d", port)
+	}
+	for _, server := range k.Servers {
+		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			m.addf("--kube-server %q: want a URL such as https://10.0.0.1:6443", server)
+		}
+	}
+	if k.Kubeconfig != "" {
+		m.add(tlsconf.Readable("--kubeconfig", k.Kubeconfig))
+	}
+	if k.TLS.Cert == "" && k.TLS.Key == "" {
+		m.addf("--kube-listen needs --kube-tls-cert and --kube-tls-key: clients send tokens")
+	}
+	m.add(k.TLS.Validate(kubeTLSNames))
+	m.add(k.Proxy.Validate(kubeProxyNames))
+	if _, err := c.KubePreload(); err != nil {
+		m.add(err)
+	}
+	if k.AllowStale < 0 || k.AllowStale > maxAllowStale {
+		m.addf("--kube-allow-stale %s: use 0s to %s", k.AllowStale, maxAllowStale)
+	}
+	for _, e := range c.httpExposure() {
+		if !slices.Contains(c.Insecure, e.port) {
+			m.addf("%s is reachable from other machines without protection: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
+		}
+	}
+}
+
+func (c Config) kubeWarnings() (w []string) {
+	for _, e := range c.httpExposure() {
+		w = append(w, fmt.Sprintf("%s is open (--insecure): anyone who can reach it %s", e.listener, e.risk))
+	}
+	if c.Kube.TLS.CA == "" {
+		w = append(w, "--kube-client-ca is not given: clients are known by tokens alone")
+	}
+	return w
+}
+
+// Preload is a resource that is followed from the start.
+type Preload struct {
+	Group, Version, Name string
+	JSON                 bool // instead of protobuf
+}
+
+// KubePreload reads Kube.Preload: name.version, or name.version.group, with /json.
+func (c Config) KubePreload() (out []Preload, err error) {
+	for _, text := range c.Kube.Preload {
+		resource, encoding, encoded := strings.Cut(text, "/")
+		name, rest, found := strings.Cut(resource, ".")
+		version, group, grouped := strings.Cut(rest, ".")
+		if !found || name == "" || version == "" || version[0] != 'v' || grouped && group == "" || encoded && encoding != "json" && encoding != "protobuf" {
+			return nil, fmt.Errorf("--kube-preload %q: want name.version or name.version.group, such as pods.v1 or deployments.v1.apps, with /json if it is to be followed in JSON", text)
+		}
+		out = append(out, Preload{Group: group, Version: version, Name: name, JSON: encoding == "json"})
+	}
+	return out, nil
+}
