@@ -75,6 +75,23 @@ func TestAnswersAreJudged(t *testing.T) {
 	}
 }
 
+// After a restore the history begins at the revision of the snapshot; a read at an older one
+// may have keys that were deleted before the snapshot.
+func TestReadsBeforeARestoreAreNotJudged(t *testing.T) {
+	whole := smallHistory(t)
+	h := check.NewHistory(5, whole.State(kv.Range{}, 5))
+	read := func(at kv.Revision) answer {
+		all := whole.State(kv.Range{}, 4)
+		return answer{api: Etcd, Read: check.Read{At: at, Revision: at, Items: all}, counted: true, count: int64(len(all)), now: 5}
+	}
+	for at, broken := range map[kv.Revision]bool{4: false, 5: true} {
+		a := read(at)
+		if got := a.check(h); (len(got) > 0) != broken {
+			t.Errorf("a read at %d: %v", at, got)
+		}
+	}
+}
+
 func TestWritesThroughNodesAreJudged(t *testing.T) {
 	h := smallHistory(t)
 	if err := h.Append(check.Batch{Revision: 6, Events: []check.Event{ // a again, as if a node had tried twice
