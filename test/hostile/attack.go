@@ -37,18 +37,19 @@ type Attack struct {
 }
 
 // in reports whether there is such an attack in a mode: without TLS nothing is forbidden,
-// and no name is looked at.
+// and no name is looked at. Controls run once.
 func (a *Attack) in(mode string) bool {
 	if mode == plain {
 		return a.API != peerAPI && a.Name != "administers" && a.Name != "leases"
 	}
-	return true
+	return a.Name != control && a.Name != etcdControl
 }
 
 // order tells an attacker's process what to do.
 type order struct {
 	Attack             string
 	Client, Peer, HTTP string // host:port
+	Etcd               string // alike, without TLS
 	PKI                pki
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -19,8 +20,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// control is the attack that is none.
-const control = "none"
+// control is the attack that is none, and etcdControl one on etcd that no node can slow down.
+const (
+	control     = "none"
+	etcdControl = "etcd-catch-up"
+)
 
 // The names of APIs.
 const (
@@ -39,6 +43,7 @@ func Attacks() []Attack {
 			<-ctx.Done()
 			return nil
 		}},
+		{etcdControl, "one watch of everything since the beginning at etcd itself: what no node can prevent", etcdAPI, stranger, catchUpAtEtcd},
 		{"nested-txn", "transactions of 1 MiB, nested 1,000 deep, without a right to anything", etcdAPI, nameless, nestedTxn},
 		{"catch-up", "3,000 watches of everything since the beginning on one stream that is not read", etcdAPI, reader, catchUp(etcdAPI)},
 		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
@@ -176,6 +181,25 @@ func catchUp(api string) func(context.Context, *attacker) error {
 		<-ctx.Done()
 		return nil
 	}
+}
+
+// catchUpAtEtcd is the least of catchUp, without a node: one watch, which is read.
+func catchUpAtEtcd(ctx context.Context, a *attacker) error {
+	conn, err := grpc.NewClient("passthrough:///"+a.Etcd, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.MaxCallRecvMsgSize(1<<31-1)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := watch(ctx, conn, etcdAPI)
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(raw(createRequest(etcdAPI, 1, everything, everythingEnd, 2))); err != nil {
+		return err
+	}
+	a.countWatches(s)
+	return nil
 }
 
 // longKeys keeps watches on long keys open, as many as are taken.

@@ -115,7 +115,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	case <-ctx.Done():
 		return row, ctx.Err()
 	}
-	if err := pause(ctx, c.Calm/2); err != nil { // the node has just loaded its keys
+	if err := pause(ctx, min(c.Calm/2, settle)); err != nil {
 		return row, err
 	}
 	if err := t.resetPeak(); err != nil {
@@ -186,6 +186,9 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	}
 	return row, err
 }
+
+// settle is how long a node has that has just loaded its keys.
+const settle = 500 * time.Millisecond
 
 // unreadFor is how long the crowd's writer fills the streams of a client that reads nothing.
 const unreadFor = 3 * time.Second

@@ -107,6 +107,7 @@ func (s *store) stop() {
 type site struct {
 	node  *nodetest.Node
 	nodes *nodetest.Cluster
+	etcd  string
 	pki   pki // empty: without TLS
 	limit limit
 	// memory is the limit in bytes, dir where the node's data and log are.
@@ -121,7 +122,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 		return nil, err
 	}
 	shipped := cfg.shipped
-	t := &site{memory: shipped.Memory, dir: dir}
+	t := &site{etcd: s.etcd.Endpoint(), memory: shipped.Memory, dir: dir}
 	nodes := nodetest.Config{Binary: cfg.Cachenode, Dir: dir, Etcd: s.forNodes, Nodes: 1, HTTPS: mode == secure, Args: s.flags}
 	if around == bereft || around == joined {
 		nodes.Nodes, nodes.Args = 3, apart()
@@ -159,7 +160,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 
 // order is what an attacker needs to know.
 func (t *site) order(a *Attack) order {
-	return order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, PKI: t.pki}
+	return order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, Etcd: t.etcd, PKI: t.pki}
 }
 
 func (t *site) stop() {
