@@ -96,6 +96,10 @@ manifests: ## Build deploy/k8s into dist/manifests and hold it against what will
 	for o in deploy/k8s/overlays/*/; do "$$(tools/pinned kustomize)" build "$$o" > "dist/manifests/$$(basename "$$o").yaml"; done
 	go test -C test/manifests ./...
 
+.PHONY: site
+site: ## Build the documentation site from docs/ into dist/site, and check its links
+	tools/site $(ARGS)
+
 .PHONY: check
 check: ## What CI runs
 	.ci/run
