@@ -3,6 +3,10 @@ package mutants
 func adminAPIGroup() Group {
 	return Group{Package: "internal/edge/admin", Mutants: []Mutant{
 		{
+			Name: "anyone-administers", Bug: "lets users of etcd's without the root role administer", File: "placement.go",
+			Old: `err = g.MayAdminister(user)`, New: `_ = g`, Tests: "TestOnlyRootAdministers", Package: "internal/node",
+		},
+		{
 			Name: "map-after-the-user", Bug: "shows the map to callers who are no users any more", File: "watchmap.go",
 			Old: `if err = s.callers.Guard.MayLook(user);`, New: `if err = error(nil);`, Tests: "TestTheClusterIsShownToUsers", Package: "internal/server",
 		},
