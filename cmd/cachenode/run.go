@@ -201,6 +201,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.MaxConnectionsPerAddress, nc.AddressRate = cfg.Limits.ConnectionsPerAddress, int64(cfg.Limits.AddressRate)
 	nc.Server.JSONHosts = cfg.JSONHosts
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
+	nc.Server.MaxConnectionAge = cfg.Limits.ConnectionAge
 	nc.Server.MaxStreamsPerConnection = cfg.Limits.StreamsPerConnection
 	nc.Server.MaxMessageBytes = int(cfg.Limits.MessageBytes)
 	nc.Server.GRPCGo = cfg.ClientServer == config.ServerGRPCGo

@@ -48,6 +48,10 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// Idle ends connections that had no stream for so long; 0: never.
 	Idle time.Duration
+	// Age ends connections that are so old, give or take a tenth, so that clients spread over
+	// the servers again, and not all at once; 0: never. Calls that are open then have
+	// Grace to end.
+	Age, Grace time.Duration
 	// PingAfter is the silence after which a client is pinged. PingTimeout ends the
 	// connection when nothing arrives after a ping.
 	PingAfter, PingTimeout time.Duration
@@ -86,8 +90,10 @@ func (c *Config) Validate() error {
 			fail("%s is %v, want more than 0", name, d)
 		}
 	}
-	if c.Idle < 0 {
-		fail("Idle is %v, want 0 or more", c.Idle)
+	for name, d := range map[string]time.Duration{"Idle": c.Idle, "Age": c.Age, "Grace": c.Grace} {
+		if d < 0 {
+			fail("%s is %v, want 0 or more", name, d)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -11,6 +12,7 @@ import (
 type keepalive struct {
 	timer   *time.Timer
 	pinged  time.Time // when our last ping was sent; zero: it is answered
+	old     time.Time // when the connection is too old; zero: never
 	idle    time.Time // since when there is no stream; zero: there is one
 	asked   time.Time // when the client pinged last
 	strikes int       // pings of the client's that came too early, since we last sent a message
@@ -26,6 +28,7 @@ type goodbye struct {
 var (
 	errSilent = errors.New("the client is silent, and does not answer a ping")
 	errIdle   = errors.New("no stream for too long")
+	errOld    = errors.New("calls are open that began before the connection was too old")
 )
 
 // drainPing is the ping that follows the first GOAWAY frame. Its answer says that the
@@ -59,16 +62,29 @@ func (c *conn) startKeepaliveLocked() {
 	if len(c.streams) == 0 {
 		c.keep.idle = time.Now()
 	}
-	if c.err == nil {
-		c.keep.timer = time.AfterFunc(c.srv.cfg.PingAfter, c.look)
-		if idle := c.srv.cfg.Idle; idle > 0 {
-			c.keep.timer.Reset(min(idle, c.srv.cfg.PingAfter))
-		}
+	if c.err != nil {
+		return
 	}
+	cfg := &c.srv.cfg
+	first := cfg.PingAfter
+	if cfg.Idle > 0 {
+		first = min(first, cfg.Idle)
+	}
+	if cfg.Age > 0 {
+		age := jittered(cfg.Age)
+		c.keep.old = time.Now().Add(age)
+		first = min(first, age)
+	}
+	c.keep.timer = time.AfterFunc(first, c.look)
 }
 
-// look pings a silent client, and ends the connection of a client that stays silent or has
-// had no stream for too long.
+// jittered returns d, give or take a tenth.
+func jittered(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}
+
+// look pings a silent client, and ends the connection of a client that stays silent, has
+// had no stream for too long, or is connected for too long.
 func (c *conn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,15 +110,21 @@ func (c *conn) look() {
 	default:
 		next = heard.Add(cfg.PingAfter)
 	}
-	if cfg.Idle > 0 && c.bye.begun.IsZero() {
-		end := now.Add(cfg.Idle) // at the earliest
-		if !c.keep.idle.IsZero() {
-			end = c.keep.idle.Add(cfg.Idle)
-		}
-		if !now.Before(end) {
+	if due := c.dueLocked(now); c.bye.begun.IsZero() && !due.IsZero() {
+		if !now.Before(due) {
 			c.drainLocked(now)
-		} else if end.Before(next) {
-			next = end
+		} else if due.Before(next) {
+			next = due
+		}
+	}
+	if !c.bye.begun.IsZero() && !c.keep.old.IsZero() {
+		cut := c.keep.old.Add(cfg.Grace)
+		if !now.Before(cut) {
+			c.failLocked(errOld)
+			return
+		}
+		if cut.Before(next) {
+			next = cut
 		}
 	}
 	if !c.bye.begun.IsZero() && !c.bye.last && now.Sub(c.bye.begun) >= cfg.PingTimeout {
@@ -110,6 +132,22 @@ func (c *conn) look() {
 	}
 	c.keep.timer.Reset(next.Sub(now))
 	c.flushLocked()
+}
+
+// dueLocked returns when the connection is to end in peace; zero: at no time that is known.
+func (c *conn) dueLocked(now time.Time) time.Time {
+	due, idle := c.keep.old, c.srv.cfg.Idle
+	if idle == 0 {
+		return due
+	}
+	end := now.Add(idle) // at the earliest, while there is a stream
+	if !c.keep.idle.IsZero() {
+		end = c.keep.idle.Add(idle)
+	}
+	if due.IsZero() || end.Before(due) {
+		return end
+	}
+	return due
 }
 
 // drainLocked asks the client to begin no more streams. Those that are on their way are

@@ -162,6 +162,44 @@ func TestIdleWithoutAnswer(t *testing.T) {
 	})
 }
 
+// A connection that is too old ends in peace, at an age that differs from others' by a tenth at
+// most. Calls that do not end in time are cut.
+func TestAge(t *testing.T) {
+	cfg := config()
+	cfg.Age, cfg.Grace, cfg.PingAfter = time.Hour, 30*time.Second, 24*time.Hour
+	ages := make(map[time.Duration]bool)
+	for n := range 8 {
+		inBubble(t, cfg, &testService{}, func(t *testing.T, r *raw) {
+			begun := time.Now()
+			r.open(1, false, call(duplexMethod)...)
+			until[*http2.GoAwayFrame](r)
+			age := time.Since(begun)
+			if ages[age] = true; age < 54*time.Minute || age > 66*time.Minute {
+				t.Errorf("ended after %v", age)
+			}
+			r.must(r.WritePing(true, until[*http2.PingFrame](r).Data))
+			if f := until[*http2.GoAwayFrame](r); f.LastStreamID != 1 {
+				t.Errorf("%v", f)
+			}
+			if n == 0 { // the call ends, and with it the connection
+				r.must(r.WriteData(1, true, nil))
+				r.answer(1)
+			}
+			_, err := r.ReadFrame()
+			want := age
+			if n > 0 {
+				want += cfg.Grace
+			}
+			if got := time.Since(begun); !errors.Is(err, io.EOF) || got != want {
+				t.Errorf("%v after %v, want the end after %v", err, got, want)
+			}
+		})
+	}
+	if len(ages) == 1 {
+		t.Error("all connections ended at the same age")
+	}
+}
+
 // Clients may ping as often as they are allowed to, and after messages.
 func TestTooManyPings(t *testing.T) {
 	cfg := config()
@@ -437,6 +475,8 @@ func TestConfig(t *testing.T) {
 		"ConnWindow":       func(c *grpcserver.Config) { c.ConnWindow = 1 << 31 },
 		"HandshakeTimeout": func(c *grpcserver.Config) { c.HandshakeTimeout = 0 },
 		"Idle":             func(c *grpcserver.Config) { c.Idle = -1 },
+		"Age":              func(c *grpcserver.Config) { c.Age = -1 },
+		"Grace":            func(c *grpcserver.Config) { c.Grace = -1 },
 		"PingAfter":        func(c *grpcserver.Config) { c.PingAfter = 0 },
 		"PingTimeout":      func(c *grpcserver.Config) { c.PingTimeout = 0 },
 		"PingLeast":        func(c *grpcserver.Config) { c.PingLeast = 0 },

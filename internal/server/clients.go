@@ -39,7 +39,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
 		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
-		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout,
+		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout, Age: s.cfg.MaxConnectionAge, Grace: ageGrace,
 		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
 	})
 }

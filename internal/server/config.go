@@ -94,6 +94,9 @@ type Config struct {
 	// open.
 	MaxWatchesPerStream     int
 	MaxStreamsPerConnection int
+	// MaxConnectionAge is how long a client's connection lives, give or take a tenth. 0: any
+	// time.
+	MaxConnectionAge time.Duration
 	// GRPCGo serves clients with grpc-go's server, in place of internal/grpcserver.
 	GRPCGo bool
 	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
@@ -140,6 +143,9 @@ func (c *Config) Validate() error {
 	atLeast("--max-streams-per-connection", c.MaxStreamsPerConnection, 1)
 	atLeast("--max-message-bytes", c.MaxMessageBytes, 64<<10)
 	atLeast("--max-resyncs", c.MaxResyncs, 1)
+	if c.MaxConnectionAge < 0 {
+		errs = append(errs, fmt.Errorf("--max-connection-age: %v is below 0", c.MaxConnectionAge))
+	}
 	if c.ResyncRate < 0 {
 		errs = append(errs, fmt.Errorf("--resync-rate: %d is below 0", c.ResyncRate))
 	}

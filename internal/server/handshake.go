@@ -23,6 +23,9 @@ const maxHeader = 64 << 10
 // again when it has one; gRPC does so by itself.
 const idleTimeout = 5 * time.Minute
 
+// ageGrace is how long calls of a connection that is too old may continue.
+const ageGrace = 30 * time.Second
+
 // handshakes reports handshakes that fail: gRPC does not, and an operator whose
 // certificate is refused would look for the reason at the wrong end. After a handshake
 // the connection gives its turn back; see netlimit.Turns.

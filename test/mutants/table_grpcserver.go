@@ -163,6 +163,14 @@ func grpcserverGroup() Group {
 			Old: `if c.err != nil { // its`, New: `if c.err != nil && f.Truncated { // its`, Tests: "TestNoStreamsOnAConnectionThatHasEnded",
 		},
 		{
+			Name: "grpc-age-without-jitter", Bug: "ends all connections at the same age", File: "keepalive.go",
+			Old: `return d - d/10 + rand.N(d/5+1)`, New: `return d - d/10 + rand.N(d/5+1)*0`, Tests: "TestAge",
+		},
+		{
+			Name: "grpc-age-without-end", Bug: "waits for calls of a connection that is too old for ever", File: "keepalive.go",
+			Old: `if !now.Before(cut) {`, New: `if false {`, Tests: "TestAge",
+		},
+		{
 			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
 		},

@@ -180,6 +180,8 @@ type Limits struct {
 	Connections int
 	// ConnectionsPerAddress is how many of them one address may have. 0: any number.
 	ConnectionsPerAddress int
+	// ConnectionAge is how long a client's connection lives, give or take a tenth. 0: any time.
+	ConnectionAge time.Duration
 	// AddressRate is how many bytes per second the clients of one address may send. 0: any
 	// number.
 	AddressRate Size

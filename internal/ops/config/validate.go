@@ -35,6 +35,7 @@ const (
 	minWatchBytes  = 1 * MiB
 	minHistory     = 16 * MiB
 	minResyncRate  = MiB
+	minAge         = time.Minute
 	minAddressRate = MiB
 	minMessage     = 1536 * KiB // etcd's largest request by default
 	maxMessage     = GiB
@@ -351,6 +352,9 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if !slices.Contains(ClientServers(), c.ClientServer) {
 		m.addf("--client-server %q: use %s", c.ClientServer, strings.Join(ClientServers(), ", "))
+	}
+	if a := c.Limits.ConnectionAge; a != 0 && a < minAge {
+		m.addf("--max-connection-age %s: at least %s, or 0 for never", a, minAge)
 	}
 	if c.Limits.WatchesPerStream < 1 {
 		m.addf("--max-watches-per-stream %d: at least 1", c.Limits.WatchesPerStream)
