@@ -54,7 +54,7 @@ hostile: ## Attack a real node in every way there is, beside a quiet crowd (ARGS
 
 .PHONY: h2spec
 h2spec: ## Run h2spec's cases against the HTTP/2 server of the client port
-	H2SPEC="$$(tools/pinned h2spec)" go test ./internal/grpcserver -run H2Spec -count=1 -v $(ARGS)
+	H2SPEC="$$(tools/pinned h2spec)" go test ./internal/edge/grpcserver -run H2Spec -count=1 -v $(ARGS)
 
 .PHONY: lifecycle
 lifecycle: ## Live the StatefulSet's life with processes, whole: update, scale, evict, lose, upgrade (root)

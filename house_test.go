@@ -36,31 +36,31 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/rawconn"},
-		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/grpcserver", "internal/durable", "internal/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
-		{"internal/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/check", "internal/sim/memetcd"},
-		{"internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/intake"},
+		{"internal/edge/rawconn"},
+		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/edge/grpcserver", "internal/durable", "internal/testing/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
+		{"internal/edge/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd"},
+		{"internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/edge/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/auth/policy"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
-		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/gateway", "internal/kube/guard"},
-		{"internal/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
-		{"internal/router", "internal/pump"},
+		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/edge/gateway", "internal/kube/guard"},
+		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
+		{"internal/router", "internal/edge/pump"},
 		{"internal/ops/tally", "internal/data/peerapi", "internal/edge/etcdview"},
 		{"internal/edge/etcdwatch"},
-		{"internal/etcdapi", "internal/edge/syncbatch"},
+		{"internal/edge/etcdapi", "internal/edge/syncbatch"},
 		{"internal/edge/callers"},
 		{"internal/edge/admin", "internal/edge/native"},
-		{"internal/server", "internal/ops/statuspage", "internal/kube/api"},
+		{"internal/edge/server", "internal/ops/statuspage", "internal/kube/api"},
 		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
 		{"internal/node"},
-		{"internal/devetcd", "internal/sim"},
+		{"internal/testing/devetcd", "internal/testing/sim"},
 		{"cmd/cachenode"},
 	}
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"auth", "control", "data", "edge", "kube", "ops"} }
+func groups() []string { return []string{"auth", "control", "data", "edge", "kube", "ops", "testing"} }
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below
@@ -70,18 +70,18 @@ func beside() map[string][]string {
 		"api/...": {"api/..."},
 		// The public client shares with the servers the API, how files of certificates
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
-		"client":                          {"api/...", "client/internal/...", "internal/durable", "internal/ops/reload", "internal/tlsconf"},
-		"client/...":                      {"client", "client/...", "api/..."},
-		"cmd/cachectl":                    {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
-		"examples":                        {}, // counts the lines of the programs below
-		"examples/...":                    {"client"},
-		"internal/etcdtest":               {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/devetcd", "internal/freeport"},
-		"internal/freeport":               {},
-		"internal/grpcserver/interoptest": {},
-		"internal/nodetest":               {"internal/freeport"},
-		"internal/proc":                   {},
-		"test/...":                        {"test/...", "client", "client/...", "api/...", "internal/..."},
-		"bench/...":                       {"bench/...", "client", "client/...", "api/...", "internal/..."},
+		"client":                               {"api/...", "client/internal/...", "internal/durable", "internal/ops/reload", "internal/tlsconf"},
+		"client/...":                           {"client", "client/...", "api/..."},
+		"cmd/cachectl":                         {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
+		"examples":                             {}, // counts the lines of the programs below
+		"examples/...":                         {"client"},
+		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/testing/devetcd", "internal/freeport"},
+		"internal/freeport":                    {},
+		"internal/edge/grpcserver/interoptest": {},
+		"internal/testing/nodetest":            {"internal/freeport"},
+		"internal/testing/proc":                {},
+		"test/...":                             {"test/...", "client", "client/...", "api/...", "internal/..."},
+		"bench/...":                            {"bench/...", "client", "client/...", "api/...", "internal/..."},
 	}
 }
 
@@ -103,20 +103,20 @@ type door struct {
 
 func doors() []door {
 	return []door{
-		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd", "internal/etcdtest", "internal/devetcd"}, true, nil},
+		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd", "internal/testing/etcdtest", "internal/testing/devetcd"}, true, nil},
 		// etcd's lock and election services are declared within its server.
-		{"go.etcd.io/etcd/server/v3", []string{"internal/etcdtest", "internal/devetcd"}, true, []string{
+		{"go.etcd.io/etcd/server/v3", []string{"internal/testing/etcdtest", "internal/testing/devetcd"}, true, []string{
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb",
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw",
 		}},
-		{"go.etcd.io/etcd/etcdutl/v3", []string{"internal/etcdtest"}, true, nil}, // restores snapshots
+		{"go.etcd.io/etcd/etcdutl/v3", []string{"internal/testing/etcdtest"}, true, nil}, // restores snapshots
 		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false, nil},
 		{"github.com/hashicorp/raft", []string{"internal/control/placement"}, false, nil},
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/control/placement"}, false, nil},
 		// Each to a file of its own; nothing of bbolt's leaves the two.
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
-		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/grpcserver", "internal/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
-		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/grpcserver", "internal/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
 		{"github.com/go-jose/go-jose/v4", []string{"internal/auth/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false, nil},
 	}
@@ -283,7 +283,7 @@ func wrongFloor(name, imported string) string {
 			return ""
 		}
 		return fmt.Sprintf("%s imports %s: the wire's types are known from internal/wire upwards only", name, imported)
-	case imported == "client" && (name == "cmd/cachenode" || name == "internal/sim"):
+	case imported == "client" && (name == "cmd/cachenode" || name == "internal/testing/sim"):
 		return "" // the demo and the simulation have clients of their own
 	case to < 0:
 		return fmt.Sprintf("%s imports %s: that stands outside the floors and is not for the servers", name, imported)
@@ -380,7 +380,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"an unknown package":         {in("internal/util"), "internal/util has no place in the house"},
 		"the API below the wire":     {in("internal/shard", "api/proto/shardwatch/v1"), "the wire's types are known from internal/wire upwards only"},
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
-		"the client in a server":     {in("internal/server", "client"), "internal/server imports client: that stands outside the floors"},
+		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that stands outside the floors"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
 		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/durable, internal/ops/reload, internal/tlsconf only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
@@ -392,7 +392,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
 		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
-		"status codes":               {in("internal/server", "google.golang.org/grpc/status"), "only internal/wire, internal/grpcserver, internal/grpcserver/interoptest, client, client/..., api/... may"},
+		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
 		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},

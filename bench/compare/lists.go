@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/proc"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
 const rangeMethod = "/etcdserverpb.KV/Range"

@@ -18,8 +18,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 const usage = `compare does the same to several sides, all of them processes on this machine,

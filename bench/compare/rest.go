@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardwatch/shardwatch/internal/proc"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
 // restLoads are what it costs to write, and to do nothing.

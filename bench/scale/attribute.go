@@ -45,8 +45,8 @@ func purposes() []purpose {
 			"node.(*Node).announce", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",
 		}},
 		{"copies of shards, and heartbeats of their sources", []string{"/internal/cache.", "/internal/replica.", "/internal/router.", "/internal/history.", "/internal/data/copies.", "/internal/data/verify.", "node.(*suspects)"}},
-		{others, []string{"shardwatch/internal/node.", "shardwatch/internal/server.", "shardwatch/internal/edge/native.", "shardwatch/internal/edge/syncbatch.", "shardwatch/internal/pump.", "shardwatch/internal/etcdapi.", "shardwatch/internal/edge/etcdwatch.", "shardwatch/internal/edge/etcdview."}},
-		{transport, []string{"google.golang.org/grpc", "golang.org/x/net/http2", "shardwatch/internal/sim."}},
+		{others, []string{"shardwatch/internal/node.", "shardwatch/internal/edge/server.", "shardwatch/internal/edge/native.", "shardwatch/internal/edge/syncbatch.", "shardwatch/internal/edge/pump.", "shardwatch/internal/edge/etcdapi.", "shardwatch/internal/edge/etcdwatch.", "shardwatch/internal/edge/etcdview."}},
+		{transport, []string{"google.golang.org/grpc", "golang.org/x/net/http2", "shardwatch/internal/testing/sim."}},
 	}
 }
 

@@ -19,7 +19,7 @@ Duration: 1.50s, Total samples = 130ms
 -----------+-------------------------------------------------------
       20ms   runtime.mallocgc
              google.golang.org/grpc.(*Server).processUnaryRPC
-             github.com/shardwatch/shardwatch/internal/sim/memetcd.(*kvServer).Range
+             github.com/shardwatch/shardwatch/internal/testing/sim/memetcd.(*kvServer).Range
 -----------+-------------------------------------------------------
       40ms   runtime.gcDrain
              runtime.gcBgMarkWorker

@@ -16,7 +16,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/sim"
+	"github.com/shardwatch/shardwatch/internal/testing/sim"
 )
 
 // reportLive runs whole nodes in this process, on fake time: gossip, raft with three

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/certtest"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // victim is a node of its own, with TLS for clients, that is abused over its

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/control/placement"
-	"github.com/shardwatch/shardwatch/internal/devetcd"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
+	"github.com/shardwatch/shardwatch/internal/testing/devetcd"
 )
 
 // runDev runs etcd and the nodes of cfg with their data under cfg.DataDir until

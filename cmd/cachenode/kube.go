@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
-	"github.com/shardwatch/shardwatch/internal/netlimit"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/ops/reload"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // startProcess runs the real binary (this test binary, as testscript made it one) with

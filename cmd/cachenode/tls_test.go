@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/certtest"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/freeport"
+	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // role is the name that nodes know each other by.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/shardwatch/shardwatch/internal/rawconn"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

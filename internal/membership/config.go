@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
 // Transport carries gossip packets and streams. [Network] makes one that lives

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // startGuarded runs n nodes, with an account, in front of an etcd with

@@ -10,8 +10,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/etcd"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // While etcd is away the nodes stay ready and watches stay where they are, but

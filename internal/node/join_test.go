@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // Nodes that do not vote learn the map, get shards, and answer.

@@ -4,8 +4,8 @@ import (
 	"crypto/tls"
 	"net"
 
-	"github.com/shardwatch/shardwatch/internal/netlimit"
-	"github.com/shardwatch/shardwatch/internal/rawconn"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 // limits bound the connections of each port.

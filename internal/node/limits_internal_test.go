@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
 // AddressRate slows down large inputs at the client and the HTTP port; 0 does not.

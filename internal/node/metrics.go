@@ -7,7 +7,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/auth/access"
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
 // register has the metrics of all parts observed at each scrape.

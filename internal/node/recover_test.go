@@ -13,8 +13,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 // lostQuorum is five processes as shipped, whose voters are lost, and watches that

@@ -14,7 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/freeport"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 // kept is a copy of a range that a worker or OnChange keeps.

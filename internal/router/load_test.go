@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // large runs f with a node that lacks shard 2, whose three keys have 1 MiB each, and with

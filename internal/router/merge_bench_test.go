@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // sharded returns a router over one node that has so many shards, all of them ready.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // counter is a waker that counts.

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/cachetest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // Who asks for positions is not in the way of the watch, wherever that is, and

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/certtest"
+	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 

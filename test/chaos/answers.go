@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // answer is what a read was answered.

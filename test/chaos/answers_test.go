@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // smallHistory puts a, b and c, and deletes b: to revision 5.

@@ -21,7 +21,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 
 	"github.com/shardwatch/shardwatch/internal/freeport"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 // Node is one cache node, a process of its own.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // mirror is a client's local copy of a range, compared with etcd whenever the

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 func TestProcessLives(t *testing.T) {

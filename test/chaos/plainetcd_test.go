@@ -13,9 +13,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/shardwatch/shardwatch/internal/check"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // etcd itself keeps every promise: watches, reads and writes by its API, with

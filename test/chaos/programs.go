@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // program is a program of examples/ as a process. Its output is compared with etcd whenever

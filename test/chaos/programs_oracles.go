@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // copied is a copy of a range that is kept by a program's output.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // programsTruth is a truth with a put of /p00/a at revisions 2 and 3, and its delete at 4.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // remotes are watches of a native client in a process of its own, so that a

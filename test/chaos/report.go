@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // Cycle is what came of one cycle. As JSON it is a line of a report; lines of

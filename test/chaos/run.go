@@ -16,9 +16,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/internal/check"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // patience is how long anything that must happen may take. It is a bound for

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // watcher is one watch of a client, judged as it goes. Who drives it tells it

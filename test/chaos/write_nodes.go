@@ -9,8 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/shardwatch/shardwatch/internal/check"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
 // promiseWritten: a write that was acknowledged is there, at the revision that

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/shardwatch/shardwatch/internal/grpcserver"
-	"github.com/shardwatch/shardwatch/internal/grpcserver/interoptest"
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/interoptest"
 )
 
 // The cases of testdata/interop.*, with their names in

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/shardwatch/shardwatch/internal/certtest"
+	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 )
 
 // right is what an attacker may do where there is a policy: its certificate's common

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
 // The ways in which a client reaches a node.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/nodetest"
-	"github.com/shardwatch/shardwatch/internal/proc"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
 // Run runs the attacks and returns what each cost. The error says why it could not go

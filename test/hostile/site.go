@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/nodetest"
-	"github.com/shardwatch/shardwatch/internal/proc"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
 // store is the etcd of a run, with keys under /data/ that attackers may list.

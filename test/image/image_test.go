@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/freeport"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // user is that of the Dockerfile.

@@ -1,7 +1,7 @@
 // Package lifecycle lives the life of deploy/k8s' StatefulSet with real processes:
 // it is founded, rolled, scaled, evicted, loses machines and is upgraded, in the
 // order and with the signals that Kubernetes would use, while clients of both APIs
-// watch and [internal/check] judges what they see. No client may have to list again.
+// watch and [internal/testing/check] judges what they see. No client may have to list again.
 //
 // Read statefulSet first. A pod is a process in a network namespace of its own:
 // each has another address than the one before it under the same name, and the same

@@ -8,15 +8,15 @@ func adminAPIGroup() Group {
 		},
 		{
 			Name: "map-after-the-user", Bug: "shows the map to callers who are no users any more", File: "watchmap.go",
-			Old: `if err = s.callers.Guard.MayLook(user);`, New: `if err = error(nil);`, Tests: "TestTheClusterIsShownToUsers", Package: "internal/server",
+			Old: `if err = s.callers.Guard.MayLook(user);`, New: `if err = error(nil);`, Tests: "TestTheClusterIsShownToUsers", Package: "internal/edge/server",
 		},
 		{
 			Name: "accepts-no-cluster", Bug: "accepts 0 as the ID of etcd's next cluster", File: "lineage.go",
-			Old: `err != nil || accept == 0`, New: `err != nil`, Tests: "TestBumpLineage", Package: "internal/server",
+			Old: `err != nil || accept == 0`, New: `err != nil`, Tests: "TestBumpLineage", Package: "internal/edge/server",
 		},
 		{
 			Name: "one-verify-too-few", Bug: "lets one comparison less go on than the bound", File: "verify.go",
-			Old: `s.srv.verifies.Add(1) > maxVerifies`, New: `s.srv.verifies.Add(1) >= maxVerifies`, Tests: "TestVerifyIsBounded", Package: "internal/server",
+			Old: `s.srv.verifies.Add(1) > maxVerifies`, New: `s.srv.verifies.Add(1) >= maxVerifies`, Tests: "TestVerifyIsBounded", Package: "internal/edge/server",
 		},
 	}}
 }

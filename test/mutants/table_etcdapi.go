@@ -1,7 +1,7 @@
 package mutants
 
 func etcdapiGroup() Group {
-	return Group{Package: "internal/etcdapi", Mutants: []Mutant{
+	return Group{Package: "internal/edge/etcdapi", Mutants: []Mutant{
 		{
 			Name: "split-looked-at", Bug: "looks at all of a transaction that is refused for one operation", File: "pass_txn.go",
 			Old: `for len(b) > 0 && !s.split {`, New: `for len(b) > 0 {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",

@@ -4,29 +4,29 @@ func etcdwatchGroup() Group {
 	return Group{Package: "internal/edge/etcdwatch", Mutants: []Mutant{
 		{
 			Name: "starts-too-late", Bug: "a watch of etcd's API from now on misses the next revision", File: "watch.go",
-			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart", Package: "internal/etcdapi",
+			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "gate-of-connections", Bug: "each connection of a client has its own turn", File: "watch.go",
-			Old: `gate.Enter(w.s.holder.Name, func`, New: `gate.Enter(w.s.from.String(), func`, Tests: "TestAClientsConnectionsShareItsTurn", Package: "internal/etcdapi",
+			Old: `gate.Enter(w.s.holder.Name, func`, New: `gate.Enter(w.s.from.String(), func`, Tests: "TestAClientsConnectionsShareItsTurn", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "floor-itself-compacted", Bug: "ends a watch at just what etcd has compacted, when another one needs less", File: "past.go",
-			Old: `wants < compacted.Floor || wants == x.from`, New: `wants <= compacted.Floor || wants == x.from`, Tests: "TestCompactedBeforeASharedRead", Package: "internal/etcdapi",
+			Old: `wants < compacted.Floor || wants == x.from`, New: `wants <= compacted.Floor || wants == x.from`, Tests: "TestCompactedBeforeASharedRead", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "log-of-next-lineage", Bug: "sends a watch what was read of the next lineage's log", File: "past.go",
-			Old: `p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err)`, New: `overtaken(err)`, Tests: "TestALineageEndsDuringARead", Package: "internal/etcdapi",
+			Old: `p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err)`, New: `overtaken(err)`, Tests: "TestALineageEndsDuringARead", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "left-window-from-the-start", Bug: "a watch that leaves the window is sent again what the window has brought", File: "watch.go",
-			Old: `max(w.next, at+1), compacted.Floor`, New: `w.next, compacted.Floor`, Tests: "TestWatchSlowerThanTheWindow", Package: "internal/etcdapi",
+			Old: `max(w.next, at+1), compacted.Floor`, New: `w.next, compacted.Floor`, Tests: "TestWatchSlowerThanTheWindow", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
 			Old: `	case errors.As(err, new(*kv.NotServedError)):
 		w.finish(w.unserved(err))
-`, New: ``, Tests: "TestANarrowerPrefixEndsOnlyTheWatchesOutside", Package: "internal/etcdapi",
+`, New: ``, Tests: "TestANarrowerPrefixEndsOnlyTheWatchesOutside", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "homeless-keeps-its-place", Bug: "a watch without a home keeps the place that others need", File: "watch.go",
@@ -34,11 +34,11 @@ func etcdwatchGroup() Group {
 		return false
 	}`, New: `	for o.found && w.homeless(err) && time.Now().Before(o.until) {
 		w.inner, err = w.lookForHome(o.from)
-		}`, Tests: "TestAHomelessShardBlocksNoOtherWatch", Package: "internal/etcdapi",
+		}`, Tests: "TestAHomelessShardBlocksNoOtherWatch", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "replies-unbounded", Bug: "keeps any number of unread answers", File: "stream.go",
-			Old: `if len(s.slots) <= freeReplies {`, New: `if true {`, Tests: "TestUnreadRepliesAreBounded", Package: "internal/etcdapi",
+			Old: `if len(s.slots) <= freeReplies {`, New: `if true {`, Tests: "TestUnreadRepliesAreBounded", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "catch-up-behind-another-client", Bug: "a watch waits for the part of the log that another client has no memory for", File: "past.go",
@@ -46,47 +46,47 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",
-			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/etcdapi",
+			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "catch-up-kept", Bug: "holds what was read of etcd's log for ever", File: "past.go",
-			Old: `keepPart = 3 * time.Second`, New: `keepPart = 1e6 * time.Second`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/etcdapi",
+			Old: `keepPart = 3 * time.Second`, New: `keepPart = 1e6 * time.Second`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
-			Old: `case errors.As(err, new(*kv.NotServedError)):`, New: `case false:`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp", Package: "internal/etcdapi",
+			Old: `case errors.As(err, new(*kv.NotServedError)):`, New: `case false:`, Tests: "TestANarrowerPrefixEndsAWatchThatCatchesUp", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-below-sent", Bug: "answers a progress request below an event that was sent", File: "progress.go",
-			Old: `max(wanted, p.hold, p.s.sent)`, New: `max(wanted, p.hold)`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt", Package: "internal/etcdapi",
+			Old: `max(wanted, p.hold, p.s.sent)`, New: `max(wanted, p.hold)`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-below-notified", Bug: "answers a progress request below a notification that was sent", File: "progress.go",
-			Old: `p.s.sent = max(p.s.sent, at)`, New: `_ = at`, Tests: "TestProgressAnswerIsNotBelowANotification", Package: "internal/etcdapi",
+			Old: `p.s.sent = max(p.s.sent, at)`, New: `_ = at`, Tests: "TestProgressAnswerIsNotBelowANotification", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-for-the-future", Bug: "answers a progress request for a watch that begins in the future", File: "progress.go",
-			Old: `never || w.start > wanted ||`, New: `never ||`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/etcdapi",
+			Old: `never || w.start > wanted ||`, New: `never ||`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "notified-before-start", Bug: "notifies a watch of progress before its first revision", File: "progress.go",
-			Old: `at >= w.start &&`, New: ``, Tests: "TestWatchProgressNotify", Package: "internal/etcdapi",
+			Old: `at >= w.start &&`, New: ``, Tests: "TestWatchProgressNotify", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
-			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/etcdapi",
+			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
-			Old: "\t\tif !listed {", New: "\t\tif false && !listed {", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/etcdapi",
+			Old: "\t\tif !listed {", New: "\t\tif false && !listed {", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
-			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/etcdapi",
+			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
-			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/etcdapi",
+			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 	}}
 }

@@ -1,7 +1,7 @@
 package mutants
 
 func grpcserverGroup() Group {
-	return Group{Package: "internal/grpcserver", Mutants: []Mutant{
+	return Group{Package: "internal/edge/grpcserver", Mutants: []Mutant{
 		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
 			Old: "\t\tc.turn = 0\n\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginAndEndInTurns",

@@ -4,7 +4,7 @@ func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
 			Name: "landing-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
-			Old: `w.climb.landed.Swap(&landed{})`, New: `w.climb.landed.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/server",
+			Old: `w.climb.landed.Swap(&landed{})`, New: `w.climb.landed.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/edge/server",
 		},
 		{
 			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
@@ -16,31 +16,31 @@ func nativeGroup() Group {
 			New: `case errors.As(err, &lineage):
 		w.follows.lineage = lineage.Current
 		return w.delta(), true
-	case errors.As(err, &lineage) && w.phase == creating:`, Tests: "TestAnotherLineageResyncs|TestLineageEndsWhileWatching", Package: "internal/server",
+	case errors.As(err, &lineage) && w.phase == creating:`, Tests: "TestAnotherLineageResyncs|TestLineageEndsWhileWatching", Package: "internal/edge/server",
 		},
 		{
 			Name: "resync-misses-chunk", Bug: "omits a chunk of a resync", File: "sync.go",
-			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestLadder", Package: "internal/server",
+			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestLadder", Package: "internal/edge/server",
 		},
 		{
 			Name: "position-before-end", Bug: "moves the position at the beginning of a unit", File: "sync.go",
-			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestLadder|TestUnitBeginsAgainElsewhere", Package: "internal/server",
+			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestLadder|TestUnitBeginsAgainElsewhere", Package: "internal/edge/server",
 		},
 		{
 			Name: "page-of-another-revision", Bug: "reads the next page at another revision", File: "read.go",
-			Old: `req.Revision, options.From = p.Revision, p.Next`, New: `options.From = p.Next`, Tests: "TestListIsOneRevision|TestListEdges", Package: "internal/server",
+			Old: `req.Revision, options.From = p.Revision, p.Next`, New: `options.From = p.Next`, Tests: "TestListIsOneRevision|TestListEdges", Package: "internal/edge/server",
 		},
 		{
 			Name: "page-of-any-lineage", Bug: "accepts a page token of another lineage", File: "read.go",
-			Old: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil`, New: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); false && err != nil`, Tests: "TestListEdges|TestReadsOfAnotherClustersRevision", Package: "internal/server",
+			Old: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil`, New: `(history{p.Cluster, p.Lineage}).judge(here, "page token"); false && err != nil`, Tests: "TestListEdges|TestReadsOfAnotherClustersRevision", Package: "internal/edge/server",
 		},
 		{
 			Name: "foreign-token-renamed", Bug: "issues a token of this cluster for a position of another one", File: "watch.go",
-			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs", Package: "internal/server",
+			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs", Package: "internal/edge/server",
 		},
 		{
 			Name: "read-of-any-lineage", Bug: "reads at a revision that was learned in another lineage", File: "read.go",
-			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/server",
+			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/edge/server",
 		},
 		{
 			Name: "position-of-any-cluster", Bug: "accepts a position that another cluster issued", File: "stream.go",
@@ -52,31 +52,31 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "resume-repeats-revision", Bug: "resumes at the revision of the token instead of after it", File: "stream.go",
-			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel", Package: "internal/server",
+			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel", Package: "internal/edge/server",
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
-			Old: "\n\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+			Old: "\n\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
-			Old: "\t\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+			Old: "\t\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/server",
+			Old: `full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
-			Old: `len(s.watches) >= s.api.cfg.MaxWatchesPerStream`, New: `len(s.watches) > s.api.cfg.MaxWatchesPerStream`, Tests: "TestTooManyWatches", Package: "internal/server",
+			Old: `len(s.watches) >= s.api.cfg.MaxWatchesPerStream`, New: `len(s.watches) > s.api.cfg.MaxWatchesPerStream`, Tests: "TestTooManyWatches", Package: "internal/edge/server",
 		},
 		{
 			Name: "watch-id-reused", Bug: "a watch takes the place of another one with its ID", File: "stream.go",
-			Old: `if s.watches[id] != nil {`, New: `if false {`, Tests: "TestStreamRefused|TestWatchRefused", Package: "internal/server",
+			Old: `if s.watches[id] != nil {`, New: `if false {`, Tests: "TestStreamRefused|TestWatchRefused", Package: "internal/edge/server",
 		},
 		{
 			Name: "watch-not-permitted", Bug: "opens watches that the policy does not allow", File: "stream.go",
-			Old: `err = s.caller.May(s.ctx, policy.Watch, rng)`, New: `_ = policy.Watch`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/server",
+			Old: `err = s.caller.May(s.ctx, policy.Watch, rng)`, New: `_ = policy.Watch`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/edge/server",
 		},
 		{
 			Name: "stale-watch-goes-on", Bug: "a watch whose age is not known is as fresh as when it was last known", File: "age.go",
@@ -88,15 +88,15 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "unit-of-ended-lineage", Bug: "sends the rest of a unit whose history has ended", File: "sync.go",
-			Old: `err == nil && lineage != w.follows.lineage`, New: `false`, Tests: "TestLineageEndsDuringAUnit", Package: "internal/server",
+			Old: `err == nil && lineage != w.follows.lineage`, New: `false`, Tests: "TestLineageEndsDuringAUnit", Package: "internal/edge/server",
 		},
 		{
 			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not ask for them", File: "progress.go",
-			Old: `if p.tokens.Load() {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/server",
+			Old: `if p.tokens.Load() {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
 		},
 		{
 			Name: "token-without-position", Bug: "sends a token of a watch that has no position", File: "progress.go",
-			Old: `if at, ok := w.position(); ok {`, New: `if at, _ := w.position(); true {`, Tests: "TestNoTokenBeforeTheState", Package: "internal/server",
+			Old: `if at, ok := w.position(); ok {`, New: `if at, _ := w.position(); true {`, Tests: "TestNoTokenBeforeTheState", Package: "internal/edge/server",
 		},
 		{
 			Name: "progress-passes-unit", Bug: "progress passes the client's position while it is sent a unit", File: "sync.go",
@@ -140,7 +140,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "watch-ends-with-etcd", Bug: "ends watches when etcd cannot tell their rights", File: "guard.go",
-			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/server",
+			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/edge/server",
 		},
 		{
 			Name: "unknown-age-ignored", Bug: "a stream's age leaves out watches whose age is not known", File: "age.go",
@@ -168,23 +168,23 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "page-without-map", Bug: "a node without a map calls page tokens foreign", File: "read.go",
-			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/server",
+			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
 			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",
-			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map: the read fails for that\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/server",
+			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map: the read fails for that\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
 			Name: "changes-of-any-lineage", Bug: "lists changes since a revision of another history", File: "read.go",
-			Old: `r.GetRevision() > 0 || r.GetChangedSince() > 0`, New: `r.GetRevision() > 0`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/server",
+			Old: `r.GetRevision() > 0 || r.GetChangedSince() > 0`, New: `r.GetRevision() > 0`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/edge/server",
 		},
 		{
 			Name: "drain-lets-in", Bug: "a node that drains accepts new streams", File: "api.go",
-			Old: "if a.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain", Package: "internal/server",
+			Old: "if a.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain", Package: "internal/edge/server",
 		},
 		{
 			Name: "policy-change-ignored", Bug: "watches go on after the policy forbids them", File: "guard.go",
-			Old: `w.end(ended(err, nil))`, New: `_, _ = w, err`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/server",
+			Old: `w.end(ended(err, nil))`, New: `_, _ = w, err`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/edge/server",
 		},
 	}}
 }

@@ -14,7 +14,7 @@ func nodeGroup() Group {
 		{
 			Name: "looks-not-borrowed", Bug: "has each node read etcd's revision twice a second", File: "clock.go",
 			Old: `c.borrowed(time.Now()); ok && c.ok.Load()`, New: `c.borrowed(time.Now()); ok && false`,
-			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/sim",
+			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/testing/sim",
 		},
 		{
 			Name: "old-look-borrowed", Bug: "takes an old read of another node for its own", File: "clock.go",

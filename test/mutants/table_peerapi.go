@@ -97,7 +97,7 @@ func peerapiGroup() Group {
 		},
 		{
 			Name: "node-of-another-cluster-served", Bug: "serves a node of another cluster", File: "peers.go",
-			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed", Package: "internal/server",
+			Old: `theirs == m.ClusterID`, New: `theirs != ""`, Tests: "TestNodesOfAnotherClusterAreNotServed", Package: "internal/edge/server",
 		},
 		{
 			Name: "permit-without-header", Bug: "does not tell a node that its request for a permit waits", File: "permit.go",

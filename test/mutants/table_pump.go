@@ -1,7 +1,7 @@
 package mutants
 
 func pumpGroup() Group {
-	return Group{Package: "internal/pump", Mutants: []Mutant{
+	return Group{Package: "internal/edge/pump", Mutants: []Mutant{
 		{
 			Name: "pump-turn-without-bound", Bug: "a turn runs all tasks, however much they send", File: "pump.go",
 			Old: `if own.sent >= turnBytes {`, New: `if false {`, Tests: "TestATurnIsBounded",

@@ -1,7 +1,7 @@
 package mutants
 
 func rawconnGroup() Group {
-	return Group{Package: "internal/rawconn", Mutants: []Mutant{
+	return Group{Package: "internal/edge/rawconn", Mutants: []Mutant{
 		{
 			Name: "rawconn-half-a-write", Bug: "ends a write when the kernel takes no more for now", File: "conn_linux.go",
 			Old: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn false", New: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn true", Tests: "TestALargeWriteArrivesWhole",

@@ -109,7 +109,7 @@ func tlsGroup() Group {
 }
 
 func netlimitGroup() Group {
-	return Group{Package: "internal/netlimit", Mutants: []Mutant{
+	return Group{Package: "internal/edge/netlimit", Mutants: []Mutant{
 		{
 			Name: "penalty-without-pace", Bug: "lets connections of an address that has flooded the node begin at once", File: "penalty.go",
 			Old: "of.next = of.next.Add(penaltyPace)", New: "of.next = now", Tests: "TestPenalties",
@@ -194,7 +194,7 @@ func netlimitGroup() Group {
 }
 
 func gatewayGroup() Group {
-	return Group{Package: "internal/gateway", Mutants: []Mutant{
+	return Group{Package: "internal/edge/gateway", Mutants: []Mutant{
 		{
 			Name: "id-of-a-part", Bug: "gives a part of a revision or unit an id: a client that resumes after it misses the rest", File: "events.go",
 			Old: `if e.partial = !complete; !complete {`, New: `if e.partial = !complete; false {`, Tests: "TestEventIDs",
@@ -498,7 +498,7 @@ func telemetryGroup() Group {
 }
 
 func intakeGroup() Group {
-	return Group{Package: "internal/intake", Mutants: []Mutant{
+	return Group{Package: "internal/edge/intake", Mutants: []Mutant{
 		{
 			Name: "unfinished-unbounded", Bug: "never closes the connection of the oldest unfinished request", File: "intake.go",
 			Old: `in.endOldest(c.holder, capped)`, New: `_ = capped`, Tests: "TestRequestsThatNeverEndAreBounded",

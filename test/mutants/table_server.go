@@ -1,7 +1,7 @@
 package mutants
 
 func serverGroup() Group {
-	return Group{Package: "internal/server", Mutants: append(serverChecks(), []Mutant{
+	return Group{Package: "internal/edge/server", Mutants: append(serverChecks(), []Mutant{
 		{
 			Name: "turn-kept-after-the-handshake", Bug: "keeps a connection's turn after its handshake", File: "handshake.go",
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",

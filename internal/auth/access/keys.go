@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/netlimit"
 )
 
 // MaxWatchKey bounds each end of a watch's range, in bytes. etcd has no such bound but

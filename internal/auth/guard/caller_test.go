@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/auth/rights"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // raw is etcd without a client of its own: what is sent is what the test says.

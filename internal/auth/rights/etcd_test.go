@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/shardwatch/shardwatch/internal/auth/rights"
-	"github.com/shardwatch/shardwatch/internal/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
 // The model knows what etcd says in its documents; this is what it does.

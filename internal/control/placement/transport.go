@@ -15,7 +15,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/shardwatch/shardwatch/internal/rawconn"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/pump"
 )
 
 // progress tells a stream's client how far its watches are: each of those that

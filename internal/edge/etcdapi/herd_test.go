@@ -1,0 +1,124 @@
+package etcdapi_test
+
+import (
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+// oneAtATime has one watch opened at a time.
+func oneAtATime(c *etcdapi.Config) { c.Openings = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
+
+// Streams that open watches all at once stand in line. None is refused, and one
+// that ends in between leaves no gap.
+func TestNewWatchesStandInLine(t *testing.T) {
+	r := startWatches(t, rigOptions{door: oneAtATime})
+	r.etcd.mu.Lock() // nobody gets an answer from etcd
+	var streams []*watchStream
+	for range 4 {
+		s := r.watch()
+		for range 3 {
+			s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		}
+		streams = append(streams, s)
+	}
+	streams[3].end()
+	r.etcd.mu.Unlock()
+	for _, s := range streams[:3] {
+		for id := range int64(3) {
+			s.created(id)
+		}
+	}
+	last := r.watch()
+	last.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	last.created(0)
+}
+
+// Watches of a shard that no node serves wait for it without a place that watches of
+// other shards need.
+func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
+	m := cachetest.Map(1, []string{"h"}, "here")
+	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is away
+	r := startWatches(t, rigOptions{shards: m, door: func(c *etcdapi.Config) {
+		oneAtATime(c)
+		c.HomeTimeout = time.Hour
+	}})
+	r.node.RefuseRelays(&kv.UnavailableError{Why: kv.NotReady, Detail: "there is away"})
+	homeless := r.watch()
+	for range 3 {
+		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
+	}
+	eventually(t, "they are on the list", func() bool { return r.door.Watches() == 3 })
+	s := r.watch()
+	for id := range int64(3) {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		s.created(id)
+	}
+	r.node.RefuseRelays(nil)
+	for id := range int64(3) {
+		homeless.created(id)
+	}
+}
+
+// A client has one turn, whatever number of connections its watches come by.
+func TestAClientsConnectionsShareItsTurn(t *testing.T) {
+	openings := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Openings = openings }})
+	r.etcd.allow = make(chan struct{})
+	open := func(from string, waiting int) *watchStream {
+		s := r.watchBy(r.dial(from))
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		eventually(t, "the watch waits for its turn", func() bool {
+			in, out := openings.Figures()
+			return in == 1 && out == waiting
+		})
+		return s
+	}
+	for n := range 4 {
+		open("127.0.0.1", n) // the first is let in
+	}
+	other := open("127.0.0.2", 4)
+	for range 3 { // the first, one of those that wait, and the other client's
+		r.etcd.allow <- struct{}{}
+	}
+	other.created(0)
+	if _, waiting := openings.Figures(); waiting == 0 { // the last one does: etcd does not answer the one before
+		t.Error("the other client had to wait for all of the first one's connections")
+	}
+	close(r.etcd.allow)
+}
+
+// Answers that a client does not read are bounded for all streams together, and given
+// back when it reads or goes.
+func TestUnreadRepliesAreBounded(t *testing.T) {
+	b := budget.New(1 << 20) // 64 KiB of which are for replies, half of that for one client
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Budget = b }})
+	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and so do the answers after it
+	const streams, creates = 4, 300
+	var open []*watchStream
+	for range streams {
+		s := r.watch()
+		for range creates {
+			s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		}
+		open = append(open, s)
+	}
+	const most = 32 << 10
+	eventually(t, "the client's part is used", func() bool { return b.Held(budget.Replies) == most })
+	r.etcd.mu.Unlock()
+	for _, s := range open {
+		for id := range int64(creates) {
+			s.created(id)
+		}
+	}
+	eventually(t, "what was read is given back", func() bool { return b.Held(budget.Replies) == 0 })
+}

@@ -1,0 +1,226 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Register adds etcd's services to a gRPC server, which must use wire.Codec.
+// Watches are served by pumps.
+//
+// Whatever is not named here goes to etcd and back as it is, byte for byte:
+// fields that we do not know survive, and errors are etcd's. Nothing is tried
+// again, but for reads: a write may have been applied. Messages of a stream that the
+// client does not read stay at etcd, by gRPC's flow control; other answers take their
+// bytes from the budget.
+func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
+	for _, s := range []struct {
+		desc *grpc.ServiceDesc
+		own  methods
+	}{
+		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn(), "DeleteRange": d.guardedDelete()}},
+		{&etcdserverpb.Lease_ServiceDesc, methods{
+			"LeaseTimeToLive": d.asked(etcdserverpb.Lease_LeaseTimeToLive_FullMethodName), "LeaseLeases": d.asked(etcdserverpb.Lease_LeaseLeases_FullMethodName),
+		}},
+		{&etcdserverpb.Auth_ServiceDesc, d.auth()},
+		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
+		{&etcdserverpb.Cluster_ServiceDesc, d.cluster()},
+		{&v3lockpb.Lock_ServiceDesc, nil},
+		{&v3electionpb.Election_ServiceDesc, nil},
+	} {
+		r.RegisterService(d.serve(s.desc, s.own), nil)
+	}
+	etcdserverpb.RegisterWatchServer(r, d.Service(pumps))
+}
+
+// methods are those of a service that do not simply go to etcd, by name.
+type methods map[string]method
+
+// method is how one is served: a unary one by answer, others by stream.
+type method struct {
+	request func() any // what the request is decoded into
+	answer  func(ctx context.Context, request any) (any, error)
+	stream  grpc.StreamHandler
+}
+
+// answered serves a unary method by f.
+func answered[Request, Answer any](f func(ctx context.Context, request *Request) (Answer, error)) method {
+	return method{
+		request: func() any { return new(Request) },
+		answer:  func(ctx context.Context, request any) (any, error) { return f(ctx, request.(*Request)) },
+	}
+}
+
+// refused serves a method, of whatever kind, by saying why it is not offered.
+func refused(why string) method {
+	m := answered(func(context.Context, *wire.Encoded) (any, error) { return nil, wire.Unimplemented(why) })
+	m.stream = func(any, grpc.ServerStream) error { return wire.Unimplemented(why) }
+	return m
+}
+
+// serve returns the service that desc describes: own methods, and all others
+// passed on. It keeps what reflection needs.
+func (d *Door) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
+	out := &grpc.ServiceDesc{ServiceName: desc.ServiceName, Metadata: desc.Metadata}
+	for _, m := range desc.Methods {
+		name := "/" + desc.ServiceName + "/" + m.MethodName
+		how, ok := own[m.MethodName]
+		if !ok {
+			how = answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
+				return d.pass(ctx, name, request)
+			})
+		}
+		out.Methods = append(out.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: how.unary(name)})
+	}
+	for _, s := range desc.Streams {
+		how, ok := own[s.StreamName]
+		if !ok {
+			how.stream = d.passStream("/"+desc.ServiceName+"/"+s.StreamName, s)
+		}
+		s.Handler = how.stream
+		out.Streams = append(out.Streams, s)
+	}
+	return out
+}
+
+// unary returns the method as gRPC wants it.
+func (m method) unary(name string) grpc.MethodHandler {
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		request := m.request()
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		if intercept == nil {
+			return m.answer(ctx, request)
+		}
+		return intercept(ctx, request, &grpc.UnaryServerInfo{FullMethod: name}, m.answer)
+	}
+}
+
+// pass sends a request to etcd and returns its answer.
+func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	return d.passBy(ctx, name, request, d.once)
+}
+
+// passBy is pass for a request that send sends.
+func (d *Door) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
+	caller, err := d.view.Caller(ctx)
+	forward := d.cfg.Access.Forward(ctx)
+	if err == nil {
+		err = d.Nameless(forward, name)
+	}
+	if err == nil {
+		err = d.judge(ctx, caller, name, request)
+	}
+	if err != nil {
+		return nil, err
+	}
+	holder := access.Holder(ctx, caller)
+	ctx = context.WithValue(forward, holderKey{}, holder)
+	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
+		d.tellHistory(ctx)
+	}
+	carried, err := d.carry(holder, request)
+	if err != nil {
+		return nil, err
+	}
+	defer d.cfg.Budget.Give(holder, budget.Requests, carried)
+	return send(ctx, name, request)
+}
+
+// freeRequest is up to which size a request takes nothing of the budget, in bytes.
+const freeRequest = 64 << 10
+
+// carry takes the bytes of a request that is passed on: it is held until etcd has answered.
+func (d *Door) carry(holder budget.Client, request any) (size int64, err error) {
+	if e, ok := request.(*wire.Encoded); ok {
+		size = int64(e.Buffers.Len())
+	}
+	if size <= freeRequest {
+		return 0, nil
+	}
+	if err := d.cfg.Budget.Take(holder, budget.Requests, size, 0); err != nil {
+		return 0, wire.Status(err)
+	}
+	return size, nil
+}
+
+// passStream joins a client's stream with one at etcd, message by message.
+func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
+	return func(_ any, client grpc.ServerStream) error {
+		caller, err := d.view.Caller(client.Context())
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancelCause(d.cfg.Access.Forward(client.Context()))
+		defer cancel(nil)
+		if err := d.Nameless(ctx, name); err != nil {
+			return err
+		}
+		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
+		if err != nil {
+			return err
+		}
+		// Ends with the handler at the latest: both streams fail then.
+		go func() {
+			if err := d.requests(ctx, client, etcd, caller, name, cancel); err != nil {
+				cancel(err)
+			}
+		}()
+		err = answers(etcd, client)
+		if cause := context.Cause(ctx); cause != nil && client.Context().Err() == nil {
+			return cause // a request that could not be read, and not that we gave up for it
+		}
+		return err
+	}
+}
+
+// requests passes on what a client sends and the policy allows, until it has
+// closed its side.
+func (d *Door) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.ClientStream, caller *access.Caller, name string, end context.CancelCauseFunc) error {
+	for {
+		m := new(wire.Encoded)
+		switch err := client.RecvMsg(m); {
+		case errors.Is(err, io.EOF):
+			return etcd.CloseSend()
+		case err != nil:
+			return err
+		}
+		if err := d.judge(ctx, caller, name, m); err != nil {
+			return err
+		}
+		if caller != nil && name == v3electionpb.Election_Observe_FullMethodName {
+			d.observed(ctx, caller, m, end)
+		}
+		if err := etcd.SendMsg(m); err != nil {
+			return nil //nolint:nilerr // etcd has ended the stream: receiving says why
+		}
+	}
+}
+
+// answers passes on what etcd sends, until it ends the stream.
+func answers(etcd grpc.ClientStream, client grpc.ServerStream) error {
+	for {
+		m := new(wire.Encoded)
+		if err := etcd.RecvMsg(m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := client.SendMsg(m); err != nil {
+			return err
+		}
+	}
+}

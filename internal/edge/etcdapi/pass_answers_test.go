@@ -1,0 +1,128 @@
+package etcdapi_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+)
+
+func (o ops) list(key, end string) ops {
+	return append(o, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{
+		RequestRange: &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)},
+	}})
+}
+
+// wideRig is a Door without a cache in front of an etcd with 3 MB, and with 4 MiB for
+// lists.
+func wideRig(t *testing.T) (*passRig, *budget.Budget) {
+	t.Helper()
+	b := budget.New(16 << 20)
+	rig := startPass(t, etcdtest.Start(t).Endpoint(), func(cfg *etcdapi.Config) { cfg.Budget = b })
+	for i := range 300 {
+		if _, err := etcdserverpb.NewKVClient(rig.conn).Put(within(t), &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "/k/%03d", i), Value: bytes.Repeat([]byte("v"), 10_000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := b.Held(budget.Lists); held != 0 {
+		t.Fatalf("%d bytes are held after small answers", held)
+	}
+	return rig, b
+}
+
+// unread makes a call whose answer is not read, on a connection of its own.
+func (r *passRig) unread(ctx context.Context, t *testing.T, method string, request proto.Message) grpc.ClientStream {
+	t.Helper()
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err == nil {
+		err = s.SendMsg(request)
+	}
+	if err == nil {
+		err = s.CloseSend()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Answers of etcd's that are passed on and not read hold bytes of the budget, whether they
+// could be refused in time or are counted when they are there. Further lists are refused,
+// and what is read or dropped makes room.
+func TestAnswersOfEtcdsAreBounded(t *testing.T) {
+	t.Parallel()
+	list := &etcdserverpb.TxnRequest{Success: ops{}.list("/k/", "/k0")}
+	for what, request := range map[string]*etcdserverpb.TxnRequest{
+		"read":  list,
+		"write": {Success: ops{}.list("/k/", "/k0").putValue("/other")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			rig, b := wideRig(t)
+			kvs := etcdserverpb.NewKVClient(rig.conn)
+			ctx, cancel := context.WithCancel(within(t))
+			defer cancel()
+			first := rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
+			eventually(t, "the answer is held", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			if _, err := kvs.Txn(within(t), list); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
+				t.Errorf("another list: %v", err)
+			}
+			if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.get("/k/007").putValue("/small")}); err != nil || len(r.GetResponses()) != 2 {
+				t.Errorf("a small one: %v, %v", r, err)
+			}
+			var answer etcdserverpb.TxnResponse
+			if err := first.RecvMsg(&answer); err != nil || len(answer.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
+				t.Errorf("the first: %d responses, %v", len(answer.GetResponses()), err)
+			}
+			eventually(t, "what was read is given back", func() bool { return b.Held(budget.Lists) == 0 })
+			if r, err := kvs.Txn(within(t), list); err != nil || len(r.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
+				t.Errorf("after that: %v", err)
+			}
+			rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
+			eventually(t, "the answer is held again", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			cancel()
+			eventually(t, "what was dropped is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+		})
+	}
+}
+
+// A write whose answer is larger than all lists may be is executed, and its client is told
+// so; a read of that size can be had alone.
+func TestAnswersLargerThanTheBudget(t *testing.T) {
+	t.Parallel()
+	rig, b := wideRig(t)
+	kvs := etcdserverpb.NewKVClient(rig.conn)
+	twice := ops{}.list("/k/", "/k0").list("/k/", "/k0")
+	if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: twice}, grpc.MaxCallRecvMsgSize(16<<20)); err != nil || proto.Size(r) < 6_000_000 {
+		t.Errorf("a read: %d bytes, %v", proto.Size(r), err)
+	}
+	_, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: twice.putValue("/written")}, grpc.MaxCallRecvMsgSize(16<<20))
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "etcd has executed") {
+		t.Errorf("a write: %v", err)
+	}
+	if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.get("/written")}); err != nil || r.GetResponses()[0].GetResponseRange().GetCount() != 1 {
+		t.Errorf("what it has written: %v, %v", r, err)
+	}
+	if r, err := kvs.DeleteRange(within(t), &etcdserverpb.DeleteRangeRequest{Key: []byte("/k/"), RangeEnd: []byte("/k0"), PrevKv: true}); err != nil || len(r.GetPrevKvs()) != 300 {
+		t.Errorf("a delete: %d keys, %v", len(r.GetPrevKvs()), err)
+	}
+	eventually(t, "all is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+}

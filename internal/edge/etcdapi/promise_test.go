@@ -1,0 +1,198 @@
+package etcdapi_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+// gatedClock is a router.Clock that tells when etcd's revision was read, and
+// delivers it when it is let go.
+type gatedClock struct {
+	*cachetest.History
+	armed         atomic.Bool // the next read is taken apart
+	read, deliver chan struct{}
+}
+
+func (c *gatedClock) Revision(ctx context.Context) (kv.Revision, error) {
+	revision, err := c.History.Revision(ctx)
+	if c.armed.CompareAndSwap(true, false) {
+		c.read <- struct{}{}
+		<-c.deliver
+	}
+	return revision, err
+}
+
+// startGated starts a node whose reads of etcd's revision the test can take apart.
+func startGated(t *testing.T) (*watchRig, *gatedClock) {
+	c := &gatedClock{read: make(chan struct{}), deliver: make(chan struct{})}
+	return startWatches(t, rigOptions{clock: func(h *cachetest.History) router.Clock { c.History = h; return c }}), c
+}
+
+// A progress request is answered with a revision that is not below any event sent
+// on the stream, also when that was written after etcd's revision was read: a
+// client resumes all its watches behind the answer.
+func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
+	r, clock := startGated(t)
+	r.h.Commit(cachetest.Put("m", "x")) // else first is in the future
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
+	s.created(1)
+	before := r.h.Now()
+	r.node.Gate(3).Limit(before) // the shard of z
+	clock.armed.Store(true)
+	s.requestProgress()
+	<-clock.read // etcd is at before
+	sent := r.h.Commit(cachetest.Put("a", "x"))
+	if m := s.next(); m.GetWatchId() != 0 || m.GetHeader().GetRevision() != int64(sent) {
+		t.Fatalf("got %v", m)
+	}
+	clock.deliver <- struct{}{}
+	// The answer must wait for the other shard. An answer that does not is under
+	// way before the event of this write is.
+	again := r.h.Commit(cachetest.Put("a", "y"))
+	for event := false; !event; {
+		m := s.next()
+		if event = len(m.GetEvents()) > 0; !event && m.GetHeader().GetRevision() < int64(sent) {
+			t.Fatalf("progress %d, and %d was sent", m.GetHeader().GetRevision(), sent)
+		}
+	}
+	r.node.Gate(3).Limit(0)
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(again) {
+		t.Errorf("got %v, want progress from %d on", m, again)
+	}
+}
+
+// As at etcd, progress is not answered while a watch of the stream begins in the
+// future: an answer would speak for revisions that this watch did not ask for.
+func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
+	r, clock := startGated(t)
+	s := r.watch()
+	r.h.Commit(cachetest.Put("m", "x")) // else first is in the future
+	s.create(since(first))
+	s.created(0)
+	s.next()
+	start := r.h.Now() + 3
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: int64(start)})
+	s.created(1)
+	clock.armed.Store(true)
+	s.requestProgress()
+	<-clock.read
+	clock.deliver <- struct{}{}
+	s.cancel(77) // unknown: nothing is answered
+	for r.h.Now() < start {
+		r.h.Commit(cachetest.Put("a", "x"))
+		if m := s.next(); m.GetWatchId() != 0 || len(m.GetEvents()) != 1 {
+			t.Fatalf("got %v, want an event: the watch on z begins at %d", m, start)
+		}
+	}
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() != int64(start) {
+		t.Errorf("got %v, want progress of %d", m, start)
+	}
+}
+
+// Watches that a caller may have at a time are counted by identity, over its
+// streams: those that were refused, cancelled, ended by the server or left with
+// their stream make room.
+func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
+	const most = 3
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "limits: {watches: 3}\nroles: {r: [{verbs: [read, watch], all: true}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := access.Defaults()
+	c.File = file
+	policy, err := access.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Access, c.MaxWatchesPerStream = policy, 2 }})
+	// room fails unless the caller can open just so many more watches.
+	room := func(what string, want int) {
+		t.Helper()
+		for got := 0; ; got++ {
+			s := r.watch()
+			s.create(since(first))
+			m := s.next()
+			if m.GetCanceled() != (got >= want) || got > most {
+				t.Fatalf("%s: watch %d of %d: %v", what, got+1, want, m)
+			}
+			if m.GetCanceled() {
+				if !strings.Contains(m.GetCancelReason(), "watches") {
+					t.Errorf("%s: %v", what, m)
+				}
+				break
+			}
+			defer s.leave(r)
+		}
+	}
+	func() { room("at first", most) }()
+	s := r.watch()
+	for id := range int64(2) {
+		s.create(since(first))
+		s.created(id)
+	}
+	func() { room("beside two", most-2) }()
+	for range 5 {
+		s.create(since(first))
+		if m := s.next(); !m.GetCanceled() {
+			t.Fatalf("a third watch on a stream: %v", m)
+		}
+	}
+	func() { room("after a stream was full", most-2) }()
+	s.cancel(0)
+	s.canceled(0)
+	func() { room("after a cancel", most-1) }()
+	for range 5 {
+		twin := since(first)
+		twin.WatchId = 1
+		s.create(twin)
+		if m := s.next(); !m.GetCanceled() {
+			t.Fatalf("a watch with the ID of another: %v", m)
+		}
+	}
+	func() { room("after IDs were taken", most-1) }()
+	for range 2 {
+		r.h.Commit(cachetest.Put("a", "x"))
+		s.next()
+	}
+	r.etcd.compact(r.h.Now())
+	s.create(since(first)) // etcd has compacted it: it is created, and ends
+	s.created(2)
+	if m := s.canceled(2); m.GetCompactRevision() == 0 {
+		t.Fatalf("got %v", m)
+	}
+	r.etcd.compact(0)
+	func() { room("after one was compacted", most-1) }()
+	s.leave(r)
+	func() { room("after the stream was left", most) }()
+}
+
+// leave ends the stream, and waits until the node has none of its watches any
+// more.
+func (s *watchStream) leave(r *watchRig) {
+	s.tb.Helper()
+	before := r.door.Watches()
+	s.end()
+	for end := time.Now().Add(deadline); r.door.Watches() >= before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.tb.Fatal("the node keeps the watches of a stream that was left")
+		}
+	}
+}

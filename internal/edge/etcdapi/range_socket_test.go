@@ -1,0 +1,265 @@
+package etcdapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+)
+
+// startScripted runs a node of a history with keys of 1 KiB.
+func startScripted(tb testing.TB, keys int, tune ...func(*etcdapi.Config)) (*readNode, *cachetest.History) {
+	tb.Helper()
+	h := cachetest.New()
+	var ops []cachetest.Op
+	for i := range keys {
+		ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", i), strings.Repeat("v", 1000)))
+		if len(ops) == 10 || i == keys-1 {
+			h.Commit(ops...)
+			ops = nil
+		}
+	}
+	n := cachetest.NewNode("here", h, nil)
+	tb.Cleanup(n.Stop)
+	m := serving([]string{"/registry/pods/" + fmt.Sprintf("%06d", keys/3)}, "here")
+	n.Use(m)
+	for i := range m.Shards {
+		c := n.Replica(m.Shards[i].ID)
+		<-c.Ready()
+		c.Observe(time.Now(), h.Now())
+	}
+	return startDoor(tb, n, &scripted{script: h}, router.Config{Shards: n, Clock: h, Self: "here"}, tune...), h
+}
+
+func pods() *etcdserverpb.RangeRequest {
+	return &etcdserverpb.RangeRequest{Key: []byte("/registry/pods/"), RangeEnd: []byte("/registry/pods0")}
+}
+
+// A get, list or stream at any node sees what was written before through any
+// other one.
+func TestReadsSeeWhatWasWritten(t *testing.T) {
+	e := etcdtest.Start(t)
+	m := serving([]string{"/5"}, "here", "there")
+	here, there := startReads(t, "here", m, e.Endpoint()), startReads(t, "there", m, e.Endpoint())
+	here.node.Connect("there", dialPlain(t, there.peer))
+	there.node.Connect("here", dialPlain(t, here.peer))
+	doors := []*readNode{here, there}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			key := fmt.Appendf(nil, "/%d", w+1)
+			for i := range 30 {
+				value := fmt.Sprint(i)
+				put, err := doors[(w+i)%2].kv.Put(within(t), &etcdserverpb.PutRequest{Key: key, Value: []byte(value)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at := doors[(w+i/2)%2].kv
+				get, err := at.Range(within(t), &etcdserverpb.RangeRequest{Key: key})
+				if err != nil || len(get.GetKvs()) != 1 || string(get.GetKvs()[0].GetValue()) != value || get.GetHeader().GetRevision() < put.GetHeader().GetRevision() {
+					t.Errorf("after a put of %s=%s at %d: %v, %v", key, value, put.GetHeader().GetRevision(), get, err)
+				}
+				whole := &etcdserverpb.RangeRequest{Key: []byte("/"), RangeEnd: []byte("0")}
+				list, err := at.Range(within(t), whole)
+				if err == nil && i%3 == 0 {
+					list, _, err = streamed(within(t), at, whole)
+				}
+				found := false
+				for _, item := range list.GetKvs() {
+					found = found || string(item.GetKey()) == string(key) && string(item.GetValue()) == value
+				}
+				if err != nil || !found || list.GetCount() != int64(len(list.GetKvs())) {
+					t.Errorf("%s=%s is not in the list: %v, %v", key, value, list, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A stream of chunks is what Range answers, in messages that clients take.
+func TestRangeStreamsInChunks(t *testing.T) {
+	n, _ := startScripted(t, 6000)
+	want, err := n.kv.Range(within(t), pods())
+	if err != nil || len(want.GetKvs()) != 6000 {
+		t.Fatalf("%d keys, %v", len(want.GetKvs()), err)
+	}
+	got, chunks, err := streamed(within(t), n.kv, pods())
+	if err != nil || !proto.Equal(got, want) || chunks < 3 || chunks > 12 {
+		t.Errorf("%d keys of 6000 in %d chunks, %v", len(got.GetKvs()), chunks, err)
+	}
+	limited := pods()
+	limited.Limit = 2500
+	if got, chunks, err = streamed(within(t), n.kv, limited); err != nil || len(got.GetKvs()) != 2500 || !got.GetMore() || got.GetCount() != 6000 || chunks < 2 {
+		t.Errorf("%d keys of 2500 in %d chunks, more %v, count %d, %v", len(got.GetKvs()), chunks, got.GetMore(), got.GetCount(), err)
+	}
+}
+
+// slowReader is a server stream to a client that does something between any two
+// chunks.
+type slowReader struct {
+	recorder
+	between func(chunks int)
+}
+
+func (r *slowReader) SendMsg(m any) error {
+	if e, ok := m.(*etcdserverpb.RangeStreamResponse); ok {
+		r.sent = append(r.sent, e.GetRangeResponse())
+	} else if err := r.recorder.SendMsg(m); err != nil {
+		return err
+	}
+	r.between(len(r.sent))
+	return nil
+}
+
+// A client that reads its stream slowly gets one revision to the end, though the
+// cache forgets it meanwhile: nothing is kept for the client, and etcd sends the
+// rest.
+func TestRangeStreamToASlowClient(t *testing.T) {
+	e := etcdtest.Start(t)
+	put := func(value string) {
+		t.Helper()
+		for i := range 300 {
+			if _, err := e.Client().Put(within(t), fmt.Sprintf("/%03d", i), strings.Repeat(value, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put("a")
+	for _, keep := range []int64{0, 100 << 20} {
+		n := startReadsOf(t, "here", serving([]string{"/1"}, "here"), e.Endpoint(), func(c *cache.Config) { c.RootsBytes = keep },
+			func(c *etcdapi.Config) { c.MaxMessageBytes = 32 << 10 })
+		n.door.CutLists(8<<10, 8<<10, 32<<10)
+		for _, r := range []*etcdserverpb.RangeRequest{
+			{Key: []byte("/"), RangeEnd: []byte("0")},
+			{Key: []byte("/"), RangeEnd: []byte("0"), Limit: 200},
+		} {
+			want, err := n.kv.Range(within(t), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := &slowReader{recorder: recorder{t: t, ctx: within(t)}, between: func(chunks int) {
+				if chunks == 2 {
+					put("b") // all keys change
+				}
+			}}
+			n.etcd.reads.Store(0)
+			if err := n.door.RangeStream(r, out); err != nil {
+				t.Fatal(err)
+			}
+			got := &etcdserverpb.RangeResponse{}
+			for i, chunk := range out.sent {
+				if (chunk.GetHeader() != nil) != (i == len(out.sent)-1) {
+					t.Fatalf("chunk %d of %d has header %v", i, len(out.sent), chunk.GetHeader())
+				}
+				got.Kvs = append(got.Kvs, chunk.GetKvs()...)
+				got.Header, got.More, got.Count = chunk.GetHeader(), chunk.GetMore(), chunk.GetCount()
+			}
+			if !proto.Equal(got, want) {
+				t.Errorf("%v: got %s\nwant %s", r, brief(got), brief(want))
+			}
+			if rest := n.etcd.reads.Load(); (rest > 0) != (keep == 0) || len(out.sent) < 4 {
+				t.Errorf("%v: %d chunks, etcd was asked %d times", r, len(out.sent), rest)
+			}
+		}
+	}
+}
+
+// Clients that do not read their lists hold a bounded number of bytes, and give
+// them back when they go.
+func TestListsThatNobodyReads(t *testing.T) {
+	const limit = 8 << 20
+	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.Budget = budget.New(limit / 5 * 16) })
+	lazy, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	conn := dialPlain(t, n.addr)
+	answered := 0
+	for i := range 20 {
+		// Each list is of another state: all keys have changed.
+		var ops []cachetest.Op
+		for k := range 5000 {
+			ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", k), strings.Repeat("v", 1000+i)))
+		}
+		h.Commit(ops...)
+		s, err := conn.NewStream(lazy, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_Range_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SendMsg(pods()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if header, err := s.Header(); err == nil && header != nil {
+			answered++
+		}
+	}
+	if answered < 1 || answered > 3 {
+		t.Errorf("%d lists of 5 MB were answered", answered)
+	}
+	_, err := n.kv.Range(within(t), pods())
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
+		t.Errorf("a list beside those that nobody reads: %v", err)
+	}
+	if held := n.door.Held(); held > limit+6<<20 {
+		t.Errorf("%d bytes are held, the limit is %d", held, limit)
+	}
+	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
+		t.Errorf("a get: %v", err)
+	}
+	cancel()
+	eventually(t, "lists that were given up are forgotten", func() bool { return n.door.Held() == 0 })
+	if _, err = n.kv.Range(within(t), pods()); err != nil {
+		t.Errorf("when they are gone: %v", err)
+	}
+}
+
+// Lists of more than a chunk are made in turns. Small ones need none, and a list that is given
+// up leaves its place.
+func TestListsTakeTurns(t *testing.T) {
+	n, h := startScripted(t, 5000)
+	var ops []cachetest.Op
+	for k := range 5000 {
+		ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", k), strings.Repeat("v", 1000)))
+	}
+	h.Commit(ops...)
+	leave := n.door.HoldTurns(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	list := func(ctx context.Context, want codes.Code) {
+		all.Go(func() {
+			r, err := n.kv.Range(ctx, pods())
+			if status.Code(err) != want || err == nil && len(r.GetKvs()) != 5000 {
+				t.Errorf("a list of %d keys: %v, want %v", len(r.GetKvs()), err, want)
+			}
+		})
+	}
+	list(ctx, codes.Canceled)
+	list(within(t), codes.OK)
+	eventually(t, "the lists wait", func() bool { _, waiting := n.door.Waiting(); return waiting == 2 })
+	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
+		t.Errorf("a get: %v", err)
+	}
+	cancel()
+	eventually(t, "one was given up", func() bool { _, waiting := n.door.Waiting(); return waiting == 1 })
+	leave()
+	all.Wait()
+	eventually(t, "all turns are given back", func() bool { running, waiting := n.door.Waiting(); return running == 0 && waiting == 0 })
+}

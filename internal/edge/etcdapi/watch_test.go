@@ -1,0 +1,923 @@
+package etcdapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+func newCodec() wire.Codec { return wire.NewCodec() }
+
+const (
+	emptyRange  = "mvcc: watcher range is empty"
+	duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+)
+
+// text writes events down: p:key=value or d:key, with the previous value behind
+// a comma.
+func text(m *etcdserverpb.WatchResponse) string {
+	var out []string
+	for _, e := range m.GetEvents() {
+		s := fmt.Sprintf("p:%s=%s", e.GetKv().GetKey(), e.GetKv().GetValue())
+		if e.GetType() == 1 {
+			s = "d:" + string(e.GetKv().GetKey())
+		}
+		if e.GetPrevKv() != nil {
+			s += "," + string(e.GetPrevKv().GetValue())
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " ")
+}
+
+// IDs are given out as etcd does, refusals are etcd's, and answers come in the
+// order of the requests.
+func TestWatchIDsAndRefusals(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	chosen := func(id int64) *etcdserverpb.WatchCreateRequest {
+		c := whole()
+		c.WatchId = id
+		return c
+	}
+	s.create(whole())    // 0
+	s.create(chosen(1))  // 1
+	s.create(whole())    // 2: 1 is taken
+	s.create(chosen(1))  // taken
+	s.create(since(-5))  // no such revision
+	s.create(chosen(-7)) // any number is an ID
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("b")})
+	s.create(&etcdserverpb.WatchCreateRequest{}) // the key \0 alone
+	for _, id := range []int64{0, 1, 2} {
+		if m := s.created(id); m.GetHeader().GetRevision() != int64(r.h.Now()) || m.GetHeader().GetClusterId() != 7 || m.GetHeader().GetRaftTerm() != 3 || m.GetHeader().GetMemberId() == 0 {
+			t.Errorf("header %v", m.GetHeader())
+		}
+	}
+	s.refused(duplicateID)
+	s.refused(rpctypes.ErrCompacted.Error())
+	s.created(-7)
+	s.refused(emptyRange)
+	s.refused(emptyRange)
+	s.created(3)
+	// Cancelled IDs are free again, but the server's own go on.
+	s.cancel(0)
+	s.cancel(99) // unknown: no answer
+	s.create(chosen(1))
+	s.create(whole())
+	s.canceled(0)
+	s.refused(duplicateID)
+	s.created(4)
+}
+
+// Events come whole over several shards, with previous values and without what
+// is filtered; a response in which nothing is left is not sent.
+func TestWatchEvents(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	with := whole()
+	with.PrevKv = true
+	s.create(with)
+	s.created(0)
+	puts := whole()
+	puts.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NODELETE}
+	s.create(puts)
+	s.created(1)
+	deletes := whole()
+	deletes.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT, 77}
+	s.create(deletes)
+	s.created(2)
+	one := &etcdserverpb.WatchCreateRequest{Key: []byte("k")}
+	s.create(one)
+	s.created(3)
+
+	got := make(map[int64][]string)
+	read := func(n int) {
+		t.Helper()
+		for range n {
+			m := s.next()
+			if m.GetHeader().GetRevision() != m.GetEvents()[0].GetKv().GetModRevision() {
+				t.Errorf("header %v of %v", m.GetHeader(), m)
+			}
+			got[m.GetWatchId()] = append(got[m.GetWatchId()], text(m))
+		}
+	}
+	r.h.Commit(cachetest.Put("a", "1"), cachetest.Put("k", "1"), cachetest.Put("z", "1"))
+	read(3)
+	r.h.Commit(cachetest.Put("a", "2"), cachetest.Delete("k"), cachetest.Delete("z"))
+	read(4)
+	r.h.Commit(cachetest.Delete("a"))
+	read(2)
+	for id, want := range map[int64][]string{
+		0: {"p:a=1 p:k=1 p:z=1", "p:a=2,1 d:k,1 d:z,1", "d:a,2"},
+		1: {"p:a=1 p:k=1 p:z=1", "p:a=2"},
+		2: {"d:k d:z", "d:a"},
+		3: {"p:k=1", "d:k"},
+	} {
+		if strings.Join(got[id], ";") != strings.Join(want, ";") {
+			t.Errorf("watch %d: got %q, want %q", id, got[id], want)
+		}
+	}
+}
+
+// Where a watch starts: now, in the past, in the future.
+func TestWatchStart(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	for range 5 {
+		r.h.Commit(cachetest.Put("a", "x"))
+	}
+	now := int64(r.h.Now())
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	s.create(since(now - 1))
+	if m := s.created(1); m.GetHeader().GetRevision() != now {
+		t.Errorf("created at %d, want %d", m.GetHeader().GetRevision(), now)
+	}
+	for revision := now - 1; revision <= now; revision++ {
+		if m := s.next(); m.GetWatchId() != 1 || m.GetHeader().GetRevision() != revision {
+			t.Fatalf("got %v", m)
+		}
+	}
+	s.create(since(now + 2))
+	s.created(2)
+	r.h.Commit(cachetest.Put("a", "y"))
+	r.h.Commit(cachetest.Put("a", "z"))
+	seen := make(map[string]bool)
+	for range 5 {
+		m := s.next()
+		seen[fmt.Sprintf("%d@%d", m.GetWatchId(), m.GetHeader().GetRevision()-now)] = true
+	}
+	for _, want := range []string{"0@1", "0@2", "1@1", "1@2", "2@2"} {
+		if !seen[want] {
+			t.Errorf("%s is missing in %v", want, seen)
+		}
+	}
+}
+
+// Revisions that a watch has to catch up with share messages, whole and up to a
+// size. One that is large is alone, and so is one without previous values.
+func TestWatchCatchesUpInFewMessages(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	for i := range 100 {
+		r.h.Commit(cachetest.Put("a", fmt.Sprint(i)), cachetest.Put("z", fmt.Sprint(i)))
+	}
+	r.h.Commit(cachetest.Put("a", strings.Repeat("x", 20_000)))
+	last := int64(r.h.Commit(cachetest.Put("a", "last")))
+	for _, id := range []shard.ID{1, 2, 3} { // all is ready before anybody asks
+		if err := r.node.Replica(id).WaitProgress(t.Context(), kv.Revision(last)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.etcd.compact(kv.Revision(first + 10))
+	for _, c := range []struct {
+		name  string
+		start int64
+		prev  bool
+		want  int // messages
+	}{
+		{"from a revision", first + 20, false, 5}, // 32, 32, 16, the large one, the last one
+		{"with previous values, from the first that etcd has", first + 10, true, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := r.watch()
+			q := since(c.start)
+			q.PrevKv = c.prev
+			s.create(q)
+			s.created(0)
+			messages, at := 0, c.start-1
+			for at < last {
+				messages++
+				for _, m := range s.split(s.received()) {
+					events := 2
+					if at++; at >= last-1 {
+						events = 1
+					}
+					if m.GetHeader().GetRevision() != at || len(m.GetEvents()) != events {
+						t.Fatalf("behind %d: got %v", at-1, m)
+					}
+					if prev := m.GetEvents()[0].GetPrevKv() != nil; prev != (c.prev && at != c.start) {
+						t.Errorf("revision %d with a previous value: %t", at, prev)
+					}
+				}
+			}
+			if messages != c.want {
+				t.Errorf("%d messages, want %d", messages, c.want)
+			}
+		})
+	}
+}
+
+// A cancelled watch is not heard of after the answer, and one that the client
+// has half closed goes on.
+func TestWatchCancelAndHalfClose(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(since(first))
+	s.create(since(first))
+	s.created(0)
+	s.created(1)
+	r.h.Commit(cachetest.Put("a", "1"))
+	s.next()
+	s.next()
+	s.cancel(0)
+	s.canceled(0)
+	if err := s.rpc.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	r.h.Commit(cachetest.Put("a", "2"))
+	if m := s.next(); m.GetWatchId() != 1 || text(m) != "p:a=2" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// What is compacted at etcd, or gone here, ends a watch as at etcd: created,
+// then cancelled with the compact revision. Its ID is free then.
+func TestWatchCompacted(t *testing.T) {
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
+	for range 10 {
+		r.h.Commit(cachetest.Put("a", "x"))
+	}
+	r.etcd.compact(kv.Revision(first + 5))
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	for id, start := range map[int64]int64{1: first, 2: first + 4} {
+		c := since(start)
+		c.WatchId = id
+		s.create(c)
+		s.created(id)
+		m := s.canceled(id)
+		if m.GetCompactRevision() != first+5 || m.GetHeader().GetRevision() != 0 || m.GetCancelReason() != "" {
+			t.Errorf("from %d: got %v", start, m)
+		}
+		c.StartRevision = first + 5
+		s.create(c)
+		s.created(id)
+		for range 5 {
+			if m := s.next(); m.GetWatchId() != id || len(m.GetEvents()) != 1 {
+				t.Fatalf("got %v", m)
+			}
+		}
+		s.cancel(id)
+		s.canceled(id)
+	}
+	s.cancel(0)
+	s.canceled(0)
+	// From the compact revision itself on: etcd has no value from before it. The
+	// tests of kube-apiserver's storage look at this.
+	with := since(first + 5)
+	with.PrevKv = true
+	s.create(with)
+	id := s.next().GetWatchId()
+	for _, want := range []string{"p:a=x", "p:a=x,x", "p:a=x,x"} {
+		if m := s.next(); m.GetWatchId() != id || text(m) != want {
+			t.Errorf("got %v, want %s", m, want)
+		}
+	}
+}
+
+// What the window does not hold any more, or never did, is etcd's to tell: as
+// long as that has not compacted it, a watch goes on.
+func TestWatchFromBeforeTheWindow(t *testing.T) {
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)), cachetest.Put(fmt.Sprint("k", i), ""))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if floor := r.node.Replica(1).Floor(); floor < kv.Revision(first)+10 {
+		t.Fatalf("the window has everything from %d on", floor)
+	}
+	s := r.watch()
+	reads := func(id, from, to int64) {
+		t.Helper()
+		for revision := from; revision <= to; revision++ {
+			if m := s.next(); m.GetWatchId() != id || m.GetHeader().GetRevision() != revision || len(m.GetEvents()) != 1 {
+				t.Fatalf("got %v, want revision %d", m, revision)
+			}
+		}
+	}
+	a := &etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first}
+	s.create(a)
+	s.created(0)
+	reads(0, first, int64(last))
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(last) {
+		t.Fatalf("got %v", m)
+	}
+	r.h.Commit(cachetest.Put("a", "live"))
+	reads(0, int64(last)+1, int64(last)+1)
+	// A key that was quiet for long costs one question.
+	r.etcd.mu.Lock()
+	before := r.etcd.histories
+	r.etcd.mu.Unlock()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), StartRevision: first})
+	s.created(1)
+	// As at etcd, a request for progress gets no answer while a watch catches up;
+	// the event shows that it has.
+	r.h.Commit(cachetest.Put("b", "0"))
+	reads(1, int64(last)+2, int64(last)+2)
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(last)+2 {
+		t.Fatalf("got %v", m)
+	}
+	r.etcd.mu.Lock()
+	if n := r.etcd.histories - before; n != 1 {
+		t.Errorf("%d questions", n)
+	}
+	// While etcd is away, the watch waits, and others go on.
+	r.etcd.away = errors.New("away")
+	r.etcd.mu.Unlock()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20, PrevKv: true})
+	s.created(2)
+	r.h.Commit(cachetest.Put("b", "1"))
+	if m := s.next(); text(m) != "p:b=1" {
+		t.Fatalf("got %v", m)
+	}
+	r.etcd.mu.Lock()
+	r.etcd.away = nil
+	r.etcd.mu.Unlock()
+	reads(2, int64(last)-20, int64(last)+1)
+	// Compacted at etcd meanwhile: then it ends.
+	r.etcd.compact(last - 10)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20})
+	s.created(3)
+	if m := s.canceled(3); m.GetCompactRevision() != int64(last)-10 {
+		t.Errorf("got %v", m)
+	}
+}
+
+// A client that reads so slowly that the window passes it by is not cut, and
+// misses nothing.
+func TestWatchSlowerThanTheWindow(t *testing.T) {
+	const revisions = 400
+	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 64 << 10 }})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.created(0)
+	const brought = 3 // by the window; they must not come again
+	for i := range int64(brought + revisions) {
+		switch {
+		case i < brought:
+			r.h.Commit(cachetest.Put("a", "x"))
+		case i == brought:
+			for range revisions { // much more than flow control lets through
+				r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
+			}
+		}
+		if m := s.next(); m.GetHeader().GetRevision() != first+i || len(m.GetEvents()) != 1 {
+			t.Fatalf("got %v, want revision %d", m.GetHeader(), first+i)
+		}
+	}
+	r.etcd.mu.Lock()
+	defer r.etcd.mu.Unlock()
+	if r.etcd.histories == 0 {
+		t.Error("the window was never left: the test shows nothing")
+	}
+}
+
+// A progress request is answered once for all watches, not before everything is
+// delivered, and not at all where etcd says nothing.
+func TestWatchProgressRequest(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.requestProgress() // no watch: no answer
+	s.create(whole())
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")})
+	s.created(1)
+	r.h.Commit(cachetest.Put("a", "1")) // the other shards are quiet
+	if m := s.next(); text(m) != "p:a=1" {
+		t.Fatalf("got %v", m)
+	}
+	now := int64(r.h.Now())
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < now || m.GetCreated() || m.GetCanceled() || len(m.GetEvents()) != 0 {
+		t.Fatalf("got %v", m)
+	}
+	// While a shard is behind, there is none; then the events come first.
+	r.node.Gate(3).Limit(kv.Revision(now))
+	last := int64(r.h.Commit(cachetest.Put("z", "2")))
+	s.requestProgress()
+	s.requestProgress()
+	s.create(since(last + 100)) // and not while one lies in the future
+	s.created(2)
+	r.node.Gate(3).Limit(kv.Revision(last + 1000))
+	for range 2 {
+		if m := s.next(); text(m) != "p:z=2" {
+			t.Fatalf("got %v", m)
+		}
+	}
+	s.cancel(2)
+	s.canceled(2)
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < last {
+		t.Fatalf("got %v", m)
+	}
+}
+
+// progress_notify tells those who want it, when they are quiet.
+func TestWatchProgressNotify(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond }})
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	told := &etcdserverpb.WatchCreateRequest{Key: []byte("z"), ProgressNotify: true}
+	s.create(told)
+	s.created(1)
+	future := since(int64(r.h.Now()) + 100)
+	future.ProgressNotify = true
+	s.create(future)
+	s.created(2)
+	for range 3 {
+		if m := s.next(); m.GetWatchId() != 1 || len(m.GetEvents()) != 0 || m.GetHeader().GetRevision() != int64(r.h.Now()) {
+			t.Fatalf("got %v", m)
+		}
+	}
+}
+
+// heldHistory is an Upstream whose log is read when it is released.
+type heldHistory struct {
+	*scripted
+	asked, release chan struct{}
+}
+
+func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+	select {
+	case h.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-h.release:
+	case <-ctx.Done():
+		return etcd.History{}, ctx.Err()
+	}
+	return h.scripted.History(ctx, r)
+}
+
+// Watches wait for one read of etcd's log, and etcd is compacted before it begins. A watch
+// from below the compact revision ends, and those from the compact revision on, which etcd
+// still has, go on.
+func TestCompactedBeforeASharedRead(t *testing.T) {
+	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
+	r := startWatches(t, rigOptions{
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:  func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+	})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	const floor, watches = first + 10, 5
+	s := r.watch()
+	start := func(id, from int64) {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: from})
+		s.created(id)
+	}
+	start(0, first)
+	<-held.asked
+	for id := range int64(watches) {
+		start(id+1, floor+id)
+	}
+	s.cancel(watches) // answered after the others have begun to wait
+	s.canceled(watches)
+	held.compact(kv.Revision(floor))
+	close(held.release)
+	next := make(map[int64]int64)
+	ended := false
+	for done := 0; done < watches-1 || !ended; {
+		m := s.next()
+		id := m.GetWatchId()
+		if id == 0 {
+			if !m.GetCanceled() || m.GetCompactRevision() != floor {
+				t.Fatalf("got %v", m)
+			}
+			ended = true
+			continue
+		}
+		if next[id] == 0 {
+			next[id] = floor + id - 1
+		}
+		if m.GetHeader().GetRevision() != next[id] || len(m.GetEvents()) != 1 {
+			t.Fatalf("watch %d: got %v, want revision %d", id, m, next[id])
+		}
+		if next[id]++; next[id] > int64(last) {
+			done++
+		}
+	}
+}
+
+// The lineage ends while a watch waits for a part of etcd's log: what is read may be of the
+// next lineage. The watch ends, and is sent nothing of it.
+func TestALineageEndsDuringARead(t *testing.T) {
+	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
+	m := cachetest.Map(1, []string{"h", "p"}, "here")
+	r := startWatches(t, rigOptions{
+		shards: m,
+		cache:  func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+	})
+	var last kv.Revision
+	for i := range 30 {
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.created(0)
+	<-held.asked
+	restored := *m
+	restored.Version, restored.Lineage = m.Version+1, m.Lineage+1
+	r.node.Use(&restored)
+	close(held.release)
+	if got := s.canceled(0); got.GetCompactRevision() != first {
+		t.Errorf("got %v, want a compact revision of %d", got, first)
+	}
+}
+
+// tellingClock is a router.Clock that tells which revisions it has returned.
+type tellingClock struct {
+	*cachetest.History
+	returned chan kv.Revision
+}
+
+func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
+	revision, err := c.History.Revision(ctx)
+	if err == nil {
+		c.returned <- revision
+	}
+	return revision, err
+}
+
+// clientv3 resumes a watch after the progress that it was told last, even where it was
+// told more before. So an answer to a progress request is not below what any watch was
+// notified of while the request waited for a shard.
+func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
+	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
+	r := startWatches(t, rigOptions{
+		clock: func(h *cachetest.History) router.Clock { clock.History = h; return clock },
+		door:  func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond },
+	})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first, ProgressNotify: true})
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
+	s.created(1)
+	r.node.Gate(3).Limit(r.h.Now())
+	asked := r.h.Commit(cachetest.Put("b", "1"))
+	s.requestProgress()
+	for <-clock.returned < asked { // the request waits for the shard of z
+	}
+	for range 5 {
+		r.h.Commit(cachetest.Put("b", "2"))
+	}
+	told := int64(0)
+	next := func() (id int64) {
+		t.Helper()
+		m := s.next()
+		if at := m.GetHeader().GetRevision(); at < told || len(m.GetEvents()) > 0 {
+			t.Fatalf("got %v after progress %d", m, told)
+		}
+		told = m.GetHeader().GetRevision()
+		return m.GetWatchId()
+	}
+	for told < int64(r.h.Now()) {
+		next()
+	}
+	r.node.Gate(3).Limit(asked) // the shard gets what the request asked for
+	for range 6 {               // the request is looked at between two of them
+		if id := next(); id == -1 {
+			t.Fatalf("answered with %d, and the shard is at %d", told, asked)
+		}
+	}
+	r.node.Gate(3).Limit(r.h.Now())
+	for next() != -1 {
+	}
+}
+
+// A revision is cut for those who ask for it, and only for them.
+func TestWatchFragments(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
+	s := r.watch()
+	cut := whole()
+	cut.Fragment = true
+	s.create(cut)
+	s.created(0)
+	s.create(whole())
+	s.created(1)
+	var ops []cachetest.Op
+	for i := range 20 {
+		ops = append(ops, cachetest.Put(fmt.Sprintf("k%02d", i), strings.Repeat("v", 1000)))
+	}
+	r.h.Commit(ops...)
+	events, more, wholes := 0, 0, 0
+	for events < 20 || wholes < 1 {
+		m := s.next()
+		switch {
+		case m.GetWatchId() == 1:
+			wholes++
+			if len(m.GetEvents()) != 20 || m.GetFragment() {
+				t.Fatalf("%d events, fragment %v", len(m.GetEvents()), m.GetFragment())
+			}
+			continue
+		case m.GetFragment():
+			more++
+		}
+		if events += len(m.GetEvents()); m.GetFragment() == (events == 20) {
+			t.Errorf("after %d events: fragment is %v", events, m.GetFragment())
+		}
+	}
+	if more < 2 {
+		t.Errorf("%d fragments", more)
+	}
+}
+
+// A node that goes away ends its streams so that clients go on elsewhere.
+func TestWatchDrain(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	if n := r.door.Watches(); n != 1 {
+		t.Errorf("%d watches", n)
+	}
+	r.door.Drain()
+	streams := r.door.Farewells()
+	if len(streams) != 1 || streams[0].Watches != 1 || streams[0].Client == nil {
+		t.Fatalf("%+v", streams)
+	}
+	r.watch().fails(rpctypes.ErrGRPCStopped) // a new one
+	streams[0].End()
+	s.fails(rpctypes.ErrGRPCStopped)
+}
+
+// A client that requires a leader is told when our data is too old; another one
+// goes on.
+func TestWatchWithoutLeader(t *testing.T) {
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond }})
+	strict, easy := r.watch(requireLeader...), r.watch()
+	for _, s := range []*watchStream{strict, easy} {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
+		s.created(0)
+	}
+	r.node.Replica(1).Observe(time.Now(), r.h.Now()) // its age is known, and grows
+	strict.fails(rpctypes.ErrGRPCNoLeader)
+	r.h.Commit(cachetest.Put("a", "1"))
+	if m := easy.next(); text(m) != "p:a=1" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// rights is a Guard.
+type rights struct {
+	mu      sync.Mutex
+	allowed string        // guarded by mu; who may read keys below "m"
+	changed chan struct{} // guarded by mu
+
+	refreshed atomic.Int32
+}
+
+func (g *rights) Caller(ctx context.Context) (string, error) {
+	who, _ := ctx.Value(whoKey{}).(string)
+	if who == "" {
+		return "", rpctypes.ErrGRPCUserEmpty
+	}
+	return who, nil
+}
+
+type whoKey struct{}
+
+func (g *rights) MayRead(caller string, r kv.Range) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if caller != g.allowed || !(kv.Range{End: "m"}).Covers(r) {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return nil
+}
+
+func (g *rights) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *rights) Refresh(context.Context) { g.refreshed.Add(1) }
+
+func (g *rights) allow(who string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.allowed = who
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// known is a Guard to which everybody is "ann".
+type known struct{ *rights }
+
+func (known) Caller(context.Context) (string, error) { return "ann", nil }
+
+// fickle is a Guard that lets ann read once: who is told of the change behind
+// the first question looks at no watch yet.
+type fickle struct {
+	*rights
+	asked atomic.Bool
+}
+
+func (*fickle) Caller(context.Context) (string, error) { return "ann", nil }
+
+func (g *fickle) MayRead(caller string, r kv.Range) error {
+	if g.asked.Swap(true) {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	return g.rights.MayRead(caller, r)
+}
+
+// Without the right to read a range, no watch of it; and one that runs ends
+// when the right is gone.
+func TestWatchRights(t *testing.T) {
+	g := &rights{allowed: "ann", changed: make(chan struct{})}
+	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = known{g} }})
+	s := r.watch()
+	s.create(whole())
+	s.refused(rpctypes.ErrGRPCPermissionDenied.Error())
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("l"), RangeEnd: []byte{0}})
+	s.refused(rpctypes.ErrGRPCPermissionDenied.Error())
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+	s.refused(emptyRange)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("m")})
+	s.created(0)
+	g.allow("ann") // nothing changes for her
+	r.h.Commit(cachetest.Put("a", "1"))
+	if m := s.next(); text(m) != "p:a=1" {
+		t.Fatalf("got %v", m)
+	}
+	g.allow("bob")
+	if m := s.canceled(0); m.GetCancelReason() != rpctypes.ErrGRPCPermissionDenied.Error() {
+		t.Errorf("got %v", m)
+	}
+
+	// The right goes while the watch is being created.
+	quick := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = &fickle{rights: g} }}).watch()
+	g.allow("ann")
+	quick.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
+	quick.created(0)
+	if m := quick.canceled(0); m.GetCancelReason() != rpctypes.ErrGRPCPermissionDenied.Error() {
+		t.Errorf("got %v", m)
+	}
+
+	nobody := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = g }}).watch()
+	nobody.create(whole())
+	nobody.refused(rpctypes.ErrGRPCUserEmpty.Error())
+}
+
+// A client that asks and does not read costs a bounded number of answers.
+func TestWatchAnswersThatAreNotRead(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	big := &etcdserverpb.WatchCreateRequest{Key: bytes.Repeat([]byte("k"), 1000), RangeEnd: []byte("a")}
+	sent := make(chan int)
+	go func() {
+		n := 0
+		for s.rpc.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: big}}) == nil {
+			n++
+			if n%100 == 0 {
+				select {
+				case sent <- n:
+				case <-s.rpc.Context().Done():
+				}
+			}
+		}
+		close(sent)
+	}()
+	n := 0
+	for quiet := false; !quiet; {
+		select {
+		case n = <-sent:
+		case <-time.After(time.Second): // flow control stops the sender: nothing more comes
+			quiet = true
+		}
+	}
+	if n > 50_000 {
+		t.Errorf("%d requests were taken", n)
+	}
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range sent {
+		}
+	})
+	for range 2 * n {
+		s.refused(emptyRange) // and it goes on when the client reads
+	}
+	s.end()
+	sending.Wait()
+}
+
+// The answer to a progress request does not lie below what was sent on any
+// watch of the stream: clientv3 would resume that one in the past, and deliver
+// twice.
+func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")}) // shard 1: busy
+	s.created(0)
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")}) // shard 3: quiet, and asked for its progress
+	s.created(1)
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			r.h.Commit(cachetest.Put("a", "x"))
+			time.Sleep(100 * time.Microsecond) // the pace of the workload
+		}
+	})
+	var sent int64
+	s.requestProgress()
+	for answers := 0; answers < 20; {
+		switch m := s.next(); {
+		case m.GetWatchId() == -1:
+			if m.GetHeader().GetRevision() < sent {
+				t.Fatalf("progress %d, but %d was sent", m.GetHeader().GetRevision(), sent)
+			}
+			answers++
+			s.requestProgress()
+		case len(m.GetEvents()) > 0:
+			if m.GetHeader().GetRevision() != sent+1 && sent > 0 {
+				t.Fatalf("revision %d behind %d", m.GetHeader().GetRevision(), sent)
+			}
+			sent = m.GetHeader().GetRevision()
+		}
+	}
+	stop()
+	writer.Wait()
+}
+
+// Watches of one range that start before the window share what is read of etcd's log,
+// and what they have read is given back.
+func TestCatchUpsShareWhatTheyRead(t *testing.T) {
+	b := budget.New(1 << 20)
+	r := startWatches(t, rigOptions{
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		door:  func(c *etcdapi.Config) { c.Budget = b },
+	})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	const watches = 50
+	s := r.watch()
+	for range watches {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	}
+	next := make(map[int64]int64)
+	for done := 0; done < watches; {
+		m := s.next()
+		if m.GetCreated() {
+			next[m.GetWatchId()] = first
+			continue
+		}
+		id := m.GetWatchId()
+		if m.GetHeader().GetRevision() != next[id] || len(m.GetEvents()) != 1 {
+			t.Fatalf("got %v, want revision %d", m, next[id])
+		}
+		if next[id]++; next[id] > int64(last) {
+			done++
+		}
+	}
+	r.etcd.mu.Lock()
+	if n := r.etcd.histories; n > 60 { // a read brings two revisions
+		t.Errorf("%d reads of the log for %d watches of 30 revisions", n, watches)
+	}
+	r.etcd.mu.Unlock()
+	eventually(t, "what was read is given back", func() bool { return b.Held(budget.CatchUps) == 0 })
+}

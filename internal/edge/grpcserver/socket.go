@@ -1,0 +1,198 @@
+package grpcserver
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+)
+
+// socket is the lowest layer of a connection, beneath TLS. Once it is owned, Write does not
+// block: the bytes that the kernel does not take are its backlog, until drain has written
+// them.
+type socket struct {
+	net.Conn
+	raw syscall.RawConn // nil: the connection is not the kernel's
+
+	mu      sync.Mutex
+	owned   bool   // guarded by mu
+	held    bool   // guarded by mu; Write adds to the backlog alone
+	backlog []byte // guarded by mu
+
+	attempt attempt // guarded by mu
+}
+
+// attempt is one write(2). It lives in the socket, so that a write allocates nothing.
+type attempt struct {
+	p    []byte
+	n    int
+	err  error
+	call func(fd uintptr) bool
+}
+
+// maxBacklog bounds a socket's backlog, in bytes: the largest output that is written at
+// once, with the overhead of TLS.
+const maxBacklog = 2 * maxPending
+
+var errBacklog = errors.New("the peer does not read, and the backlog is full")
+
+// netConn is a connection that wraps another one.
+type netConn interface{ NetConn() net.Conn }
+
+// newSocket returns a socket of a connection.
+func newSocket(c net.Conn) *socket {
+	s := &socket{Conn: c}
+	s.attempt.call = s.attempt.do
+	for c != nil {
+		if k, ok := c.(syscall.Conn); ok {
+			if raw, err := k.SyscallConn(); err == nil {
+				s.raw = raw
+			}
+			break
+		}
+		inner, ok := c.(netConn)
+		if !ok {
+			break
+		}
+		c = inner.NetConn()
+	}
+	return s
+}
+
+// NetConn returns the connection beneath.
+func (s *socket) NetConn() net.Conn { return s.Conn }
+
+// socketOf returns the socket beneath a connection, and whether TLS lies between; nil: there
+// is no socket.
+func socketOf(c net.Conn) (s *socket, sealed bool) {
+	for c != nil {
+		switch at := c.(type) {
+		case *socket:
+			return at, sealed
+		case *tls.Conn:
+			sealed = true
+		}
+		inner, ok := c.(netConn)
+		if !ok {
+			return nil, sealed
+		}
+		c = inner.NetConn()
+	}
+	return nil, sealed
+}
+
+// own makes writes non-blocking from now on.
+func (s *socket) own() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owned = true
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	if !s.owned {
+		s.mu.Unlock()
+		return s.Conn.Write(p)
+	}
+	defer s.mu.Unlock()
+	n := 0
+	if len(s.backlog) == 0 && !s.held {
+		var err error
+		if n, err = s.tryLocked(p); err != nil {
+			return n, err
+		}
+	}
+	if rest := p[n:]; len(rest) > 0 {
+		if len(s.backlog)+len(rest) > maxBacklog {
+			return n, errBacklog
+		}
+		if s.backlog == nil {
+			s.backlog = getBuffer()
+		}
+		s.backlog = append(s.backlog, rest...)
+	}
+	return len(p), nil
+}
+
+// hold gathers writes until release: the records of TLS leave in one system call.
+func (s *socket) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = true
+}
+
+// release ends hold.
+func (s *socket) release() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	n, err := s.tryLocked(s.backlog)
+	s.takenLocked(n)
+	return err
+}
+
+// stalled reports whether there is a backlog. Call drain then.
+func (s *socket) stalled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.backlog) > 0
+}
+
+// drain writes the backlog. It blocks while the peer does not read.
+func (s *socket) drain() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.backlog) > 0 {
+		now := s.backlog
+		s.mu.Unlock()
+		n, err := s.Conn.Write(now)
+		s.mu.Lock()
+		s.takenLocked(n)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takenLocked notes that the first n bytes of the backlog are written.
+func (s *socket) takenLocked(n int) {
+	if n < len(s.backlog) {
+		s.backlog = s.backlog[n:]
+		return
+	}
+	putBuffer(s.backlog)
+	s.backlog = nil
+}
+
+// tryLocked writes as much as the kernel takes.
+func (s *socket) tryLocked(p []byte) (int, error) {
+	if s.raw == nil || len(p) == 0 {
+		return 0, nil
+	}
+	a := &s.attempt
+	a.p, a.n, a.err = p, 0, nil
+	err := s.raw.Write(a.call)
+	a.p = nil
+	if err == nil {
+		err = a.err
+	}
+	return a.n, err
+}
+
+// do is the system call, once the descriptor is known. It never asks to wait.
+func (a *attempt) do(fd uintptr) bool {
+	n, err := rawconn.Write(fd, a.p)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+	case err != nil:
+		a.err = err
+	default:
+		a.n = n
+	}
+	return true
+}

@@ -1,0 +1,153 @@
+package netlimit_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+)
+
+// shaking is a connection in its handshake: each read that it makes is announced.
+type shaking struct {
+	t              *testing.T
+	client, server net.Conn
+	reads          chan error
+}
+
+// dialFrom connects from an address.
+func (p *port) dialFrom(ip net.IP) *shaking {
+	p.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
+	client, err := d.DialContext(p.t.Context(), "tcp", p.l.Addr().String())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = client.Close() })
+	server, err := p.l.Accept()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = server.Close() })
+	return &shaking{p.t, client, server, make(chan error, 1)}
+}
+
+// hello has the client say something, and the server read it.
+func (s *shaking) hello() {
+	s.t.Helper()
+	s.read()
+	if _, err := s.client.Write([]byte("x")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// read begins to read.
+func (s *shaking) read() {
+	go func() {
+		_, err := s.server.Read(make([]byte, 1))
+		s.reads <- err
+	}()
+}
+
+// proceeds waits until the read has returned.
+func (s *shaking) proceeds() {
+	s.t.Helper()
+	select {
+	case err := <-s.reads:
+		if err != nil {
+			s.t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		s.t.Fatal("the handshake does not go on")
+	}
+}
+
+// waits returns when so many handshakes have had to wait.
+func (p *port) waits(n int64) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); p.Stats().Waits < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("%d handshakes had to wait, want %d", p.Stats().Waits, n)
+		}
+	}
+}
+
+func turns(t *testing.T) *port {
+	return listen(t, netlimit.Config{Port: "client", Max: 100, MaxPending: 100, Turns: netlimit.NewTurns(1)})
+}
+
+func home(n byte) net.IP { return net.IPv4(127, 0, 0, n) }
+
+// Addresses take turns: one that begins many handshakes delays another by one. A handshake
+// that has begun goes before those that have not.
+func TestHandshakesTakeTurns(t *testing.T) {
+	p := turns(t)
+	first := p.dialFrom(home(2))
+	first.hello()
+	first.proceeds() // and computes
+	var queue []*shaking
+	for i, from := range []byte{2, 2, 2, 3} {
+		s := p.dialFrom(home(from))
+		s.hello()
+		p.waits(int64(i + 1))
+		queue = append(queue, s)
+	}
+	order := []*shaking{queue[0], queue[3], queue[1], queue[2]}
+	first.read() // its client has to answer
+	order[0].proceeds()
+	if _, err := first.client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	p.waits(5)
+	order[0].read()
+	first.proceeds()
+	for _, s := range order[1:] {
+		first.read()
+		s.proceeds()
+		first = s
+	}
+}
+
+// A connection that is closed gives its turn back, and its place in the queue.
+func TestClosedConnectionsGiveTheirTurnBack(t *testing.T) {
+	p := turns(t)
+	all := []*shaking{p.dialFrom(home(2)), p.dialFrom(home(2)), p.dialFrom(home(2))}
+	all[0].hello()
+	all[0].proceeds()
+	for i, s := range all[1:] {
+		s.hello()
+		p.waits(int64(i + 1))
+	}
+	_ = all[1].server.Close()
+	<-all[1].reads // it need not wait
+	_ = all[0].server.Close()
+	all[2].proceeds()
+}
+
+// After its handshake a connection needs no turn, through whatever it is wrapped in.
+func TestNoTurnsAfterTheHandshake(t *testing.T) {
+	for name, end := range map[string]func(*shaking){
+		"shaken":  func(s *shaking) { netlimit.Shaken(wrapped{wrapped{s.server}}) },
+		"settled": func(s *shaking) { _ = s.server.SetDeadline(time.Time{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := turns(t)
+			done, computes := p.dialFrom(home(2)), p.dialFrom(home(2))
+			done.hello()
+			done.proceeds()
+			end(done)
+			computes.hello()
+			computes.proceeds()
+			done.hello()
+			done.proceeds()
+			if s := p.Stats(); s.Waits != 0 {
+				t.Errorf("%d handshakes had to wait", s.Waits)
+			}
+			netlimit.Shaken(computes.client) // is not counted
+		})
+	}
+}
+
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }

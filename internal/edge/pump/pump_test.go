@@ -1,0 +1,378 @@
+package pump_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connection is one whose streams count what they send.
+type connection struct {
+	attached any
+	flushes  atomic.Int64
+}
+
+// transport is a stream of it.
+type transport struct {
+	c    *connection
+	sent func(wait func(), bytes int) // nil: nothing is done
+}
+
+func (*transport) Method() string               { return "" }
+func (*transport) SetHeader(metadata.MD) error  { return nil }
+func (*transport) SendHeader(metadata.MD) error { return nil }
+func (*transport) SetTrailer(metadata.MD) error { return nil }
+func (t *transport) Flush()                     { t.c.flushes.Add(1) }
+func (t *transport) Attach(create func() any) any {
+	if t.c.attached == nil {
+		t.c.attached = create()
+	}
+	return t.c.attached
+}
+
+func (t *transport) SendFramed(wait func(), parts ...[]byte) error {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if t.sent != nil {
+		t.sent(wait, n)
+	}
+	return nil
+}
+
+// open returns a stream of the connection; of none, it takes messages one by one.
+func open(p *pump.Pumps, c *connection, sent func(wait func(), bytes int)) *stream {
+	ctx := context.Background()
+	if c != nil {
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &transport{c, sent})
+	}
+	return &stream{Stream: p.Open(ctx, nil)}
+}
+
+// counter is a task that counts its runs and fails when two tasks of its stream
+// run at a time.
+type counter struct {
+	task   pump.Task
+	s      *stream
+	wanted atomic.Int64 // wakes so far
+	seen   int64        // owned by the pump: wakes that a run has seen
+	again  int          // owned by the pump: runs to ask for
+	block  chan struct{}
+	ran    chan int64 // what a run has seen; may be nil
+}
+
+type stream struct {
+	*pump.Stream
+	at atomic.Int32 // pumps at it
+}
+
+func (c *counter) run(*pump.Scratch) bool {
+	if c.s.at.Add(1) != 1 {
+		panic("two pumps at a stream")
+	}
+	defer c.s.at.Add(-1)
+	if c.block != nil {
+		<-c.block
+	}
+	c.seen = c.wanted.Load()
+	if c.ran != nil {
+		c.ran <- c.seen
+	}
+	c.again--
+	return c.again > 0
+}
+
+func (c *counter) wake() {
+	c.wanted.Add(1)
+	c.task.Wake()
+}
+
+func newCounter(s *stream) *counter {
+	c := &counter{s: s}
+	c.task.Init(s.Stream, c.run)
+	return c
+}
+
+// message is an encoded one of so many bytes.
+func message(size int) *wire.Encoded {
+	return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}}
+}
+
+// A task does not run before it is started, and then sees what came before.
+func TestStart(t *testing.T) {
+	var pumps pump.Pumps
+	s := open(&pumps, nil, nil)
+	c := newCounter(s)
+	c.ran = make(chan int64)
+	c.wake()
+	select {
+	case <-c.ran:
+		t.Error("ran before it was started")
+	default:
+	}
+	c.task.Start()
+	if n := <-c.ran; n != 1 {
+		t.Errorf("saw %d wakes", n)
+	}
+	s.Close()
+	pumps.Wait()
+}
+
+// Streams whose sends wait, more of them than there are pumps, keep neither the others of
+// their connection nor other connections from their turns, and go on afterwards.
+func TestSendsThatWait(t *testing.T) {
+	for name, says := range map[string]bool{"and say so": true, "without a word": false} {
+		t.Run(name, func(t *testing.T) {
+			var pumps pump.Pumps
+			var c *connection
+			if says {
+				c = new(connection)
+			}
+			goOn, waits := make(chan struct{}), make(chan struct{})
+			var stuck []*stream
+			var held, beside []*counter
+			for range 2*runtime.GOMAXPROCS(0) + 1 {
+				s := open(&pumps, c, func(wait func(), _ int) {
+					wait()
+					waits <- struct{}{}
+					<-goOn
+				})
+				h, b := newCounter(s), newCounter(s)
+				h.block = make(chan struct{})
+				if says {
+					close(h.block)
+					h.task.Init(s.Stream, func(own *pump.Scratch) bool {
+						if err := s.Send(message(64 << 10)); err != nil {
+							t.Error(err)
+						}
+						return h.run(own)
+					})
+				}
+				b.ran = make(chan int64, 1) // it must not hold up a pump
+				h.task.Start()
+				if says {
+					<-waits
+				}
+				b.task.Start()
+				stuck, held, beside = append(stuck, s), append(held, h), append(beside, b)
+			}
+			var free []*stream
+			for _, of := range []*connection{c, new(connection), nil} {
+				s := open(&pumps, of, nil)
+				f := newCounter(s)
+				f.ran = make(chan int64)
+				for range 3 {
+					f.task.Start()
+					<-f.ran
+				}
+				free = append(free, s)
+			}
+			for _, b := range beside {
+				select {
+				case <-b.ran:
+					t.Error("another task of a stuck stream ran")
+				default:
+				}
+			}
+			close(goOn)
+			for _, h := range held {
+				if !says {
+					close(h.block)
+				}
+			}
+			for _, b := range beside {
+				<-b.ran
+			}
+			for _, s := range slices.Concat(stuck, free) {
+				s.Close()
+			}
+			pumps.Wait()
+		})
+	}
+}
+
+// Each task that is woken runs afterwards, whatever else happens; after Close, none
+// runs.
+func TestWakesAreNotLost(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var pumps pump.Pumps
+	var wakers sync.WaitGroup
+	var streams []*stream
+	var tasks []*counter
+	conns := []*connection{new(connection), new(connection), nil}
+	for n := range 12 {
+		s := open(&pumps, conns[n%len(conns)], nil)
+		streams = append(streams, s)
+		for range 8 {
+			c := newCounter(s)
+			tasks = append(tasks, c)
+			c.task.Start()
+		}
+	}
+	for n := range uint64(4) {
+		wakers.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, n))
+			for range 5000 {
+				tasks[rng.IntN(len(tasks))].wake()
+			}
+		})
+	}
+	wakers.Wait()
+	// After everything that was queued: one more turn for each.
+	var turn sync.WaitGroup
+	for _, s := range streams {
+		turn.Add(1)
+		var last pump.Task
+		once := sync.OnceFunc(turn.Done)
+		last.Init(s.Stream, func(*pump.Scratch) bool { once(); return false })
+		last.Start()
+	}
+	turn.Wait()
+	for _, s := range streams {
+		s.Close()
+	}
+	pumps.Wait()
+	for i, c := range tasks {
+		if c.seen != c.wanted.Load() {
+			t.Errorf("task %d saw %d of %d wakes", i, c.seen, c.wanted.Load())
+		}
+		c.task.Wake() // does nothing
+	}
+}
+
+// A task that has more to do comes again, after the others.
+func TestAgain(t *testing.T) {
+	var pumps pump.Pumps
+	s := open(&pumps, nil, nil)
+	c := newCounter(s)
+	c.again, c.ran = 3, make(chan int64)
+	c.task.Start()
+	for range 3 {
+		<-c.ran
+	}
+	s.Close()
+	pumps.Wait()
+}
+
+// The bytes that a connection's streams send in a visit are handed over stream by stream,
+// and written together.
+func TestAVisitIsWrittenTogether(t *testing.T) {
+	const streams, tasks = 5, 10
+	var pumps pump.Pumps
+	c := new(connection)
+	var got []int // bytes of each hand-over
+	done := make(chan struct{})
+	var all []*stream
+	for range streams {
+		all = append(all, open(&pumps, c, func(_ func(), n int) {
+			if got = append(got, n); len(got) == 1+streams {
+				close(done)
+			}
+		}))
+	}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var first pump.Task
+	first.Init(all[0].Stream, func(*pump.Scratch) bool {
+		close(begun)
+		<-goOn
+		return all[0].Send(message(1)) != nil
+	})
+	first.Start()
+	<-begun
+	for _, s := range all { // while the first one runs
+		for range tasks {
+			task := new(pump.Task)
+			task.Init(s.Stream, func(*pump.Scratch) bool { return s.Send(message(95)) != nil })
+			task.Start()
+		}
+	}
+	close(goOn)
+	<-done
+	for _, s := range all {
+		s.Close()
+	}
+	pumps.Wait()
+	if want := []int{6, 1000, 1000, 1000, 1000, 1000}; !slices.Equal(got, want) {
+		t.Errorf("handed over %v, want %v", got, want)
+	}
+	if n := c.flushes.Load(); n != 1 {
+		t.Errorf("written %d times", n)
+	}
+}
+
+// A turn that has sent enough ends. The tasks that had no place in it are the first of the
+// next, also when others have more to do all the time.
+func TestATurnIsBounded(t *testing.T) {
+	var pumps pump.Pumps
+	c := new(connection)
+	s := open(&pumps, c, nil)
+	var order []int // owned by the pump
+	done := make(chan struct{})
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	tasks := make([]pump.Task, 4)
+	for i := range tasks {
+		tasks[i].Init(s.Stream, func(*pump.Scratch) bool {
+			if len(order) == 0 {
+				close(begun)
+				<-goOn
+			}
+			if order = append(order, i); len(order) == 13 {
+				close(done)
+			}
+			if err := s.Send(message(256 << 10)); err != nil {
+				t.Error(err)
+			}
+			tasks[(i+1)%len(tasks)].Wake() // it is on the list, and not once more
+			tasks[i].Wake()
+			return true
+		})
+	}
+	tasks[0].Start()
+	<-begun
+	for i := range tasks[1:] {
+		tasks[i+1].Start()
+	}
+	close(goOn)
+	<-done
+	s.Close()
+	pumps.Wait()
+	if want := []int{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0}; !slices.Equal(order[:13], want) {
+		t.Errorf("ran in the order %v, want %v", order[:13], want)
+	}
+	if n := int(c.flushes.Load()); n < len(order) {
+		t.Errorf("%d turns for %d tasks", n, len(order))
+	}
+}
+
+// Streams that come and go in a flood, one after the other, leave no pumps.
+func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
+	var pumps pump.Pumps
+	c := new(connection)
+	before, most := runtime.NumGoroutine(), 0
+	for range 10_000 {
+		s := open(&pumps, c, nil)
+		newCounter(s).task.Start()
+		s.Close()
+		most = max(most, runtime.NumGoroutine())
+	}
+	pumps.Wait()
+	if most > before+2*runtime.GOMAXPROCS(0) {
+		t.Errorf("%d goroutines, at first %d", most, before)
+	}
+}

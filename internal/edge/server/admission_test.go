@@ -1,0 +1,242 @@
+package server_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+// written is a log that tests read while it is written.
+type written struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.Write(b)
+}
+
+func (w *written) take() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.buf.Reset()
+	return w.buf.String()
+}
+
+// policed is a server with a policy for anonymous callers.
+type policed struct {
+	*running
+	access *access.Access
+	file   string
+	audit  written
+}
+
+const (
+	readers = "limits: {streams: 2, watches: 2, list_bytes: 1}\nroles: {r: [{verbs: [read, watch], prefixes: [a]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	nobody  = "roles: {r: [{verbs: [read], prefixes: [a]}]}\nidentities: [{match: [\"sub:ann\"], roles: [r]}]\ntokens: {issuer: https://us, audience: x, keys: jwks.json}\n"
+	admins  = "roles: {r: [{verbs: [operator:read, operator:write]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	lookers = "roles: {r: [{verbs: [operator:read]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+	robots  = "roles: {r: [{verbs: [operator:write]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
+)
+
+func police(t *testing.T, policy string) *policed {
+	t.Helper()
+	dir := t.TempDir()
+	p := &policed{file: filepath.Join(dir, "policy.yaml")}
+	p.write(t, policy)
+	c := access.Defaults()
+	c.File, c.Audit = p.file, access.NewAudit(slog.New(slog.NewTextHandler(&p.audit, nil)))
+	var err error
+	if p.access, err = access.New(c); err != nil {
+		t.Fatal(err)
+	}
+	p.running = start(t, cachetest.New(), options{server: func(s *server.Config) { s.Access, s.Audit = p.access, c.Audit }})
+	return p
+}
+
+func (p *policed) write(t *testing.T, policy string) {
+	t.Helper()
+	keys := `{"keys":[{"kty":"EC","kid":"1","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
+	for name, text := range map[string]string{p.file: policy, filepath.Join(filepath.Dir(p.file), "jwks.json"): keys} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *policed) change(t *testing.T, policy string) {
+	t.Helper()
+	p.write(t, policy)
+	if err := p.access.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// What a caller may do is decided before a call is served: administration for
+// administrators, the cluster for callers who may do anything, probes for all.
+func TestThePolicyAdmitsCalls(t *testing.T) {
+	p := police(t, readers)
+	members := func() error {
+		_, err := pb.NewClusterServiceClient(p.conn).ListMembers(t.Context(), &pb.ListMembersRequest{})
+		return err
+	}
+	follow := func() error {
+		s, err := pb.NewClusterServiceClient(p.conn).WatchShardMap(t.Context(), &pb.WatchShardMapRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	look := func() error {
+		_, err := pb.NewAdminServiceClient(p.conn).ClusterStatus(t.Context(), &pb.ClusterStatusRequest{})
+		return err
+	}
+	bump := func() error {
+		_, err := pb.NewAdminServiceClient(p.conn).BumpLineage(t.Context(), &pb.BumpLineageRequest{Lineage: 1, Reason: "a restore"})
+		return err
+	}
+	probe := func() error {
+		_, err := healthgrpc.NewHealthClient(p.conn).Check(t.Context(), &healthgrpc.HealthCheckRequest{})
+		return err
+	}
+	get := func(key string) error {
+		_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte(key)})
+		return err
+	}
+	wantCode(t, "a reader gets its key", get("a1"), codes.OK)
+	wantCode(t, "a reader gets another key", get("b"), codes.PermissionDenied)
+	wantCode(t, "a reader asks for the members", members(), codes.OK)
+	wantCode(t, "a reader asks for the status", look(), codes.PermissionDenied)
+	p.audit.take()
+	wantCode(t, "a reader begins a lineage", bump(), codes.PermissionDenied)
+	if log := p.audit.take(); !strings.Contains(log, "administration") || !strings.Contains(log, "BumpLineage") || !strings.Contains(log, "PermissionDenied") {
+		t.Errorf("what was refused is not written down: %s", log)
+	}
+
+	p.change(t, admins)
+	wantCode(t, "an administrator asks for the status", look(), codes.OK)
+	if log := p.audit.take(); strings.Contains(log, "administration") {
+		t.Errorf("a look is written down: %s", log)
+	}
+	wantCode(t, "an administrator begins a lineage at a node that cannot", bump(), codes.Unavailable)
+	if log := p.audit.take(); !strings.Contains(log, "administration") || !strings.Contains(log, "a restore") || !strings.Contains(log, "Unavailable") {
+		t.Errorf("what an administrator did is not written down: %s", log)
+	}
+	wantCode(t, "an administrator gets a key", get("a1"), codes.PermissionDenied)
+
+	p.change(t, lookers)
+	wantCode(t, "operator:read asks for the status", look(), codes.OK)
+	wantCode(t, "operator:read asks for the members", members(), codes.OK)
+	wantCode(t, "operator:read begins a lineage", bump(), codes.PermissionDenied)
+	p.change(t, robots)
+	wantCode(t, "operator:write asks for the status", look(), codes.PermissionDenied)
+	wantCode(t, "operator:write begins a lineage at a node that cannot", bump(), codes.Unavailable)
+
+	p.change(t, nobody)
+	wantCode(t, "a stranger asks for the members", members(), codes.PermissionDenied)
+	wantCode(t, "a stranger follows the shard map", follow(), codes.PermissionDenied)
+	wantCode(t, "a stranger asks for the status", look(), codes.PermissionDenied)
+	wantCode(t, "a stranger gets a key", get("a1"), codes.PermissionDenied)
+	wantCode(t, "a probe", probe(), codes.OK)
+}
+
+// What a caller has open counts until it has ended: calls, watches that were
+// cancelled, and those of a stream that is gone.
+func TestWhatHasEndedIsNotCounted(t *testing.T) {
+	p := police(t, readers)
+	some := func(id int64) *pb.CreateWatch {
+		return &pb.CreateWatch{WatchId: id, Key: []byte("a"), RangeEnd: []byte("b"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}}
+	}
+	s := p.watch()
+	for id := range int64(2) {
+		s.create(some(id + 1))
+		s.created(id + 1)
+	}
+	s.create(some(3))
+	if e := s.ended(3); e.GetReason() != pb.EndReason_END_REASON_LIMIT {
+		t.Errorf("the third of two watches: %v", e)
+	}
+	for _, id := range []int64{1, 2, 2, 1} {
+		s.cancel(id)
+		if e := s.ended(id); e.GetReason() != pb.EndReason_END_REASON_CANCELED {
+			t.Fatalf("cancelled: %v", e)
+		}
+		s.create(some(id))
+		s.created(id)
+	}
+	other := p.watch()
+	other.create(some(1))
+	if e := other.ended(1); e.GetReason() != pb.EndReason_END_REASON_LIMIT {
+		t.Errorf("a watch too many, on another stream: %v", e)
+	}
+	third := p.watch()
+	if _, err := third.rpc.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("the third of two streams: %v", err)
+	}
+	s.end()
+	eventually(t, "the stream's watches and its call are given back", func() bool {
+		next := p.watch()
+		defer next.end()
+		// A stream that is refused may have ended before: Recv tells.
+		_ = next.rpc.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: some(1)}})
+		m, err := next.rpc.Recv()
+		return err == nil && m.GetCreated() != nil
+	})
+	other.end()
+	for range 20 { // calls that have ended do not count, whether served or refused
+		eventually(t, "a call is admitted", func() bool {
+			_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a")})
+			return err == nil
+		})
+		if _, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("b")}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a key of others: %v", err)
+		}
+		if _, err := list(t, p.conn, &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("b")}); err != nil {
+			t.Errorf("a list: %v", err)
+		}
+	}
+}
+
+// A watch ends when the policy does not allow it any more, and no other one does.
+func TestAPolicyThatChangesEndsWatches(t *testing.T) {
+	p := police(t, strings.NewReplacer("prefixes: [a]", "prefixes: [a, c]", "watches: 2", "watches: 3").Replace(readers))
+	s := p.watch()
+	for id, key := range []string{"a", "c"} {
+		s.create(&pb.CreateWatch{WatchId: int64(id + 1), Key: []byte(key), RangeEnd: []byte{key[0] + 1}, Start: &pb.CreateWatch_StartRevision{StartRevision: first}})
+		s.created(int64(id + 1))
+	}
+	s.create(&pb.CreateWatch{WatchId: 3, Key: []byte("b"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}})
+	if e := s.ended(3); e.GetReason() != pb.EndReason_END_REASON_DENIED {
+		t.Errorf("a watch that was never allowed: %v", e)
+	}
+	p.change(t, readers)
+	if e := s.ended(2); e.GetReason() != pb.EndReason_END_REASON_DENIED {
+		t.Errorf("got %v", e)
+	}
+	p.h.Commit(cachetest.Put("c", "1"), cachetest.Put("a", "1"))
+	if m := s.next(); m.GetWatchId() != 1 {
+		t.Errorf("the watch that is allowed got %v", m)
+	}
+}

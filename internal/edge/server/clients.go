@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"net"
+	"runtime"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// grpcServer is what serves gRPC at a port: grpc-go's server, or ours.
+type grpcServer interface {
+	Serve(l net.Listener) error
+	Stop()
+}
+
+// clientServer is the one of the client port.
+type clientServer interface {
+	grpcServer
+	reflection.GRPCServer
+}
+
+// newClientServer returns the server of the client port, without services.
+func (s *Server) newClientServer(creds credentials.TransportCredentials) (clientServer, error) {
+	creds = told(creds, s.cfg.ClientFailed)
+	if s.cfg.GRPCGo {
+		return grpc.NewServer(append(s.options(creds, idleTimeout),
+			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.ChainStreamInterceptor(s.called.stream, s.admitStream))...), nil
+	}
+	return grpcserver.New(grpcserver.Config{
+		Credentials: creds, Codec: wire.NewCodec(),
+		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
+		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
+		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
+		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout, Age: s.cfg.MaxConnectionAge, Grace: ageGrace,
+		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
+	})
+}
+
+// turn waits for a client's turn to compute, which it has by its address: the caller may not
+// be known yet. So many compute as there are cores: without turns, hundreds of compressed
+// requests that arrive together would run before all that becomes ready later.
+func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err error) {
+	if leave, err = s.turns.Wait(ctx, netlimit.SourceOf(from)); err == nil {
+		runtime.Gosched()
+	}
+	return leave, err
+}
+
+// holdUnread takes bytes from the budget for what calls have not read of their requests, or
+// gives them back. They count for an address: the caller may not be known yet.
+func (s *Server) holdUnread(from net.Addr, n int) bool {
+	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
+	if n < 0 {
+		s.cfg.Budget.Give(client, budget.Requests, int64(-n))
+		return true
+	}
+	return s.cfg.Budget.Take(client, budget.Requests, int64(n), 0) == nil
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/edge/admin"
+	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/edge/native"
+	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Node is what the server asks the node. All methods may be called from any
+// goroutine.
+type Node interface {
+	peerapi.Node
+	admin.Node
+	// Status returns the node's own state, but for what the server knows.
+	Status() *shardwatchv1.StatusResponse
+}
+
+// Guard knows what callers may read where etcd's authentication is on, and tells other
+// nodes of it.
+type Guard interface {
+	callers.Guard
+	peerapi.Guard
+}
+
+// Config is what a Server needs. Set the parts; Defaults gives the rest.
+type Config struct {
+	Node   Node
+	Router *router.Router
+	// Etcd serves etcd's API to clients; nil: it is not served.
+	Etcd *etcdapi.Door
+	// Guard is asked what clients may read; nil: everything. Other nodes may.
+	Guard Guard
+	// Access decides what clients may do; nil: everything. Audit records what is
+	// refused, and what administrators do; nil: no audit.
+	Access *access.Access
+	Audit  *access.Audit
+	// Openings lets in the watches of both APIs that are being opened; nil: a gate
+	// of its own does.
+	Openings *fair.Gate
+	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	Budget *budget.Budget
+	// Permits grants permits to other nodes; nil: none.
+	Permits peerapi.Permits
+	// Verifier compares copies; nil: they cannot be.
+	Verifier interface {
+		admin.Verifier
+		peerapi.Verifier
+	}
+	// Lineage begins new lineages for operators; nil: none can be begun.
+	Lineage admin.Lineage
+	// Operator changes the shard map for operators; nil: it cannot be changed.
+	Operator interface {
+		admin.Operator
+		peerapi.Voting
+	}
+	// Trail records sent revisions, and returns them; nil: not recorded.
+	Trail *trail.Trail
+	// Happened is called with events of watches for operators. It must not
+	// block; nil: not called.
+	Happened func(native.Happening)
+	Self     shard.NodeID
+	Logger   *slog.Logger
+
+	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
+	ClientTLS, PeerTLS *tls.Config
+	// PeerSpeaks fails unless the other side of a connection to the peer port may
+	// speak as a node; nil: it may.
+	PeerSpeaks func(state *tls.ConnectionState, node string) error
+	// ClientFailed and PeerFailed are called with connections that fail in their
+	// handshake; nil: not called.
+	ClientFailed, PeerFailed func(from net.Addr, err error)
+
+	// JSONHosts are the names under which clients of the JSON API without TLS reach the
+	// node; see gateway.Config.
+	JSONHosts []string
+	// MaxWatchesPerStream and MaxStreamsPerConnection bound what a client may
+	// open.
+	MaxWatchesPerStream     int
+	MaxStreamsPerConnection int
+	// MaxConnectionAge is how long a client's connection lives, give or take a tenth. 0: any
+	// time.
+	MaxConnectionAge time.Duration
+	// GRPCGo serves clients with grpc-go's server, in place of internal/edge/grpcserver.
+	GRPCGo bool
+	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
+	MaxMessageBytes int
+	// MaxResyncs is how many units of each sort, deltas and states, begin at a
+	// time. One more waits.
+	MaxResyncs int
+	// ResyncRate is how many bytes per second the chunks of units may come to that
+	// are made; what watches share counts once. 0: any number.
+	ResyncRate int64
+	// Patience is how long units wait for watches that come later or do not read.
+	Patience syncbatch.Patience
+	// FragmentBytes is about the size at which a revision or a list is cut
+	// into several messages.
+	FragmentBytes int
+	// ProgressInterval is how often a stream gets its progress when it does
+	// not say.
+	ProgressInterval time.Duration
+}
+
+// Defaults returns the Config of a production node, without its parts.
+func Defaults() Config {
+	return Config{
+		MaxWatchesPerStream:     100_000,
+		MaxStreamsPerConnection: 10_000,
+		MaxMessageBytes:         2 << 20,
+		MaxResyncs:              16,
+		ResyncRate:              256 << 20,
+		Patience:                syncbatch.UsualPatience(),
+		FragmentBytes:           512 << 10,
+		ProgressInterval:        5 * time.Second,
+	}
+}
+
+// Validate names every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	atLeast := func(name string, got, least int) {
+		if got < least {
+			errs = append(errs, fmt.Errorf("%s: %d is below %d", name, got, least))
+		}
+	}
+	atLeast("--max-watches-per-stream", c.MaxWatchesPerStream, 1)
+	atLeast("--max-streams-per-connection", c.MaxStreamsPerConnection, 1)
+	atLeast("--max-message-bytes", c.MaxMessageBytes, 64<<10)
+	atLeast("--max-resyncs", c.MaxResyncs, 1)
+	if c.MaxConnectionAge < 0 {
+		errs = append(errs, fmt.Errorf("--max-connection-age: %v is below 0", c.MaxConnectionAge))
+	}
+	if c.ResyncRate < 0 {
+		errs = append(errs, fmt.Errorf("--resync-rate: %d is below 0", c.ResyncRate))
+	}
+	atLeast("fragment bytes", c.FragmentBytes, 1<<10)
+	if c.ProgressInterval < native.MinProgressInterval || c.ProgressInterval > native.MaxProgressInterval {
+		errs = append(errs, fmt.Errorf("progress interval: %v is not within %v and %v", c.ProgressInterval, native.MinProgressInterval, native.MaxProgressInterval))
+	}
+	return errors.Join(errs...)
+}

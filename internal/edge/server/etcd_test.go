@@ -1,0 +1,151 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+// upstream is an etcd that is a history.
+type upstream struct{ h *cachetest.History }
+
+func (upstream) Identity() (cluster, term uint64)  { return 7, 3 }
+func (upstream) Passage() grpc.ClientConnInterface { return nil }
+func (u upstream) Verify(context.Context, kv.Revision) (kv.Revision, error) {
+	return u.h.Now(), nil
+}
+
+func (u upstream) History(_ context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+	return etcd.History{Batches: u.h.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}, nil
+}
+
+// startBoth runs a server with both APIs.
+func startBoth(t *testing.T) *running {
+	t.Helper()
+	h := cachetest.New()
+	return start(t, h, options{server: func(c *server.Config) {
+		ac := etcdapi.Defaults()
+		ac.Router, ac.Etcd, ac.Self = c.Router, upstream{h}, c.Self
+		var err error
+		if c.Etcd, err = etcdapi.New(ac); err != nil {
+			t.Fatal(err)
+		}
+	}})
+}
+
+// Clients of etcd's API and of ours share a connection, are counted together,
+// and are sent elsewhere together.
+func TestBothAPIs(t *testing.T) {
+	r := startBoth(t)
+	native := r.watch()
+	native.create(all(1, first))
+	native.created(1)
+	etcd, err := etcdserverpb.NewWatchClient(r.conn).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := etcd.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+			CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := etcd.Recv(); err != nil || !m.GetCreated() {
+			t.Fatal(m, err)
+		}
+	}
+	if got, err := etcdserverpb.NewKVClient(r.conn).Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("h")}); err != nil || got.GetHeader().GetClusterId() != 7 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if s := r.server.Status(); s.GetWatches() != 3 || s.GetConnections() != 1 {
+		t.Errorf("%d watches on %d connections, want 3 on 1", s.GetWatches(), s.GetConnections())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	r.server.Drain(ctx)
+	if ctx.Err() != nil {
+		t.Error("watches were left")
+	}
+	if e := native.ended(1); e.GetReason() != pb.EndReason_END_REASON_DRAINING {
+		t.Errorf("native: %v", e)
+	}
+	for err == nil {
+		_, err = etcd.Recv()
+	}
+	if !errors.Is(rpctypes.Error(err), rpctypes.ErrStopped) {
+		t.Errorf("etcd's: %v", err)
+	}
+}
+
+// JSON is spoken on the same port.
+func TestJSON(t *testing.T) {
+	r := startBoth(t)
+	r.h.Commit(cachetest.Put("a", "1"))
+	web := &http.Client{Transport: &http.Transport{}}
+	defer web.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.clients+"/v3/kv/range", strings.NewReader(`{"key":"YQ=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(b), `"value":"MQ=="`) {
+		t.Errorf("%s: %s, %v", resp.Status, b, err)
+	}
+}
+
+// Tools that ask the server what it serves get etcd's services described.
+func TestReflection(t *testing.T) {
+	r := startBoth(t)
+	info, err := reflectionpb.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(r *reflectionpb.ServerReflectionRequest) *reflectionpb.ServerReflectionResponse {
+		t.Helper()
+		if err := info.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		m, err := info.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	var names []string
+	for _, s := range ask(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	for _, name := range []string{
+		"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.Lease", "etcdserverpb.Auth", "etcdserverpb.Maintenance",
+		"etcdserverpb.Cluster", "v3lockpb.Lock", "v3electionpb.Election", pb.CacheService_ServiceDesc.ServiceName,
+	} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is not among %q", name, names)
+		}
+		m := ask(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}})
+		if len(m.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+			t.Errorf("%s: %v", name, m.GetErrorResponse())
+		}
+	}
+}

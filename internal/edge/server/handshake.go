@@ -1,0 +1,59 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+)
+
+// handshakeTimeout bounds the time from the connection to the end of its
+// handshakes, TLS's and HTTP/2's.
+const handshakeTimeout = 10 * time.Second
+
+// maxHeader bounds the headers of a call, in bytes: a token, a trace and
+// little else. gRPC's own bound is 16 MiB.
+const maxHeader = 64 << 10
+
+// idleTimeout is how long a client may be connected without a call. It connects
+// again when it has one; gRPC does so by itself.
+const idleTimeout = 5 * time.Minute
+
+// ageGrace is how long calls of a connection that is too old may continue.
+const ageGrace = 30 * time.Second
+
+// handshakes reports handshakes that fail: gRPC does not, and an operator whose
+// certificate is refused would look for the reason at the wrong end. After a handshake
+// the connection gives its turn back; see netlimit.Turns.
+type handshakes struct {
+	credentials.TransportCredentials
+	failed func(from net.Addr, err error)
+}
+
+// told returns creds that report failed handshakes to failed, unless it is nil.
+func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) credentials.TransportCredentials {
+	if failed == nil {
+		failed = func(net.Addr, error) {}
+	}
+	return &handshakes{creds, failed}
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (h *handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
+	netlimit.Shaken(raw)
+	// Who connects and goes says nothing; a load balancer does.
+	if err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		h.failed(raw.RemoteAddr(), err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (h *handshakes) Clone() credentials.TransportCredentials {
+	return &handshakes{h.TransportCredentials.Clone(), h.failed}
+}

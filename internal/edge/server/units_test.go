@@ -1,0 +1,175 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+const (
+	state  = pb.SyncKind_SYNC_KIND_STATE
+	resync = pb.SyncKind_SYNC_KIND_RESYNC
+	delta  = pb.SyncKind_SYNC_KIND_DELTA
+)
+
+// forgetful has caches know nothing of what was deleted, nor of what happened
+// before the last revision.
+func forgetful(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1, 0 }
+
+// full is a history of so many keys of a kilobyte.
+func full(keys int) *cachetest.History {
+	h := cachetest.New()
+	value := strings.Repeat("v", 1000)
+	for i := range keys {
+		h.Commit(cachetest.Put(fmt.Sprintf("%c/%05d", 'a'+i%26, i), value))
+	}
+	h.Commit(cachetest.Delete("a/gone"), cachetest.Delete("z/gone"))
+	return h
+}
+
+// A herd of clients that need the same state shares one: its chunks are encoded
+// once. Those who come a little later share it, too.
+func TestAHerdSharesAUnit(t *testing.T) {
+	const clients, keys = 30, 1000
+	for name, tune := range map[string]func(*cache.Config){"resync": forgetful, "delta": short} {
+		t.Run(name, func(t *testing.T) {
+			h := full(keys)
+			// However slow the machine is, the last client comes in time.
+			r := startStopped(t, h, options{server: func(c *server.Config) { brief(c); c.Patience.Share = time.Hour }, cache: tune}, func(*server.Server) {})
+			r.serving()
+			var wg sync.WaitGroup
+			for range clients {
+				s := watchOn(t, dial(t, r.clients))
+				wg.Go(func() {
+					f := follow(t, h, kv.Range{})
+					f.until(f.on(s), h.Now())
+					if f.units[resync]+f.units[delta] != 1 {
+						t.Errorf("a client was sent %v", f.units)
+					}
+				})
+			}
+			wg.Wait()
+			stats := r.server.Units()
+			kind := delta
+			if name == "resync" {
+				kind = resync
+			}
+			sent := stats.Sent[kind]
+			if sent.Batches != clients || sent.Keys < clients*keys || sent.Bytes < clients*keys*1000 {
+				t.Errorf("sent: %+v", sent)
+			}
+			if made := sent.Bytes / max(1, stats.Made); made < clients/4 {
+				t.Errorf("%d bytes were made to send %d", stats.Made, sent.Bytes)
+			}
+			eventually(t, "nobody waits", func() bool {
+				now := r.server.Units()
+				return now.Waiting == 0 && now.Running == 0
+			})
+		})
+	}
+}
+
+// A client that does not read keeps the only place for a moment; then others have
+// their turn, and when it reads again it goes on where it was, or begins anew
+// when the unit is held no more.
+func TestUnitsThatAreNotRead(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"held": time.Hour, "dropped": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			h := full(8000)
+			r := startStopped(t, h, options{
+				server: func(c *server.Config) {
+					brief(c)
+					c.MaxResyncs, c.FragmentBytes = 1, 64<<10
+					c.Patience.Stalled, c.Patience.Hold, c.Patience.Sweep = 20*time.Millisecond, hold, 5*time.Millisecond
+				}, cache: forgetful,
+			}, func(*server.Server) {})
+			r.serving()
+			slow := follow(t, h, kv.Range{})
+			stuck := slow.on(watchOn(t, dial(t, r.clients)))
+			for slow.unit == nil {
+				slow.take(stuck.next())
+			}
+			quick := follow(t, h, kv.Range{Start: "b", End: "c"})
+			quick.until(quick.on(watchOn(t, dial(t, r.clients))), h.Now())
+			if hold < time.Hour {
+				again := quick.began - 1 // it may have been slow, too
+				eventually(t, "the unit is dropped", func() bool { return r.server.Units().Abandoned > int64(again) })
+			}
+			slow.until(stuck, h.Now())
+			if slow.units[resync] != 1 {
+				t.Errorf("%v", slow.units)
+			}
+			if (slow.began > 1) != (hold < time.Hour) {
+				t.Errorf("%d units begun", slow.began)
+			}
+		})
+	}
+}
+
+// At most so many units are on their way; the others wait in turn, those who ask
+// for the state as well as those who need it.
+func TestUnitsWaitForAPlace(t *testing.T) {
+	h := full(100)
+	r := start(t, h, options{server: func(c *server.Config) { quiet(c); c.MaxResyncs = 1 }})
+	r.serving()
+	r.node.Gate(1).Limit(h.Now())
+	h.Commit(cachetest.Put("a/late", "1")) // nobody gets that, yet
+	s := r.watch()
+	const watches = 50
+	for i := range watches {
+		key := fmt.Sprintf("a/%05d", 26*i)
+		s.create(&pb.CreateWatch{WatchId: int64(i + 1), Key: []byte(key), Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
+	}
+	eventually(t, "one has begun", func() bool {
+		u := r.server.Units()
+		return u.Running == 1 && u.Waiting == watches-1
+	})
+	s.cancel(watches)
+	if e := s.ended(watches); e.GetReason() != pb.EndReason_END_REASON_CANCELED || e.GetResumeRevision() != 0 {
+		t.Errorf("one that waited: %v", e)
+	}
+	r.node.Gate(1).Limit(0)
+	for ends := 0; ends < watches-1; {
+		if m := s.next(); m.GetSync().GetEnd() {
+			ends++
+		} else if m.GetEnded() != nil {
+			t.Fatalf("got %v", m)
+		}
+	}
+	eventually(t, "none is left", func() bool {
+		u := r.server.Units()
+		return u.Running == 0 && u.Waiting == 0 && u.Begun >= watches-1 && u.Sent[state].Batches == watches-1 && u.Waited > 0
+	})
+}
+
+// Streams that end while their watches wait leave nothing behind.
+func TestUnitsOfStreamsThatEnd(t *testing.T) {
+	h := full(3000)
+	r := start(t, h, options{server: func(c *server.Config) { brief(c); c.MaxResyncs, c.ResyncRate = 2, 4<<20 }, cache: forgetful})
+	r.serving()
+	for i := range 30 {
+		s := r.watch()
+		for id := range int64(10) {
+			s.create(&pb.CreateWatch{
+				WatchId: id + 1, Key: []byte{byte('a' + id)}, RangeEnd: []byte{0}, AllowSync: true,
+				Start: &pb.CreateWatch_StartRevision{StartRevision: first},
+			})
+		}
+		for range i {
+			s.next()
+		}
+		s.end()
+	}
+	eventually(t, "none is left", func() bool {
+		u := r.server.Units()
+		return u.Running == 0 && u.Waiting == 0 && r.node.Idle() == nil && r.server.Status().GetWatches() == 0
+	})
+}
