@@ -28,6 +28,7 @@ func (c Config) ofEtcd() []given {
 		{"tls-cert", !c.ClientTLS.IsZero()},
 		{"peer-tls-cert", !c.PeerTLS.IsZero()},
 		{"gossip-key-file", c.GossipKeyFile != ""},
+		{"max-connection-age", c.Limits.ConnectionAge != 0},
 	}
 }
 

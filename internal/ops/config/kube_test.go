@@ -51,6 +51,7 @@ func TestANodeOfKubernetesIsValidated(t *testing.T) {
 		{func(c *config.Config) { c.Etcd.Endpoints = []string{"a:1"} }, "--etcd has no effect with --kube-listen"},
 		{func(c *config.Config) { c.BootstrapExpect = 1 }, "--bootstrap-expect has no effect"},
 		{func(c *config.Config) { c.Policy = c.Kube.Kubeconfig }, "--policy has no effect"},
+		{func(c *config.Config) { c.Limits.ConnectionAge = time.Hour }, "--max-connection-age has no effect"},
 		{func(c *config.Config) { c.WindowBytes = 1 }, "--window-bytes"},
 		{func(c *config.Config) { c.Limits.Connections = 0 }, "--max-connections"},
 		{func(c *config.Config) { c.Kube.Listen = "" }, "--kubeconfig is given without --kube-listen"},
